@@ -7,7 +7,7 @@ the frame has been released.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -59,8 +59,14 @@ class ColorInfo:
         Where the source does not name its matrix, players take BT.601 below a height of 720 lines
         and BT.709 from there on, and so do we.
         """
-        guess = 1 if height >= 720 else 6
-        return _MATRIX_KR_KB.get(self.matrix, _MATRIX_KR_KB[guess])
+        return _MATRIX_KR_KB[self.with_matrix(height).matrix]
+
+    def with_matrix(self, height: int) -> ColorInfo:
+        """The same with the matrix that a picture of this height has, where the source names none:
+        for pictures that are made smaller."""
+        if self.matrix in _MATRIX_KR_KB:
+            return self
+        return replace(self, matrix=1 if height >= 720 else 6)
 
     @property
     def is_hdr(self) -> bool:

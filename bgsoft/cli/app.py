@@ -23,7 +23,17 @@ _EPILOG = (
     " not writable, 130 interrupted, 143 terminated."
 )
 
-_COMMANDS = ("render", "batch", "preview", "bench", "presets", "models", "compare", "doctor")
+_COMMANDS = (
+    "render",
+    "batch",
+    "live",
+    "preview",
+    "bench",
+    "presets",
+    "models",
+    "compare",
+    "doctor",
+)
 """Modules of this package, in the order of the help."""
 
 

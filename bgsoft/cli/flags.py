@@ -104,6 +104,7 @@ def add_command(
     *,
     epilog: str,
     settings: Iterable[str] = (),
+    cls: type[GroupedCommand] = GroupedCommand,
 ) -> None:
     """Add a command to the program.
 
@@ -115,6 +116,7 @@ def add_command(
         epilog: The end of its help.
         settings: Names of the settings that have a flag. These hold None where they are not given,
             so that a preset shows through.
+        cls: How its line is parsed.
     """
     parameters = list(inspect.signature(own, eval_str=True).parameters.values())
     names = [parameter.name for parameter in parameters]
@@ -129,7 +131,7 @@ def add_command(
 
     run.__doc__ = command.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    app.command(command.__name__, cls=GroupedCommand, epilog=epilog)(run)
+    app.command(command.__name__, cls=cls, epilog=epilog)(run)
 
 
 def add_group(

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bgsoft.frame import Frame
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+    from av.video.stream import VideoStream
+
+    from bgsoft.media.info import VideoInfo
 
 
 class PictureKind(StrEnum):
@@ -14,6 +21,25 @@ class PictureKind(StrEnum):
     COLOR = "color"
     COLOR_ALPHA = "color+alpha"
     MATTE = "matte"
+
+
+class PacketTaker(Protocol):
+    """Owns the video stream of what is written: :class:`bgsoft.media.mux.Muxer`, for one."""
+
+    info: VideoInfo
+    """The video that is encoded."""
+
+    def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
+        """Add the stream of an encoder of FFmpeg's, which is not open yet."""
+        ...
+
+    def timestamp(self, pts: int) -> int:
+        """The output timestamp of a frame's, both in ``info.time_base``; the first frame first."""
+        ...
+
+    def write_video(self, packets: Iterable[Packet[Any]]) -> None:
+        """Write packets, in decoding order; raises OutputError where that fails."""
+        ...
 
 
 class Encoder(Protocol):

@@ -9,7 +9,7 @@ from av.packet import Packet
 from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 
-from bgsoft.encode.base import PictureKind
+from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.pictures import picture_maker
 from bgsoft.encode.stills import StillEncoder, choose_still
@@ -43,7 +43,7 @@ class CpuEncoder:
         EncodeError: The encoder refuses its settings.
     """
 
-    def __init__(self, muxer: Muxer, choice: EncoderChoice) -> None:
+    def __init__(self, muxer: PacketTaker, choice: EncoderChoice) -> None:
         info, format = muxer.info, muxer.info.format
         self.name, self.pixel_format = choice.encoder, choice.coded_format
         self.frames = 0

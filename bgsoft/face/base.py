@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.geometry import Roi
+from bgsoft.frame import Frame
 from bgsoft.hide.plan import Ellipse
 
 Box = tuple[float, float, float, float]
@@ -71,6 +74,14 @@ class RecordedFrame:
     pts: int
     time_seconds: float
     faces: list[Face]
+
+
+class FaceTaker(Protocol):
+    """Whoever wants the faces of every frame, with their landmarks."""
+
+    def write(self, frame: Frame, faces: Sequence[Face]) -> object:
+        """Take those of the next frame; raises OutputError where it cannot."""
+        ...
 
 
 def oval_points(face: Face) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.face.anonymize import LOOK_AHEAD
-from bgsoft.face.data import FaceDataWriter
+from bgsoft.face.base import FaceTaker
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.networks import CpuFaceNetworks
@@ -40,7 +40,7 @@ def create_host_faces(
     config: RenderConfig,
     format: FrameFormat,
     on_event: Callable[[Event], None],
-    data: FaceDataWriter | None,
+    data: FaceTaker | None,
 ) -> FaceStep | None:
     """The face step for frames on the host; None where no faces are wanted.
 
@@ -70,7 +70,7 @@ def create_device_faces(
     make_network: Callable[[ResolvedModel, int, bool], Network],
     stream: Any,
     on_event: Callable[[Event], None],
-    data: FaceDataWriter | None,
+    data: FaceTaker | None,
 ) -> FaceStep | None:
     """The face step for frames on a device, which is current; None where no faces are wanted.
 

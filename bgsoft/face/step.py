@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.base import Box, Face
-from bgsoft.face.data import FaceDataWriter
+from bgsoft.face.base import Box, Face, FaceTaker
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import (
     MAY_MISS_SHARE,
@@ -72,7 +71,7 @@ class FaceStep(Closing):
         finder: FaceFinder,
         editor: MatteEditor,
         hider: Hider,
-        data: FaceDataWriter | None = None,
+        data: FaceTaker | None = None,
         on_event: Callable[[Event], None],
         backend: str = "cpu",
         device: str = "cpu",
@@ -103,6 +102,11 @@ class FaceStep(Closing):
         self._reported = ""
         self._shared_at = 0.0
         self._cut = False
+        self.every = 1
+        """Faces are looked for on every Nth frame of a scene, and are taken to stay there
+        meanwhile; never where they are hidden. May be changed between frames."""
+        self._since = 0
+        self._found: FoundFaces | None = None
 
     def start(self) -> None:
         """Called once, in the thread that will process, before the first frame."""
@@ -111,6 +115,7 @@ class FaceStep(Closing):
     def reset(self) -> None:
         """The next frame begins a new scene."""
         self._finder.reset()
+        self._found = None
         self._begin_scene()
 
     def _begin_scene(self) -> None:
@@ -152,8 +157,15 @@ class FaceStep(Closing):
             InferenceError: A model failed.
             OutputError: The face data cannot be written.
         """
-        found = self._finder.find(frames, reduced)
-        return [self._decide(*each) for each in zip(frames, found, strict=True)]
+        if self.every > 1 and self._found is not None and not self.edits_frame:
+            self._since += 1
+            if self._since < self.every:
+                return [replace(self._found, cut=False, limit=None) for _ in frames]
+        self._since = 0
+        faces = self._finder.find(frames, reduced)
+        found = [self._decide(*each) for each in zip(frames, faces, strict=True)]
+        self._found = found[-1]
+        return found
 
     def _decide(self, frame: Frame, faces: list[Face]) -> FoundFaces:
         """Write the next frame's faces down, and say who is who."""

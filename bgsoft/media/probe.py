@@ -133,7 +133,7 @@ def probe(source: Path | PipeInput) -> VideoInfo:
                 text = f"{path}: pictures of {size} are too large; 80 megapixels are read"
                 raise UnsupportedFormatError(text, path=path)
             raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
-        info = replace(_describe(path, container, stream, frames), pipe=pipe)
+        info = replace(describe(path, container, stream, frames), pipe=pipe)
     if (info.duration_seconds or 0.0) > _MOST_SECONDS:  # the AVI of a muxer that cannot go back
         info = replace(info, duration_seconds=None, num_frames_from_header=None)
     return info
@@ -151,9 +151,10 @@ def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFr
         yield from decoder.decode(None)
 
 
-def _describe(
+def describe(
     path: Path, container: InputContainer, stream: VideoStream, frames: list[VideoFrame]
 ) -> VideoInfo:
+    """What an open stream holds, by its header and its first frames, of which there is one."""
     frame = frames[0]
     codec = stream.codec_context.codec.canonical_name
     orientation, turned = frame_orientation(frame)

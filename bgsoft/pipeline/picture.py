@@ -123,20 +123,21 @@ class MaskSchedule:
     """
 
     def __init__(self, every: int, similarity_db: float | None) -> None:
-        self._every = every
+        self.every = every
+        """May be changed between frames."""
         self._similarity_db = similarity_db
         self._since: int | None = None
 
     @property
     def takes_all(self) -> bool:
         """Whether every frame is segmented."""
-        return self._every == 1 and self._similarity_db is None
+        return self.every == 1 and self._similarity_db is None
 
     def is_due(self, reduced: AnalysisFrame, scenes: SceneProbe) -> bool:
         """Whether this frame is to be segmented. Called once for every frame, in order."""
         if self._since is not None:
             self._since += 1
-            if self._since < self._every:
+            if self._since < self.every:
                 return False
             db = self._similarity_db
             if db is not None and scenes.is_similar(reduced, db):

@@ -39,18 +39,22 @@ class StallWatch:
         self._since += step
         if self._seconds is not None and self._since >= self._seconds:
             text = f"came to a standstill: no frame for {self._seconds:g} s (see --stall)"
-            raise StallError(text, stage=self._stuck_stage())
+            raise StallError(text, stage=stuck_stage(self._threads))
 
-    def _stuck_stage(self) -> str:
-        """The last stage that is busy: those before it wait for room, those after it for frames."""
-        frames = sys._current_frames()
-        for name, thread in self._threads:
-            frame = frames.get(thread.ident or 0)
-            modules = []
-            while frame is not None:
-                modules.append(frame.f_globals.get("__name__", ""))
-                frame = frame.f_back
-            if modules and not _WAITING.intersection(modules):
-                parts = (module.split(".")[1] for module in modules if module.startswith("bgsoft."))
-                return next((part for part in parts if part in _STAGES), name)
-        return "pipeline"
+
+def stuck_stage(threads: Iterable[tuple[str, StageThread]]) -> str:
+    """The last stage that is busy: those before it wait for room, those after it for frames.
+
+    ``threads`` are by stage, from the last to the first.
+    """
+    frames = sys._current_frames()
+    for name, thread in threads:
+        frame = frames.get(thread.ident or 0)
+        modules = []
+        while frame is not None:
+            modules.append(frame.f_globals.get("__name__", ""))
+            frame = frame.f_back
+        if modules and not _WAITING.intersection(modules):
+            parts = (module.split(".")[1] for module in modules if module.startswith("bgsoft."))
+            return next((part for part in parts if part in _STAGES), name)
+    return "pipeline"

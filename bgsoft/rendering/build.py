@@ -36,7 +36,7 @@ from bgsoft.startup import StartupPool, span
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
-    from bgsoft.face.data import FaceDataWriter
+    from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
     from bgsoft.infer.cpu import CpuNetwork
     from bgsoft.rendering.device import DeviceStages
@@ -229,7 +229,7 @@ class StageBuilder:
         model: ResolvedModel,
         metrics: Metrics,
         on_cut: Callable[[Frame], None],
-        face_data: FaceDataWriter | None = None,
+        face_data: FaceTaker | None = None,
         *,
         trim_start: int | None = None,
         began: Fraction | None = None,
@@ -242,7 +242,7 @@ class StageBuilder:
             model: The segmentation model.
             metrics: Gets the clocks of the stages.
             on_cut: Called for the first frame of each new scene.
-            face_data: Where faces are written; None: nowhere. The caller closes it.
+            face_data: Who takes the faces; None: nobody. The caller closes it.
             trim_start: pts of the first frame after the pre-roll; None: there is no pre-roll.
             began: When a background video starts, in the frames' seconds; None: at the first one.
 
@@ -287,7 +287,7 @@ class StageBuilder:
         config: RenderConfig,
         format: FrameFormat,
         model: ResolvedModel,
-        face_data: FaceDataWriter | None,
+        face_data: FaceTaker | None,
     ) -> tuple[Segmenter, FaceStep | None]:
         """What runs on the backend of inference: segmenter and face step, beside each other."""
         stages, quality = self._stages, config.segment.matte

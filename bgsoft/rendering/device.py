@@ -11,8 +11,8 @@ from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.cuda.device import device_planes
+from bgsoft.face.base import FaceTaker
 from bgsoft.face.create import create_device_faces
-from bgsoft.face.data import FaceDataWriter
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.hide.cuda import CudaHider
@@ -108,7 +108,7 @@ class DeviceStages:
         format: FrameFormat,
         backend: str,
         make_loader: LoaderMaker,
-        data: FaceDataWriter | None,
+        data: FaceTaker | None,
     ) -> FaceStep | None:
         device, stream = self._device, self._face_stream
 

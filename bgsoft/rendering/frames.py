@@ -87,6 +87,7 @@ class RgbPictures:
         format: Layout of the frames.
         kind: What is shown: their colour, or the matte.
         interpolation: swscale's; bicubic without more is what FFmpeg and OpenCV do.
+        blue_first: Make B'G'R' of 8 bits, as OpenCV has it, of sources of any depth.
     """
 
     def __init__(
@@ -94,6 +95,8 @@ class RgbPictures:
         format: FrameFormat,
         kind: PictureKind = PictureKind.COLOR,
         interpolation: Interpolation = Interpolation.BICUBIC,
+        *,
+        blue_first: bool = False,
     ) -> None:
         deep = format.bit_depth > 8 and kind is not PictureKind.MATTE
         shown = PictureKind.MATTE if kind is PictureKind.MATTE else PictureKind.COLOR
@@ -105,10 +108,11 @@ class RgbPictures:
             kind=shown,
         )
         self._picture = picture_maker(choice, format)
-        self._dtype = np.dtype(np.uint16 if deep else np.uint8)
+        wide = deep and not blue_first
+        self._dtype = np.dtype(np.uint16 if wide else np.uint8)
         self._reformatter = VideoReformatter()
         self._arguments: dict[str, Any] = {
-            "format": "rgb48le" if deep else "rgb24",
+            "format": "bgr24" if blue_first else "rgb48le" if wide else "rgb24",
             "interpolation": interpolation,
             "src_colorspace": _COLORSPACES[format.color.kr_kb(format.height)],
             "src_color_range": ColorRange.JPEG if format.color.full_range else ColorRange.MPEG,

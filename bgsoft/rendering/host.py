@@ -32,7 +32,7 @@ from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Prec
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
-    from bgsoft.face.data import FaceDataWriter
+    from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
@@ -112,7 +112,7 @@ class HostStages:
         format: FrameFormat,
         backend: str,
         make_loader: LoaderMaker,
-        data: FaceDataWriter | None,
+        data: FaceTaker | None,
     ) -> FaceStep | None:
         """The step for faces, on the CPU whatever runs the segmenter; None: there is none."""
         from bgsoft.face.create import create_host_faces  # on its thread, beside other imports

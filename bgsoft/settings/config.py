@@ -153,12 +153,11 @@ class EffectConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.strength is not None:
-            is_length = self.kind in LENGTH_EFFECTS
-            high = _MAX_LENGTH_PCT if is_length else 100.0
-            if not 0 <= self.strength <= high:
+            unit = _OF_HEIGHT if self.kind in LENGTH_EFFECTS else " %"
+            if not 0 <= self.strength <= self.most_strength:
                 raise ConfigError(
-                    f"--strength must be between 0 and {high:g}"
-                    f"{_OF_HEIGHT if is_length else ' %'}, not {self.strength:g}"
+                    f"--strength must be between 0 and {self.most_strength:g}{unit},"
+                    f" not {self.strength:g}"
                 )
         if self.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and not self.background:
             raise ConfigError(f"--effect {self.kind} needs --background FILE")
@@ -172,6 +171,11 @@ class EffectConfig:
         if self.strength is not None and self.kind in DEFAULT_STRENGTH_PCT:
             return self.strength
         return DEFAULT_STRENGTH_PCT.get(self.kind, 0.0)
+
+    @property
+    def most_strength(self) -> float:
+        """What ``strength`` may be at most."""
+        return _MAX_LENGTH_PCT if self.kind in LENGTH_EFFECTS else 100.0
 
     def strength_px(self, height: int) -> float | None:
         """Strength in pixels of a frame ``height`` pixels high; None where it is no length."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from bgsoft.errors import ConfigError, PresetError, errors_as, os_errors_as
-from bgsoft.settings.config import FaceMode
+from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_errors_as
+from bgsoft.outputs import write_whole
+from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.settings.options import SECTIONS, read_value
 from bgsoft.settings.setting import declared
 from bgsoft.suggestions import did_you_mean
@@ -22,6 +24,9 @@ from bgsoft.untrusted import read_toml
 DEFAULT_PRESET = "soft"
 
 _MOST_PARENTS = 32
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_OF_THE_PICTURE = ("effect", "segment", "face", "hide", "matte")
+"""Sections of what is saved: not where it runs, or in which codec."""
 
 _RENAMED: Mapping[str, str] = {"looks": "matte"}
 """Keys that presets had once → what they are called now; for the message."""
@@ -105,6 +110,37 @@ def _hide_everybody(
     elif values.get("mode", FaceMode.ANONYMIZE) is not FaceMode.ANONYMIZE:
         below = {k: v for k, v in below.items() if (k, v) != ("subjects", 0)}
     return values, below
+
+
+def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
+    """Write settings in force as a preset of the user's: what makes the picture, not the rest.
+
+    Raises:
+        ConfigError: It is no name, or one that is taken.
+        OutputError: It cannot be written.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"a preset's name has 1 to 64 letters, digits, - and _, not {name!r}")
+    path = user_folder() / f"{name}.toml"
+    if (shipped_folder() / path.name).exists():
+        raise ConfigError(f"{name} is one of bgsoft's own presets: choose another name")
+    if path.exists() and not replaces:
+        raise ConfigError(f"there is a preset {name} already")
+    settings: dict[str, dict[str, Any]] = {}
+    for section in _OF_THE_PICTURE:
+        part = getattr(config, section)
+        settings[section] = {}
+        for entry in dataclasses.fields(part):
+            value = getattr(part, entry.name)
+            if declared(entry).is_path and value is not None and Path(value).is_file():
+                value = str(Path(value).absolute())  # or it would be relative to the preset's file
+            settings[section][entry.name] = value
+    description = f"Saved from the preview, on top of {config.preset or 'the defaults'}"
+    with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    preset = Preset(name=name, description=description, path=path, settings=settings)
+    write_whole(path, "preset", as_toml(preset))
+    return path
 
 
 def as_toml(preset: Preset) -> str:

@@ -1,0 +1,198 @@
+"""``bgsoft live``: the same pictures of a source that cannot wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bgsoft.cli import flags
+from bgsoft.settings.options import OPTIONS
+
+_EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.examples(
+    "live /dev/video0 --to /dev/video10",
+    "live rtsp://camera.local/main --to door.mkv --share door",
+    "live clip.mp4 --loop --preview",
+    "live udp://127.0.0.1:5000 --to srt://studio.local:9000 --stats",
+    "live --config cameras.toml --stats json",
+)
+_SECTIONS = ("effect", "segment", "face", "hide", "matte", "encode")
+_MACHINE = ("infer", "composite", "gpu", "require_gpu", "precision", "threads")
+_SINKS = "Where frames go"
+_SOURCE = "Source"
+_STATS = ("text", "json")
+_ANY_PORT = "0"
+
+
+class LiveCommand(flags.GroupedCommand):
+    """A command two of whose flags may stand alone."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give what stands alone the value that it means then."""
+        given: list[str] = []
+        for at, arg in enumerate(args):
+            given.append(arg)
+            follows = args[at + 1] if at + 1 < len(args) else ""
+            if arg == "--stats" and follows not in _STATS:
+                given.append(_STATS[0])
+            elif arg == "--preview" and not follows.isdecimal():
+                given.append(_ANY_PORT)
+        return super().parse_args(ctx, given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveFlags:
+    """Its arguments, and the flags that are no settings."""
+
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Camera (/dev/video0), stream (rtsp:// srt:// udp:// rtmp://), pipe (-), or a"
+            " file with --realtime or --loop.",
+        ),
+    ] = None
+    preset: flags.Preset = "soft"
+    to: Annotated[
+        list[str] | None,
+        flags.option(
+            "A recording (.mkv .mp4 .ts), a stream (rtmp:// srt:// udp:// rtsp://) or a virtual"
+            " camera (/dev/videoN); may be given again.",
+            "--to",
+            metavar="TARGET",
+            panel=_SINKS,
+        ),
+    ] = None
+    share: Annotated[
+        str | None,
+        flags.option(
+            "Share frames with other programs (bgsoft.live.Reader) under this name.",
+            metavar="NAME",
+            panel=_SINKS,
+        ),
+    ] = None
+    preview: Annotated[
+        int | None,
+        flags.option(
+            "Show source, matte and result on a page, with sliders. [default port: any]",
+            metavar="[PORT]",
+            panel=_SINKS,
+            min=0,
+            max=65535,
+        ),
+    ] = None
+    overwrite: Annotated[
+        bool, flags.option("Replace recordings that exist.", "--overwrite", "-y", panel=_SINKS)
+    ] = False
+    size: Annotated[
+        str | None, flags.option("Size to ask a camera for.", metavar="WxH", panel=_SOURCE)
+    ] = None
+    rate: Annotated[
+        float | None,
+        flags.option("Frames a second to ask a camera for.", metavar="FPS", panel=_SOURCE),
+    ] = None
+    input_format: Annotated[
+        str | None,
+        flags.option("What to ask a camera for.", metavar="mjpeg|yuyv", panel=_SOURCE),
+    ] = None
+    realtime: Annotated[
+        bool, flags.option("Play a file at its own pace.", "--realtime", panel=_SOURCE)
+    ] = False
+    loop: Annotated[bool, flags.option("The same, again and again.", "--loop", panel=_SOURCE)] = (
+        False
+    )
+    config: Annotated[
+        Path | None,
+        flags.option(
+            "Run the sources of a file, each with its sinks.", metavar="FILE.toml", panel=_SOURCE
+        ),
+    ] = None
+    stats: Annotated[
+        str | None,
+        flags.option(
+            "Print figures every 5 s; json: one object a line on stdout.", metavar="[text|json]"
+        ),
+    ] = None
+    trace: Annotated[
+        Path | None,
+        flags.option("Write what each thread did when, at the end.", metavar="FILE.json"),
+    ] = None
+    quiet: flags.Quiet = False
+    verbose: flags.Verbose = False
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    names = [name for name, option in OPTIONS.items() if option.section in _SECTIONS]
+    names += _MACHINE
+    flags.add_command(app, live, LiveFlags, epilog=_EPILOG, settings=names, cls=LiveCommand)
+
+
+def live(own: LiveFlags, settings: dict[str, Any]) -> int:
+    """Change the background behind people in a stream that cannot wait.
+
+    What is late is dropped, and counted.
+    """
+    from bgsoft.cli.console import Console, on_one_line
+    from bgsoft.cli.signals import StopSignals
+    from bgsoft.infer.providers import require_runtime
+
+    console = Console()
+
+    def report(text: str) -> None:
+        if not own.quiet:
+            console.err(on_one_line(text))
+
+    cameras = _cameras(own)
+    require_runtime()
+    from bgsoft.live.figures import stats_line
+    from bgsoft.live.run import run_live
+
+    def on_stats(figures: dict[str, Any]) -> None:
+        if own.stats == "json":
+            console.json("stats", **figures)
+        elif own.stats is not None:
+            console.err(on_one_line(stats_line(figures)))
+
+    with StopSignals(console) as stop:
+        failures = run_live(
+            cameras,
+            settings,
+            cancel=stop.cancel,
+            report=report,
+            on_stats=on_stats,
+            overwrite=own.overwrite,
+            trace=own.trace,
+        )
+    if failures:
+        raise failures[0]
+    return 0
+
+
+def _cameras(own: LiveFlags) -> list[Any]:
+    """The sources, from a file or from the flags."""
+    from bgsoft.errors import ConfigError
+    from bgsoft.live.cameras import CameraConfig, read_cameras
+
+    if own.stats is not None and own.stats not in _STATS:
+        raise ConfigError(f"--stats must be {' or '.join(_STATS)}, not {own.stats!r}")
+    if own.config is None:
+        if own.source is None:
+            raise ConfigError("name a SOURCE, or several in a file with --config")
+        names = ("share", "preview", "preset", "size", "rate", "input_format", "realtime", "loop")
+        given = {name: getattr(own, name) for name in names}
+        camera = CameraConfig(name=own.source, source=own.source, to=tuple(own.to or ()), **given)
+        return [camera]
+    for name in ("source", "to", "share", "preview", "size", "rate", "input_format"):
+        if getattr(own, name) not in (None, []):
+            raise ConfigError(f"{_flag(name)} and --config exclude each other: it goes in the file")
+    for name in ("realtime", "loop"):
+        if getattr(own, name):
+            raise ConfigError(f"{_flag(name)} and --config exclude each other: it goes in the file")
+    return read_cameras(own.config, preset=own.preset)
+
+
+def _flag(name: str) -> str:
+    return "SOURCE" if name == "source" else "--" + name.replace("_", "-")

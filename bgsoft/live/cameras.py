@@ -1,0 +1,91 @@
+"""Which sources a process runs, and where each goes: from the command line, or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from bgsoft.errors import ConfigError, errors_as, os_errors_as
+from bgsoft.live.source import SourceSpec, parse_source
+from bgsoft.settings.presets import DEFAULT_PRESET
+from bgsoft.suggestions import did_you_mean
+from bgsoft.untrusted import read_toml
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CameraConfig:
+    """One source and its sinks."""
+
+    name: str = ""
+    """For messages and figures; empty: as the source is called."""
+    source: str
+    to: tuple[str, ...] = ()
+    share: str | None = None
+    preview: int | None = None
+    preset: str = DEFAULT_PRESET
+    size: str | None = None
+    rate: float | None = None
+    input_format: str | None = None
+    realtime: bool = False
+    loop: bool = False
+
+    @property
+    def spec(self) -> SourceSpec:
+        """What to open; raises ConfigError where that makes no sense."""
+        asked = {name: getattr(self, name) for name in ("size", "rate", "input_format")}
+        return parse_source(self.source, realtime=self.realtime, loop=self.loop, **asked)
+
+
+def read_cameras(path: Path, *, preset: str = DEFAULT_PRESET) -> list[CameraConfig]:
+    """The ``[[source]]`` tables of a file; those that name no preset get this one.
+
+    Raises:
+        ConfigError: It cannot be read, or says what makes no sense.
+    """
+    with (
+        os_errors_as(ConfigError, f"cannot read {path}", path=path),
+        errors_as((ValueError,), ConfigError, str(path), path=path),
+    ):
+        table = read_toml(path)
+        tables = table.pop("source", None)
+        if table:
+            raise ConfigError(f"unknown key {next(iter(table))!r}: it holds [[source]] tables")
+        if not isinstance(tables, list) or not tables:
+            raise ConfigError("there is no [[source]] in it")
+        cameras = [_camera(each, preset) for each in tables]
+        names = [camera.name for camera in cameras]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(f"two sources are called {twice!r}")
+        shared = [each for camera in cameras for each in (*camera.to, camera.share) if each]
+        twice = next((name for name in shared if shared.count(name) > 1), None)
+        if twice is not None:
+            raise ConfigError(f"two sources go to {twice!r}")
+    return cameras
+
+
+def _camera(table: Any, preset: str) -> CameraConfig:
+    if not isinstance(table, Mapping):
+        raise ConfigError("source must be tables: [[source]]")
+    hints = get_type_hints(CameraConfig)
+    known = [entry.name for entry in fields(CameraConfig)]
+    values: dict[str, Any] = {"preset": preset}
+    for key, value in table.items():
+        if key not in known:
+            raise ConfigError(f"unknown key in [[source]]: {key!r}{did_you_mean(key, known)}")
+        if key == "to":
+            value = (value,) if isinstance(value, str) else value
+            if not (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)):
+                raise ConfigError(f"to must be a text, or a list of them, not {value!r}")
+            value = tuple(value)
+        else:
+            kinds = get_args(hints[key]) or (hints[key],)
+            value = float(value) if float in kinds and type(value) is int else value
+            if type(value) not in kinds:
+                raise ConfigError(f"{key} cannot be {value!r}")
+        values[key] = value
+    if "source" not in values:
+        raise ConfigError("a [[source]] has no source")
+    return CameraConfig(**{"name": values["source"], **values})

@@ -1,0 +1,157 @@
+"""Reads a source on a thread that waits for nobody, and opens it again when it fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from bgsoft.clock import StageClock
+from bgsoft.errors import BgsoftError, RenderCancelledError, UnsupportedFormatError
+from bgsoft.infer.warm import daemon_thread
+from bgsoft.live.policy import Backoff, Newest
+from bgsoft.live.source import OPEN_SECONDS, READ_SECONDS, Feed, Picture, SourceKind, SourceSpec
+from bgsoft.media.info import VideoInfo
+
+HANGS_SECONDS = 2 * (OPEN_SECONDS + READ_SECONDS)
+"""After so long without a sign, a driver or library has not come back from a call."""
+
+
+class Captured(NamedTuple):
+    """A picture, and what it is a picture of."""
+
+    picture: Picture
+    info: VideoInfo
+
+
+class State(StrEnum):
+    """Of a source."""
+
+    OPENING = "opening"
+    LIVE = "live"
+    AWAY = "away"
+    """It was open, and is opened again."""
+    ENDED = "ended"
+
+
+class Capture:
+    """The thread of one source; its newest picture is :attr:`latest`.
+
+    Args:
+        spec: The source.
+        ready: Set whenever there is something to look at.
+        report: Told, in a line each, when the source goes away and comes back.
+        clock: Gets the time of decoding.
+        feed: Opens the source.
+    """
+
+    def __init__(
+        self,
+        spec: SourceSpec,
+        ready: threading.Event,
+        report: Callable[[str], None],
+        clock: StageClock | None = None,
+        feed: Callable[[SourceSpec, threading.Event, StageClock], Feed] = Feed,
+    ) -> None:
+        self.spec = spec
+        self.latest: Newest[Captured] = Newest(ready)
+        self.state = State.OPENING
+        self.error: BgsoftError | None = None
+        """Why it has ended, where that is no end to expect."""
+        self.frames_in = 0
+        """Frames that have come, decoded or not."""
+        self.damaged = 0
+        """Packets that could not be read or decoded."""
+        self.restarts = 0
+        """Times that it was opened again."""
+        self._skipped = 0
+        self._ready, self._report, self._feed = ready, report, feed
+        self._clock = clock or StageClock("decode")
+        self._stop = threading.Event()
+        self._sign = time.monotonic()
+        self._lock = threading.Lock()
+        """Held by a thread while it changes what is above; those that were replaced never do."""
+
+    @property
+    def dropped(self) -> int:
+        """Frames that nobody took, or that were not even decoded."""
+        return self.latest.dropped + self._skipped
+
+    def start(self) -> None:
+        """Begin to read."""
+        stop = self._stop = threading.Event()
+        self._sign = time.monotonic()
+        daemon_thread(lambda: self._run(stop), f"bgsoft-capture {self.spec.name}").start()
+
+    def look(self, now: float) -> None:
+        """Replace the thread where it hangs; called now and then by a watchdog."""
+        if self.state is State.ENDED or not self.spec.comes_back:
+            return  # a pipe may wait as long as it likes
+        if now - self._sign > HANGS_SECONDS:
+            self._stop.set()
+            what = "reading" if self.state is State.LIVE else "opening"
+            self._report(f"{self.spec.name}: {what} it hangs; trying again beside that")
+            self.state = State.AWAY
+            self.restarts += 1
+            self.start()
+
+    def stop(self) -> None:
+        """Read no more; does not wait for the thread, which may be waiting for the source."""
+        self._stop.set()
+
+    def _run(self, stop: threading.Event) -> None:
+        backoff, told = Backoff(), ""
+        while not stop.is_set():
+            error: BgsoftError | None = None
+            began = self.frames_in
+            try:
+                self._read(stop, backoff)
+            except RenderCancelledError:
+                return
+            except BgsoftError as exc:
+                error = exc
+            except Exception as exc:
+                error = BgsoftError(f"{self.spec.name}: {type(exc).__name__}: {exc}")
+            if stop.is_set():
+                return
+            if self._is_over(error):
+                self.error, self.state = error, State.ENDED
+                self._ready.set()
+                return
+            text = str(error or f"{self.spec.name} has ended")
+            if text != told or self.frames_in > began:
+                self._report(f"{text}; opening it again")
+                told = text
+            if self.state is State.LIVE:
+                self.state = State.AWAY
+            self._sign = time.monotonic()
+            self.restarts += 1
+            if stop.wait(backoff.wait_seconds()):
+                return
+
+    def _is_over(self, error: BgsoftError | None) -> bool:
+        if not self.spec.comes_back or isinstance(error, UnsupportedFormatError):
+            return True
+        # A camera that was never there is a wrong name; a network stream may be yet to come.
+        return self.spec.kind is SourceKind.CAMERA and self.state is State.OPENING
+
+    def _read(self, stop: threading.Event, backoff: Backoff) -> None:
+        """One opening, up to its end."""
+        with self._feed(self.spec, stop, self._clock) as feed:
+            pictures, skipped, damaged = feed.pictures(), self._skipped, self.damaged
+            while True:
+                picture = next(pictures, None)
+                self._sign = time.monotonic()
+                if picture is None or stop.is_set():
+                    return
+                assert feed.info is not None
+                if self.state is State.AWAY:
+                    self._report(f"{self.spec.name} is back")
+                self.state = State.LIVE
+                backoff.reset()
+                self.frames_in += 1 + feed.skipped - (self._skipped - skipped)
+                self._skipped = skipped + feed.skipped
+                self.damaged = damaged + feed.damaged
+                self.latest.put(Captured(picture, feed.info))

@@ -1,0 +1,216 @@
+"""Recordings and streams: frames encoded at once, without looking ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+from av.container import OutputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.codecs import EncoderChoice, choose_codec, choose_encoder
+from bgsoft.encode.cpu import CpuEncoder
+from bgsoft.encode.options import with_options
+from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, translated
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.live.queued import Fitter, QueuedSink
+from bgsoft.media.containers import CONTAINERS, Container, container_for
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.pyav import TAG_OPTIONS
+from bgsoft.outputs import AtomicOutput, partial_beside, writing
+from bgsoft.settings.config import Codec, EffectKind, RenderConfig
+from bgsoft.suggestions import network_address
+
+_KEY_SECONDS = 2
+"""Between key frames: so long does whoever joins a stream wait at most."""
+_TIMEOUT_US = "5000000"
+_MPEGTS = next(container for container in CONTAINERS if container.muxer == "mpegts")
+_STREAMS = {
+    "udp": (_MPEGTS, {"pkt_size": "1316"}),
+    "srt": (_MPEGTS, {"pkt_size": "1316"}),
+    "rtmp": (
+        Container(name="RTMP", muxer="flv", extensions=(), codecs=frozenset({Codec.H264})),
+        {"flvflags": "no_duration_filesize", "rw_timeout": _TIMEOUT_US},
+    ),
+    "rtsp": (
+        Container(
+            name="RTSP", muxer="rtsp", extensions=(), codecs=frozenset({Codec.H264, Codec.HEVC})
+        ),
+        {"rtsp_transport": "tcp", "timeout": _TIMEOUT_US},
+    ),
+}
+_AT_ONCE: dict[str, dict[str, str]] = {
+    "libx264": {"tune": "zerolatency"},
+    "libx265": {"tune": "zerolatency"},
+    "libsvtav1": {"svtav1-params": "pred-struct=1"},
+    "libvpx-vp9": {"deadline": "realtime", "lag-in-frames": "0"},
+}
+"""What makes an encoder give a packet for each frame."""
+_WHOLE_AT_ANY_TIME = {"mp4": "+hybrid_fragmented", "mov": "+hybrid_fragmented"}
+"""A file that can be read up to where it was cut off, and is closed without being written again."""
+
+
+class _LiveMuxer:
+    """The :class:`bgsoft.encode.base.PacketTaker` of one output, without other tracks.
+
+    Args:
+        target: FFmpeg's name of it.
+        path: The name for errors.
+    """
+
+    def __init__(
+        self, target: str, path: Path, muxer: str, info: VideoInfo, options: dict[str, str]
+    ) -> None:
+        self.info = info
+        self._path = path
+        self._first: int | None = None
+        with self._writing():
+            self._output: OutputContainer = av.open(
+                target, "w", format=muxer, container_options=options, **TAG_OPTIONS
+            )
+
+    def _writing(self) -> Any:
+        return writing(self._path, None, av.FFmpegError)
+
+    def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
+        stream = self._output.add_stream(
+            encoder, rate=self.info.nominal_rate, time_base=self.info.time_base, **settings
+        )
+        assert isinstance(stream, VideoStream)
+        return stream
+
+    def timestamp(self, pts: int) -> int:
+        if self._first is None:
+            self._first = pts
+        return pts - self._first
+
+    def write_video(self, packets: Iterable[Packet[Any]]) -> None:
+        with self._writing():
+            for packet in packets:
+                self._output.mux_one(packet)
+
+    def finish(self) -> None:
+        """Write the rest, and close it."""
+        with self._writing():
+            self._output.close()
+
+    def close(self) -> None:
+        """Let go of it, as it is."""
+        with suppress(av.FFmpegError, OSError):
+            self._output.close()
+
+
+class EncodedSink(QueuedSink):
+    """A file or a stream. It keeps the size of its first frame; others are fitted into that.
+
+    Args:
+        target: A path, whose ending chooses the container, or an address.
+        config: Codec and effect.
+        info: The source, once it is known.
+        overwrite: An existing file may be replaced.
+
+    Raises:
+        OutputError: The file cannot be written, or exists.
+        ConfigError, UnsupportedFormatError: There is no such stream or container.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        config: RenderConfig,
+        info: Callable[[], VideoInfo | None],
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        self._config, self._info = config, info
+        self._target = target
+        self._file: AtomicOutput | None = None
+        self._muxer: _LiveMuxer | None = None
+        self._encoder: CpuEncoder | None = None
+        address = network_address(target)
+        if address is None:
+            self._container = container_for(Path(target))
+            if Codec.H264 not in self._container.codecs or self._container.numbers_frames:
+                text = f"--to {target}: a stream is recorded as .mkv, .mp4, .mov or .ts"
+                raise UnsupportedFormatError(text, stage="encode")
+            movflags = _WHOLE_AT_ANY_TIME.get(self._container.muxer)
+            self._options = {} if movflags is None else {"movflags": movflags}
+        else:
+            scheme = address.partition(":")[0].lower()
+            if scheme not in _STREAMS:
+                raise ConfigError(f"--to {target}: a stream is one of {', '.join(_STREAMS)}")
+            self._container, self._options = _STREAMS[scheme]
+        self._kind = (
+            PictureKind.COLOR_ALPHA if config.effect.kind is EffectKind.ALPHA else PictureKind.COLOR
+        )
+        choose_codec(config.encode, self._container, FrameFormat(width=2, height=2), self._kind)
+        if address is None:
+            self._file = AtomicOutput(Path(target), overwrite=overwrite)
+            self._target = f"file:{self._file.temporary}"
+        super().__init__(target)
+
+    def _write(self, frame: Frame) -> None:
+        if self._encoder is None:
+            self._begin(frame)
+        assert self._encoder is not None
+        fitted = self._fitter.fit(frame)
+        if fitted is not frame and self._kind is PictureKind.COLOR_ALPHA:
+            raise EncodeError("the picture size has changed, which alpha channels cannot follow")
+        self._encoder.encode(fitted)
+
+    def _begin(self, frame: Frame) -> None:
+        info = self._info()
+        assert info is not None  # there is a frame
+        info = replace(info, format=frame.format, time_base=frame.time_base)
+        self._fitter = Fitter(info)
+        choice = self._choose(info)
+        options = {**self._options, "flush_packets": "1"}
+        path = Path(self.name)
+        with translated(
+            av.error.ProtocolNotFoundError,
+            to=lambda _: EncodeError("this build of PyAV has no such protocol"),
+        ):
+            muxer = _LiveMuxer(self._target, path, self._container.muxer, info, options)
+        self._muxer, self._encoder = muxer, CpuEncoder(muxer, choice)
+
+    def _choose(self, info: VideoInfo) -> EncoderChoice:
+        encode = self._config.encode
+        threads = self._config.backends.threads
+        choice = choose_encoder(encode, self._container, info, self._kind, threads)
+        more = dict(_AT_ONCE.get(choice.encoder, {}))
+        rate = min(info.nominal_rate, Fraction(240))
+        choice = replace(
+            choice, options=choice.options | more | {"g": str(max(1, round(_KEY_SECONDS * rate)))}
+        )
+        return with_options(choice, encode, info) if encode.encoder_option else choice
+
+    def _finish(self) -> None:
+        if self._encoder is not None and self._muxer is not None:
+            self._encoder.finish()
+            self._muxer.finish()
+            if self._file is not None:
+                self._file.commit()
+        if self._file is not None:
+            self._file.close()
+
+    def _abandon(self) -> str:
+        if self._muxer is not None:
+            self._muxer.close()
+        if self._file is None:
+            return ""
+        kept = partial_beside(Path(self.name))
+        try:
+            written = self._encoder is not None and self._file.temporary.stat().st_size > 0
+            if written:
+                self._file.temporary.replace(kept)
+        except OSError:
+            written = False
+        self._file.close()
+        return str(kept) if written else ""

@@ -1,0 +1,172 @@
+"""The HTTP side of the browser's preview.
+
+The page fetches one JPEG after the other, and asks for the next when it has shown the last: a slow
+browser gets fewer, never older ones. Python's own HTTP server does for a page that one person looks
+at; a framework would bring an event loop and a dozen packages for five addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import socket
+import socketserver
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from bgsoft.errors import BgsoftError, ConfigError, errors_as
+from bgsoft.untrusted import parse_json
+
+if TYPE_CHECKING:
+    from bgsoft.live.preview import PreviewServer
+
+VIEWS = ("source", "matte", "result")
+_PAGE = Path(__file__).with_name("page.html")
+_MOST_BODY_BYTES = 1 << 16
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; img-src blob:; connect-src 'self';"
+    " script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+}
+"""Nothing is loaded from elsewhere, or sent there. Tools that drive browsers wait by eval."""
+
+
+class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Threads for as long as requests run, which :meth:`end` ends."""
+
+    allow_reuse_address = True
+    daemon_threads = False
+
+    def __init__(self, port: int, preview: PreviewServer) -> None:
+        self.preview = preview
+        self._requests: set[Any] = set()
+        super().__init__(("127.0.0.1", port), _Request)
+        self.port = int(self.server_address[1])
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._requests.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._requests.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that leaves, or stalls, in the middle of a request is no error."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+    def end(self) -> None:
+        """End all requests, and wait for their threads."""
+        self.shutdown()
+        for request in list(self._requests):
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+        self.server_close()
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: PageServer
+    server_version, sys_version = "bgsoft", ""
+    timeout = 5.0
+    """Seconds that a browser may take to send or receive anything."""
+
+    def do_GET(self) -> None:
+        preview, query = self.server.preview, self._query()
+        if query is None:
+            return
+        path = self.path.partition("?")[0]
+        if path == "/":
+            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", _PAGE.read_bytes())
+        elif path == "/state":
+            self._answer_json(HTTPStatus.OK, preview.state())
+        elif path == "/picture" and query.get("view") in VIEWS:
+            found = preview.picture(query["view"], _number(query.get("after", "")) or 0)
+            if found is None:
+                self._answer(HTTPStatus.NO_CONTENT)
+                return
+            number, age_ms, jpeg = found
+            more = {"X-Number": str(number), "X-Age-Ms": f"{age_ms:.1f}"}
+            self._answer(HTTPStatus.OK, "image/jpeg", jpeg, more)
+        else:
+            self._answer_json(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
+
+    def do_POST(self) -> None:
+        preview, path = self.server.preview, self.path.partition("?")[0]
+        if self._query() is None:
+            return
+        try:
+            wanted = self._body()
+            if path == "/change":
+                preview.change(wanted)
+                self._answer_json(HTTPStatus.OK, preview.state())
+            elif path == "/save":
+                saved = preview.save(wanted.get("name"), replaces=wanted.get("replace") is True)
+                self._answer_json(HTTPStatus.OK, {"saved": str(saved)})
+            else:
+                self._answer_json(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
+        except BgsoftError as exc:
+            self._answer_json(HTTPStatus.BAD_REQUEST, {"error": str(exc)})
+
+    def _query(self) -> dict[str, str] | None:
+        """What follows the path, of a request that has the token; others are answered with 403.
+
+        The host must be ours, too: a foreign page whose name is made to point here does not get at
+        the answers.
+        """
+        query = {key: values[-1] for key, values in parse_qs(self.path.partition("?")[2]).items()}
+        token = self.server.preview.token.encode()
+        is_ours = self.headers.get("Host") in {
+            f"{host}:{self.server.port}" for host in ("127.0.0.1", "localhost")
+        }
+        if is_ours and secrets.compare_digest(query.get("token", "").encode(), token):
+            return query
+        self._answer_json(HTTPStatus.FORBIDDEN, {"error": "use the address that bgsoft printed"})
+        return None
+
+    def _body(self) -> dict[str, Any]:
+        """The JSON object that was sent; ConfigError: it is none."""
+        length = _number(self.headers.get("Content-Length", ""))
+        if length is None or length > _MOST_BODY_BYTES:
+            raise ConfigError("the request has no length, or is too long")
+        with errors_as((ValueError,), ConfigError, "the request is no JSON"):
+            sent = parse_json(self.rfile.read(length))
+        if not isinstance(sent, dict):
+            raise ConfigError("the request is no JSON object")
+        return sent
+
+    def _answer_json(self, status: HTTPStatus, value: Mapping[str, Any]) -> None:
+        self._answer(status, "application/json", json.dumps(value).encode())
+
+    def _answer(
+        self,
+        status: HTTPStatus,
+        kind: str = "",
+        data: bytes = b"",
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        self.send_response(status)
+        headers = {**_HEADERS, **(more or {})}
+        if kind:
+            headers |= {"Content-Type": kind, "Content-Length": str(len(data))}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: requests come many times a second."""
+
+
+def _number(text: str) -> int | None:
+    """What a browser counts; None: it is no number, or an absurd one."""
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else None

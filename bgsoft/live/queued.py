@@ -1,0 +1,169 @@
+"""Sinks that work on a thread of their own: what is slow holds up nothing else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import replace
+
+import numpy as np
+
+from bgsoft.decode.convert import PlaneWriter
+from bgsoft.encode.pictures import shared_picture
+from bgsoft.errors import OutputError
+from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout, Planes
+from bgsoft.infer.warm import daemon_thread
+from bgsoft.live.base import LiveFrame
+from bgsoft.live.policy import SINK_SECONDS
+from bgsoft.media.info import VideoInfo
+from bgsoft.rendering.host import host_planes
+
+_SLOTS = 4
+"""Frames that are written, or wait for it."""
+_CLOSE_SECONDS = 10.0
+"""How long what was begun may take to be finished."""
+
+
+class QueuedSink(ABC):
+    """A :class:`bgsoft.live.base.Sink` whose thread takes copies of frames, the newest ones.
+
+    Args:
+        name: As the user named it.
+    """
+
+    wants_source = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dropped = 0
+        self._format: FrameFormat | None = None
+        self._free: deque[Planes] = deque()
+        self._waiting: deque[tuple[Frame, int]] = deque()
+        self._changed = threading.Condition()
+        self._ending = False
+        self._error: OutputError | None = None
+        self._thread = daemon_thread(self._run, f"bgsoft-sink {name}")
+        self._thread.start()
+
+    def publish(self, frame: LiveFrame) -> None:
+        """Copy a frame, and leave it to the thread; see :class:`bgsoft.live.base.Sink`."""
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+            planes = self._slot(frame.frame.format)
+        for target, source in zip(_planes(planes), _planes(frame.frame.planes), strict=True):
+            np.copyto(target, source)
+        with self._changed:
+            kept = replace(frame.frame, planes=planes, original=None)
+            self._waiting.append((kept, time.monotonic_ns()))
+            self._changed.notify()
+
+    def _slot(self, format: FrameFormat) -> Planes:
+        """A slot that nobody uses: where none is free, that of the frame that waits longest."""
+        if format != self._format:
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
+            self._format = format
+            self._free = deque(host_planes(format, slot) for slot in range(_SLOTS))
+        if self._free:
+            return self._free.popleft()
+        self.dropped += 1
+        return self._waiting.popleft()[0].planes
+
+    def _run(self) -> None:
+        try:
+            while (frame := self._next()) is not None:
+                self._write(frame)
+                with self._changed:
+                    if frame.format == self._format:
+                        self._free.append(frame.planes)
+            self._finish()
+        except Exception as exc:
+            self._fail(exc)
+
+    def _next(self) -> Frame | None:
+        """The next frame in time; None once no more will come."""
+        with self._changed:
+            while True:
+                while not self._waiting and not self._ending:
+                    self._changed.wait()
+                if not self._waiting:
+                    return None
+                frame, since = self._waiting.popleft()
+                late = time.monotonic_ns() - since > SINK_SECONDS * 1e9
+                if not (late and self._waiting):
+                    return frame
+                self.dropped += 1
+                self._free.append(frame.planes)
+
+    def _fail(self, exc: Exception) -> None:
+        """Keep what went wrong for whoever publishes next, and let go of what was begun."""
+        if not isinstance(exc, OutputError):
+            exc = OutputError(f"{self.name}: {exc}")
+        kept = self._abandon()
+        if kept:
+            exc = OutputError(f"{exc}; what was written is {kept}")
+        with self._changed:
+            self._error = exc
+
+    @abstractmethod
+    def _write(self, frame: Frame) -> None:
+        """Take a frame, in the thread; the first one opens what is written to."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Finish what was begun, in the thread."""
+
+    @abstractmethod
+    def _abandon(self) -> str:
+        """Let go of it after an error; the name of what is kept, if anything is."""
+
+    def close(self) -> None:
+        """See :class:`bgsoft.live.base.Sink`; raises OutputError where it cannot be finished."""
+        with self._changed:
+            already, self._ending = self._ending, True
+            self._changed.notify()
+        self._thread.join(_CLOSE_SECONDS)
+        if already:
+            return
+        if self._thread.is_alive():
+            raise OutputError(f"{self.name} does not come to an end")
+        if self._error is not None:
+            raise self._error
+
+
+def _planes(planes: Planes) -> tuple[Array, ...]:
+    return planes.luma, planes.chroma, planes.alpha
+
+
+class Fitter:
+    """Fits frames into the size that a sink began with, between bars, and to eight bits or ten.
+
+    Args:
+        info: What the sink began with.
+    """
+
+    def __init__(self, info: VideoInfo) -> None:
+        format = info.format
+        self._format = format
+        upright = replace(info, coded_width=format.width, coded_height=format.height)
+        self._writer = PlaneWriter(upright)
+        self._planes = host_planes(format, 0)
+
+    def fit(self, frame: Frame) -> Frame:
+        """The frame itself, where it fits; otherwise one whose planes the next call overwrites.
+
+        Its matte is not fitted.
+        """
+        theirs = frame.format
+        if (theirs.luma_shape, theirs.layout) == (self._format.luma_shape, self._format.layout):
+            return frame
+        if theirs.layout is PixelLayout.P010:
+            narrow = host_planes(replace(theirs, layout=PixelLayout.NV12), 0)
+            np.right_shift(frame.luma, 8, out=narrow.luma, casting="unsafe")
+            np.right_shift(frame.chroma, 8, out=narrow.chroma, casting="unsafe")
+            frame = replace(frame, planes=narrow)
+        self._writer.write(shared_picture(frame), self._planes)
+        return replace(frame, planes=self._planes, format=self._format)

@@ -1,0 +1,372 @@
+"""Sources of live pictures: cameras, network streams, pipes, and files played in real time.
+
+A network address is opened only because the user has named it as a source, and by no other demuxer
+than its own protocol's; nothing that it sends can lead to another address. Reading never waits
+longer than :data:`READ_SECONDS`, but for cameras, whose driver may not return.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+import av
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from bgsoft.clock import StageClock
+from bgsoft.closing import Closing
+from bgsoft.errors import (
+    BgsoftError,
+    ConfigError,
+    DecodeError,
+    OpenError,
+    UnsupportedFormatError,
+    translated,
+)
+from bgsoft.live.policy import LagMeter, skip_at
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.pipe import MAX_READ_ERRORS, PipeInput
+from bgsoft.media.probe import describe
+from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
+from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
+from bgsoft.pipes import input_name, is_input_pipe
+from bgsoft.suggestions import network_address
+
+LIVE_TICKS = 90_000
+"""Units of a stream's clock in a second: MPEG's."""
+OPEN_SECONDS, READ_SECONDS = 5.0, 3.0
+"""How long a source may take to answer, and between two packets."""
+_ARRIVALS = 64
+"""Packets whose arrival is remembered: more than any decoder keeps back."""
+
+
+class SourceKind(StrEnum):
+    """How a source is opened, and what its end means."""
+
+    CAMERA = "camera"
+    NETWORK = "network"
+    PIPE = "pipe"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class _Protocol:
+    demuxer: str
+    protocols: str
+    """Those of FFmpeg's that it needs."""
+    options: dict[str, str] = field(default_factory=dict)
+
+
+_PROTOCOLS = {
+    "rtsp": _Protocol("rtsp", "rtsp,rtp,udp,tcp", {"rtsp_flags": "prefer_tcp"}),
+    "rtsps": _Protocol("rtsp", "rtsp,rtsps,rtp,srtp,tls,udp,tcp", {"rtsp_flags": "prefer_tcp"}),
+    "srt": _Protocol("mpegts", "srt"),
+    # What is late is lost, rather than an error.
+    "udp": _Protocol("mpegts", "udp", {"overrun_nonfatal": "1"}),
+    "rtmp": _Protocol("flv", "rtmp,tcp"),
+    "rtmps": _Protocol("flv", "rtmp,rtmps,tls,tcp"),
+}
+_LOW_LATENCY = {
+    "probesize": str(1 << 20),
+    "analyzeduration": "500000",
+    "fpsprobesize": "0",
+}
+"""Little is looked at before the first frame. What is looked at is kept (no ``nobuffer``): it may
+hold the only key frame for a while."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpec:
+    """A source as the user named it."""
+
+    name: str
+    kind: SourceKind
+    size: str | None = None
+    """WIDTHxHEIGHT that a camera is asked for."""
+    rate: float | None = None
+    """Frames a second that it is asked for."""
+    input_format: str | None = None
+    """``mjpeg`` or ``yuyv``."""
+    loop: bool = False
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether it is opened again once it ends or fails."""
+        return self.kind in (SourceKind.CAMERA, SourceKind.NETWORK)
+
+
+_CAMERA_FORMATS = {"mjpeg": "mjpeg", "yuyv": "yuyv422"}
+
+
+def parse_source(
+    name: str,
+    *,
+    size: str | None = None,
+    rate: float | None = None,
+    input_format: str | None = None,
+    realtime: bool = False,
+    loop: bool = False,
+) -> SourceSpec:
+    """What kind of source a name stands for.
+
+    Raises:
+        ConfigError: It is none, or something named has no effect on it.
+    """
+    kind = _kind(name)
+    camera = {"--size": size, "--rate": rate, "--input-format": input_format}
+    idle = [flag for flag, value in camera.items() if value is not None]
+    if kind is SourceKind.CAMERA:
+        if input_format is not None and input_format not in _CAMERA_FORMATS:
+            known = " or ".join(_CAMERA_FORMATS)
+            raise ConfigError(f"--input-format must be {known}, not {input_format!r}")
+        if size is not None and not _is_size(size):
+            raise ConfigError(f"--size must be WIDTHxHEIGHT, not {size!r}")
+        if rate is not None and not 1 <= rate <= 1000:
+            raise ConfigError(f"--rate must be between 1 and 1000, not {rate:g}")
+        idle = []
+    if kind is not SourceKind.FILE:
+        idle += [flag for flag, on in (("--realtime", realtime), ("--loop", loop)) if on]
+    elif not (realtime or loop):
+        raise ConfigError(f"{name} is a file: play it with --realtime or --loop, or use render")
+    if idle:
+        needs = "a file" if idle[0] in ("--realtime", "--loop") else "a camera (/dev/videoN)"
+        raise ConfigError(f"{idle[0]} has no effect on {name}: it needs {needs}")
+    return SourceSpec(
+        name=name, kind=kind, size=size, rate=rate, input_format=input_format, loop=loop
+    )
+
+
+def _is_size(text: str) -> bool:
+    width, x, height = text.partition("x")
+    return bool(x) and width.isdecimal() and height.isdecimal() and int(width) * int(height) > 0
+
+
+def _kind(name: str) -> SourceKind:
+    address = network_address(name)
+    if address is not None:
+        scheme = address.partition(":")[0].lower()
+        if scheme not in _PROTOCOLS:
+            raise ConfigError(f"{name}: a stream is one of {', '.join(_PROTOCOLS)}")
+        return SourceKind.NETWORK
+    if name.startswith("/dev/video"):
+        return SourceKind.CAMERA
+    return SourceKind.PIPE if is_input_pipe(input_name(Path(name))) else SourceKind.FILE
+
+
+class Picture(NamedTuple):
+    """A decoded picture of a source."""
+
+    frame: VideoFrame
+    seconds: float | None
+    """On the source's own clock; None where it says nothing."""
+    captured_ns: int
+    """When it arrived, :func:`time.monotonic_ns`; of a file, when it was due."""
+
+
+class Feed(Closing):
+    """One opening of a source, up to its end or a fault.
+
+    Args:
+        spec: The source.
+        stop: Set it to end reading.
+        clock: Gets the time of decoding.
+
+    Raises:
+        OpenError: It is not there, is in use, does not answer, or has no video.
+        UnsupportedFormatError: There is no decoder, demuxer or protocol for it.
+    """
+
+    def __init__(self, spec: SourceSpec, stop: threading.Event, clock: StageClock) -> None:
+        self.skipped = 0
+        """Frames that were not decoded, as they came too late."""
+        self.damaged = 0
+        """Packets that could not be read or decoded."""
+        self.info: VideoInfo | None = None
+        """Known with the first picture."""
+        self._spec, self._stop, self._clock = spec, stop, clock
+        self._pipe: PipeInput | None = None
+        self._lag = LagMeter()
+        with translated(*PYAV_ERRORS, to=self._explain):
+            self._container = self._open()
+        try:
+            self._stream = select_video_stream(self._container, Path(spec.name))
+        except BaseException:
+            self.close()
+            raise
+        self._codec = self._stream.codec_context
+        # Frame threads would keep a frame back for each of them.
+        self._codec.thread_type = "SLICE"
+
+    def _open(self) -> InputContainer:
+        spec, decoding = self._spec, {"max_pixels": str(MOST_PIXELS)}
+        if spec.kind is SourceKind.FILE:
+            return open_input(Path(spec.name))
+        if spec.kind is SourceKind.PIPE:
+            self._pipe = PipeInput(input_name(Path(spec.name)), self._stop)
+            piped = open_input(self._pipe, **_LOW_LATENCY)
+            self._pipe.go_on()
+            return piped
+        if spec.kind is SourceKind.CAMERA:
+            asked = {"video_size": spec.size, "input_format": spec.input_format}
+            options = {key: value for key, value in asked.items() if value is not None}
+            if spec.input_format is not None:
+                options["input_format"] = _CAMERA_FORMATS[spec.input_format]
+            if spec.rate is not None:
+                options["framerate"] = str(Fraction(spec.rate).limit_denominator(1001))
+            demuxer = "v4l2"
+        else:
+            protocol = _PROTOCOLS[spec.name.partition(":")[0].lower()]
+            demuxer = protocol.demuxer
+            options = {"protocol_whitelist": protocol.protocols, **protocol.options, **_LOW_LATENCY}
+        container: InputContainer = av.open(
+            spec.name,
+            "r",
+            format=demuxer,
+            options=decoding,
+            container_options=options,
+            timeout=(OPEN_SECONDS, READ_SECONDS),
+            **TAG_OPTIONS,
+        )
+        return container
+
+    def pictures(self) -> Iterator[Picture]:
+        """Pictures as they arrive.
+
+        Raises:
+            DecodeError: It cannot be read further, or its pictures are of another size now.
+            OpenError: It has stalled.
+        """
+        if self._spec.kind is SourceKind.FILE:
+            yield from self._paced()
+        else:
+            yield from self._decoded()
+
+    def _decoded(self) -> Iterator[Picture]:
+        arrivals: dict[int | None, int] = {}
+        for packet in self._packets():
+            now = time.monotonic_ns()
+            arrivals[packet.pts] = now
+            if len(arrivals) > _ARRIVALS:
+                del arrivals[next(iter(arrivals))]
+            for frame in self._decode(packet):
+                seconds = None if frame.time is None else float(frame.time)
+                arrived = arrivals.get(frame.pts, now)
+                if seconds is not None:
+                    self._set_pace(self._lag.note(now / 1e9, seconds))
+                yield Picture(self._checked(frame), seconds, arrived)
+
+    def _paced(self) -> Iterator[Picture]:
+        """A file's pictures, each when it is due; again from the beginning, where that is asked."""
+        due = time.monotonic()
+        while True:
+            first = last = None
+            for packet in self._packets():
+                for frame in self._decode(packet):
+                    seconds = last = float(frame.time or 0.0)
+                    if first is None:
+                        first = seconds
+                        due -= first
+                    at = due + seconds
+                    self._set_pace(time.monotonic() - at)
+                    if self._stop.wait(max(0.0, at - time.monotonic())):
+                        return
+                    yield Picture(self._checked(frame), seconds, round(at * 1e9))
+            if last is None:
+                raise DecodeError(f"{self._spec.name}: no frame could be decoded")
+            if not self._spec.loop:
+                return
+            assert self.info is not None
+            due += last + float(1 / self.info.nominal_rate)
+            with translated(*PYAV_ERRORS, to=self._explain):
+                self._container.seek(0)
+                self._codec.flush_buffers()
+
+    def _packets(self) -> Iterator[Packet[VideoStream]]:
+        """Packets of the video; read errors are counted, and end it where they do not stop."""
+        errors = 0
+        while not self._stop.is_set():
+            try:
+                for packet in self._container.demux(self._stream):
+                    errors = 0
+                    if self._stop.is_set():
+                        return
+                    if packet.size or self._spec.kind is SourceKind.FILE:
+                        yield packet
+                return
+            except av.error.ExitError as exc:
+                raise self._explain(exc) from exc
+            except (av.FFmpegError, IndexError) as exc:
+                # IndexError is PyAV's answer where a damaged MPEG-TS shows new streams midway.
+                self.damaged += 1
+                errors += 1
+                if errors >= MAX_READ_ERRORS or isinstance(exc, OSError):
+                    raise self._explain(exc) from exc
+
+    def _decode(self, packet: Packet[VideoStream]) -> list[VideoFrame]:
+        try:
+            with self._clock.measure():
+                frames = self._codec.decode(packet)
+        except av.FFmpegError:
+            self.damaged += 1
+            return []
+        if not frames and packet.size and self._codec.skip_frame != "DEFAULT":
+            self.skipped += 1
+        return frames
+
+    def _set_pace(self, lag_seconds: float) -> None:
+        """Decode less while pictures are decoded later than they come."""
+        wanted = skip_at(lag_seconds, self._codec.skip_frame)
+        if wanted != self._codec.skip_frame:
+            self._codec.skip_frame = wanted
+
+    def _checked(self, frame: VideoFrame) -> VideoFrame:
+        """A picture of the same size as all of this opening."""
+        info = self.info
+        if info is None:
+            path = Path(self._spec.name)
+            with translated(
+                ValueError,
+                to=lambda exc: DecodeError(f"{path}: its pictures cannot be used: {exc}"),
+            ):
+                found = describe(path, self._container, self._stream, [frame])
+            # The clock is our own: that of a source may jump.
+            self.info = replace(found, time_base=Fraction(1, LIVE_TICKS), start_pts=0)
+        elif (frame.width, frame.height) != (info.coded_width, info.coded_height):
+            size = f"{frame.width}x{frame.height}"
+            raise DecodeError(f"{self._spec.name}: its pictures are of {size} now")
+        return frame
+
+    def _explain(self, exc: Exception) -> BgsoftError:
+        """The error that fits what FFmpeg says of a source."""
+        name, number = self._spec.name, getattr(exc, "errno", None)
+        if isinstance(exc, av.error.ProtocolNotFoundError):
+            scheme = name.partition(":")[0]
+            return UnsupportedFormatError(f"{name}: this build of PyAV has no {scheme}")
+        if isinstance(exc, av.error.ExitError):
+            return OpenError(f"{name} sends nothing")
+        if number == errno.EBUSY:
+            return OpenError(f"{name} is in use by another program")
+        if self._spec.kind is SourceKind.CAMERA and number == errno.EINVAL:
+            return OpenError(f"{name} has no such size, rate or format (see v4l2-ctl)")
+        if isinstance(exc, FileNotFoundError):
+            return OpenError(f"{name} does not exist")
+        reason = getattr(exc, "strerror", None) or exc
+        return OpenError(f"{name} cannot be read: {str(reason)[:1].lower()}{str(reason)[1:]}")
+
+    def close(self) -> None:
+        with suppress(*PYAV_ERRORS):
+            if hasattr(self, "_container"):
+                self._container.close()
+        if self._pipe is not None:
+            self._pipe.close()

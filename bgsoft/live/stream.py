@@ -1,0 +1,339 @@
+"""One stream: a source, its picture stages, and those who take its frames."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from bgsoft.clock import StageClock
+from bgsoft.errors import BgsoftError, ConfigError
+from bgsoft.exitcodes import one_line
+from bgsoft.frame import Frame
+from bgsoft.live.base import LiveFrame, Sink
+from bgsoft.live.capture import Capture, Captured, State
+from bgsoft.live.figures import Figures
+from bgsoft.live.policy import LADDER, Ladder, Quality, StreamClock
+from bgsoft.live.source import LIVE_TICKS, SourceSpec
+from bgsoft.live.stages import LiveStages, dimmed
+from bgsoft.media.info import VideoInfo
+from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.rendering.build import StageBuilder
+from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
+
+STALE_SECONDS = 1.0
+"""Without a frame for so long, and for three frames' time, the last one is shown dimmed."""
+_STALE_INTERVAL_SECONDS = 0.2
+_STAGES = ("decode", "segment", "face", "matte", "composite")
+
+
+_SINK = "the sink "
+STARTING = "the start of the picture stages"
+
+
+class Doing:
+    """What the picture's thread does for a stream, for the watchdog."""
+
+    def __init__(self) -> None:
+        self.now = ("", 0.0)
+        """What, and since when; empty: nothing."""
+
+    def begin(self, what: str) -> None:
+        """It does something else from now on."""
+        self.now = (what, time.monotonic())
+
+    def end(self) -> None:
+        """It does nothing any more."""
+        self.now = ("", 0.0)
+
+
+class _ReplacedError(Exception):
+    """Another thread has taken over, and other stages, while this one did not come back."""
+
+
+def _ladder(config: RenderConfig) -> tuple[Quality, ...]:
+    """What can be given up with some settings: of hidden faces nothing, where there are none."""
+    mode = config.face.mode
+    if mode in (FaceMode.OFF, FaceMode.ANONYMIZE):
+        return (LADDER[0], *(replace(q, faces_every=1) for q in LADDER if q.masks_every > 1))
+    return LADDER
+
+
+class LiveStream:
+    """What belongs to one source. All that works on pictures is called by one thread.
+
+    Args:
+        name: For messages and figures.
+        spec: The source.
+        config: What to do with its frames.
+        builder: Makes the stages; shared by all streams.
+        ready: Set when there is something to do.
+        report: Told of what happens, in a line each.
+        recorder: Keeps a trace, where one is asked for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: SourceSpec,
+        config: RenderConfig,
+        builder: StageBuilder,
+        ready: threading.Event,
+        report: Callable[[str], None],
+        recorder: TraceRecorder | None = None,
+    ) -> None:
+        self.name, self.config, self.builder = name, config, builder
+        self.info: VideoInfo | None = None
+        """The source, once a frame has come."""
+        self.sinks: list[Sink] = []
+        self.alone = True
+        """There is no other stream."""
+        self.takes_faces = False
+        """A sink wants faces, with landmarks, where they are looked for."""
+        self.failures: list[BgsoftError] = []
+        """What has ended the source, or a sink."""
+        self.doing = Doing()
+        self._report = report
+        self._metrics = Metrics(recorder)
+        self._publishing = StageClock("publish", recorder)
+        self._converting = StageClock("convert", recorder)
+        self.capture = Capture(spec, ready, report, self._metrics.stage("decode"))
+        clocks = [*map(self._metrics.stage, _STAGES), self._converting, self._publishing]
+        self.figures = Figures(clocks)
+        self._clock = StreamClock(LIVE_TICKS)
+        self._stages: LiveStages | None = None
+        self._coming: LiveStages | None = None
+        """Built for other settings, to take over before the next frame."""
+        self._building = threading.Lock()
+        self._ladder = Ladder(time.monotonic(), _ladder(config))
+        self.over = False
+        """Nothing more will be done."""
+        self._discarded: list[LiveStages] = []
+        self._last: Frame | None = None
+        self._came = 0.0
+        self._shown_stale = 0.0
+        self._told = ""
+
+    def step(self) -> None:
+        """Work on the newest picture, if there is one, or show that none has come."""
+        ended = self.capture.state is State.ENDED
+        captured = self.capture.latest.take()
+        now = time.monotonic()
+        if self.over or not self.sinks or (captured is None and ended):
+            self.over = True
+            return
+        if captured is None:
+            self._show_stale(now)
+            return
+        self._came = now
+        doing, began = self.doing, time.perf_counter_ns()
+        try:
+            self._work(captured, doing)
+        except _ReplacedError:
+            return
+        except BgsoftError as exc:
+            self._tell(exc)
+        finally:
+            doing.end()
+        self.figures.busy_ns += time.perf_counter_ns() - began
+        self._adapt(now)
+
+    def _adapt(self, now: float) -> None:
+        """Give up quality where frames are dropped, and take it back."""
+        ladder, before = self._ladder, self._ladder.level
+        counts = self.capture.frames_in, self.capture.dropped, self.figures.busy_ns / 1e9
+        if ladder.look(now, *counts) and self._stages is not None:
+            self._stages.set_quality(ladder.quality)
+            way = "less" if ladder.level > before else "more"
+            self._report(f"{self.name}: {way} quality from now on: {ladder.quality}")
+
+    def _tell(self, exc: BgsoftError) -> None:
+        """Say what is wrong with a picture; once, if it goes on."""
+        text = one_line(exc)
+        if text != self._told:
+            self._told = text
+            self._report(f"{self.name}: {text}")
+
+    def _work(self, captured: Captured, doing: Doing) -> None:
+        picture, info = captured
+        stages = self._stages_for(info, doing)
+        doing.begin("the picture stages")
+        pts = self._clock.stamp(picture.seconds, picture.captured_ns / 1e9)
+        frame = stages.process(picture.frame, pts)
+        if doing is not self.doing:
+            raise _ReplacedError
+        self._last = frame
+        shown = LiveFrame(
+            frame=frame,
+            captured_ns=picture.captured_ns,
+            source=stages.source,
+            faces=stages.faces,
+        )
+        self._publish(shown, doing)
+        self.figures.add(time.monotonic_ns() - picture.captured_ns)
+
+    def _stages_for(self, info: VideoInfo, doing: Doing) -> LiveStages:
+        """The stages for pictures like these, by the newest settings."""
+        with self._building:
+            stages, coming = self._stages, self._coming
+            self._coming = None
+            while self._discarded:
+                self._discarded.pop().close()
+            if coming is not None and coming.info.format == info.format:
+                self._take_over(coming, doing)
+            elif stages is None or stages.info.format != info.format:
+                doing.begin(STARTING)
+                config = self.config if coming is None else coming.config
+                self._take_over(self._build(config, info), doing)
+            assert self._stages is not None
+            return self._stages
+
+    def _build(self, config: RenderConfig, info: VideoInfo) -> LiveStages:
+        return LiveStages(
+            self.builder,
+            config,
+            info,
+            self._metrics,
+            self._converting,
+            keeps_source=any(sink.wants_source for sink in self.sinks),
+            takes_faces=self.takes_faces,
+        )
+
+    def _take_over(self, stages: LiveStages, doing: Doing) -> None:
+        doing.begin(STARTING)
+        stages.start()
+        if doing is not self.doing:
+            raise _ReplacedError
+        old, self._stages = self._stages, stages
+        self.info, self.config = stages.info, stages.config
+        self._ladder = Ladder(time.monotonic(), _ladder(self.config))
+        if old is not None:
+            old.close()
+
+    def apply(self, config: RenderConfig) -> None:
+        """Put other settings in force from the next frame on; from another thread.
+
+        Raises:
+            BgsoftError: They cannot run here; what runs goes on.
+        """
+        was, will = self.config.effect.kind, config.effect.kind
+        if EffectKind.ALPHA in (was, will) and was is not will:
+            raise ConfigError("an alpha channel cannot come or go while a stream runs")
+        info = self.info
+        if info is None:
+            self.config = config
+            return
+        stages = self._build(config, info)
+        with self._building:
+            before, self._coming = self._coming, stages
+            if before is not None:
+                self._discarded.append(before)
+
+    def _show_stale(self, now: float) -> None:
+        """Show the last frame, dimmed, where the source has sent none for a while."""
+        info, last = self.info, self._last
+        if info is None or last is None:
+            return
+        away = now - self._came
+        if away < max(STALE_SECONDS, 3 / float(info.nominal_rate)):
+            return
+        if now - self._shown_stale < _STALE_INTERVAL_SECONDS:
+            return
+        if self._shown_stale < self._came:
+            self._last = last = dimmed(last)
+        self._shown_stale = now
+        frame = replace(last, pts=self._clock.stamp(None, now))
+        shown = LiveFrame(frame=frame, captured_ns=time.monotonic_ns(), stale=True)
+        self._publish(shown, self.doing)
+
+    def _publish(self, frame: LiveFrame, doing: Doing) -> None:
+        with self._publishing.measure():
+            for sink in list(self.sinks):
+                doing.begin(f"{_SINK}{sink.name} {sink.name}")
+                try:
+                    sink.publish(frame)
+                except BgsoftError as exc:
+                    self._drop_sink(sink, exc)
+                if doing is not self.doing:
+                    raise _ReplacedError
+        doing.end()
+
+    def _drop_sink(self, sink: Sink, exc: BgsoftError) -> None:
+        """Close a sink that cannot go on; the others do."""
+        self.sinks.remove(sink)
+        self.failures.append(exc)
+        self._tell_failure(exc, "; its other sinks go on" if self.sinks else "")
+        self._close_sink(sink, quiet=True)
+
+    def _close_sink(self, sink: Sink, *, quiet: bool = False) -> None:
+        try:
+            sink.close()
+        except BgsoftError as exc:
+            if not quiet:
+                self.failures.append(exc)
+                self._tell_failure(exc)
+
+    def count(self, seconds: float) -> dict[str, Any]:
+        """The figures of the time since the last call."""
+        capture = self.capture
+        counts = {
+            "source": self.name,
+            "state": str(capture.state),
+            "frames_in": capture.frames_in,
+            "dropped": capture.dropped,
+            "damaged": capture.damaged,
+            "restarts": capture.restarts,
+            "level": self._ladder.level,
+            "sinks": [{"name": sink.name, "dropped": sink.dropped} for sink in self.sinks],
+        }
+        return self.figures.interval(seconds, counts)
+
+    def newest_figures(self) -> dict[str, Any]:
+        """What :meth:`count` gave last."""
+        return self.figures.newest
+
+    def close_sinks(self) -> None:
+        """Finish recordings and streams."""
+        sinks, self.sinks = self.sinks, []
+        for sink in sinks:
+            self._close_sink(sink)
+
+    def fail(self, exc: BgsoftError) -> None:
+        """End the stream after what cannot be gone on from."""
+        self.failures.append(exc)
+        self._tell_failure(exc)
+        self.over = True
+
+    def _tell_failure(self, exc: BgsoftError, rest: str = "") -> None:
+        """Say it now, if something goes on: what ends the run is said at its end."""
+        if rest or not self.alone:
+            self._report(f"{self.name}: {one_line(exc)}{rest}")
+
+    def patience_seconds(self, hang_seconds: float) -> float:
+        """How long what is done now may take: a first run may build an engine."""
+        stall = self.config.backends.stall_seconds
+        return stall or hang_seconds if self.doing.now[0] == STARTING else hang_seconds
+
+    def blame(self, exc: BgsoftError) -> None:
+        """Take the sink that hangs, if it is one, from the stream; it is left as it is."""
+        what = self.doing.now[0]
+        for sink in [sink for sink in self.sinks if what == f"{_SINK}{sink.name}"]:
+            self.sinks.remove(sink)
+            self.failures.append(exc)
+
+    def renew(self, builder: StageBuilder) -> None:
+        """Leave the stages, in which a thread hangs, to it; the next picture gets new ones."""
+        self.builder, self._stages, self._coming = builder, None, None
+        self._building = threading.Lock()
+        self.doing = Doing()
+
+    def close(self) -> None:
+        """Free the stages; what is finished was finished before."""
+        self.capture.stop()
+        for stages in (self._stages, self._coming):
+            if stages is not None:
+                stages.close()
+        self._stages = self._coming = None

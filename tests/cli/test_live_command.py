@@ -1,0 +1,134 @@
+"""``bgsoft live``: what it refuses, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.outside import shown_by_ffmpeg
+from tests.synthetic import VideoSpec, regular_times, write_video
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    spec = VideoSpec(times=regular_times(10, 25))
+    return write_video(tmp_path_factory.mktemp("clip") / "clip.mkv", spec)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a SOURCE"),
+        (["CLIP"], "play it with --realtime or --loop"),
+        (["CLIP", "--loop"], "say where frames go: --to, --share or --preview"),
+        (["CLIP", "--loop", "--to", "a.doc"], "'.doc' is no video container"),
+        (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to a.ts is named twice"),
+        (["CLIP", "--loop", "--share", "x", "--codec", "hevc"], "--codec and its kin"),
+        (["CLIP", "--loop", "--to", "a.ts", "--size", "1x1"], "--size has no effect"),
+        (["CLIP", "--config", "c.toml"], "SOURCE and --config exclude each other"),
+        (["--loop", "--config", "c.toml"], "--loop and --config exclude each other"),
+        (["--config", "none.toml"], "cannot read none.toml"),
+        (["CLIP", "--loop", "--to", "a.ts", "--strength", "900"], "--strength must be"),
+        (["CLIP", "--loop", "--to", "a.ts", "--preset", "nope"], "unknown preset 'nope'"),
+        (["ftp://h/a", "--to", "a.ts"], "a stream is one of"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    run: Run, clip: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(clip.parent)
+    outcome = run("live", *(clip.name if each == "CLIP" else each for each in arguments))
+    assert outcome.code == 2 or "container" in message
+    assert message in outcome.error_line
+    assert [each.name for each in clip.parent.iterdir()] == [clip.name]
+
+
+def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "out.ts"
+    outcome = run("live", "/dev/video987", "--to", out, "--preset", "fast")
+    assert (outcome.code, outcome.error_line) == (3, "/dev/video987 does not exist")
+    outcome = run("live", tmp_path / "no.mp4", "--loop", "--to", out, "--preset", "fast")
+    assert (outcome.code, outcome.error_line) == (3, f"{tmp_path}/no.mp4 does not exist")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recording_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.ts"
+    out.write_text("mine")
+    outcome = run("live", clip, "--loop", "--to", out)
+    assert outcome.code == 5
+    assert "exists" in outcome.error_line
+    assert out.read_text() == "mine"
+
+
+def test_a_file_that_ends_is_a_success_with_its_figures(
+    run: Run, clip: Path, tmp_path: Path
+) -> None:
+    out, trace = tmp_path / "out.mkv", tmp_path / "trace.json"
+    arguments = ("--realtime", "--preset", "fast", "--to", out, "--trace", trace)
+    outcome = run("live", clip, *arguments, "--stats", "json")
+    assert (outcome.code, outcome.err) == (0, "")
+    (figures,) = [json.loads(line) for line in outcome.out.splitlines()]
+    assert (figures["type"], figures["source"], figures["state"]) == ("stats", str(clip), "ended")
+    assert figures["frames_in"] == 10 == figures["frames_out"] + figures["dropped"]
+    assert set(figures["latency_ms"]) == {"p50", "p95", "p99"}
+    assert len(shown_by_ffmpeg(out)) == figures["frames_out"] - figures["sinks"][0]["dropped"]
+    names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
+    assert {"decode", "convert", "segment", "matte", "composite", "publish"} <= names
+
+
+def test_stats_may_stand_alone(run: Run, clip: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.mkv"
+    outcome = run("live", "--stats", clip, "--realtime", "--preset", "fast", "--to", out)
+    assert (outcome.code, outcome.out) == (0, "")
+    assert f"{clip}: ended | in 10 out " in outcome.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_whoever_ends_it_has_a_whole_recording(
+    clip: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "out.mp4"
+    command = [sys.executable, "-m", "bgsoft", "live", str(clip), "--loop", "--preset", "fast"]
+    process = subprocess.Popen(
+        [*command, "--to", str(out)], stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 60
+    while not any(each.stat().st_size > 1000 for each in tmp_path.iterdir()):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    assert len(shown_by_ffmpeg(out)) > 0
+    assert [each.name for each in tmp_path.iterdir()] == ["out.mp4"]
+
+
+def test_a_disk_that_fills_up_ends_that_recording_only(clip: Path, tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the disk."""
+    small, other = tmp_path / "small.ts", tmp_path / "other.ts"
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
+    program = limit + "from bgsoft.cli.main import run; run()"
+    command = [sys.executable, "-c", program, "live", str(clip), "--loop", "--preset", "fast"]
+    process = subprocess.run(
+        [*command, "--to", str(small), "--to", str(other)],
+        stderr=subprocess.PIPE,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+        timeout=120,
+    )
+    lines = process.stderr.splitlines()
+    assert process.returncode == 5, process.stderr
+    assert len(lines) == 2
+    assert lines[0].endswith("its other sinks go on")
+    assert lines[1].startswith("bgsoft: error: cannot write")
+    assert {each.name for each in tmp_path.iterdir()} == {"small.partial.ts", "other.partial.ts"}

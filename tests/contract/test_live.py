@@ -1,0 +1,343 @@
+"""Whole live runs: sources of every kind we can make, faults in the middle, and ffmpeg's count.
+
+How many frames are dropped depends on the machine: what has to be right are the sums.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bgsoft.errors import BgsoftError, OutputError
+from bgsoft.live.base import LiveFrame
+from bgsoft.live.cameras import CameraConfig
+from bgsoft.live.engine import Engine
+from bgsoft.live.run import run_live
+from bgsoft.live.settings import LiveSettings, picture_config
+from bgsoft.live.source import parse_source
+from tests.outside import ffmpeg_program, shown_by_ffmpeg
+from tests.synthetic import VideoSpec, read_index, regular_times, write_video
+
+RATE = Fraction(25)
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One second; a key frame every fifth frame, and no frame that waits for another."""
+    options = {"g": "5", "bf": "0"}
+    spec = VideoSpec(times=regular_times(25, RATE), rate=RATE, options=options)
+    return write_video(tmp_path_factory.mktemp("clip") / "clip.mkv", spec)
+
+
+class Live:
+    """A live run in a thread of its own."""
+
+    def __init__(self, *cameras: CameraConfig, **more: Any) -> None:
+        self.cancel = threading.Event()
+        self.lines: list[str] = []
+        self.stats: list[dict[str, Any]] = []
+        self.failures: list[BgsoftError] = []
+        self._work = lambda: self.failures.extend(
+            run_live(
+                cameras,
+                more.pop("flags", {}),
+                cancel=self.cancel,
+                report=self.lines.append,
+                on_stats=self.stats.append,
+                **more,
+            )
+        )
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def wait(self) -> None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
+    def end(self) -> None:
+        self.cancel.set()
+        self.wait()
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        wait_until(lambda: condition() or not self._thread.is_alive())
+        assert self._thread.is_alive(), self.lines
+
+    @property
+    def last(self) -> dict[str, Any]:
+        return self.stats[-1]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def camera(source: Path | str, *to: Path | str, **more: Any) -> CameraConfig:
+    targets = tuple(map(str, to))
+    return CameraConfig(name="cam", source=str(source), to=targets, preset="fast", **more)
+
+
+def check_sums(figures: dict[str, Any], *recordings: Path) -> None:
+    """Every frame that came was shown or counted as dropped; every one shown is recorded."""
+    assert figures["frames_in"] == figures["frames_out"] + figures["dropped"]
+    for recording, sink in zip(recordings, figures["sinks"], strict=False):
+        shown = shown_by_ffmpeg(recording)
+        assert len(shown) >= figures["frames_out"] - sink["dropped"]
+        assert shown == sorted(set(shown))
+
+
+@pytest.mark.parametrize("ending", [".mkv", ".mp4", ".ts"])
+def test_a_file_in_real_time_is_recorded(clip: Path, tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"out{ending}"
+    live = Live(camera(clip, out, realtime=True))
+    live.wait()
+    assert live.failures == []
+    assert live.last["state"] == "ended"
+    assert live.last["frames_in"] == 25
+    check_sums(live.last, out)
+    assert len(shown_by_ffmpeg(out)) == live.last["frames_out"] - live.last["sinks"][0]["dropped"]
+    assert {path.name for path in tmp_path.iterdir()} == {out.name}
+
+
+def test_a_loop_goes_on_until_it_is_ended(clip: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.mkv"
+    live = Live(camera(clip, out, loop=True))
+    live.until(lambda: _size(tmp_path) > 0)
+    time.sleep(1.5)
+    live.end()
+    assert live.failures == []
+    assert live.last["frames_in"] > 25
+    assert float(shown_by_ffmpeg(out)[-1]) > 1.0
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+class Sender:
+    """ffmpeg, which plays a clip to a port until it is killed."""
+
+    def __init__(self, clip: Path, port: int, *options: str) -> None:
+        url = f"udp://127.0.0.1:{port}?pkt_size=1316"
+        loop = ("-re", "-stream_loop", "-1", "-i", str(clip))
+        coded = options or ("-c", "copy")
+        command = [ffmpeg_program(), "-v", "error", *loop, *coded, "-f", "mpegts", url]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def senders() -> Iterator[list[Sender]]:
+    made: list[Sender] = []
+    yield made
+    for sender in made:
+        sender.kill()
+
+
+def test_a_stream_whose_sender_dies_is_shown_dimmed_and_comes_back(
+    clip: Path, tmp_path: Path, port: int, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bgsoft.live.source.READ_SECONDS", 0.5)
+    out = tmp_path / "out.mkv"
+    seen: list[tuple[bool, float]] = []
+    watch_sinks(monkeypatch, lambda f: seen.append((f.stale, float(f.frame.luma.mean()))))
+    live = Live(camera(f"udp://127.0.0.1:{port}", out))
+    senders.append(Sender(clip, port))
+    live.until(lambda: len(seen) > 10)
+    senders[0].kill()
+    live.until(lambda: len([1 for stale, _ in seen if stale]) >= 3)
+    senders.append(Sender(clip, port))
+    live.until(lambda: "is back" in "".join(live.lines) and not seen[-1][0])
+    live.end()
+    assert live.failures == []
+    assert live.lines[0] == f"udp://127.0.0.1:{port} sends nothing; opening it again"
+    bright = next(level for stale, level in seen if not stale)
+    dim = next(level for stale, level in seen if stale)
+    assert dim < 0.7 * bright
+    check_sums(live.last, out)
+    assert len(shown_by_ffmpeg(out)) == len(seen) - live.last["sinks"][0]["dropped"]
+
+
+def watch_sinks(monkeypatch: pytest.MonkeyPatch, look: Callable[[LiveFrame], None]) -> None:
+    """Have somebody look at all that recordings are given."""
+    from bgsoft.live.encoded import EncodedSink
+
+    publish = EncodedSink.publish
+
+    def watched(self: EncodedSink, frame: LiveFrame) -> None:
+        look(frame)
+        publish(self, frame)
+
+    monkeypatch.setattr(EncodedSink, "publish", watched)
+
+
+def test_a_size_that_changes_in_the_middle_reopens_the_source(
+    clip: Path, tmp_path: Path, port: int, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bgsoft.live.source.READ_SECONDS", 3.0)
+    out = tmp_path / "out.mkv"
+    sizes: list[int] = []
+    watch_sinks(monkeypatch, lambda f: sizes.append(f.frame.format.width))
+    live = Live(camera(f"udp://127.0.0.1:{port}", out))
+    senders.append(Sender(clip, port))
+    live.until(lambda: 96 in sizes)
+    senders[0].kill()
+    code = ("-vf", "scale=160:90", "-c:v", "libx264", "-g", "5", "-tune", "zerolatency")
+    senders.append(Sender(clip, port, *code))
+    live.until(lambda: 160 in sizes)
+    live.end()
+    assert live.failures == []
+    assert sizes == sorted(sizes)
+    check_sums(live.last, out)
+
+
+def test_a_pipe_ends_with_its_writer(clip: Path, tmp_path: Path) -> None:
+    import os
+
+    fifo, out = tmp_path / "fifo", tmp_path / "out.mkv"
+    os.mkfifo(fifo)
+    live = Live(camera(fifo, out))
+    command = [ffmpeg_program(), "-v", "error", "-y", "-re", "-i", clip, "-c", "copy"]
+    subprocess.run([*command, "-f", "matroska", fifo], check=True, stdin=subprocess.DEVNULL)
+    live.wait()
+    assert live.failures == []
+    assert live.last["frames_in"] == 25
+    check_sums(live.last, out)
+
+
+def test_a_corrupt_stream_goes_on(
+    clip: Path, tmp_path: Path, port: int, senders: list[Sender]
+) -> None:
+    out = tmp_path / "out.mkv"
+    live = Live(camera(f"udp://127.0.0.1:{port}", out))
+    noise = "noise=amount=200:drop=not(mod(n\\,7))"
+    senders.append(Sender(clip, port, "-c", "copy", "-bsf:v", noise))
+    wait_until(lambda: out.with_name(out.name).exists() or _size(tmp_path) > 5000)
+    live.end()
+    assert live.failures == []
+    check_sums(live.last, out)
+
+
+def test_a_source_that_dies_does_not_touch_the_others(clip: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.mkv", tmp_path / "bad.mkv"
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(b"\0" * 5000)
+    first = camera(clip, good, realtime=True)
+    second = CameraConfig(name="bad", source=str(broken), to=(str(bad),), realtime=True)
+    live = Live(first, second)
+    live.wait()
+    assert len(live.failures) == 1
+    assert [line for line in live.lines if line.startswith("bad: ")] == [
+        f"bad: {broken} is not a media file, or is damaged"
+    ]
+    assert len(shown_by_ffmpeg(good)) > 0
+    assert not bad.exists()
+
+
+def test_a_sink_that_fails_does_not_touch_the_others(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bgsoft.live.encoded import EncodedSink
+
+    publish = EncodedSink.publish
+
+    def failing(self: EncodedSink, frame: LiveFrame) -> None:
+        if "bad" in self.name and frame.frame.pts > 20_000:
+            raise OutputError("cannot write bad.mkv: the disk is full")
+        publish(self, frame)
+
+    monkeypatch.setattr(EncodedSink, "publish", failing)
+    good, bad = tmp_path / "good.mkv", tmp_path / "bad.mkv"
+    live = Live(camera(clip, bad, good, realtime=True))
+    live.wait()
+    assert live.lines == ["cam: cannot write bad.mkv: the disk is full; its other sinks go on"]
+    assert [str(each) for each in live.failures] == ["cannot write bad.mkv: the disk is full"]
+    check_sums(live.last, good)
+
+
+def test_settings_change_between_two_frames(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A strength, a preset, and one that cannot be: the old ones go on."""
+    shown: list[tuple[int, float]] = []
+
+    class Watcher:
+        name, wants_source, dropped = "watcher", True, 0
+
+        def publish(self, frame: LiveFrame) -> None:
+            assert frame.source is not None
+            index = read_index(frame.source.luma)
+            change = abs(frame.frame.luma.astype(int) - frame.source.luma.astype(int)).mean()
+            shown.append((index, float(change)))
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    config = picture_config("fast", {"effect": {"strength": 0.5}})
+    cancel = threading.Event()
+    with Engine(config, lambda _line: None) as engine:
+        stream = engine.add("cam", parse_source(str(clip), loop=True), config)
+        stream.sinks.append(Watcher())
+        settings = LiveSettings("fast", {}, stream.apply)
+        thread = threading.Thread(target=engine.run, args=(cancel,))
+        thread.start()
+        wait_until(lambda: len(shown) > 5)
+        settings.change("fast", {"effect": {"strength": 8.0}})
+        at = len(shown)
+        wait_until(lambda: len(shown) > at + 5)
+        before = sum(change for _, change in shown[:5]) / 5
+        after = sum(change for _, change in shown[-3:]) / 3
+        assert after > 1.5 * before
+        with pytest.raises(BgsoftError, match="alpha channel"):
+            settings.change("cutout", {})
+        at = len(shown)
+        wait_until(lambda: len(shown) > at)
+        assert settings.preset == "fast"
+        cancel.set()
+        thread.join(60)
+    assert engine.failures == []
+
+
+def test_what_hangs_is_named_and_started_anew(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bgsoft.live.stages import LiveStages
+
+    hold, process = threading.Event(), LiveStages.process
+    hung: list[int] = []
+
+    def hanging(self: LiveStages, *args: Any) -> Any:
+        if not hung:
+            hung.append(1)
+            hold.wait()
+        return process(self, *args)
+
+    monkeypatch.setattr(LiveStages, "process", hanging)
+    monkeypatch.setattr("bgsoft.live.engine.HANG_SECONDS", 0.5)
+    out = tmp_path / "out.mkv"
+    live = Live(camera(clip, out, loop=True))
+    live.until(lambda: any("hangs" in line for line in live.lines))
+    wait_until(lambda: _size(tmp_path) > 0)
+    live.end()
+    hold.set()
+    assert live.lines[0].startswith("cam: the picture stages hangs (in ")
+    assert len(shown_by_ffmpeg(out)) > 0

@@ -1,0 +1,164 @@
+"""The thread of a source, with sources that are made up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from av.video.frame import VideoFrame
+
+from bgsoft.errors import BgsoftError, DecodeError, OpenError, UnsupportedFormatError
+from bgsoft.frame import FrameFormat
+from bgsoft.live import capture as module
+from bgsoft.live.capture import Capture, State
+from bgsoft.live.source import Picture, SourceKind, SourceSpec
+from tests.rendering import video_info
+
+INFO = video_info(FrameFormat(width=16, height=16))
+Script = Callable[[threading.Event], Iterator[Picture]]
+
+
+def picture() -> Picture:
+    return Picture(VideoFrame(16, 16, "yuv420p"), None, time.monotonic_ns())
+
+
+class FakeFeed:
+    """Plays the next of some scripts each time that it is opened; then it has nothing."""
+
+    def __init__(self, *scripts: Script | BgsoftError) -> None:
+        self.scripts = list(scripts)
+        self.opened = 0
+        self.closed = 0
+        self.skipped = self.damaged = 0
+        self.info = INFO
+
+    def __call__(self, _spec: object, stop: threading.Event, _clock: object) -> Any:
+        self.opened += 1
+        script = self.scripts.pop(0) if self.scripts else OpenError("nothing there")
+        if isinstance(script, BgsoftError):
+            raise script
+        self.pictures = lambda: script(stop)
+        return self
+
+    def __enter__(self) -> FakeFeed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed += 1
+
+
+def frames(count: int, then: BgsoftError | None = None) -> Script:
+    def play(_stop: threading.Event) -> Iterator[Picture]:
+        for _ in range(count):
+            yield picture()
+        if then is not None:
+            raise then
+
+    return play
+
+
+def spec(kind: SourceKind) -> SourceSpec:
+    return SourceSpec(name="it", kind=kind)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.Backoff, "wait_seconds", lambda _self: 0.001)
+
+
+def test_a_file_ends_where_it_ends() -> None:
+    feed, lines = FakeFeed(frames(3)), []
+    capture = Capture(spec(SourceKind.FILE), threading.Event(), lines.append, feed=feed)
+    capture.start()
+    wait_for(lambda: capture.state is State.ENDED)
+    assert (capture.frames_in, capture.dropped, capture.error) == (3, 2, None)
+    assert (feed.opened, feed.closed, lines) == (1, 1, [])
+
+
+def test_a_stream_that_fails_is_opened_again_and_said_so_once() -> None:
+    gone = DecodeError("it: cut")
+    away = [OpenError("it sends nothing")] * 4
+    feed = FakeFeed(OpenError("it sends nothing"), frames(2, gone), *away, frames(1, gone))
+    lines: list[str] = []
+    capture = Capture(spec(SourceKind.NETWORK), threading.Event(), lines.append, feed=feed)
+    capture.start()
+    wait_for(lambda: feed.opened > 8)
+    capture.stop()
+    assert capture.frames_in == 3
+    assert lines[:5] == [
+        "it sends nothing; opening it again",
+        "it: cut; opening it again",
+        "it sends nothing; opening it again",
+        "it is back",
+        "it: cut; opening it again",
+    ]
+    assert len(lines) <= 6  # and nothing for each further try
+    assert capture.state is State.AWAY
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "over"),
+    [
+        (SourceKind.CAMERA, OpenError("no such camera"), True),
+        (SourceKind.NETWORK, UnsupportedFormatError("no srt here"), True),
+        (SourceKind.FILE, OpenError("no such file"), True),
+        (SourceKind.PIPE, OpenError("no video"), True),
+        (SourceKind.NETWORK, OpenError("nobody there yet"), False),
+    ],
+)
+def test_what_was_never_there_ends_it_but_for_a_network(
+    kind: SourceKind, error: BgsoftError, over: bool
+) -> None:
+    feed = FakeFeed(error, frames(1))
+    capture = Capture(spec(kind), threading.Event(), lambda _: None, feed=feed)
+    capture.start()
+    wait_for(lambda: capture.state is State.ENDED or capture.frames_in == 1)
+    capture.stop()
+    assert (capture.error is error) is over
+
+
+def test_a_camera_that_is_unplugged_is_opened_again() -> None:
+    feed = FakeFeed(frames(1, DecodeError("it: no such device")), frames(1))
+    capture = Capture(spec(SourceKind.CAMERA), threading.Event(), lambda _: None, feed=feed)
+    capture.start()
+    wait_for(lambda: capture.frames_in == 2)
+    capture.stop()
+    assert capture.restarts >= 1
+
+
+def test_a_thread_that_hangs_is_replaced_and_does_nothing_when_it_returns() -> None:
+    hold = threading.Event()
+
+    def hang(_stop: threading.Event) -> Iterator[Picture]:
+        yield picture()
+        hold.wait()
+        yield picture()
+
+    def last(stop: threading.Event) -> Iterator[Picture]:
+        yield picture()
+        stop.wait()
+
+    feed, lines = FakeFeed(hang, last), []
+    capture = Capture(spec(SourceKind.CAMERA), threading.Event(), lines.append, feed=feed)
+    capture.start()
+    wait_for(lambda: capture.frames_in == 1)
+    capture.look(time.monotonic())
+    assert lines == []
+    capture.look(time.monotonic() + module.HANGS_SECONDS + 1)
+    assert lines == ["it: reading it hangs; trying again beside that"]
+    wait_for(lambda: capture.frames_in == 2)
+    hold.set()
+    wait_for(lambda: feed.closed == 1)
+    assert capture.frames_in == 2
+    assert lines[1:] == ["it is back"]
+    capture.stop()
