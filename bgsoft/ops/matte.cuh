@@ -4,17 +4,6 @@
 #include "drivers.cuh"
 #include "resample.cuh"
 
-// Before a loop whose rounds don't depend on each other, which the host's compiler cannot see: lines
-// of a buffer that lie a pitch apart, strides of two. The loop's body has no arrays of its own but such
-// as are indexed by constants once inner loops are unrolled: rounds would share them.
-#if ON_DEVICE
-#define INDEPENDENT
-#define UNROLLED UNROLL
-#else
-#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#define UNROLLED _Pragma("clang loop unroll(full)")
-#endif
-
 // What the kernels of one frame leave for those after them, int32 each; places as in
 // bgsoft/matte/steps.py.
 enum MatteFlag {

@@ -3,6 +3,7 @@
 // P010 to 8 bits (half to even), R'G'B' to 8 bits (floor after adding a half, in 1/1024), then
 // code * gain + bias in float32.
 
+#include "drivers.cuh"
 #include "resample.cuh"
 
 OP int to_eight_bits(int sample)
@@ -14,6 +15,13 @@ OP int to_eight_bits(int sample)
 #endif
 }
 
+// A channel of R'G'B', 8 bits, by its row of the matrix.
+OP int rgb_code(const int* m, int luma, int cb, int cr)
+{
+    return clamp_int((m[0] * luma + m[1] * cb + m[2] * cr + m[3]) >> 10, 0, 255);
+}
+
+#if ON_DEVICE
 // IEEE half of a finite float, rounded to nearest even; written out since NVRTC has no headers.
 OP u16 half_bits(float value)
 {
@@ -63,9 +71,8 @@ OP void preprocess(
     for (int k = 0; k < 3; k++)
         code[k] = to_eight_bits(code[k]);
     for (int channel = 0; channel < 3; channel++) {
-        const int* m = matrix + 4 * channel;
-        int value = (m[0] * code[0] + m[1] * code[1] + m[2] * code[2] + m[3]) >> 10;
-        float normal = (float)clamp_int(value, 0, 255) * norm[channel] + norm[3 + channel];
+        int value = rgb_code(matrix + 4 * channel, code[0], code[1], code[2]);
+        float normal = (float)value * norm[channel] + norm[3 + channel];
         int at = channels_last ? ((item * height + y) * width + x) * 3 + channel
                                : ((item * 3 + channel) * height + y) * width + x;
         store(tensor, at, normal);
@@ -88,3 +95,30 @@ OP void preprocess(
 
 PREPROCESS_KERNEL(preprocess_float32, float)
 PREPROCESS_KERNEL(preprocess_float16, u16)
+#else
+// The same of planes that have the input's size, luma (count) and chroma (count, 2). tensor:
+// (3, count), or (count, 3) if channels_last.
+KERNEL(normalise)(
+    const sample_t* luma, const sample_t* chroma, const int* matrix, const float* norm, float* tensor,
+    int count, int channels_last)
+{
+    const auto channel_of = [=](int channel, float* target, int step) INLINED {
+        const int m[] = {
+            matrix[4 * channel], matrix[4 * channel + 1], matrix[4 * channel + 2],
+            matrix[4 * channel + 3]};
+        const float gain = norm[channel], bias = norm[3 + channel];
+        INDEPENDENT
+        for (int at = 0; at < count; at++) {
+            int value = rgb_code(
+                m, to_eight_bits(luma[at]), to_eight_bits(chroma[2 * at]),
+                to_eight_bits(chroma[2 * at + 1]));
+            target[at * step] = (float)value * gain + bias;
+        }
+    };
+    for (int channel = 0; channel < 3; channel++)
+        if (channels_last)
+            channel_of(channel, tensor + channel, 3);
+        else
+            channel_of(channel, tensor + (size_t)channel * count, 1);
+}
+#endif

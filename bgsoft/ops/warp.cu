@@ -4,7 +4,9 @@
 // adding a half, in 1/1024), then code * gain + bias in float32. cv2.warpAffine rounds coordinates
 // in older versions, so samples may differ from its own by a little.
 
-#include "samples.cuh"
+#include "drivers.cuh"
+
+#if ON_DEVICE
 #include "views.cuh"
 
 // Where the samples of one frame are; rows follow each other without padding.
@@ -150,3 +152,137 @@ extern "C" __global__ void warp_views(
             (float)clamp_int(value, 0, 255) * norm[channel] + norm[3 + channel];
     }
 }
+#elif SAMPLE_BITS == 8
+// How bilinear samples of one plane are made, a row of its columns first: each as cv2.warpAffine makes
+// those of so many channels.
+template <int CHANNELS>
+struct Bilinear;
+
+// In float32.
+template <>
+struct Bilinear<1> {
+    typedef float number;
+
+    // Where sample `at` lies along a row, or down a column: between the one returned and the next. A
+    // double is rounded once, as by a fused multiplication.
+    static OP int place(double step, double origin, int at, bool down, float* part)
+    {
+        const float moved = (float)step * (float)at;
+        const float exact = down ? moved + (float)origin
+                                 : (float)((double)(float)step * at + (double)(float)origin);
+        const float first = floorf(exact);
+        *part = exact - first;
+        return (int)first;
+    }
+
+    static OP float along(float before, float after, float part)
+    {
+        return before + part * (after - before);
+    }
+
+    static OP int sample(float before, float after, float part)
+    {
+        return nearest(along(before, after, part));
+    }
+};
+
+// In places of 1/32.
+template <>
+struct Bilinear<2> {
+    typedef int number;
+
+    static OP int place(double step, double origin, int at, bool down, int* part)
+    {
+        const double along = down ? 0.0 : step * at, across = down ? step * at + origin : origin;
+        const int exact =
+            ((int)__builtin_rint(along * 1024.0) + (int)__builtin_rint(across * 1024.0) + 16) >> 5;
+        *part = exact & 31;
+        return exact >> 5;
+    }
+
+    static OP int along(int before, int after, int part)
+    {
+        return before * (32 - part) + after * part;
+    }
+
+    static OP int sample(int before, int after, int part)
+    {
+        return (along(before, after, part) + 512) >> 10;
+    }
+};
+
+template <int CHANNELS>
+static void warp(
+    const u8* plane, int rows, int columns, const double* matrix, int taps, int border, u8* out,
+    int size, int* room)
+{
+    typedef Bilinear<CHANNELS> Kind;
+    typedef typename Kind::number number;
+    // Beside the plane lie two columns of border; what is farther out, is border likewise.
+    const int width = size * taps;
+    int *places = room;
+    number *parts = (number*)(places + width + CHANNELS * size);
+    number *line = parts + width + 2 * CHANNELS;
+    u8* edge = (u8*)(line + CHANNELS * (columns + 2));
+    // First those of the first samples of all pixels, then those of the second ones.
+    for (int at = 0; at < width; at++) {
+        const int x = at % size * taps + at / size;
+        places[at] = clamp_int(Kind::place(matrix[0], matrix[2], x, false, parts + at), -2, columns);
+    }
+    for (int x = 0; x < CHANNELS * columns; x++)
+        edge[x] = (u8)border;
+    const int from = CHANNELS * clamp_int(places[0], 0, columns);
+    const int to = CHANNELS * clamp_int(places[width - 1] + 2, 0, columns);
+    const float share = 1.0f / (float)(taps * taps);
+    for (int y = 0; y < size; y++, out += CHANNELS * size) {
+        int *sums = places + width;
+        for (int x = 0; x < CHANNELS * size; x++)
+            sums[x] = 0;
+        for (int tap = 0; tap < taps; tap++) {
+            number part;
+            const int row = Kind::place(matrix[4], matrix[5], y * taps + tap, true, &part);
+            if (row < -1 || row >= rows) {
+                for (int x = 0; x < CHANNELS * size; x++)
+                    sums[x] += border * taps;
+                continue;
+            }
+            const u8* upper = row < 0 ? edge : plane + (size_t)row * CHANNELS * columns;
+            const u8* lower = row + 1 == rows ? edge : plane + (size_t)(row + 1) * CHANNELS * columns;
+            for (int x = 0; x < 2 * CHANNELS; x++)
+                line[x - 2 * CHANNELS] = line[CHANNELS * columns + x] =
+                    Kind::along((number)border, (number)border, part);
+            INDEPENDENT
+            for (int x = from; x < to; x++)
+                line[x] = Kind::along((number)upper[x], (number)lower[x], part);
+            for (int channel = 0; channel < CHANNELS; channel++)
+                for (int at = 0; at < taps; at++) {
+                    const int *first = places + at * size;
+                    const number *own = parts + at * size, *left = line + channel;
+                    INDEPENDENT
+                    for (int x = 0; x < size; x++) {
+                        const number *two = left + CHANNELS * first[x];
+                        sums[channel * size + x] += Kind::sample(two[0], two[CHANNELS], own[x]);
+                    }
+                }
+        }
+        // Means as cv2.resize makes them.
+        for (int channel = 0; channel < CHANNELS; channel++, sums += size)
+            for (int x = 0; x < size; x++)
+                out[CHANNELS * x + channel] =
+                    (u8)(CHANNELS == 1 && taps == 2 ? (sums[x] + 2) >> 2
+                                                    : nearest((float)sums[x] * share));
+    }
+}
+
+// A plane, (rows, columns) or (rows, columns, 2), as an upright view sees it, before conversion: out,
+// (size, size) or (size, size, 2), means of taps x taps samples. matrix: 2 x 3, from these samples to
+// the plane, centres whole; border: beyond the plane. room: 4 bytes each for 2 * size * taps,
+// 2 * size and 3 * columns + 8.
+KERNEL(warp_upright)(
+    const u8* plane, int rows, int columns, int channels, const double* matrix, int taps, int border,
+    u8* out, int size, int* room)
+{
+    const auto run = channels == 1 ? warp<1> : warp<2>;
+    run(plane, rows, columns, matrix, taps, border, out, size, room);
+}
+#endif

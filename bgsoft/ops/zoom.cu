@@ -1,9 +1,24 @@
-// Planes of the zoomed segmenter. Counterpart: bgsoft/segment/cpu.py; all sums in float32.
+// Planes of the zoomed segmenter, in float32. Masks are resized by OpenCV on the host:
+// bgsoft/segment/cpu.py.
 
+#include "drivers.cuh"
 #include "resample.cuh"
 
 #define CELL 4
 
+// How much a whole look counts, in cells: least .. most, in full where the picture stands still.
+struct WholePass {
+    const float *luma, *seen;
+    float least, most, moved, span;
+
+    OP float in_cell(int at) const
+    {
+        float weight = (moved - fabsf(luma[at] - seen[at])) / span;
+        return fminf(fmaxf(weight, least), most);
+    }
+};
+
+#if ON_DEVICE
 // Mean over one cell of a plane on the grid; one that an edge cuts, over what it holds.
 template <typename T>
 OP void average(
@@ -69,25 +84,16 @@ OP Place place_of(int y, int x, int rows, int columns)
             bottom + beside, at_x - (float)x0, at_y - (float)y0};
 }
 
-// How much a whole look counts, in cells: least .. most, in full where the picture stands still.
-struct WholePass {
-    const float *luma, *seen;
-    float least, most, moved, span;
-
-    OP float in_cell(int at) const
-    {
-        float weight = (moved - fabsf(luma[at] - seen[at])) / span;
-        return fminf(fmaxf(weight, least), most);
-    }
-
-    OP float at(const Place& place) const
-    {
-        float left = 1.0f - place.right;
-        float upper = in_cell(place.top_left) * left + in_cell(place.top_right) * place.right;
-        float lower = in_cell(place.bottom_left) * left + in_cell(place.bottom_right) * place.right;
-        return upper * (1.0f - place.down) + lower * place.down;
-    }
-};
+// How much a whole look counts in a sample of the grid: as its cells do, enlarged.
+OP float weight_at(const WholePass& pass, const Place& place)
+{
+    float left = 1.0f - place.right;
+    float upper =
+        pass.in_cell(place.top_left) * left + pass.in_cell(place.top_right) * place.right;
+    float lower =
+        pass.in_cell(place.bottom_left) * left + pass.in_cell(place.bottom_right) * place.right;
+    return upper * (1.0f - place.down) + lower * place.down;
+}
 
 // How far the close look has faded in at sample `at` of `count`; 0 widths: at once.
 OP float ramp(int at, int count, float first, float last)
@@ -122,7 +128,7 @@ extern "C" __global__ void blend_passes(
     Place place = place_of(y, x, cell_rows, cell_columns);
     WholePass first = {luma, general_seen, general_least, general_most, moved, span};
     WholePass second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
-    float total = first.at(place), other = second.at(place);
+    float total = weight_at(first, place), other = weight_at(second, place);
     float sum = general[at] * total + landscape[at] * other;
     total += other;
     if (x >= left && x < right && y >= top && y < bottom) {
@@ -134,3 +140,108 @@ extern "C" __global__ void blend_passes(
     }
     mask[at] = fminf(lift * sum / total, 1.0f);
 }
+#else
+// As on a device; whole numbers, whose sums are exact in any order.
+KERNEL(luma_cells)(
+    const sample_t* luma, int rows, int columns, float scale, float* cells, int cell_rows,
+    int cell_columns)
+{
+    for (int row = 0; row < cell_rows; row++) {
+        const int height = min(CELL, rows - row * CELL), whole = columns / CELL;
+        float* target = cells + row * cell_columns;
+        for (int column = 0; column < cell_columns; column++)
+            target[column] = 0.0f;
+        for (int y = 0; y < height; y++) {
+            const sample_t* source = luma + (size_t)(row * CELL + y) * columns;
+            for (int column = 0; column < whole; column++) {
+                const sample_t* p = source + column * CELL;
+                target[column] += (float)((int)p[0] + p[1] + p[2] + p[3]);
+            }
+            for (int x = whole * CELL; x < columns; x++)
+                target[whole] += (float)source[x];
+        }
+        for (int column = 0; column < cell_columns; column++) {
+            const int width = min(CELL, columns - column * CELL);
+            target[column] *= scale / (float)(width * height);
+        }
+    }
+}
+
+// A row of a pass's weights, enlarged along it. cells: room for a row of them, and one at each end.
+static void enlarge_weights(
+    const WholePass& pass, int row, int columns, float* cells, float* line)
+{
+    INDEPENDENT
+    for (int column = 0; column < columns; column++)
+        cells[column] = pass.in_cell(row * columns + column);
+    cells[-1] = cells[0];
+    cells[columns] = cells[columns - 1];
+    INDEPENDENT
+    for (int column = 0; column < columns; column++) {
+        const float before = cells[column - 1], own = cells[column], after = cells[column + 1];
+        float* target = line + CELL * column;
+        target[0] = before * 0.375f + own * 0.625f;
+        target[1] = before * 0.125f + own * 0.875f;
+        target[2] = own * 0.875f + after * 0.125f;
+        target[3] = own * 0.625f + after * 0.375f;
+    }
+}
+
+// The mask of a frame from its looks: as blend_passes, but close and its weights are (box rows, box
+// columns), null where there is none.
+//
+// lines: room for 4 rows of whole cells, then for a row of cells and two.
+KERNEL(blend_rows)(
+    const float* general, const float* landscape, const float* luma, const float* general_seen,
+    const float* landscape_seen, int cell_rows, int cell_columns, float general_least,
+    float general_most, float landscape_least, float landscape_most, float moved, float span,
+    const float* close, const float* close_weights, int left, int top, int right, int bottom,
+    float lift, float* mask, int rows, int columns, float* lines)
+{
+    const WholePass passes[] = {
+        {luma, general_seen, general_least, general_most, moved, span},
+        {luma, landscape_seen, landscape_least, landscape_most, moved, span}};
+    const int width = CELL * cell_columns;
+    float* cells = lines + 4 * width + 1;
+    int held[] = {-1, -1};
+    for (int y = 0; y < rows; y++) {
+        const float at_y = ((float)y + 0.5f) * (1.0f / CELL) - 0.5f, above = floorf(at_y);
+        const int first = clamp_int((int)above, 0, cell_rows - 1);
+        const int second = clamp_int((int)above + 1, 0, cell_rows - 1);
+        for (int row = first; row <= second; row++)
+            if (held[row & 1] != row) {
+                held[row & 1] = row;
+                for (int pass = 0; pass < 2; pass++)
+                    enlarge_weights(
+                        passes[pass], row, cell_columns, cells,
+                        lines + (2 * pass + (row & 1)) * width);
+            }
+        const float down = at_y - above, up = 1.0f - down;
+        const float *upper = lines + (first & 1) * width, *lower = lines + (second & 1) * width;
+        const float *general_row = general + (size_t)y * columns;
+        const float *landscape_row = landscape + (size_t)y * columns;
+        float *target = mask + (size_t)y * columns;
+        const auto blend = [&](int x, float added, float weight) INLINED {
+            float total = upper[x] * up + lower[x] * down;
+            const float other = upper[2 * width + x] * up + lower[2 * width + x] * down;
+            const float sum = general_row[x] * total + landscape_row[x] * other + added;
+            total = total + other + weight;
+            target[x] = fminf(lift * sum / total, 1.0f);
+        };
+        const bool beside = y < top || y >= bottom;
+        INDEPENDENT
+        for (int x = 0; x < (beside ? columns : left); x++)
+            blend(x, 0.0f, 0.0f);
+        if (beside)
+            continue;
+        const size_t at = (size_t)(y - top) * (right - left);
+        const float *close_row = close + at, *weight_row = close_weights + at;
+        INDEPENDENT
+        for (int x = left; x < right; x++)
+            blend(x, close_row[x - left] * weight_row[x - left], weight_row[x - left]);
+        INDEPENDENT
+        for (int x = right; x < columns; x++)
+            blend(x, 0.0f, 0.0f);
+    }
+}
+#endif
