@@ -190,6 +190,9 @@ class AnalysisFrame:
     """(h, w, 2) for factor ≥ 2, otherwise the frame's own chroma shape; the frame's dtype."""
     detail: AnalysisFrame | None = None
     """One averaged less, or the frame itself until it is composited, for networks."""
+    halved: Array | None = None
+    """(⌈H/2⌉, ⌈W/2⌉): the frame's luma averaged over 2×2 samples, a step on the way to larger
+    factors; on the host only."""
 
     @property
     def for_networks(self) -> AnalysisFrame:

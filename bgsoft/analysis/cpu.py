@@ -46,7 +46,7 @@ class AreaReducer:
             self._steps.append(np.empty((self._rows * step, self._columns * step), self._dtype))
             step //= 2
 
-    def reduce(self, plane: Samples, out: Samples) -> None:
+    def reduce(self, plane: Samples, out: Samples, halved: Samples | None = None) -> None:
         """Average ``plane`` into ``out``.
 
         Each halving rounds halves up, so a cell is above its exact mean by half a code value per
@@ -55,6 +55,8 @@ class AreaReducer:
         Args:
             plane: (height, width), rows may be padded.
             out: Of :attr:`shape` and the plane's dtype, overwritten.
+            halved: For what :func:`halve` makes of the plane, the first step where the factor is 4
+                or more; overwritten.
 
         Raises:
             ValueError: A shape or dtype differs from what the reducer was made for.
@@ -69,9 +71,12 @@ class AreaReducer:
         if factor == 1:
             np.copyto(out, plane)
             return
+        source, steps = plane[: rows * factor, : columns * factor], self._steps
+        if halved is not None:
+            halve(plane, halved)
+            source, steps = halved[: rows * factor // 2, : columns * factor // 2], steps[1:]
         if rows and columns:
-            source = plane[: rows * factor, : columns * factor]
-            for target in (*self._steps, out[:rows, :columns]):
+            for target in (*steps, out[:rows, :columns]):
                 _resize_area(source, target)
                 source = target
         height, width = self._source_shape
@@ -123,8 +128,8 @@ class CpuReducer:
         factor, detail = analysis_factor(*size), detail_factor(*size)
         lanes = range(self._workers.lanes)
         self._grids = [_Grid(format, factor) for _ in lanes]
-        self._details = [_Grid(format, detail) for _ in lanes] if 1 < detail < factor else []
-        self._detail_is_frame = detail == 1 < factor
+        self._details = [_Grid(format, detail) for _ in lanes] if 2 < detail < factor else []
+        self._detail = detail if detail < factor else 0
 
     def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
         """See :meth:`bgsoft.analysis.base.Reducer.reduce`."""
@@ -134,8 +139,9 @@ class CpuReducer:
         reduced = self._grids[lane].reduce(frame)
         if self._details:
             reduced.detail = self._details[lane].reduce(frame)
-        elif self._detail_is_frame:
-            reduced.detail = AnalysisFrame(1, frame.luma, frame.chroma)
+        elif self._detail:
+            luma = frame.luma if self._detail == 1 else reduced.halved
+            reduced.detail = AnalysisFrame(self._detail, luma, frame.chroma)
         return reduced
 
 
@@ -144,7 +150,7 @@ class _Grid:
 
     def __init__(self, format: FrameFormat, factor: int) -> None:
         height, width = format.luma_shape
-        shape = analysis_shape(width, height, factor)
+        shape, half = (analysis_shape(width, height, each) for each in (factor, 2))
         chroma_rows, chroma_columns, _ = format.chroma_shape
         chroma_shape = (*shape, 2) if factor > 1 else format.chroma_shape
         self._reduced = deque(
@@ -152,6 +158,7 @@ class _Grid:
                 factor=factor,
                 luma=np.empty(shape, format.dtype),
                 chroma=np.empty(chroma_shape, format.dtype),
+                halved=np.empty(half, format.dtype) if factor > 2 else None,
             )
             for _ in range(KEPT_BATCHES)
         )
@@ -167,7 +174,7 @@ class _Grid:
     def reduce(self, frame: Frame) -> AnalysisFrame:
         self._reduced.rotate()
         reduced = self._reduced[0]
-        self._luma.reduce(frame.luma, reduced.luma)
+        self._luma.reduce(frame.luma, reduced.luma, reduced.halved)
         if self._chroma is None:
             np.copyto(reduced.chroma, frame.chroma)
             return reduced

@@ -27,7 +27,7 @@ from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.ops.loader import BLOCK, blocks, kernel
-from bgsoft.segment.preprocess import yuv_to_rgb_matrix
+from bgsoft.segment.preprocess import fixed_matrix, normalisation
 from bgsoft.startup import StartupPool
 
 MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
@@ -37,8 +37,6 @@ argument says whether it may replay a CUDA graph, which is captured by its first
 _RUNS_PER_WAIT = 4
 """Runs of a network whose results are waited for together, at most."""
 
-_MATRIX_ONE = 1024
-"""Colour matrix entries are whole multiples of its reciprocal, as in ``cv2.transform``."""
 _PLANES = 4
 """Addresses of a frame: its luma and chroma, and those of its grid."""
 _LAYOUT = np.dtype(
@@ -185,15 +183,8 @@ class CudaWarper:
         self._size = spec.width
         self.shape = (batch, 3, spec.width, spec.width)
         """Of the tensor."""
-        matrix = yuv_to_rgb_matrix(format).copy()
-        matrix[:, 3] += 0.5  # makes flooring a rounding
-        mean, std = np.array(spec.mean), np.array(spec.std)
-        norm = np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
-        self._constants = (
-            _layout(format),
-            cupy.asarray(np.rint(matrix * _MATRIX_ONE).astype(np.int32)),
-            cupy.asarray(norm),
-        )
+        constants = fixed_matrix(spec, format), normalisation(spec)
+        self._constants = _layout(format), *map(cupy.asarray, constants)
         # Views, then the addresses of as many frames: one copy takes both.
         self._views_bytes = most * WARP_VIEW.itemsize
         size = self._views_bytes + most * _PLANES * 8

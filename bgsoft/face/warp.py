@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from bgsoft.face.geometry import Affine
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.segment.preprocess import yuv_to_rgb_matrix
+from bgsoft.ops.sides import HOST
+from bgsoft.segment.preprocess import Normaliser
 
 MAX_TAPS = 4
 """Bilinear samples along each axis of an input pixel, at most."""
@@ -46,22 +47,16 @@ class CpuWarper:
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
-        self._size = size = spec.width
-        self._eight_bit = format.bit_depth == 8
-        self._matrix = yuv_to_rgb_matrix(format)
+        self._size = spec.width
+        self._normaliser = Normaliser(spec, format)
+        # Of 10 bits, OpenCV's; so are the mesh's views, which are turned.
+        self._upright = HOST.operation("warp", "warp_upright") if format.bit_depth == 8 else None
+        self._room = np.empty(2 * spec.width * (MAX_TAPS + 1) + 3 * format.width + 8, np.int32)
         black = float(format.luma_range[0])
         self._borders = (black,), (float(format.chroma_neutral),) * 2
         # Each buffer is made on first use: most videos need one or two of the sizes.
         self._buffers: dict[tuple[int, int], NDArray[Any]] = {}
         self._dtype = np.dtype(format.dtype)
-        self._luma8 = np.empty((size, size), np.uint8)
-        self._chroma8 = np.empty((size, size, 2), np.uint8)
-        self._yuv = np.empty((size, size, 3), np.uint8)
-        self._rgb = np.empty((size, size, 3), np.uint8)
-        self._planes = [np.empty((size, size), np.uint8) for _ in range(3)]
-        # value = (code / 255 − mean) / std = code · gain + bias
-        self._gain = [np.float32(1.0 / (255.0 * std)) for std in spec.std]
-        self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
 
     def write(
         self, frame: Frame, reduced: AnalysisFrame, view: View, tensor: NDArray[np.float32]
@@ -72,18 +67,7 @@ class CpuWarper:
         if grid.factor > 1 and scale / grid.factor >= MIN_GRID_SAMPLES:  # sharp enough
             planes, cells = (grid.luma, grid.chroma), (grid.factor, grid.factor)
         luma, chroma = map(self._plane, planes, cells, (view, view), self._borders)
-        if not self._eight_bit:
-            # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
-            luma = cv2.convertScaleAbs(luma, self._luma8, 1 / 256)
-            chroma = cv2.convertScaleAbs(chroma, self._chroma8, 1 / 256)
-        cv2.split(chroma, self._planes[1:])
-        cv2.merge([luma, *self._planes[1:]], self._yuv)
-        cv2.transform(self._yuv, self._matrix, self._rgb)  # saturates to 0–255
-        cv2.split(self._rgb, self._planes)
-        for channel, plane in enumerate(self._planes):
-            np.multiply(plane, self._gain[channel], out=tensor[channel], casting="unsafe")
-            if self._bias[channel]:
-                tensor[channel] += self._bias[channel]
+        self._normaliser.write(luma, chroma, tensor)
 
     def _plane(
         self, plane: NDArray[Any], cell: int, view: View, border: Sequence[float]
@@ -97,25 +81,28 @@ class CpuWarper:
         taps = 1  # 1, 2 or 4: bilinear samples to average along each axis of an input pixel
         while taps < MAX_TAPS and spacing / taps > MAX_SPACING:
             taps *= 2
-        sampled = self._buffer(taps, channels)
         # From the input, enlarged by taps, to the plane; OpenCV's sample centres are whole numbers.
         xx, xy, x0, yx, yy, y0 = view.frame_from_input
         xx, xy, yx, yy = (each * (1 / taps) * (1 / cell) for each in (xx, xy, yx, yy))
         x, y = xx * 0.5 + xy * 0.5 + x0 * (1 / cell), yx * 0.5 + yy * 0.5 + y0 * (1 / cell)
+        matrix = np.array([[xx, xy, x - 0.5], [yx, yy, y - 0.5]])
+        target, size = self._buffer(1, channels), (self._size, self._size)
+        if self._upright and xy == yx == 0 and not view.repeat_edges:
+            place = (plane, plane.shape[0], plane.shape[1], channels, matrix, taps)
+            self._upright(size, *place, int(border[0]), target, self._size, self._room)
+            return target
+        sampled = self._buffer(taps, channels)
         cv2.warpAffine(
             plane,
-            np.array([[xx, xy, x - 0.5], [yx, yy, y - 0.5]]),
+            matrix,
             (sampled.shape[1], sampled.shape[0]),
             dst=sampled,
             flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
             borderMode=cv2.BORDER_REPLICATE if view.repeat_edges else cv2.BORDER_CONSTANT,
             borderValue=border,
         )
-        if taps == 1:
-            return sampled
-        target = self._buffer(1, channels)
-        size = (self._size, self._size)
-        cv2.resize(sampled, size, dst=target, interpolation=cv2.INTER_AREA)
+        if taps > 1:
+            cv2.resize(sampled, size, dst=target, interpolation=cv2.INTER_AREA)
         return target
 
     def _buffer(self, taps: int, channels: int) -> NDArray[Any]:

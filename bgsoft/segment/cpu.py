@@ -11,19 +11,19 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import halve
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver
 from bgsoft.infer.drivers import LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.ops.sides import HOST
 from bgsoft.report import Event
 from bgsoft.segment.averaged import Average, average_on_host
 from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, Side, runs_singly
 from bgsoft.segment.preprocess import CpuPreprocessor
-from bgsoft.segment.schedule import CELL, BlendWeights, Box, Cells
+from bgsoft.segment.schedule import CELL, MOVED, STILL, BlendWeights, Box, Cells
 from bgsoft.segment.zoomed import ZoomPlanes
 from bgsoft.workers import Workers
 
@@ -182,18 +182,18 @@ class CpuZoomPlanes(ZoomPlanes):
         self._kept = np.zeros((2, self.slots, *self.grid), np.float32)
         self._masks = np.empty((batch, *self.grid), np.float32)
         self._lumas = np.empty((batch, *self._cell_shape), np.float32)
-        self._luma = np.empty(self.grid, np.float32)
-        rows, columns = format.luma_shape
-        self._halves = np.empty((batch, -(-rows // 2), -(-columns // 2)), format.dtype)
-        cells = (CELL * side for side in self._cell_shape)
-        # One for each frame that is blended: the weights of the whole passes; and what is added.
-        self._weights = np.empty((batch, 2, *cells), np.float32)
-        self._terms = np.empty((batch, *self.grid), np.float32)
+        bits = 8 * format.bytes_per_sample
+        self._luma_cells, self._blend_rows = (
+            HOST.operation("zoom", name, sample_bits=bits) for name in ("luma_cells", "blend_rows")
+        )
+        # For each frame that is blended: the close pass at its box's size, and weights of rows.
+        self._close = np.empty((batch, self.grid[0] * self.grid[1]), np.float32)
+        self._lines = np.empty((batch, (4 * CELL + 1) * self._cell_shape[1] + 2), np.float32)
 
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
+        scale, size = float(self._luma_scale), self._cell_shape
         for grid, cells in zip(reduced, self._lumas, strict=False):
-            np.multiply(grid.luma, self._luma_scale, out=self._luma, dtype=np.float32)
-            _average(self._luma, cells)
+            self._luma_cells(size, grid.luma, *self.grid, scale, cells, *size)
 
     def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
         kept = self._kept[network, slot]
@@ -206,13 +206,8 @@ class CpuZoomPlanes(ZoomPlanes):
             _average(mask, cells)
         return lambda: [*self._lumas[:lumas], *people]
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[AnalysisFrame]:
-        return self._workers.map(self._crop, frames, boxes)
-
-    def _halved(self, index: int, frame: Frame, luma: Array, place: tuple[slice, slice]) -> Array:
-        half = self._halves[index, : -(-luma.shape[0] // 2), : -(-luma.shape[1] // 2)]
-        halve(luma, half)
-        return half
+    def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
+        return reduced.luma if reduced.factor == 2 else reduced.halved
 
     def blend(
         self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
@@ -222,32 +217,22 @@ class CpuZoomPlanes(ZoomPlanes):
         return masks
 
     def _blend(self, index: int, blend: BlendWeights, close: Array | None, mask: Plane) -> None:
-        for each, limits, weights in zip(
-            blend.passes, blend.limits, self._weights[index], strict=True
-        ):
-            cells = each.weight(blend.luma, limits)
-            cv2.resize(cells, weights.shape[::-1], dst=weights, interpolation=cv2.INTER_LINEAR)
-        total, other = self._weights[index, :, : self.grid[0], : self.grid[1]]
-        whole = (self._kept[network, each.slot] for network, each in enumerate(blend.passes))
-        term = self._terms[index]
-        cv2.multiply(next(whole), total, dst=mask)
-        cv2.multiply(next(whole), other, dst=term)
-        cv2.add(mask, term, dst=mask)
-        cv2.add(total, other, dst=total)
+        resized, weights, place = None, None, (0, 0, 0, 0)
         if blend.box is not None and close is not None:
-            self._add_close(blend.box, close, mask, total, term)
-        cv2.divide(mask, total, dst=mask, scale=self._lift)
-        if self._lift > 1.0:
-            np.minimum(mask, np.float32(1.0), out=mask)
-
-    def _add_close(self, box: Box, close: Plane, mask: Plane, total: Plane, term: Plane) -> None:
-        inside = (slice(box.top, box.bottom), slice(box.left, box.right))
-        weight = _close_weights(box, self.grid)
-        resized = term[: box.shape[0], : box.shape[1]]
-        _resize_mask(close, resized)
-        cv2.multiply(resized, weight, dst=resized)
-        cv2.add(mask[inside], resized, dst=mask[inside])
-        cv2.add(total[inside], weight, dst=total[inside])
+            box = blend.box
+            rows, columns = box.shape
+            resized = self._close[index, : rows * columns].reshape(rows, columns)
+            _resize_mask(close, resized)
+            weights = _close_weights(box, self.grid)
+            place = box.left, box.top, box.right, box.bottom
+        self._blend_rows(
+            self.grid,
+            *(self._kept[network, each.slot] for network, each in enumerate(blend.passes)),
+            *(blend.luma, *(each.luma for each in blend.passes), *self._cell_shape),
+            *(limit for limits in blend.limits for limit in limits),
+            *(MOVED, MOVED - STILL, resized, weights, *place, float(self._lift)),
+            *(mask, *self.grid, self._lines[index]),
+        )
 
 
 def _average(plane: Plane, cells: Cells) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import cupy
 import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.cuda import CudaGrids
@@ -25,7 +24,7 @@ from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.report import Event
 from bgsoft.segment.averaged import HIGH, LOW, Average, thin_width
 from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, Side, runs_singly
-from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, network_matrix
+from bgsoft.segment.preprocess import MAX_BILINEAR_SHRINK, fixed_matrix, normalisation
 from bgsoft.segment.schedule import MOVED, STILL, BlendWeights, Box, Cells
 from bgsoft.segment.zoomed import ZoomPlanes
 
@@ -33,8 +32,6 @@ _MOST_TABLES = 256
 """Sizes, or pairs of sizes, that tables are kept for; crops and boxes may have any."""
 _NOTHING = np.uint64(0)
 """A null pointer."""
-_MATRIX_ONE = 1024
-"""Colour matrix entries are whole multiples of its reciprocal, as in ``cv2.transform``."""
 
 
 class DeviceSide(Side):
@@ -158,16 +155,15 @@ class CudaPreprocessor:
         channels_last = spec.layout != "NCHW"
         self.shape = (*size, 3) if channels_last else (3, *size)
         """Of an item of the tensor: (3, H, W) or (H, W, 3) by the model's layout."""
-        mean, std = np.array(spec.mean), np.array(spec.std)
-        norm = np.concatenate([1.0 / (255.0 * std), -mean / std])
+        norm = normalisation(spec)
         self._by_maximum: tuple[Any, Any] | None = None
         if spec.divide_by == "maximum":
             # The largest is known once all are there: codes are written, and divided after that.
             of_channel = (1, 1, 3) if channels_last else (3, 1, 1)
-            gains, biases = (part.reshape(of_channel) for part in (1.0 / std, -mean / std))
-            self._by_maximum = cupy.asarray(gains, np.float32), cupy.asarray(biases, np.float32)
-            norm = np.repeat([1.0, 0.0], 3)
-        constants = (_fixed_matrix(spec, format), norm.astype(np.float32))
+            gains, biases = normalisation(spec, 1.0).reshape(2, *of_channel)
+            self._by_maximum = cupy.asarray(gains), cupy.asarray(biases)
+            norm = np.array([1, 1, 1, 0, 0, 0], np.float32)
+        constants = (fixed_matrix(spec, format), norm)
         self._constants = tuple(cupy.asarray(each) for each in constants)
         self._size = tuple(map(np.int32, size))
         self._channels_last = np.int32(channels_last)
@@ -225,14 +221,6 @@ _divided = cupy.ElementwiseKernel(
 def _pitch(plane: Array) -> np.int32:
     """Samples a row, padding included."""
     return np.int32(plane.strides[0] // plane.itemsize)
-
-
-def _fixed_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.int32]:
-    """(3, 4) int32 in 1/1024; the last column has the half that makes flooring a rounding."""
-    matrix = network_matrix(spec, format)
-    matrix[:, 3] += 0.5
-    fixed: NDArray[np.int32] = np.rint(matrix * _MATRIX_ONE).astype(np.int32)
-    return fixed
 
 
 class CudaAverage:
@@ -371,8 +359,8 @@ class CudaZoomPlanes(ZoomPlanes):
 
         return wait
 
-    def _halved(self, index: int, frame: Frame, luma: Array, place: tuple[slice, slice]) -> Array:
-        return self._halves.reduce(frame, index).luma[place]
+    def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
+        return self._halves.reduce(frame, index).luma
 
     def blend(
         self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import AnalysisFrame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.ops.sides import HOST
 
 MAX_BILINEAR_SHRINK = 3.0
 """Reduction up to which a picture is sampled bilinearly, and beyond which it is averaged. At 2.5,
@@ -46,10 +47,54 @@ def yuv_to_rgb_matrix(format: FrameFormat) -> NDArray[np.float64]:
     return np.hstack([linear, offset[:, None]])
 
 
-def network_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.float64]:
-    """:func:`yuv_to_rgb_matrix` in the model's order of channels."""
+def fixed_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.int32]:
+    """:func:`yuv_to_rgb_matrix` in the model's order of channels, as operations take it.
+
+    Returns:
+        (3, 4) int32 in 1/1024; the last column has the half that makes flooring a rounding.
+    """
     matrix = yuv_to_rgb_matrix(format)
-    return np.ascontiguousarray(matrix[::-1] if spec.color_order == "bgr" else matrix)
+    matrix[:, 3] += 0.5
+    fixed: NDArray[np.int32] = np.rint(1024 * matrix).astype(np.int32)
+    return np.ascontiguousarray(fixed[::-1] if spec.color_order == "bgr" else fixed)
+
+
+def normalisation(spec: ModelSpec, divisor: float = 255.0) -> NDArray[np.float32]:
+    """Three gains and three biases: (code / divisor − mean) / std = code · gain + bias."""
+    mean, std = np.array(spec.mean), np.array(spec.std)
+    return np.concatenate([1.0 / (divisor * std), -mean / std]).astype(np.float32)
+
+
+class Normaliser:
+    """Converts planes of a network's input size, and writes them into its input."""
+
+    def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
+        self._matrix, self._norm = fixed_matrix(spec, format), normalisation(spec)
+        self._channels_last = spec.layout != "NCHW"
+        self._spec = spec
+        self._by_maximum = spec.divide_by == "maximum"
+        if self._by_maximum:
+            # The largest is known once all are there: codes are written, and divided after that.
+            self._norm = np.array([1, 1, 1, 0, 0, 0], np.float32)
+        bits = 8 * format.bytes_per_sample
+        self._normalise = HOST.operation("preprocess", "normalise", sample_bits=bits)
+
+    def write(self, luma: NDArray[Any], chroma: NDArray[Any], tensor: NDArray[np.float32]) -> None:
+        """Into a C-contiguous (3, H, W) or (H, W, 3) float32 tensor, by the model's layout.
+
+        Args:
+            luma: (H, W), of the frame's dtype.
+            chroma: (H, W, 2), the same.
+            tensor: Overwritten.
+        """
+        size, last = luma.shape, int(self._channels_last)
+        self._normalise(size, luma, chroma, self._matrix, self._norm, tensor, luma.size, last)
+        if self._by_maximum:
+            of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
+            norm = normalisation(self._spec, max(1.0, float(tensor.max())))
+            gain, bias = norm.reshape(2, *of_channel)
+            tensor *= gain
+            tensor += bias
 
 
 class CpuPreprocessor:
@@ -58,42 +103,16 @@ class CpuPreprocessor:
     def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
         self._size = (spec.width, spec.height)
         shape = (spec.height, spec.width)
-        self._matrix = network_matrix(spec, format)
-        self._channels_first = spec.layout == "NCHW"
-        self._eight_bit = format.bit_depth == 8
         self._luma = np.empty(shape, format.dtype)
         self._chroma = np.empty((*shape, 2), format.dtype)
-        self._luma8 = self._luma if self._eight_bit else np.empty(shape, np.uint8)
-        self._chroma8 = self._chroma if self._eight_bit else np.empty((*shape, 2), np.uint8)
-        self._yuv = np.empty((*shape, 3), np.uint8)
-        self._rgb = np.empty((*shape, 3), np.uint8)
-        self._planes = [np.empty(shape, np.uint8) for _ in range(3)]
-        # value = (code / divisor − mean) / std = code · gain + bias
-        self._by_maximum = spec.divide_by == "maximum"
-        self._std = spec.std
-        self._bias = [np.float32(-m / s) for m, s in zip(spec.mean, spec.std, strict=True)]
+        self._normaliser = Normaliser(spec, format)
 
     def write(self, reduced: AnalysisFrame, tensor: NDArray[np.float32]) -> None:
         """Write one picture into a (3, H, W) or (H, W, 3) float32 tensor, by the model's layout."""
         picture = reduced.for_networks
         self._resize(picture.luma, self._luma)
         self._resize(picture.chroma, self._chroma)
-        if not self._eight_bit:
-            # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
-            cv2.convertScaleAbs(self._luma, self._luma8, 1 / 256)
-            cv2.convertScaleAbs(self._chroma, self._chroma8, 1 / 256)
-        # Four times as fast as cv2.mixChannels.
-        cv2.split(self._chroma8, self._planes[1:])
-        cv2.merge([self._luma8, *self._planes[1:]], self._yuv)
-        cv2.transform(self._yuv, self._matrix, self._rgb)  # saturates to 0–255
-        divisor = max(1, int(self._rgb.max())) if self._by_maximum else 255
-        cv2.split(self._rgb, self._planes)
-        for channel, plane in enumerate(self._planes):
-            target = tensor[channel] if self._channels_first else tensor[..., channel]
-            gain = np.float32(1.0 / (divisor * self._std[channel]))
-            np.multiply(plane, gain, out=target, casting="unsafe")
-            if self._bias[channel]:
-                target += self._bias[channel]
+        self._normaliser.write(self._luma, self._chroma, tensor)
 
     def _resize(self, source: NDArray[Any], target: NDArray[Any]) -> None:
         shrink = max(source.shape[0] / target.shape[0], source.shape[1] / target.shape[1])

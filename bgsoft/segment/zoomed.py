@@ -23,6 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -92,11 +93,13 @@ class ZoomPlanes(ABC):
             Waits for them, on the host: the frames', then the masks'; overwritten by later calls.
         """
 
-    def crops(self, frames: Sequence[Frame], boxes: Sequence[Box]) -> list[AnalysisFrame]:
+    def crops(
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], boxes: Sequence[Box]
+    ) -> list[AnalysisFrame]:
         """Parts of frames, for the general model; overwritten by the next call."""
-        return [self._crop(*each) for each in zip(range(len(frames)), frames, boxes, strict=True)]
+        return [self._crop(*each) for each in zip(count(), frames, reduced, boxes)]
 
-    def _crop(self, index: int, frame: Frame, box: Box) -> AnalysisFrame:
+    def _crop(self, index: int, frame: Frame, reduced: AnalysisFrame, box: Box) -> AnalysisFrame:
         left, top, right, bottom = box.in_pixels(self._format)
         halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
         luma, chroma = frame.luma[top:bottom, left:right], frame.chroma[halved]
@@ -104,17 +107,15 @@ class ZoomPlanes(ABC):
         # as far as it goes without, and averaging from there on takes OpenCV ten times as long.
         if luma.shape[0] < 2 * self._model[0] or luma.shape[1] < 2 * self._model[1]:
             return AnalysisFrame(1, luma, chroma)
-        return AnalysisFrame(2, self._halved(index, frame, luma, halved), chroma)
+        return AnalysisFrame(2, self._halved(index, frame, reduced)[halved], chroma)
 
     @abstractmethod
-    def _halved(self, index: int, frame: Frame, luma: Array, place: tuple[slice, slice]) -> Array:
-        """The luma of a crop, averaged over 2×2 samples, or what the edges leave of them.
+    def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
+        """The frame's luma, averaged over 2×2 samples, or what the edges leave of them.
 
         Args:
-            index: Of the crop; each has a buffer.
-            frame: What it is cut from.
-            luma: Its samples.
-            place: Its rows and columns in the halved frame.
+            index: Of the crop that is cut from it; each has a buffer.
+            frame, reduced: What it is made from.
         """
 
     @abstractmethod
@@ -219,9 +220,10 @@ class ZoomedSegmenter(Segmenter):
                 if not begun.due[index] and scheduler.wants_pass(luma):
                     self._run_again(index, frames, reduced, luma)
                 if scheduler.wants_scan(frames[index].index, luma):
-                    scheduler.add_scan(self._scan(index, start, frames, luma))
+                    most = len(frames) - start
+                    scheduler.add_scan(self._scan(frames[index], reduced[index], start, most, luma))
                 blends.append(scheduler.next(frames[index].index, luma))
-            close = self._run_close(frames[start:stop], blends)
+            close = self._run_close(frames[start:stop], reduced[start:stop], blends)
             masks += self._planes.blend(start, blends, close)
         self._last = masks[-1]
         return masks
@@ -254,26 +256,36 @@ class ZoomedSegmenter(Segmenter):
         (person,) = self._planes.read([mask])()
         self._scheduler.add_pass(GENERAL, slot, luma, person)
 
-    def _scan(self, index: int, start: int, frames: Sequence[Frame], luma: Cells) -> Cells:
-        """Cells of what close passes over all parts of a frame show, where ``start`` is free."""
+    def _scan(
+        self, frame: Frame, reduced: AnalysisFrame, start: int, most: int, luma: Cells
+    ) -> Cells:
+        """Cells of what close passes over all parts of a frame show.
+
+        The places of ``most`` frames at hand, from ``start`` on, are free.
+        """
         planes, scheduler = self._planes, self._scheduler
-        boxes, most = tiles(planes.grid), len(frames) - start
+        boxes = tiles(planes.grid)
         found: list[Cells] = []
         for first in range(0, len(boxes), most):
             part = boxes[first : first + most]
-            shown = [frames[index]] * len(part)
-            close = self._run(self._close, shown, planes.crops(shown, part))
+            shown = [frame] * len(part)
+            crops = planes.crops(shown, [reduced] * len(part), part)
+            close = self._run(self._close, shown, crops)
             blends = [scheduler.close_only(box, luma) for box in part]
             found += [cells.copy() for cells in planes.read(planes.blend(start, blends, close))()]
         people: Cells = np.max(found, axis=0)
         return people
 
     def _run_close(
-        self, frames: Sequence[Frame], blends: Sequence[BlendWeights]
+        self,
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
+        blends: Sequence[BlendWeights],
     ) -> list[Array | None]:
         boxes = [(index, blend.box) for index, blend in enumerate(blends) if blend.box]
         shown = [frames[index] for index, _ in boxes]
-        crops = self._planes.crops(shown, [box for _, box in boxes])
+        grids = [reduced[index] for index, _ in boxes]
+        crops = self._planes.crops(shown, grids, [box for _, box in boxes])
         close: list[Array | None] = [None] * len(frames)
         for (index, _), mask in zip(boxes, self._run(self._close, shown, crops), strict=True):
             close[index] = mask

@@ -75,7 +75,11 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
     spec = resolve("selfie-general").spec
     reference, preprocessor = CpuPreprocessor(spec, format), CudaPreprocessor(spec, format)
-    crops = zip(host.crops(frames, boxes), device.crops(placed, boxes), strict=True)
+    crops = zip(
+        host.crops(frames, reduced, boxes),
+        device.crops(placed, placed_grids, boxes),
+        strict=True,
+    )
     for index, (theirs, ours) in enumerate(crops):
         assert ours.factor == theirs.factor
         np.testing.assert_array_equal(ours.luma.get(), theirs.luma)

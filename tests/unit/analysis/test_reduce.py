@@ -123,6 +123,21 @@ def test_networks_see_enough(size: tuple[int, int], factors: tuple[int, int]) ->
     assert np.abs(reduced.luma - cells).max() <= 2
 
 
+@pytest.mark.parametrize("size", [(1281, 719), (1280, 720), (1001, 1027), (2051, 1283)])
+def test_frames_of_the_batch_before_are_kept(size: tuple[int, int]) -> None:
+    """All that was made of a frame stays while the next one is reduced."""
+    format = frame_format(size)
+    reducer = CpuReducer(format)
+    frame, other = (random_frame(format, np.random.default_rng(seed)) for seed in (1, 2))
+    (reduced,) = reducer.reduce([frame])
+    reducer.reduce([other])
+    assert reduced.halved is not None
+    assert np.abs(reduced.halved - cell_means(frame.luma, 2)).max() <= 0.5
+    for grid in (reduced, reduced.for_networks):
+        error = np.abs(grid.luma - cell_means(frame.luma, grid.factor))
+        assert error.max() <= 0.5 * (grid.factor.bit_length() - 1)
+
+
 def test_another_format_is_refused() -> None:
     format = frame_format((64, 48))
     other = frame_format((64, 48), PixelLayout.P010)

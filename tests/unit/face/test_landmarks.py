@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
 from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.face.geometry import Affine, Roi, frame_from_roi, letterbox
+from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
 from bgsoft.face.landmarks import OneEuro, make_meshes, presence, read_meshes, roi_from_box
 from bgsoft.face.warp import CpuWarper, View
-from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.models.catalog import find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
-from tests.pictures import codes, flat_frame, frame_format, make_frame
+from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
 
 MESH, DETECTOR = find_spec("face-mesh"), find_spec("blazeface-short")
 
@@ -111,6 +112,47 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
     # A step of luma is 12 pixels wide: an offset of a pixel would show in the mean.
     assert off.max() <= 5 / 255
     assert abs((tensor - np.clip(rgb, 0, 1))[:, inside, inside].mean(axis=(1, 2))).max() < 1 / 255
+
+
+def warped(frame: Frame, view: View) -> np.ndarray[Any, Any]:
+    """(128, 128, 3) codes that OpenCV shows of a frame whose grid is not looked at."""
+    planes = []
+    for plane, cell, border in ((frame.luma, 1, 16), (frame.chroma, 2, 128)):
+        spacing = view.frame_from_input.scale / cell
+        taps = 1 if spacing <= 2 else 2 if spacing <= 4 else 4
+        scale = spacing / taps
+        x, y = (at / cell + scale / 2 - 0.5 for at in view.frame_from_input[2::3])
+        sampled = cv2.warpAffine(
+            plane,
+            np.array([[scale, 0, x], [0, scale, y]]),
+            (128 * taps, 128 * taps),
+            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
+            borderValue=(border, border),
+        )
+        planes.append(cv2.resize(sampled, (128, 128), interpolation=cv2.INTER_AREA))
+    return np.dstack(planes)
+
+
+@pytest.mark.parametrize("size", [(641, 359), (300, 200), (33, 21), (7, 5), (1, 1)])
+@pytest.mark.parametrize("side", [0.3, 0.71, 1.1, 4.3])
+def test_upright_views_are_those_of_opencv(size: tuple[int, int], side: float) -> None:
+    """From enlarged to averaged over 4×4 samples, inside of the frame and far outside."""
+    format = frame_format(size)
+    frame = random_frame(format, np.random.default_rng(7))
+    (grid,) = CpuReducer(format).reduce([frame])
+    grid = AnalysisFrame(1, grid.luma, grid.chroma)  # the frame itself is looked at
+    tensor = np.empty((3, 128, 128), np.float32)
+    for x, y in ((0.237, 0.131), (-0.4, -2.5), (0.7, 0.65)):
+        tile = Tile(x * size[0], y * size[1], side * size[1])
+        view = View(frame_from_tile(tile, 128), False)
+        CpuWarper(DETECTOR, format).write(frame, grid, view, tensor)
+        codes = warped(frame, view).reshape(-1, 3).T
+        rgb = yuv_to_rgb_matrix(format) @ np.vstack([codes, np.ones(codes.shape[1])])
+        expected = np.clip(np.floor(rgb + 0.5), 0, 255).reshape(3, 128, 128) / 127.5 - 1
+        off = np.abs(tensor - expected) * 127.5
+        # Seldom, a sample half-way between two codes is rounded otherwise.
+        assert (off > 1.01).mean() < 1e-4
+        assert off.max() < 4
 
 
 @pytest.mark.parametrize("size", [(640, 360), (360, 640), (64, 64), (641, 359)])

@@ -87,6 +87,29 @@ def test_normalisation_order_and_layout() -> None:
     np.testing.assert_allclose(nhwc, np.broadcast_to(expected, nhwc.shape), atol=0.05)
 
 
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("order", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("divisor", ["255", "maximum"])
+def test_every_sample_is_converted(layout: PixelLayout, order: str, divisor: str) -> None:
+    color = ColorInfo(matrix=1, full_range=False, range_specified=True)
+    format = FrameFormat(width=192, height=108, layout=layout, color=color)
+    rng = np.random.default_rng(2)
+    model = spec(
+        width=17, height=5, layout=order, divide_by=divisor, mean=(0.1, 0.2, 0.3), std=(0.5, 1, 2)
+    )
+    codes = rng.integers(16, 200, (3, 5, 17))
+    deep = codes << (8 if format.shift else 0)
+    luma, chroma = deep[0].astype(format.dtype), np.stack(deep[1:], -1).astype(format.dtype)
+    tensor = np.empty((3, 5, 17) if order == "NCHW" else (5, 17, 3), np.float32)
+    CpuPreprocessor(model, format).write(AnalysisFrame(4, luma, chroma), tensor)
+    yuv = np.concatenate([codes, np.ones((1, 5, 17))])
+    rgb = np.clip(np.tensordot(yuv_to_rgb_matrix(format), yuv, axes=1), 0, 255)
+    most = 255 if divisor == "255" else np.floor(rgb.max() + 0.5)
+    mean, std = (np.reshape(each, (3, 1, 1)) for each in (model.mean, model.std))
+    found = tensor if order == "NCHW" else np.moveaxis(tensor, -1, 0)
+    np.testing.assert_allclose((found * std + mean) * most, rgb, atol=0.6)
+
+
 def test_the_inverse_matrix_is_the_inverse() -> None:
     format = FrameFormat(width=8, height=8, color=ColorInfo(matrix=9))
     kr, kb = 0.2627, 0.0593

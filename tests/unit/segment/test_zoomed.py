@@ -250,7 +250,8 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (1, 2)]
     rows, columns = analysis_shape(1281, 719)
     small, large = Box(40, 20, 160, 100), Box(columns - 200, 0, columns, rows)
-    near, far = side.crops(frames, [small, large])
+    grids = CpuReducer(format, Workers(2)).reduce(frames)
+    near, far = side.crops(frames, grids, [small, large])
     left, top, right, bottom = small.in_pixels(format)
     assert near.factor == 1
     np.testing.assert_array_equal(near.luma, frames[0].luma[top:bottom, left:right])
@@ -300,6 +301,41 @@ def test_the_mean_of_all_passes() -> None:
     for shade, lifted in ((0.4, 0.5), (0.8, 0.75), (1.0, 0.875)):
         (mask,) = lifting.blend(0, [once], [np.full((256, 256), shade, np.float32)])
         np.testing.assert_allclose(mask, lifted, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [(1281, 719), (320, 240), (33, 21), (7, 5), (1, 1)])
+def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
+    """As OpenCV enlarges cells, with a box in the middle of the frame, and without one."""
+    format, rng = frame_format(size), np.random.default_rng(9)
+    side = CpuZoomPlanes(format, (256, 256), Workers(2))
+    rows, columns = side.grid
+    slots = ((GENERAL, 1), (LANDSCAPE, 0))
+    kept = [side.keep(*slot, 0, rng.random((50, 60), np.float32)).copy() for slot in slots]
+    shape = cell_shape(side.grid)
+    luma, *seen = (100 + 3 * rng.random((3, *shape))).astype(np.float32)
+    passes = WholePass(1, seen[0], cells()), WholePass(0, seen[1], cells())
+    limits = (0.0, 1.0), (0.01, 0.8)
+    box = Box(columns // 3, rows // 4, columns, max(rows // 4 + 1, rows - 2))
+    close = np.full((256, 256), 0.3, np.float32)
+    blends = [BlendWeights(luma, passes, limits, each) for each in (box, None)]
+    near, whole = (mask.copy() for mask in side.blend(0, blends, [close, None]))
+    enlarged = (CELL * shape[1], CELL * shape[0])
+    first, second = (
+        cv2.resize(each.weight(luma, own), enlarged)[:rows, :columns]
+        for each, own in zip(passes, limits, strict=True)
+    )
+    total = first + second
+    expected = (kept[0] * first + kept[1] * second) / total
+    np.testing.assert_allclose(whole, expected, atol=1e-6)
+    inside = slice(box.top, box.bottom), slice(box.left, box.right)
+    beside = np.ones(side.grid, bool)
+    beside[inside] = False
+    np.testing.assert_array_equal(near[beside], whole[beside])
+    weight = (near - expected)[inside] * total[inside] / (0.3 - near[inside])
+    assert weight.min() > 0
+    middle = weight[weight.shape[0] // 2, -1]
+    if min(box.shape) > 20:
+        assert middle == pytest.approx(box.weight(side.grid), rel=1e-3)
 
 
 def shown(count: int) -> list[np.ndarray[Any, Any]]:
