@@ -116,6 +116,8 @@ class LiveStream:
         self._came = 0.0
         self._shown_stale = 0.0
         self._told = ""
+        self._failed = 0
+        """Frames that a stage has failed on."""
 
     def step(self) -> None:
         """Work on the newest picture, if there is one, or show that none has come."""
@@ -135,6 +137,7 @@ class LiveStream:
         except _ReplacedError:
             return
         except BgsoftError as exc:
+            self._failed += 1
             self._tell(exc)
         finally:
             doing.end()
@@ -283,7 +286,7 @@ class LiveStream:
             "source": self.name,
             "state": str(capture.state),
             "frames_in": capture.frames_in,
-            "dropped": capture.dropped,
+            "dropped": capture.dropped + self._failed,
             "damaged": capture.damaged,
             "restarts": capture.restarts,
             "level": self._ladder.level,
