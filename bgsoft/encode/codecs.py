@@ -165,6 +165,8 @@ class EncoderChoice:
     """The library's options of the encoder."""
     notices: tuple[str, ...] = ()
     """Messages for the user."""
+    at_once: bool = False
+    """A frame's packet must not wait for later frames: the threads share each frame."""
 
 
 def choose_codec(

@@ -186,9 +186,8 @@ class EncodedSink(QueuedSink):
         choice = choose_encoder(encode, self._container, info, self._kind, threads)
         more = dict(_AT_ONCE.get(choice.encoder, {}))
         rate = min(info.nominal_rate, Fraction(240))
-        choice = replace(
-            choice, options=choice.options | more | {"g": str(max(1, round(_KEY_SECONDS * rate)))}
-        )
+        more["g"] = str(max(1, round(_KEY_SECONDS * rate)))
+        choice = replace(choice, options=choice.options | more, at_once=True)
         return with_options(choice, encode, info) if encode.encoder_option else choice
 
     def _finish(self) -> None:
