@@ -197,9 +197,9 @@ class Feed(Closing):
         self._spec, self._stop, self._clock = spec, stop, clock
         self._pipe: PipeInput | None = None
         self._lag = LagMeter()
-        with translated(*PYAV_ERRORS, to=self._explain):
-            self._container = self._open()
         try:
+            with translated(*PYAV_ERRORS, to=self._explain):
+                self._container = self._open()
             self._stream = select_video_stream(self._container, Path(spec.name))
         except BaseException:
             self.close()

@@ -225,10 +225,11 @@ class LiveStream:
         was, will = self.config.effect.kind, config.effect.kind
         if EffectKind.ALPHA in (was, will) and was is not will:
             raise ConfigError("an alpha channel cannot come or go while a stream runs")
-        info = self.info
-        if info is None:
-            self.config = config
-            return
+        with self._building:
+            info = self.info
+            if info is None:
+                self.config = config
+                return
         stages = self._build(config, info)
         with self._building:
             before, self._coming = self._coming, stages

@@ -116,7 +116,7 @@ def test_a_picture_that_cannot_be_converted_leaves_the_next_alone(
     with made(builder, info, {}) as stages:
         stages.process(first, 0)
         with monkeypatch.context() as patch, pytest.raises(DecodeError):
-            patch.setattr(stages._given._writer, "write", refuse)
+            patch.setattr(stages._pictures._given._writer, "write", refuse)
             stages.process(second, 1)
         assert stages.process(second, 2).pts == 2
 
