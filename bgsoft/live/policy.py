@@ -173,7 +173,7 @@ LADDER = (
 )
 """What is given up, step by step, while frames are dropped."""
 _LOOK_SECONDS = 1.0
-_DROPPED_SHARE = 0.02
+_DROPPED_SHARE = 0.05
 """Of the frames of a look: more than this steps down."""
 _IDLE_SHARE = 0.7
 """Of the time busy: less than this, for long enough, steps up."""

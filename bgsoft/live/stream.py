@@ -127,12 +127,12 @@ class LiveStream:
         if self.over or not self.sinks or (captured is None and ended):
             self.over = True
             return
-        if captured is None:
-            self._show_stale(now)
-            return
-        self._came = now
         doing, began = self.doing, time.perf_counter_ns()
         try:
+            if captured is None:
+                self._show_stale(now)
+                return
+            self._came = now
             self._work(captured, doing)
         except _ReplacedError:
             return
@@ -256,7 +256,7 @@ class LiveStream:
     def _publish(self, frame: LiveFrame, doing: Doing) -> None:
         with self._publishing.measure():
             for sink in list(self.sinks):
-                doing.begin(f"{_SINK}{sink.name} {sink.name}")
+                doing.begin(f"{_SINK}{sink.name}")
                 try:
                     sink.publish(frame)
                 except BgsoftError as exc:

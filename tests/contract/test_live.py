@@ -19,6 +19,7 @@ import pytest
 from bgsoft.errors import BgsoftError, OutputError
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.cameras import CameraConfig
+from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.engine import Engine
 from bgsoft.live.run import run_live
 from bgsoft.live.settings import LiveSettings, picture_config
@@ -181,8 +182,6 @@ def test_a_stream_whose_sender_dies_is_shown_dimmed_and_comes_back(
 
 def watch_sinks(monkeypatch: pytest.MonkeyPatch, look: Callable[[LiveFrame], None]) -> None:
     """Have somebody look at all that recordings are given."""
-    from bgsoft.live.encoded import EncodedSink
-
     publish = EncodedSink.publish
 
     def watched(self: EncodedSink, frame: LiveFrame) -> None:
@@ -258,8 +257,6 @@ def test_a_source_that_dies_does_not_touch_the_others(clip: Path, tmp_path: Path
 def test_a_sink_that_fails_does_not_touch_the_others(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bgsoft.live.encoded import EncodedSink
-
     publish = EncodedSink.publish
 
     def failing(self: EncodedSink, frame: LiveFrame) -> None:
@@ -341,3 +338,27 @@ def test_what_hangs_is_named_and_started_anew(
     hold.set()
     assert live.lines[0].startswith("cam: the picture stages hangs (in ")
     assert len(shown_by_ffmpeg(out)) > 0
+
+
+def test_a_sink_that_hangs_is_left_out_and_the_others_go_on(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold, publish = threading.Event(), EncodedSink.publish
+
+    def hanging(self: EncodedSink, frame: LiveFrame) -> None:
+        if "bad" in self.name:
+            hold.wait()
+        publish(self, frame)
+
+    monkeypatch.setattr(EncodedSink, "publish", hanging)
+    monkeypatch.setattr("bgsoft.live.engine.HANG_SECONDS", 0.5)
+    good, bad = tmp_path / "good.ts", tmp_path / "bad.ts"
+    live = Live(camera(clip, bad, good, loop=True))
+    live.until(lambda: any("hangs" in line for line in live.lines))
+    at = live.lines[0]
+    assert at.startswith(f"cam: the sink {bad} hangs (in ")
+    live.until(lambda: any(path.stat().st_size > 5000 for path in tmp_path.iterdir()))
+    live.end()
+    hold.set()
+    assert [str(each) for each in live.failures] == [f"the sink {bad} hangs"]
+    assert len(shown_by_ffmpeg(good)) > 0
