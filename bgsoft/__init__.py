@@ -26,6 +26,7 @@ __all__ = [
     "__version__",
     "errors",
     "frames",
+    "live",
     "process",
     "render",
     "render_config",
@@ -34,7 +35,7 @@ __all__ = [
 if TYPE_CHECKING:
     from typing import Any
 
-    from bgsoft import errors
+    from bgsoft import errors, live
     from bgsoft.api import frames, process, render
     from bgsoft.chunks.run import render_config
     from bgsoft.errors import BgsoftError
@@ -65,11 +66,16 @@ _HOME = {
 }
 
 
+_MODULES = ("errors", "live")
+
+
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _HOME and name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"bgsoft.{name}")
     module, attribute = _HOME[name]
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value

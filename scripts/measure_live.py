@@ -8,9 +8,11 @@ Draws the present time into each frame of CLIP as black and white bars, encodes 
 ffmpeg and sends them over UDP at their own pace to ``bgsoft live --share``, with FLAGS, whose
 frames it reads like any other program. The time that a frame shows is that of its handing over to
 ffmpeg, so the first figure holds a whole way: encoding (x264, zerolatency), UDP, decoding, the
-picture stages, shared memory, waking the reader. The second is bgsoft's part from the packet's
-arrival on. What was sent and not read was dropped on the way, by bgsoft or by the network; what
-shows no valid time was damaged. The bars are large enough to be read through the background's blur.
+picture stages, shared memory, waking the reader. A receiver of MPEG-TS knows that a frame has ended
+when the next begins, unless it is told the frame's length (``--lengths``). The second figure is
+bgsoft's part, from the packet's arrival on. What was sent and not read was dropped on the way, by
+bgsoft or by the network; what shows no valid time was damaged. The bars are large enough to be read
+through the background's blur.
 
 Sender, encoder and reader run on the same machine, and take a part of it.
 """
@@ -96,7 +98,15 @@ def pictures(clip: Path, width: int, height: int) -> list[NDArray[np.uint8]]:
 class Sender(threading.Thread):
     """Sends frames until it is stopped."""
 
-    def __init__(self, frames: list[NDArray[np.uint8]], size: tuple[int, int], fps: float, to: str):
+    def __init__(
+        self,
+        frames: list[NDArray[np.uint8]],
+        size: tuple[int, int],
+        fps: float,
+        to: str,
+        *,
+        lengths: bool,
+    ) -> None:
         super().__init__(daemon=True)
         self._frames, self._size, self._fps = frames, size, fps
         self.sent: list[int] = []
@@ -105,7 +115,8 @@ class Sender(threading.Thread):
         command = [imageio_ffmpeg.get_ffmpeg_exe(), "-v", "error", "-f", "rawvideo"]
         command += ["-pix_fmt", "yuv420p", "-s", f"{size[0]}x{size[1]}", "-r", str(fps), "-i", "-"]
         command += ["-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-crf", "20"]
-        command += ["-g", str(round(fps)), "-f", "mpegts", "-flush_packets", "1", to]
+        command += ["-g", str(round(fps)), "-f", "mpegts", "-flush_packets", "1"]
+        command += ["-omit_video_pes_length", "0" if lengths else "1", to]
         self._ffmpeg = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def run(self) -> None:
@@ -158,6 +169,7 @@ def main() -> None:
     parser.add_argument("--size", default="1280x720")
     parser.add_argument("--fps", type=float, default=30.0)
     parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--lengths", action="store_true", help="send the length of each frame")
     parser.add_argument("--warm-up", type=float, default=5.0, help="seconds that do not count")
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
@@ -171,7 +183,8 @@ def main() -> None:
     command = [sys.executable, "-m", "bgsoft", "live", address, "--share", name]
     command += ["--stats", "json", *flags]
     live = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    sender = Sender(frames, (width, height), options.fps, f"{address}?pkt_size=1316")
+    to, size = f"{address}?pkt_size=1316", (width, height)
+    sender = Sender(frames, size, options.fps, to, lengths=options.lengths)
     try:
         sender.start()
         with Reader(name) as reader:

@@ -28,6 +28,12 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[RenderConfig]:
     return seen
 
 
+@pytest.mark.parametrize("name", ["errors.BgsoftError", "live.Reader"])
+def test_one_import_is_enough(name: str) -> None:
+    command = [sys.executable, "-c", f"import bgsoft; bgsoft.{name}"]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+
+
 def test_keywords_are_the_settings_that_are_declared() -> None:
     command = [sys.executable, "scripts/make_keywords.py", "--check"]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)

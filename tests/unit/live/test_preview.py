@@ -21,6 +21,7 @@ import pytest
 from bgsoft.errors import ConfigError, EncodeError, OutputError
 from bgsoft.exitcodes import ExitCode, exit_code
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
+from bgsoft.live import page
 from bgsoft.live import preview as preview_module
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.preview import PreviewServer
@@ -432,8 +433,13 @@ def test_odd_requests_do_not_end_in_a_traceback(
     assert capfd.readouterr().err == ""
 
 
-def test_it_ends_while_browsers_wait_or_stall(server: PreviewServer) -> None:
+@pytest.mark.timeout(20)
+def test_it_ends_while_browsers_wait_or_stall(
+    server: PreviewServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The fixture sees that no thread is left."""
+    monkeypatch.setattr(page._Request, "timeout", 60.0)
+    monkeypatch.setattr(preview_module, "_POLL_SECONDS", 60.0)
     port = server._server.port
     with socket.create_connection(("127.0.0.1", port)) as silent:
         answers: list[object] = []

@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -398,6 +399,37 @@ def test_a_reader_may_come_first_and_waits_no_longer_than_it_is_told(name: str) 
         with SharedWriter(name) as writer:
             writer.publish(live_frame(2))
             assert read(reader).index == 2, "of the next writer, whose numbers begin anew"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_reader_is_woken(name: str, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a frame and by the writer's end, not by looking now and then."""
+    sleeps = threading.Event()
+    wait_for_change = reader_module.wait_for_change
+
+    def wait(*words: Any) -> None:
+        sleeps.set()
+        wait_for_change(*words)
+        monkeypatch.undo()
+
+    monkeypatch.setattr(reader_module, "_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(reader_module, "wait_for_change", wait)
+    found = []
+    with SharedWriter(name) as writer, Reader(name) as reader:
+        thread = threading.Thread(target=lambda: found.append(reader.wait(None if ends else 60)))
+        thread.start()
+        assert sleeps.wait(_PATIENCE)
+        time.sleep(0.02)
+        if ends:
+            writer.close()
+            with SharedWriter(name) as successor:
+                successor.publish(live_frame(1))
+                thread.join()
+        else:
+            writer.publish(live_frame(1))
+            thread.join()
+    assert found == [True]
 
 
 @pytest.mark.parametrize("bad", ["", "a/b", "../x", ".", "a.1", "a b", "ü", "x" * 65, "a\n"])
