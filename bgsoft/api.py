@@ -61,6 +61,7 @@ def render(
     | None = None,
     quality: int | Off | None = None,
     speed: str | None = None,
+    chroma: config.Chroma | Literal["auto", "420", "keep"] | None = None,
     encoder_option: str | Sequence[str] | None = None,
     decode: config.DecodeBackend | Literal["auto", "nvdec", "cpu"] | None = None,
     infer: config.InferBackend | Literal["auto", "tensorrt", "cuda", "cpu"] | None = None,
@@ -148,6 +149,9 @@ def render(
             95, WebP: 90]
         speed: The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,
             NVENC P1 to P7. [default: by codec; h264: veryfast]
+        chroma: How fine colour is. keep: as in the source, also 4:2:2 and 4:4:4; people's colour
+            comes back as it was. 420: as in most videos. auto keeps it with prores, ffv1 and raw.
+            [default: auto]
         encoder_option: Pass an option on to the encoder, e.g. tune=film; may be given again.
         decode: Where to decode. [default: auto]
         infer: Where the model runs. [default: auto]

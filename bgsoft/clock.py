@@ -46,7 +46,3 @@ class StageClock:
         if self.observer is not None:
             self.observer.thread_span(self.name, started, ended, self.calls)
         self.calls += 1
-
-    def ms_per(self, frames: int) -> float:
-        """Mean milliseconds a frame."""
-        return self.busy_ns / 1e6 / frames if frames else 0.0

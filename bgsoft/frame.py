@@ -209,20 +209,36 @@ class Matte:
     """True where the raw mask was reused from an earlier frame (mask-every, similarity)."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Original:
-    """The still that a frame was made from, on the host: 4:2:0 holds less than there is in it."""
+    """What a frame was made from, on the host: 4:2:0 holds less than there is in it."""
+
+    chroma: Array
+    """The frame's plane before anything was done to it."""
+    hidden: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(left, top, right, bottom) of places made unrecognisable: nothing of it may be shown there.
+    They may reach over the frame's edge; their sides lie between samples of its chroma."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OriginalStill(Original):
+    """A still."""
 
     pixels: Array
     """(H, W, 3) uint8 or uint16, blue first."""
     luma: Array
-    chroma: Array
-    """The frame's planes before anything was done to them."""
+    """As :attr:`chroma`."""
     profile: bytes
     """ICC profile of the colours; empty: there is none."""
-    hidden: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(left, top, right, bottom) of places made unrecognisable: nothing of it may be shown there.
-    They may reach over the frame's edge."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OriginalChroma(Original):
+    """The colour of a video's picture whose chroma is finer than 4:2:0."""
+
+    fine: Array
+    """(h, w, 2), upright: as many samples as the source has, Cb before Cr, of the frame's bit
+    depth; code values, not shifted as in the frame."""
 
 
 @dataclass(slots=True, eq=False)
@@ -244,7 +260,7 @@ class Frame:
     ready: Any = None
     """On a device: the CUDA event after which the planes are complete; None on the host."""
     original: Original | None = None
-    """What it was made from, where that is a still."""
+    """What it was made from, where that holds more and the encoder has use for it."""
 
     @property
     def luma(self) -> Array:

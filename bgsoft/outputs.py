@@ -274,8 +274,9 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
     """
     with writing(path, what):
         if path == STDOUT and isinstance(data, str):
-            sys.stdout.write(data)
-            sys.stdout.flush()
+            with suppress(BrokenPipeError):  # as much as the reader wanted
+                sys.stdout.write(data)
+                sys.stdout.flush()
             return
         with replacing(path) as part:
             part.write_bytes(data.encode() if isinstance(data, str) else data)

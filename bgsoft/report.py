@@ -112,6 +112,8 @@ class RenderReport:
     process_s: float | None = None
     """How long the process had lived when the render began: where it does nothing else, the time
     that the interpreter and all imports take."""
+    pixel_format: str | None = None
+    """FFmpeg's name of the output's samples, e.g. ``yuv422p10le``; None where it is no video."""
     settings: dict[str, Any]
     model: ModelReport | None = None
     stages: dict[str, StageReport] = field(default_factory=dict)

@@ -331,8 +331,8 @@ _CLIPS = (
         spec=_ffv1("gbrp10le"),
         layout=PixelLayout.P010,
         tolerance=3,
-        notices=("RGB",),
+        notices=("RGB", "4:4:4"),
     ),
-    Clip(name="bgr0.mkv", spec=_ffv1("bgr0"), tolerance=3, notices=("RGB",)),
+    Clip(name="bgr0.mkv", spec=_ffv1("bgr0"), tolerance=3, notices=("RGB", "4:4:4")),
 )
 CLIPS = {clip.name: clip for clip in _CLIPS}

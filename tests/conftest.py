@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import bgsoft  # noqa: F401 - OpenCV and others are loaded after it: it sets what they look for
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take in how the tests were asked for: whoever names one wants it, slow or not."""

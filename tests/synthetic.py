@@ -24,8 +24,6 @@ from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from bgsoft.media.pyav import hush_svt
-
 Plane = npt.NDArray[Any]
 
 BIT_LEVELS = (56, 184)
@@ -176,7 +174,6 @@ def _turned(frame: VideoFrame, turn: Callable[[Plane], Plane]) -> VideoFrame:
 
 
 def _add_stream(output: OutputContainer, spec: VideoSpec) -> VideoStream:
-    hush_svt()
     stream = output.add_stream(spec.codec, rate=spec.rate, options=dict(spec.options))
     assert isinstance(stream, VideoStream)
     example = make_frame(0, spec.width, spec.height)

@@ -281,12 +281,11 @@ def _ffmpeg_transcode(
     limit = [] if config.duration_seconds is None else ["-t", repr(config.duration_seconds)]
     coded = [part for key, value in choice.options.items() for part in (f"-{key}", value)]
     # ffmpeg copies frames through as they are; PyAV's NV12 is its own yuv420p in another layout.
-    pixel_format = "yuv420p" if choice.pixel_format == "nv12" else choice.pixel_format
     command = [
         *(executable, "-v", "error", "-nostdin", "-y", *limit, *decoding),
         *("-i", str(config.input)),
         *("-map", "0:v:0", "-map", "0:a?", "-c:a", "copy", "-c:v", choice.encoder),
-        *(*coded, "-pix_fmt", pixel_format, "-progress", "pipe:1", str(output)),
+        *(*coded, "-pix_fmt", choice.coded_format, "-progress", "pipe:1", str(output)),
     ]
     try:
         wall, cpu, text = run_process(command)

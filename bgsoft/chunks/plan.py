@@ -54,6 +54,7 @@ from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.picture import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk
+from bgsoft.rendering.target import keeps_chroma
 from bgsoft.segment.families import FAMILIES
 from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.workers import usable_cores
@@ -81,6 +82,8 @@ _WORKER_BYTES, _WORKER_BYTES_ON_GPU, _WORKER_BYTES_PER_PIXEL = 350e6, 2.5e9, 140
 """Memory that a worker takes: 640 MB at 1080p. CUDA's libraries want more."""
 _BYTES_PER_MODEL_PIXEL = 2000
 """The same for each pixel that a large model looks at: 2.1 GB for an IS-Net of 1024×1024."""
+_BYTES_PER_FINE_PIXEL = 100
+"""The same where colour finer than 4:2:0 goes along with frames: 200 MB for 1080p in 4:4:4."""
 _MEMORY_SHARE = 0.8
 
 
@@ -106,6 +109,8 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
     pixels = info.format.width * info.format.height
     least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
     least += _WORKER_BYTES_PER_PIXEL * pixels
+    if keeps_chroma(config, info):
+        least += _BYTES_PER_FINE_PIXEL * pixels
     spec = read_spec(config.segment.model)
     if spec.large:
         least += _BYTES_PER_MODEL_PIXEL * spec.width * spec.height

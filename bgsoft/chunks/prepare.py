@@ -5,17 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.tasks import RenderChunk
 from bgsoft.pipes import is_input_pipe, is_output_pipe
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
+    from bgsoft.chunks.tasks import RenderChunk
     from bgsoft.media.info import VideoInfo
     from bgsoft.rendering.chunk import Chunk
 
@@ -23,8 +22,7 @@ _LEAST_CORES = 4
 """From which on videos are rendered in chunks without being asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(NamedTuple):
     """A video is rendered in one go."""
 
     info: VideoInfo | None = None
@@ -33,8 +31,7 @@ class Whole:
     """Why, where the user wanted it otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """How a video is rendered in chunks."""
 
     config: RenderConfig
@@ -52,6 +49,8 @@ class Plan:
 
     def tasks(self) -> list[RenderChunk]:
         """One for each chunk."""
+        from bgsoft.chunks.tasks import RenderChunk
+
         return [RenderChunk(self.config, self.info, *each) for each in enumerate(self.chunks)]
 
 

@@ -1,17 +1,18 @@
 """The program's commands, and what a failure prints and ends with.
 
 Nothing heavy is imported here, nor by the command modules at their top: ``bgsoft --help`` has to
-answer at once.
+answer at once. Of the commands, only the one that is run is imported and has its flags made.
 """
 
 from __future__ import annotations
 
+import importlib
+import traceback
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from bgsoft.cli import batch, bench, compare, doctor, live, models, presets, preview, render
 from bgsoft.cli.console import Console
 from bgsoft.cli.flags import option
 from bgsoft.exitcodes import ExitCode, exit_code, one_line
@@ -22,14 +23,18 @@ _EPILOG = (
     " not writable, 130 interrupted, 143 terminated."
 )
 
-app = typer.Typer(
-    name="bgsoft",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=_EPILOG,
+_COMMANDS = (
+    "render",
+    "batch",
+    "live",
+    "preview",
+    "bench",
+    "presets",
+    "models",
+    "compare",
+    "doctor",
 )
+"""Modules of this package, in the order of the help."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -40,7 +45,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _program(
     ctx: typer.Context,
     version: Annotated[
@@ -56,8 +60,21 @@ def _program(
         typer.echo(ctx.get_help())
 
 
-for _module in (render, batch, live, preview, bench, presets, models, compare, doctor):
-    _module.register(app)
+def program(names: Sequence[str] = _COMMANDS) -> typer.Typer:
+    """The program with some of its commands."""
+    app = typer.Typer(
+        name="bgsoft",
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        invoke_without_command=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=_EPILOG,
+    )
+    app.callback()(_program)
+    for name in names:
+        importlib.import_module(f"bgsoft.cli.{name}").register(app)
+    return app
+
 
 # typer has its own copy of click or uses click itself, by its version: this is the base of every
 # «wrong option, argument or command» in either.
@@ -66,7 +83,8 @@ _USAGE_ERROR = typer.BadParameter.__mro__[1]
 
 def execute(argv: Sequence[str], console: Console) -> int:
     """Run a command; a failure has printed one line on stderr."""
-    command = typer.main.get_command(app)
+    named = [name for name in argv[:1] if name in _COMMANDS]
+    command = typer.main.get_command(program(named or _COMMANDS))
     try:
         # The commands return their exit code; without standalone mode it comes through.
         result = command.main(args=list(argv), prog_name="bgsoft", standalone_mode=False)
@@ -76,9 +94,19 @@ def execute(argv: Sequence[str], console: Console) -> int:
         if isinstance(exc, _USAGE_ERROR):
             console.error(_usage_text(exc))
             return ExitCode.USAGE
+        if isinstance(exc, OSError) and _is_typers(exc):
+            Console.unwritten = exc
+            return ExitCode.OK
         console.error(one_line(exc))
         return exit_code(exc)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _is_typers(exc: Exception) -> bool:
+    """Whether an error comes out of typer's own code, which prints help and version."""
+    *_, (frame, _line) = traceback.walk_tb(exc.__traceback__)
+    module: str = frame.f_globals["__name__"]
+    return module.partition(".")[0] == _USAGE_ERROR.__module__.partition(".")[0]
 
 
 def _usage_text(exc: Exception) -> str:

@@ -18,13 +18,13 @@ def open_standard_streams() -> None:
     """Open those of the three standard streams that the caller has closed (``>&-``).
 
     Otherwise the next file that is opened would take their place, and what a library prints would
-    end up in it.
+    end up in it. What is written to a closed stdout fails all the same.
     """
-    for descriptor in (0, 1, 2):
+    for descriptor, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_RDWR)):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            os.open(os.devnull, mode)  # takes the lowest free number: this one
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - a descriptor
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
@@ -44,17 +44,24 @@ def on_one_line(text: str) -> str:
 class Console:
     """The two output streams of one command. Thread-safe.
 
-    A reader that goes away (``bgsoft … | head``) is no failure: the stream falls silent and the
-    command goes on.
+    A stream that cannot be written falls silent and the command goes on, so that no render is lost
+    with its messages. A reader that goes away (``bgsoft … | head``) is no failure at all.
     """
 
     failed = False
     """Whether any console of this process has said why the command failed."""
+    unwritten: OSError | None = None
+    """Why stdout could not be written, in any console of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.live: RichConsole | None = None
         """While something is drawn on stderr again and again: what writes above it."""
+
+    @classmethod
+    def forget(cls) -> None:
+        """Begin a command: what an earlier one of this process met counts no more."""
+        cls.failed, cls.unwritten = False, None
 
     def out(self, text: str = "") -> None:
         """Write a line to stdout."""
@@ -80,12 +87,12 @@ class Console:
     def close(self) -> None:
         """Flush, so that the interpreter finds nothing left to fail on at its end."""
         for stream in (sys.stdout, sys.stderr):
-            with self._lock, _silenced_when_gone(stream):
+            with self._lock, _silenced_on_error(stream):
                 stream.flush()
 
     def _write(self, stream: TextIO, text: str) -> None:
         encoding = stream.encoding or "ascii"
-        with self._lock, _silenced_when_gone(stream):
+        with self._lock, _silenced_on_error(stream):
             try:
                 stream.write(text + "\n")
             except UnicodeEncodeError:  # LANG=C and a file name beyond it
@@ -115,11 +122,13 @@ def traceback_on_error(wanted: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _silenced_when_gone(stream: TextIO) -> Iterator[None]:
-    """Point a stream whose reader turns out to be gone at nothing."""
+def _silenced_on_error(stream: TextIO) -> Iterator[None]:
+    """Point a stream that turns out not to be writable at nothing."""
     try:
         yield
-    except OSError:
+    except OSError as exc:
+        if stream is sys.stdout and not isinstance(exc, BrokenPipeError):
+            Console.unwritten = exc
         # A stream without a descriptor has nothing to redirect.
         with contextlib.suppress(OSError, ValueError):
             sink = os.open(os.devnull, os.O_WRONLY)

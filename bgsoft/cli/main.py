@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     open_standard_streams()
     console = Console()
-    Console.failed = False
+    Console.forget()
     early = signal.getsignal(signal.SIGINT) is _quit
     try:
         if early:
@@ -44,6 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         word = "interrupted" if code == ExitCode.INTERRUPTED else "terminated"
         console.error(f"{word}; no output was written")
     console.close()
+    if code == ExitCode.OK and Console.unwritten is not None:
+        from bgsoft.outputs import write_error
+
+        console.error(str(write_error(Console.unwritten, Path("stdout"))))
+        code = ExitCode.OUTPUT
     return code
 
 

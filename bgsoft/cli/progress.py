@@ -288,6 +288,8 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     if report.concealed_frames:
         lines.append(f"{report.concealed_frames} damaged frames were concealed")
     lines.append(_look_text(report.settings))
+    if report.pixel_format is not None:
+        lines.append(f"encoded as {report.pixel_format}")
     if report.model is not None:
         lines.append(f"model {report.model.name} (licence {report.model.licence})")
     for name, stage in report.stages.items():

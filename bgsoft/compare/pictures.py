@@ -75,7 +75,8 @@ class _Video:
         )
 
     def notices(self, name: str) -> list[str]:
-        said = [*self.decoder.info.notices, *(event.message for event in self.decoder.events)]
+        info, events = self.decoder.info, self.decoder.events
+        said = [*info.notices, *info.lost_chroma, *(event.message for event in events)]
         stats = self.decoder.stats
         if stats.concealed_frames or stats.corrupt_packets:
             said.append(

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +69,7 @@ def dither_pattern(format: FrameFormat) -> NDArray[np.uint16]:
         Chroma's pattern is its upper left part.
     """
     levels = 1 << (16 - format.bit_depth)
-    y, x = np.mgrid[:DITHER_ROWS, : format.width].astype(np.float64)
+    y, x = np.arange(DITHER_ROWS)[:, np.newaxis], np.arange(format.width)
     noise = np.modf(52.9829189 * np.modf(0.06711056 * x + 0.00583715 * y)[0])[0]
     pattern: NDArray[np.uint16] = (levels * (_DEAD_ZONE + (1 - 2 * _DEAD_ZONE) * noise)).astype(
         np.uint16
@@ -86,8 +86,7 @@ def level_shapes(shape: Shape) -> list[Shape]:
     return shapes
 
 
-@dataclass(frozen=True, slots=True)
-class FillPlan:
+class FillPlan(NamedTuple):
     """People filled in, on cells twice as large as those of the analysis frame."""
 
     factor: int
@@ -122,8 +121,7 @@ class Source(IntEnum):
     """The frame, averaged, people replaced by filled cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanePlan:
+class PlanePlan(NamedTuple):
     """One plane of the picture without its people."""
 
     shape: Shape
@@ -196,8 +194,7 @@ class CellsPlan:
         return PlanePlan(analysis_shape(*size, edge), source, factor, max(grid // edge, 1))
 
 
-@dataclass(frozen=True, slots=True)
-class BlurPlan:
+class BlurPlan(NamedTuple):
     """The frame's own background, blurred by a Gaussian."""
 
     cells: CellsPlan
@@ -241,8 +238,7 @@ def _sigma_cells(sigma_px: float, cell: int, *, averages: bool) -> float:
     return math.sqrt(max(variance, 0.01))
 
 
-@dataclass(frozen=True, slots=True)
-class BokehPlan:
+class BokehPlan(NamedTuple):
     """The frame's own background, out of focus: every point becomes a disc, highlights bloom."""
 
     cells: CellsPlan
@@ -300,8 +296,7 @@ def disc_kernel(radius: float) -> NDArray[np.float32]:
     return kernel
 
 
-@dataclass(frozen=True, slots=True)
-class PixelatePlan:
+class PixelatePlan(NamedTuple):
     """A mosaic of square blocks, aligned to the centre of the frame.
 
     Blocks are averaged from cells: the largest ones that blocks are made of exactly.
@@ -344,8 +339,7 @@ class PixelatePlan:
         return max(analysis_factor(self.format.width, self.format.height) // self.factor, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class CutoutPlan:
+class CutoutPlan(NamedTuple):
     """A cut-out's colour where nothing is opaque, at the resolution of chroma."""
 
     reach: int

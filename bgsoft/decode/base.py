@@ -37,6 +37,8 @@ class DecodeSettings:
     """Exactly these frames, whatever start and duration say."""
     threads: int = 0
     """Decoder threads; 0: the codec library's choice."""
+    keeps_chroma: bool = False
+    """Frames come with their :class:`bgsoft.frame.OriginalChroma`, whatever they are made from."""
 
 
 @dataclass(slots=True)

@@ -3,11 +3,13 @@
 8-bit and 10-bit samples of 4:2:0 and grey sources arrive unchanged. 4:2:2 keeps its luma, and pairs
 of chroma rows are averaged. Everything else goes through swscale to planar 4:2:0 first, without a
 change of matrix or range (RGB excepted). A picture of another size than the stream's is fitted in,
-between black bars where its shape is another, too.
+between black bars where its shape is another, too. Where the encoder keeps the source's chroma,
+that goes along with the frame as it was.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set
 from fractions import Fraction
 
 import cv2
@@ -16,7 +18,7 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
 
 from bgsoft.errors import DecodeError, translated
-from bgsoft.frame import PixelLayout, Planes
+from bgsoft.frame import OriginalChroma, PixelLayout, Planes
 from bgsoft.media.info import Orientation, VideoInfo
 from bgsoft.media.pyav import PYAV_ERRORS, Plane, plane_view
 
@@ -30,7 +32,12 @@ _DIRECT = {
     PixelLayout.P010: _TALL_CHROMA[PixelLayout.P010] | {"yuv420p10le", "yuva420p10le", "gray10le"},
 }
 """Formats that need no swscale."""
-_PLANAR = {PixelLayout.NV12: "yuv420p", PixelLayout.P010: "yuv420p10le"}
+_DEPTH = {PixelLayout.NV12: "", PixelLayout.P010: "10le"}
+"""Endings of the names of planar formats."""
+_KEPT = {"4:2:2": "422", "4:4:0": "440", "4:4:4": "444"}
+"""Sampling that goes along with frames, in names of formats."""
+_TURNED = {"4:2:2": "4:4:0", "4:4:0": "4:2:2"}
+"""What a quarter turn makes of it."""
 _GRAY = frozenset({"gray", "gray10le"})
 _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
 
@@ -101,7 +108,14 @@ class PlaneWriter:
         self._format = info.format
         self._tall_chroma = _TALL_CHROMA[info.format.layout]
         self._direct = _DIRECT[info.format.layout]
-        self._planar = _PLANAR[info.format.layout]
+        depth = _DEPTH[info.format.layout]
+        self._planar = f"yuv420p{depth}"
+        sampling = info.sampling
+        if info.orientation.swaps_axes:
+            sampling = _TURNED.get(sampling, sampling)
+        kept = f"{_KEPT.get(sampling, '420')}p{depth}"
+        self._kept = f"yuv{kept}"
+        self._kept_as_it_is = {self._kept, f"yuvj{kept}", f"yuva{kept}"}
         self._dtype = np.dtype(info.format.dtype)
         self._orientation = info.orientation
         upright = info.format.chroma_shape[:2]
@@ -124,8 +138,7 @@ class PlaneWriter:
         Raises:
             DecodeError: There is no conversion from the frame's pixel format.
         """
-        if frame.format.name not in self._direct or (frame.width, frame.height) != self._size:
-            frame = self._conform(frame, pixel_aspect or Fraction(1))
+        frame = self._conform(frame, pixel_aspect, self._planar, self._direct)
         name = frame.format.name
         sources = [plane_view(plane, self._dtype) for plane in frame.planes[:3]]
         self._write_luma(sources[0], planes.luma)
@@ -136,6 +149,21 @@ class PlaneWriter:
         if name in self._tall_chroma:
             cb, cr = _halve(cb, self._halved[0]), _halve(cr, self._halved[1])
         self._write_chroma(cb, cr, planes.chroma)
+
+    def original(
+        self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction | None = None
+    ) -> OriginalChroma:
+        """The chroma of a frame as fine as the stream's own; arguments and errors as :meth:`write`,
+        which has filled the planes."""
+        frame = self._conform(frame, pixel_aspect, self._kept, self._kept_as_it_is)
+        stored = [plane_view(plane, self._dtype) for plane in frame.planes[1:3]]
+        if not self._orientation.is_identity:
+            swapped = -1 if self._orientation.swaps_axes else 1
+            upright = [np.empty(plane.shape[::swapped], self._dtype) for plane in stored]
+            for source, target in zip(stored, upright, strict=True):
+                turn_plane(source, target, self._orientation)
+            stored = upright
+        return OriginalChroma(chroma=planes.chroma.copy(), fine=cv2.merge(stored))
 
     def _write_luma(self, source: Plane, target: Plane) -> None:
         if not self._orientation.is_identity:
@@ -155,18 +183,24 @@ class PlaneWriter:
         if self._format.shift:
             np.left_shift(target, self._format.shift, out=target)
 
-    def _conform(self, frame: VideoFrame, pixel_aspect: Fraction) -> VideoFrame:
-        """The frame in the planar 4:2:0 format and the size of the stream."""
+    def _conform(
+        self, frame: VideoFrame, pixel_aspect: Fraction | None, planar: str, direct: Set[str]
+    ) -> VideoFrame:
+        """The frame in a planar format and the size of the stream; itself where its own format is
+        as good."""
         width, height = self._size
         if (frame.width, frame.height) != self._size:
-            width, height = fitted_size((frame.width, frame.height), self._size, pixel_aspect)
+            aspect = pixel_aspect or Fraction(1)
+            width, height = fitted_size((frame.width, frame.height), self._size, aspect)
+        elif frame.format.name in direct:
+            return frame
         ours = ColorRange.JPEG if self._format.color.full_range else ColorRange.MPEG
         rgb = frame.format.is_rgb or frame.format.has_palette
         theirs = ColorRange.JPEG if rgb or frame.format.name.startswith("yuvj") else ours
         if frame.color_range and not rgb:
             theirs = ColorRange(frame.color_range)
         matrix = Colorspace.BT2020 if self._format.color.matrix == 9 else Colorspace.ITU709
-        problem = f"pixel format {frame.format.name} cannot be converted to {self._planar}"
+        problem = f"pixel format {frame.format.name} cannot be converted to {planar}"
         with translated(
             *PYAV_ERRORS, to=lambda _: DecodeError(problem, stage="decode", pts=frame.pts)
         ):
@@ -174,7 +208,7 @@ class PlaneWriter:
                 frame,
                 width=width,
                 height=height,
-                format=self._planar,
+                format=planar,
                 dst_colorspace=matrix if rgb else None,
                 interpolation=_INTERPOLATION,
                 src_color_range=theirs,
@@ -184,8 +218,8 @@ class PlaneWriter:
         return picture if (width, height) == self._size else self._between_bars(picture)
 
     def _between_bars(self, picture: VideoFrame) -> VideoFrame:
-        """A planar 4:2:0 picture in the middle of a black one of the stream's size."""
-        whole = VideoFrame(*self._size, self._planar)
+        """A planar picture in the middle of a black one of the stream's size."""
+        whole = VideoFrame(*self._size, picture.format.name)
         shift = self._format.shift
         black = self._format.luma_range[0] >> shift, self._format.chroma_neutral >> shift
         for number, (target, source) in enumerate(zip(whole.planes, picture.planes, strict=True)):
@@ -193,7 +227,12 @@ class PlaneWriter:
             rows.fill(black[min(number, 1)])
             inner = plane_view(source, self._dtype)
             # The offsets in luma are even, so that chroma stays where it belongs.
-            top = (whole.height - picture.height) // 4 * (2 if number == 0 else 1)
-            left = (whole.width - picture.width) // 4 * (2 if number == 0 else 1)
+            pair = (
+                (2, 2)
+                if number == 0
+                else (whole.format.chroma_height(2), whole.format.chroma_width(2))
+            )
+            top = (whole.height - picture.height) // 4 * pair[0]
+            left = (whole.width - picture.width) // 4 * pair[1]
             rows[top : top + inner.shape[0], left : left + inner.shape[1]] = inner
         return whole

@@ -50,6 +50,8 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
     def _write(self, picture: VideoFrame, frame: Frame) -> None:
         aspect = self._pixel_aspects.get((picture.width, picture.height))
         self._writer.write(picture, frame.planes, aspect)
+        if self._settings.keeps_chroma:
+            frame.original = self._writer.original(picture, frame.planes, aspect)
 
     def _shown(self, from_pts: int | None) -> Iterator[VideoFrame]:
         """Deinterlaced where needed, as decoded otherwise."""

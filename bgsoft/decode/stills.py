@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -14,7 +14,7 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import OpenError, UnsupportedFormatError
-from bgsoft.frame import Frame, Original
+from bgsoft.frame import Frame, OriginalStill
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import Plane
 from bgsoft.media.stills import read_file
@@ -35,8 +35,7 @@ _TURNS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Still:
+class Still(NamedTuple):
     """A picture."""
 
     pixels: Plane
@@ -47,8 +46,7 @@ class Still:
     """It had an alpha channel."""
 
 
-@dataclass(frozen=True, slots=True)
-class StillPicture:
+class StillPicture(NamedTuple):
     """A still of a sequence; see :class:`bgsoft.decode.stream.DecodedPicture`."""
 
     still: Still
@@ -94,10 +92,17 @@ class StillDecoder(StreamDecoder[StillPicture]):
             text = f"picture size changes to {size[0]}x{size[1]}: fitted into"
             self._tell(f"{text} {format.width}x{format.height}", picture.pts)
         name = "bgr24" if pixels.dtype == np.uint8 else "bgr48le"
-        self._writer.write(VideoFrame.from_ndarray(pixels, format=name), planes)
-        if name == self.info.pixel_format and pixels.shape[:2] == format.luma_shape:
-            luma, chroma = planes.luma.copy(), planes.chroma.copy()
-            frame.original = Original(pixels, luma, chroma, still.profile)
+        shown = VideoFrame.from_ndarray(pixels, format=name)
+        self._writer.write(shown, planes)
+        if self._settings.keeps_chroma:
+            frame.original = self._writer.original(shown, planes)
+        elif name == self.info.pixel_format and pixels.shape[:2] == format.luma_shape:
+            frame.original = OriginalStill(
+                pixels=pixels,
+                luma=planes.luma.copy(),
+                chroma=planes.chroma.copy(),
+                profile=still.profile,
+            )
 
     def _tell(self, message: str, pts: int) -> None:
         """Report what is the same for many pictures once."""

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.pyav import hush_svt
 from bgsoft.rendering.host import host_planes
 
 Picture = NDArray[np.uint8]
@@ -138,7 +137,6 @@ def write_clip(folder: Path, spec: ClipSpec) -> Path:
     path = folder / spec.name
     if path.exists():
         return path
-    hush_svt()
     partial = path.with_name(f"partial-{path.name}")
     with av.open(str(partial), "w") as output:
         stream = output.add_stream(spec.encoder, rate=25, options=dict(spec.options))

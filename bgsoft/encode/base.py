@@ -47,6 +47,8 @@ class Encoder(Protocol):
 
     name: str
     """Encoder as the codec library calls it, e.g. ``libx264``."""
+    pixel_format: str
+    """FFmpeg's name of the samples that are encoded, e.g. ``yuv422p10le``; empty: no video is."""
     frames: int
     """Frames taken so far."""
 

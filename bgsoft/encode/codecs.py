@@ -17,7 +17,7 @@ from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import UNSPECIFIED, FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
-from bgsoft.settings.config import Codec, EncodeConfig
+from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 from bgsoft.workers import usable_cores
 
 _QP_TO_LAMBDA = 118
@@ -45,6 +45,9 @@ class _EncoderSpec:
     full_chroma: str = "420"
     """The same with an alpha channel, and where width or height is odd: H.264 and HEVC cannot crop
     4:2:0 to that (ITU-T H.264, 7.4.2.1.1: in units of a chroma sample)."""
+    keeps_chroma: tuple[Chroma, ...] = ()
+    """With which settings it codes 4:2:2 and 4:4:4 where the source has them: on request alone, as
+    phones and browsers do not play it, or without. None: it codes 4:2:0."""
     alpha: bool = False
     """It codes an alpha channel."""
     nv12: bool = False
@@ -65,11 +68,14 @@ class _EncoderSpec:
     least_threads: int = 0
     """With fewer, its pictures are others; 0: they never are."""
 
-    def pixel_format(self, depth: int, *, odd: bool, alpha: bool) -> str:
-        """FFmpeg's name of the sample format that the encoder is fed."""
-        if self.nv12 and depth == 8 and not odd:
+    def pixel_format(self, depth: int, *, odd: bool, alpha: bool, kept: str = "") -> str:
+        """FFmpeg's name of the sample format that the encoder is fed.
+
+        ``kept`` is the least that its subsampling may be, as in :func:`kept_chroma`.
+        """
+        chroma = max(self.full_chroma if odd or alpha else self.chroma, kept)
+        if self.nv12 and depth == 8 and chroma == "420":
             return "nv12"
-        chroma = self.full_chroma if odd or alpha else self.chroma
         return f"yuv{'a' if alpha else ''}{chroma}p{'10le' if depth == 10 else ''}"
 
 
@@ -78,17 +84,21 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         encoder="libx264",
         label="H.264",
         full_chroma="444",
+        keeps_chroma=(Chroma.KEEP,),
         nv12=True,
         quality_range=(0, 51),
         quality_default=18,
         speeds=_X26X_PRESETS,
         speed_default="veryfast",
-        parameters=("x264-params", ""),
+        # Frames that wait for x264's look-ahead: of its usual four, three only cost 7 MB each at
+        # 1080p. The files are the same with any number of them.
+        parameters=("x264-params", "sync-lookahead=1"),
     ),
     Codec.HEVC: _EncoderSpec(
         encoder="libx265",
         label="HEVC",
         full_chroma="444",
+        keeps_chroma=(Chroma.KEEP,),
         quality_range=(0, 51),
         quality_default=20,
         speeds=_X26X_PRESETS,
@@ -128,6 +138,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         depths=(10,),
         chroma="422",
         full_chroma="444",
+        keeps_chroma=(Chroma.AUTO, Chroma.KEEP),
         alpha=True,
         quality_range=(1, 64),
         quality_option="global_quality",
@@ -136,6 +147,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
     Codec.FFV1: _EncoderSpec(
         encoder="ffv1",
         label="FFV1",
+        keeps_chroma=(Chroma.AUTO, Chroma.KEEP),
         alpha=True,
         # Version 3 with checksums and no dependence between frames, as archives use it.
         options={"level": "3", "slicecrc": "1", "g": "1"},
@@ -143,6 +155,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
     Codec.RAW: _EncoderSpec(
         encoder="rawvideo",
         label="raw video",
+        keeps_chroma=(Chroma.AUTO, Chroma.KEEP),
         full_chroma="420",
         alpha=True,
     ),
@@ -167,6 +180,12 @@ class EncoderChoice:
     """Messages for the user."""
     at_once: bool = False
     """A frame's packet must not wait for later frames: the threads share each frame."""
+
+    @property
+    def coded_format(self) -> str:
+        """FFmpeg's name of what is coded, however it lies in memory."""
+        semi_planar = {"nv12": "yuv420p", "p010": "yuv420p10le"}
+        return semi_planar.get(self.pixel_format.lower(), self.pixel_format)
 
 
 def choose_codec(
@@ -209,6 +228,46 @@ def choose_codec(
     return codec
 
 
+_KEPT = {"4:2:2": "422", "4:4:0": "444", "4:4:4": "444"}
+"""Subsampling of a source → the least that holds all of it, in FFmpeg's names; 4:4:0, which is
+4:2:2 turned by a quarter, few programs read."""
+
+
+def kept_chroma(
+    settings: EncodeConfig, container: Container, info: VideoInfo, kind: PictureKind
+) -> str:
+    """The subsampling in which an output keeps the source's colour, ``422`` or ``444``; empty where
+    the frames' 4:2:0 is all that it gets.
+
+    Raises:
+        ConfigError: It is to be kept, and the codec cannot.
+        UnsupportedFormatError: As :func:`choose_codec`.
+    """
+    if container.still is not None or kind is PictureKind.MATTE:
+        return ""
+    codec = choose_codec(settings, container, info.format, kind)
+    keeps = _SPECS[codec].keeps_chroma
+    if settings.chroma is Chroma.KEEP and not keeps:
+        able = ", ".join(each for each, spec in _SPECS.items() if spec.keeps_chroma)
+        raise ConfigError(
+            f"--chroma keep: {codec_label(codec)} is 4:2:0 here; it needs a --codec of {able}"
+        )
+    if settings.chroma not in keeps or info.sampling == "4:2:0":
+        return ""
+    kept = _KEPT.get(info.sampling, "")
+    if codec is Codec.PRORES and kept > "422" and _names_prores_422(settings):
+        kept = ""
+    if settings.chroma is Chroma.KEEP and not kept:
+        raise ConfigError(f"--chroma keep: {info.sampling} cannot be kept with these settings")
+    return kept
+
+
+def _names_prores_422(settings: EncodeConfig) -> bool:
+    """Whether the user wants one of ProRes's profiles without 4:4:4."""
+    options = dict(text.split("=", 1) for text in settings.encoder_option)
+    return options.get("profile", "auto") in ("proxy", "lt", "standard", "hq")
+
+
 def source_depth(picture: FrameFormat, kind: PictureKind) -> int:
     """Bits worth coding; the matte has eight whatever the picture has."""
     return 8 if kind is PictureKind.MATTE else picture.bit_depth
@@ -245,8 +304,12 @@ def choose_encoder(
         depth = spec.depths[0]
     alpha = kind is PictureKind.COLOR_ALPHA
     odd = picture.width % 2 == 1 or picture.height % 2 == 1
-    pixel_format = spec.pixel_format(depth, odd=odd, alpha=alpha)
-    if odd and "444" in pixel_format and not alpha and codec is not Codec.PRORES:
+    kept = kept_chroma(settings, container, info, kind)
+    pixel_format = spec.pixel_format(depth, odd=odd, alpha=alpha, kept=kept)
+    if kept and Chroma.AUTO not in spec.keeps_chroma:
+        named = f"{pixel_format[3]}:{pixel_format[4]}:{pixel_format[5]}"
+        notices.append(f"{spec.label} in {named}, which phones, browsers and most players lack")
+    elif odd and "444" in pixel_format and not alpha and codec is not Codec.PRORES and not kept:
         notices.append(
             f"{picture.width}x{picture.height} is odd, so {spec.label} codes 4:4:4, which many "
             "hardware players lack"

@@ -17,7 +17,7 @@ from bgsoft.errors import EncodeError
 from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.pyav import hush_svt, pyav_errors_as
+from bgsoft.media.pyav import pyav_errors_as
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.resources import Resources
 from bgsoft.settings.config import Codec, EncodeConfig
@@ -45,7 +45,7 @@ class CpuEncoder:
 
     def __init__(self, muxer: PacketTaker, choice: EncoderChoice) -> None:
         info, format = muxer.info, muxer.info.format
-        self.name = choice.encoder
+        self.name, self.pixel_format = choice.encoder, choice.coded_format
         self.frames = 0
         self._muxer = muxer
         self._time_base = info.time_base
@@ -74,7 +74,6 @@ class CpuEncoder:
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED or choice.at_once
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-        hush_svt()
         size = f"{format.width}x{format.height}"
         refused = f"{choice.encoder} refuses {size} {choice.pixel_format} with its settings"
         with pyav_errors_as(EncodeError, refused, stage="encode"):

@@ -17,6 +17,7 @@ from bgsoft.encode.codecs import (
     checked_quality,
     choose_codec,
     codec_label,
+    kept_chroma,
     source_depth,
 )
 from bgsoft.encode.hdr import sei_messages
@@ -104,6 +105,8 @@ def choose_nvenc(
     matte = kind is PictureKind.MATTE
     hdr = not matte and bool(info.mastering_display or info.content_light)
     _check_codable(codec, info, kind, hdr=hdr)
+    if kept_chroma(settings, container, info, kind):
+        raise _unavailable(f"{info.sampling} is encoded on the CPU; it codes 4:2:0 here")
     if settings.encoder_option:  # PyNvVideoCodec says nothing of options that it does not know
         raise _unavailable("--encoder-option is for the encoders of FFmpeg")
     spec = _SPECS[codec]

@@ -89,7 +89,7 @@ class NvencEncoder:
         with span("NVENC caps"):
             caps = encoder_caps(device.number, str(choice.codec))
         choice = fit_to_caps(choice, caps, format.width, format.height)
-        self.name = choice.encoder
+        self.name, self.pixel_format = choice.encoder, choice.coded_format
         self.notices = choice.notices
         """Features that this GPU's NVENC lacks."""
         self.frames = 0

@@ -15,7 +15,7 @@ from av.video.codeccontext import VideoCodecContext
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.errors import ConfigError
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.pyav import PYAV_ERRORS, hush_svt
+from bgsoft.media.pyav import PYAV_ERRORS
 from bgsoft.settings.config import EncodeConfig
 from bgsoft.suggestions import did_you_mean
 
@@ -175,7 +175,6 @@ def _open(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]:
     Returns:
         What it says against its options, or else those that it left over.
     """
-    hush_svt()
     options = choice.options | {"err_detect": "explode"}
     size = info.format.width, info.format.height
     context = _context(choice.encoder, *size, choice.pixel_format, options)

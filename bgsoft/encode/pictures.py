@@ -14,7 +14,8 @@ from av.video.frame import VideoFrame
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
-from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.encode.original import FineChroma, repeat
+from bgsoft.frame import Frame, FrameFormat, OriginalChroma, PixelLayout
 from bgsoft.media.pyav import Plane, plane_view
 
 
@@ -61,7 +62,9 @@ class CopiedPictures:
         height, width, _ = format.chroma_shape
         # Where chroma grows, it is deinterleaved here first; where the depth changes, too.
         self._split = [np.empty((height, width), format.dtype) for _ in range(2)]
-        self._wide = np.empty((2 * height, 2 * width), format.dtype)
+        self._small = np.empty(0, self._dtype)
+        """Cb or Cr in the picture's depth, where it has more samples."""
+        self._fine: FineChroma | None = None
 
     def picture(self, frame: Frame) -> VideoFrame:
         # An encoder that still reads the last picture has a reference to it; then the buffers
@@ -72,10 +75,16 @@ class CopiedPictures:
         if self._kind is PictureKind.MATTE:
             cv2.LUT(planes.alpha, self._matte_table, targets[0])
             return self._picture
-        self._write(planes.luma, targets[0])
-        cv2.split(planes.chroma, self._split)
-        for source, target in zip(self._split, targets[1:3], strict=True):
-            self._write_chroma(source, target)
+        self._write(planes.luma, targets[0], self._format.shift)
+        original = frame.original
+        if isinstance(original, OriginalChroma):
+            self._fine = self._fine or FineChroma(self._format, original.fine.shape[:2])
+            split, shift = self._fine.planes(frame, original), 0
+        else:
+            split, shift = self._split, self._format.shift
+            cv2.split(planes.chroma, split)
+        for source, target in zip(split, targets[1:3], strict=True):
+            self._write_chroma(source, target, shift)
         if self._kind is PictureKind.COLOR_ALPHA:
             if self._depth == 8:
                 np.copyto(targets[3], planes.alpha)
@@ -83,29 +92,27 @@ class CopiedPictures:
                 cv2.LUT(planes.alpha, self._alpha_table, targets[3])
         return self._picture
 
-    def _write_chroma(self, source: Plane, target: Plane) -> None:
+    def _write_chroma(self, source: Plane, target: Plane, shift: int) -> None:
         """Write Cb or Cr, each sample repeated where the picture has more of them."""
         if target.shape == source.shape:
-            self._write(source, target)
-        elif target.shape[1] == source.shape[1]:
-            self._write(source, target[0::2])
-            target[1::2] = target[0 : target.shape[0] - 1 : 2]
-        else:
-            height, width = self._wide.shape
-            cv2.resize(source, (width, height), dst=self._wide, interpolation=cv2.INTER_NEAREST)
-            self._write(self._wide[: target.shape[0], : target.shape[1]], target)
+            self._write(source, target, shift)
+            return
+        if self._small.shape != source.shape:
+            self._small = np.empty(source.shape, self._dtype)
+        self._write(source, self._small, shift)
+        repeat(self._small, target)
 
-    def _write(self, source: Plane, target: Plane) -> None:
-        """Write samples of the frames' depth as the picture's."""
+    def _write(self, source: Plane, target: Plane, shift: int) -> None:
+        """Write samples of the frames' depth, shifted to the left by so much, as the picture's."""
         if self._format.bit_depth == 8:
             if self._depth == 8:
                 np.copyto(target, source)
             else:
                 cv2.LUT(source, self._table, target)
         elif self._depth == 8:
-            cv2.convertScaleAbs(source, target, alpha=1 / 256)  # to nearest
+            cv2.convertScaleAbs(source, target, alpha=1 / (4 << shift))  # to nearest
         else:
-            np.right_shift(source, 6, out=target)  # P010 to plain values
+            np.right_shift(source, shift, out=target)  # P010 to plain values
 
 
 def _depth_table(full_range: bool) -> Plane:

@@ -15,14 +15,15 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.original import give_back, opacity, samples
 from bgsoft.encode.pictures import CopiedPictures
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, errors_as
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.frame import Frame, FrameFormat, OriginalStill
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.pyav import Plane, swscale_matrix
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.media.stills import with_alpha, with_profile
-from bgsoft.settings.config import Codec, EncodeConfig
+from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 
 _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
 
@@ -64,6 +65,8 @@ def choose_still(
         raise ConfigError(f"{name} is a picture and takes no --codec")
     if settings.speed is not None:
         raise ConfigError(f"{name} is a picture and takes no --speed")
+    if settings.chroma is not Chroma.AUTO:
+        raise ConfigError(f"{name} is a picture and takes no --chroma")
     deep = format.bit_depth > 8 and kind is not PictureKind.MATTE
     notices = []
     if deep and 16 not in still.depths:
@@ -106,7 +109,7 @@ class StillEncoder:
     """
 
     def __init__(self, files: StillFiles, choice: StillChoice, format: FrameFormat) -> None:
-        self.name = choice.container.name
+        self.name, self.pixel_format = choice.container.name, ""
         self.frames = 0
         self._files, self._choice, self._format = files, choice, format
         deep = format.bit_depth > 8
@@ -129,8 +132,9 @@ class StillEncoder:
         data, kind = encoded.tobytes(), self._choice.kind
         if kind is PictureKind.COLOR_ALPHA:
             data = with_alpha(data)
-        if frame.original is not None and frame.original.profile and kind is not PictureKind.MATTE:
-            data = with_profile(data, frame.original.profile)
+        original = frame.original
+        if isinstance(original, OriginalStill) and kind is not PictureKind.MATTE:
+            data = with_profile(data, original.profile) if original.profile else data
         self._files.write(data, frame.pts, frame.duration)
         self.frames += 1
 
@@ -150,23 +154,15 @@ class StillEncoder:
 
     def _color(self, frame: Frame) -> Plane:
         color, original = self._converted(frame), frame.original
-        if original is None:
+        if not isinstance(original, OriginalStill):
             return color
         pixels = original.pixels
         if pixels.dtype != color.dtype:  # 16 bits into a file that has 8
             pixels = cv2.convertScaleAbs(pixels, alpha=1 / 257)
-        alpha = frame.planes.alpha.copy()
-        for left, top, right, bottom in original.hidden:
-            alpha[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = 0
-        edge = (alpha > 0) & (alpha < 255)
-        if edge.any():
-            # What 4:2:0 has taken away, as far as there is a person.
-            planes = replace(frame.planes, luma=original.luma, chroma=original.chroma)
-            before = self._converted(replace(frame, planes=planes))
-            lost = pixels[edge].astype(np.float32) - before[edge]
-            there = color[edge] + lost * (alpha[edge][:, None] / np.float32(255))
-            color[edge] = np.clip(np.rint(there), 0, np.iinfo(color.dtype).max)
-        cv2.copyTo(pixels, (alpha == 255).view(np.uint8), color)
+        planes = replace(frame.planes, luma=original.luma, chroma=original.chroma)
+        before = replace(frame, planes=planes)
+        alpha = opacity(frame, original)
+        give_back(color, pixels, lambda at: samples(self._converted(before))[at], alpha)
         return color
 
     def _converted(self, frame: Frame) -> Plane:

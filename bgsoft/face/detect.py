@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,7 @@ MIN_SECOND_OVERLAP = 0.2
 """Intersection over union of what two looks show of one face, at least."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Detections:
+class Detections(NamedTuple):
     """Faces, best first."""
 
     boxes: NDArray[np.float64]

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -180,8 +181,7 @@ _TELL_APART = 0.9
 """Faces in one region whose middles are closer than this many face widths cannot be separated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Separation:
+class Separation(NamedTuple):
     """How the matte is divided in one frame."""
 
     limit: Plane8 | None

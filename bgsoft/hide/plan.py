@@ -134,8 +134,7 @@ def _cut(box: Rectangle, width: int, height: int) -> Rectangle:
     return Rectangle(max(left, 0), max(top, 0), min(right, width), min(bottom, height))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HidePlan:
+class HidePlan(NamedTuple):
     """How places are hidden in frames of one format."""
 
     format: FrameFormat

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat
@@ -16,8 +16,7 @@ from bgsoft.settings.hide import Region, parse_region
 from bgsoft.workers import Workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
+class _Placed(NamedTuple):
     """A region of one video."""
 
     box: Rectangle

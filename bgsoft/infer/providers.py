@@ -10,9 +10,8 @@ import importlib.util
 import io
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bgsoft.errors import BackendUnavailableError, errors_as
 from bgsoft.settings.config import Precision
@@ -37,8 +36,7 @@ ORT_ERRORS = (Exception,)
 ort_errors_as = functools.partial(errors_as, ORT_ERRORS)
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(NamedTuple):
     """Why a provider cannot run."""
 
     reason: str

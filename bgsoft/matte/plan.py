@@ -8,8 +8,7 @@ are given for the grid of a 1080-line frame, 270 rows, and cover the same part o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import cv2
 import numpy as np
@@ -90,8 +89,7 @@ def _ramp(low: float, high: float) -> Array:
     return _smoothstep(np.clip((np.arange(256) - low) / (high - low), 0.0, 1.0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TemporalPlan:
+class TemporalPlan(NamedTuple):
     """Averaging of masks over time."""
 
     floor: float
@@ -123,8 +121,7 @@ class TemporalPlan:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ThresholdPlan:
+class ThresholdPlan(NamedTuple):
     """The smooth step from mask values to opacity: ``curve[scale · value + offset]``.
 
     It runs from ``threshold - h`` to ``threshold + h`` as 3x² − 2x³, where ``h`` is ``softness``
@@ -149,8 +146,7 @@ class ThresholdPlan:
         return cls(scale, -(middle - half) * scale, curve)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IslandPlan:
+class IslandPlan(NamedTuple):
     """Removal of small islands of person and of unsure holes in one, on half the grid."""
 
     shape: Shape
@@ -183,8 +179,7 @@ class IslandPlan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GuidedPlan:
+class GuidedPlan(NamedTuple):
     """Fit of the edge to the picture by a guided filter on half a plane."""
 
     shape: Shape
@@ -212,8 +207,7 @@ class GuidedPlan:
         return (2 * self.radius + 2) * self.spacing - 1
 
 
-@dataclass(frozen=True, slots=True)
-class SmoothPlan:
+class SmoothPlan(NamedTuple):
     """Rounding of ragged contours: a Gaussian, then a ramp that restores the edge's width."""
 
     shape: Shape
@@ -236,8 +230,7 @@ class SmoothPlan:
         return cls(shape, sigma, max(1, math.ceil(2.5 * sigma)), slope, 127.5 * (1.0 - slope))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DilationPlan:
+class DilationPlan(NamedTuple):
     """Grey dilation, or erosion, by a fractional number of cells.
 
     Steps of a 3×3 cross and a 3×3 square alternate so that the reach is nearly the same in every
@@ -282,8 +275,7 @@ class DilationPlan:
         return np.stack(spans[-2:])
 
 
-@dataclass(frozen=True, slots=True)
-class FeatherPlan:
+class FeatherPlan(NamedTuple):
     """A soft rim outside the person.
 
     Moved outwards by half the rim and blurred over the other half, the plane keeps its full value
@@ -327,8 +319,7 @@ def frame_contour(config: MatteConfig, format: FrameFormat) -> list[ContourPlan]
     return _contour(format.luma_shape, expand_px, config.feather_pct * format.height / 100.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MattePlan:
+class MattePlan(NamedTuple):
     """The soft matte of frames of one format; steps that are off are None."""
 
     format: FrameFormat
@@ -386,8 +377,7 @@ class MattePlan:
         return mask_shape[0] * self.factor / height, mask_shape[1] * self.factor / width
 
 
-@dataclass(frozen=True, slots=True)
-class ObsPlan:
+class ObsPlan(NamedTuple):
     """The matte of style obs. Without a threshold no edge is shaped."""
 
     threshold: float | None

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
 from bgsoft.media.pipe import PipeInput
@@ -22,8 +23,7 @@ _SHORTAGE, _SHORTAGE_FRAMES = 0.1, 10
 frames that begin before the first key frame, or come after the last that is shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orientation:
+class Orientation(NamedTuple):
     """How a stored picture is turned to stand upright: first mirrored, then rotated."""
 
     mirror: bool = False
@@ -52,6 +52,8 @@ class VideoInfo:
     """FFmpeg's decoder-independent codec name, e.g. ``h264``."""
     pixel_format: str
     """FFmpeg's name, before conversion."""
+    sampling: str = "4:2:0"
+    """Of its chroma, upright; RGB is 4:4:4, and grey pictures have no chroma to lose: 4:2:0."""
     coded_width: int
     coded_height: int
     """Picture size as stored, before rotation, pixels."""
@@ -77,9 +79,16 @@ class VideoInfo:
     stills: tuple[Path, ...] = ()
     """The picture files that its frames are, in order; none: it is a video."""
     notices: tuple[str, ...] = ()
-    """Conversions the user should know of, e.g. «4:2:2 converted to 4:2:0»."""
+    """Conversions the user should know of, e.g. «alpha channel dropped»."""
     pipe: PipeInput | None = None
     """What is read once; None: a file, which is opened as often as need be."""
+
+    @property
+    def lost_chroma(self) -> tuple[str, ...]:
+        """The notice where the pipeline's 4:2:0 is all that is used; of stills people keep all."""
+        if self.sampling == "4:2:0" or self.stills:
+            return ()
+        return (f"{self.sampling} converted to 4:2:0",)
 
     @property
     def source(self) -> Path | PipeInput:

@@ -52,13 +52,15 @@ _LIMITED_BY_DEFAULT = frozenset(
     {"h264", "hevc", "vvc", "av1", "vp8", "vp9", "mpeg1video", "mpeg2video", "mpeg4"}
 )
 _CENTRED_CHROMA = frozenset({"mjpeg", "mpeg1video"})
-_SUBSAMPLING = {
+_SAMPLINGS = {
+    (32, 32): "4:2:0",
     (32, 64): "4:2:2",
     (64, 64): "4:4:4",
     (64, 32): "4:4:0",
     (16, 64): "4:1:1",
     (16, 16): "4:1:0",
 }
+"""By the chroma samples in 64 columns and in 64 rows."""
 
 
 def is_gray(pixel_format: VideoFormat) -> bool:
@@ -175,6 +177,7 @@ def describe(
         stream_index=stream.index,
         codec=codec,
         pixel_format=frame.format.name,
+        sampling=_sampling(frame.format, swaps_axes=orientation.swaps_axes),
         coded_width=frame.width,
         coded_height=frame.height,
         format=FrameFormat(
@@ -252,16 +255,24 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
     )
 
 
+def _sampling(pixel_format: VideoFormat, *, swaps_axes: bool) -> str:
+    """:attr:`bgsoft.media.info.VideoInfo.sampling` of a picture that is turned by a quarter, or
+    not."""
+    if is_rgb(pixel_format):
+        return "4:4:4"
+    if is_gray(pixel_format):
+        return "4:2:0"
+    sampling = pixel_format.chroma_width(64), pixel_format.chroma_height(64)
+    return _SAMPLINGS.get(sampling[::-1] if swaps_axes else sampling, "other chroma")
+
+
 def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
     """Notices of the properties of a format that the pipeline's own layouts lack."""
     notices = []
-    sampling = (pixel_format.chroma_width(64), pixel_format.chroma_height(64))
     if is_rgb(pixel_format):
-        notices.append("RGB converted to 4:2:0 YCbCr, limited range")
+        notices.append("RGB converted to YCbCr, limited range")
     elif is_gray(pixel_format):
         notices.append("grey picture given neutral colour")
-    elif sampling != (32, 32):
-        notices.append(f"{_SUBSAMPLING.get(sampling, 'chroma')} converted to 4:2:0")
     alpha = any(component.is_alpha for component in pixel_format.components)
     if alpha and not pixel_format.has_palette:
         notices.append("alpha channel dropped")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol
@@ -41,14 +40,6 @@ _MATRICES = {
 PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
 """PyAV's exceptions: FFmpeg's errors, the system's, and refusals of its own."""
 pyav_errors_as = partial(errors_as, PYAV_ERRORS)
-
-
-def hush_svt() -> None:
-    """Keep SVT-AV1 from printing to stderr what FFmpeg's log has, too.
-
-    It looks at this once a process, when an encoder is opened for the first time.
-    """
-    os.environ.setdefault("SVT_LOG", "0")
 
 
 class _Rational(Protocol):

@@ -91,6 +91,7 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
         stream_index=0,
         codec=facts.kind,
         pixel_format="bgr48le" if deep else "bgr24",
+        sampling="4:4:4",
         coded_width=width,
         coded_height=height,
         format=FrameFormat(

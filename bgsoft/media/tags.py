@@ -7,9 +7,8 @@ header back tells, whatever the container.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import av
 from av.container import InputContainer, OutputContainer
@@ -85,8 +84,7 @@ def chapters_in(chapters: Iterable[Chapter], timeline: Timeline) -> list[Chapter
     return kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
+class Labels(NamedTuple):
     """Tags, flags and number of pictures of a file."""
 
     tags: Mapping[str, str]

@@ -138,8 +138,7 @@ class ModelSpec:
         return (self.batch or batch, *picture)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedModel:
+class ResolvedModel(NamedTuple):
     """A model whose file is there and is what it should be."""
 
     spec: ModelSpec
@@ -170,7 +169,7 @@ class ResolvedModel:
             return self
         path = self.path.with_name(further.name)
         further.check(path)
-        return replace(self, path=path, sha256=further.sha256)
+        return self._replace(path=path, sha256=further.sha256)
 
 
 @functools.cache

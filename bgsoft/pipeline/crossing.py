@@ -39,7 +39,15 @@ class FrameCopier:
         self._color = kind is not PictureKind.MATTE
         self._alpha = kind is not PictureKind.COLOR
 
-    def start(self, source: Planes, target: Planes, done: Any, after: Any = None) -> None:
+    def start(
+        self,
+        source: Planes,
+        target: Planes,
+        done: Any,
+        after: Any = None,
+        *,
+        alpha: bool = False,
+    ) -> None:
         """Launch the copies of one frame.
 
         Args:
@@ -47,13 +55,14 @@ class FrameCopier:
             target: Has planes of the same shapes.
             done: CuPy event recorded behind the copies.
             after: CuPy event that the copies wait for; None: nothing.
+            alpha: The matte is wanted, whatever the kind.
         """
         if after is not None:
             self.stream.wait_event(after)
         pairs: list[tuple[Array, Array]] = []
         if self._color:
             pairs += [(source.luma, target.luma), (source.chroma, target.chroma)]
-        if self._alpha:
+        if self._alpha or alpha:
             pairs.append((source.alpha, target.alpha))
         for one, other in pairs:
             if one.shape != other.shape or one.dtype != other.dtype:
@@ -162,7 +171,7 @@ class _CrossingEncoder:
     def __init__(
         self, encoder: Encoder, device: CudaDevice, format: FrameFormat, kind: PictureKind
     ) -> None:
-        self.name = encoder.name
+        self.name, self.pixel_format = encoder.name, encoder.pixel_format
         self.frames = 0
         self._encoder = encoder
         self._device = device
@@ -181,7 +190,9 @@ class _CrossingEncoder:
         self._device.make_current()
         self._slots.reverse()
         slot, done = self._slots[0]
-        self._copier.start(frame.planes, slot, done, frame.ready)
+        # By its alpha an encoder shows what a frame was made from.
+        alpha = frame.original is not None
+        self._copier.start(frame.planes, slot, done, frame.ready, alpha=alpha)
         return slot, done
 
     def finish(self) -> None:

@@ -310,7 +310,7 @@ class PictureStages:
 
     def _for_faces(self, work: Callable[..., R], *args: Any) -> R:
         """Do something for faces in the thread that the execution has for it."""
-        with self.metrics.stage("face").measure():
+        with self.metrics.submitted("face").measure():
             return work(*args)
 
     def _reset(self, frame: Frame) -> None:

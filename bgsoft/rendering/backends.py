@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
@@ -45,8 +45,7 @@ class Candidate:
         return ": ".join(part for part in (self.reason, self.fix) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The backend chosen for one stage."""
 
     backend: str
@@ -63,8 +62,7 @@ class Choice:
         return "; ".join(parts) or None
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+class Backend(NamedTuple):
     """One way to run a stage."""
 
     maker: str = ""

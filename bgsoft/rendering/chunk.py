@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bgsoft.decode.base import PtsRange
 from bgsoft.report import RenderReport
@@ -25,8 +25,7 @@ class Chunk:
     """pts of the first frame of the whole render."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkResult:
+class ChunkResult(NamedTuple):
     """A rendered chunk."""
 
     report: RenderReport

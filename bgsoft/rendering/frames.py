@@ -143,7 +143,7 @@ class HandOver:
         alpha: Whether the matte is wanted, too.
     """
 
-    name = "none"
+    name, pixel_format = "none", ""
 
     def __init__(self, effect: EffectKind, *, alpha: bool) -> None:
         self.frames = 0

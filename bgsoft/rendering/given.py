@@ -62,7 +62,7 @@ class _GivenPicture(Closing):
 class _TakenFrame:
     """The :class:`bgsoft.encode.base.Encoder` that keeps the last frame, on the host."""
 
-    name = "none"
+    name, pixel_format = "none", ""
 
     def __init__(self) -> None:
         self.frames = 0

@@ -80,7 +80,7 @@ def write_preview(
         at_seconds = (length or 0.0) / 2 if short else _DEFAULT_SECONDS
     source, matte, result, frame_seconds = _render_frame(config, info, at_seconds, faces)
     _, data = cv2.imencode(".png", np.hstack([source, matte, result]))
-    notices = list(info.notices)
+    notices = [*info.notices, *info.lost_chroma]
     with made_folders([output], notices.append):
         write_whole(output, "preview", data.tobytes())
     if info.format.color.is_hdr:

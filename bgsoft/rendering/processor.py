@@ -17,6 +17,7 @@ from av.video.reformatter import Interpolation
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
+from bgsoft.encode.original import give_back, samples
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, FrameFormat
 from bgsoft.infer.providers import require_runtime
@@ -164,7 +165,7 @@ class Processor(Closing):
         if kind is EffectKind.MATTE:
             return np.repeat(alpha[..., None], 3, axis=2)
         if not self._config.hides:
-            _keep_foreground(composited, image, decoded, alpha)
+            give_back(composited, image, lambda at: samples(decoded)[at], alpha)
         return np.dstack([composited, alpha]) if kind is EffectKind.ALPHA else composited
 
     def matte(self, image: Rgb) -> NDArray[np.uint8]:
@@ -209,19 +210,3 @@ def check_image(image: Any) -> None:
     else:
         return
     raise ConfigError(f"the image must be a NumPy array (H, W, 3) of uint8, red first, not {found}")
-
-
-def _keep_foreground(composited: Rgb, image: Rgb, decoded: Rgb, alpha: NDArray[np.uint8]) -> None:
-    """Bring back, in place, what 4:2:0 has taken from the people: α of it in each pixel.
-
-    Args:
-        composited: The result by way of 4:2:0.
-        image: The picture.
-        decoded: The picture by way of 4:2:0.
-        alpha: (H, W), 255 = person.
-    """
-    np.copyto(composited, image, where=(alpha == 255)[..., None])
-    partly = np.nonzero((alpha > 0) & (alpha < 255))
-    lost = image[partly].astype(np.float32) - decoded[partly]
-    mixed = composited[partly] + lost * (alpha[partly][:, None] / np.float32(255))
-    composited[partly] = np.rint(np.clip(mixed, 0, 255)).astype(np.uint8)

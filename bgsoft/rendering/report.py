@@ -128,6 +128,7 @@ class RenderLog:
             fps=frames / wall,
             first_frame_s=None if first is None else ran.setup_seconds + first,
             process_s=self.started - process_start_ns() / 1e9,
+            pixel_format=next((t.encoder.pixel_format for t in built.targets), "") or None,
             settings=plain_settings(config, info),
             model=ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence),
             stages=self._stage_reports(built, frames),
@@ -153,7 +154,7 @@ class RenderLog:
             reports[stage] = StageReport(
                 backend=choice.backend,
                 device="cpu" if choice.backend == "cpu" else device,
-                ms_per_frame=self.metrics.stage(stage).ms_per(frames),
+                ms_per_frame=self._ms_per(stage, frames),
                 fallback_reason=choice.fallback_reason,
             )
         reason = None
@@ -162,10 +163,14 @@ class RenderLog:
         reports["face"] = StageReport(
             backend="off" if faces is None else faces.backend,
             device="cpu" if faces is None else faces.device,
-            ms_per_frame=self.metrics.stage("face").ms_per(frames),
+            ms_per_frame=self._ms_per("face", frames),
             fallback_reason=reason,
         )
         return reports
+
+    def _ms_per(self, stage: str, frames: int) -> float:
+        """Mean milliseconds a frame that a stage was busy, in all its threads."""
+        return self.metrics.busy()[stage] / 1e6 / frames if frames else 0.0
 
 
 _FOLLOWED = {"segment": "infer", "matte": "composite"}

@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import GpuWatch
@@ -33,6 +33,7 @@ from bgsoft.rendering.target import (
     Sink,
     Target,
     check_outputs,
+    keeps_chroma,
     open_faces,
     open_targets,
     probe_input,
@@ -120,8 +121,7 @@ def hand_over_frames(
     return _Session(config, None, None, on_event, taker).run(None, cancel).report
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Built:
+class Built(NamedTuple):
     """The stages that frames go through, and what they were built for."""
 
     info: VideoInfo
@@ -134,8 +134,7 @@ class Built:
     """What frames go to: the targets, or who takes them instead."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class Ran(NamedTuple):
     """How the frames went through."""
 
     result: PipelineResult
@@ -221,12 +220,14 @@ class _Session:
             info, builder = probing.result(), building.result()
             stack.callback(builder.close)
             self._open_side_files()
-            for notice in info.notices:
+            keeps = self._taker is None and keeps_chroma(config, info)
+            for notice in (*info.notices, *(() if keeps else info.lost_chroma)):
                 log.tell("notice", notice, stage="decode")
             settings = DecodeSettings(
                 start_seconds=config.start_seconds,
                 duration_seconds=config.duration_seconds,
                 range=None if chunk is None else chunk.frames,
+                keeps_chroma=keeps,
             )
             open_decoder = partial(builder.open_decoder, config.input, settings, info)
             make_stages = partial(

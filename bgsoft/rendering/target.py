@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
+from bgsoft.encode.codecs import kept_chroma
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame
 from bgsoft.media.containers import Container, container_for
@@ -91,6 +92,17 @@ def probe_input(config: RenderConfig, pipe: PipeInput | None = None) -> VideoInf
     if files is None:
         return probe(pipe or config.input)
     return probe_stills(config.input, files, config.fps)
+
+
+def keeps_chroma(config: RenderConfig, info: VideoInfo) -> bool:
+    """Whether the output has colour that is finer than that of frames.
+
+    Raises:
+        ConfigError, UnsupportedFormatError: As :func:`bgsoft.encode.codecs.kept_chroma`.
+    """
+    kind = PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
+    container = _container(config.output, config)
+    return bool(kept_chroma(config.encode, container, info, kind))
 
 
 def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter | None:

@@ -6,7 +6,7 @@ A new one: a line here, and its name in :data:`bgsoft.models.catalog.SEGMENTATIO
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bgsoft.errors import ModelError
 from bgsoft.frame import FrameFormat
@@ -20,8 +20,7 @@ Robust Video Matting's authors."""
 _COMPANIONS = {"selfie-general": "selfie-landscape"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class Family(NamedTuple):
     """Models that are driven alike."""
 
     wiring: Callable[[ModelSpec, FrameFormat, int], Wiring]

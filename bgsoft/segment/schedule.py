@@ -7,8 +7,8 @@ frames on either side.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -68,8 +68,7 @@ _SMALL, _MOST_WEIGHT = 0.1, 8.0
 much: of small figures the whole passes see nothing, and that is no evidence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """A part of the frame, in samples of the analysis frame; half-open."""
 
     left: int
@@ -186,8 +185,7 @@ def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> NDArray[np.in
     return np.asarray(stats[cells >= _LEAST_PERSON * where.size], np.int32)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WholePass:
+class WholePass(NamedTuple):
     """The result of one model's pass over the whole frame."""
 
     slot: int
@@ -206,8 +204,7 @@ class WholePass:
         return weight
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlendWeights:
+class BlendWeights(NamedTuple):
     """How the mask of one frame is blended from its passes."""
 
     luma: Cells

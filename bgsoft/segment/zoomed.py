@@ -23,7 +23,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -129,8 +129,7 @@ class ZoomPlanes(ABC):
         """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Begun:
+class _Begun(NamedTuple):
     """What has been sent for before the frames are segmented."""
 
     frames: list[Frame]

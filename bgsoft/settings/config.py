@@ -82,6 +82,16 @@ class Codec(StrEnum):
     RAW = "raw"
 
 
+class Chroma(StrEnum):
+    """How fine the output's colour is."""
+
+    AUTO = "auto"
+    """As the source's in codecs of which people expect that, else 4:2:0."""
+    C420 = "420"
+    KEEP = "keep"
+    """As the source's."""
+
+
 class FaceMode(StrEnum):
     """Treatment of faces."""
 
@@ -342,6 +352,13 @@ class EncodeConfig:
         metavar="PRESET",
         shown_default="by codec; h264: veryfast",
         belongs_to="codec",
+    )
+    chroma: Chroma = setting(
+        Chroma.AUTO,
+        "How fine colour is. keep: as in the source, also 4:2:2 and 4:4:4; people's colour comes"
+        " back as it was. 420: as in most videos. auto keeps it with prores, ffv1 and raw.",
+        belongs_to="codec",
+        without_effect=("no picture",),
     )
     encoder_option: tuple[str, ...] = setting(
         (),

@@ -204,7 +204,8 @@ def read_value(
     ):
         return None
     if issubclass(kind, StrEnum):
-        return parse_choice(kind, value, label)
+        word = str(value)  # in a preset file or in Python, 420 may be a number
+        return parse_choice(kind, word if word in list(kind) else value, label)
     if kind in (int, float):
         if setting.unit == " seconds" and isinstance(value, str):
             number: float | None = parse_seconds(value, label)

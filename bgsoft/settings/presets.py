@@ -10,9 +10,8 @@ import dataclasses
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_errors_as
 from bgsoft.outputs import write_whole
@@ -36,8 +35,7 @@ Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
 """Settings that are given: section → field → value of the field's type."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
+class Preset(NamedTuple):
     """A loaded preset."""
 
     name: str

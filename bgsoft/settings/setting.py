@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import Field, dataclass, field, fields
-from typing import Any, TypeVar
+from dataclasses import Field, field, fields
+from typing import Any, NamedTuple, TypeVar
 
 from bgsoft.errors import ConfigError
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(NamedTuple):
     """A setting, beside its type and its default."""
 
     help: str = ""

@@ -87,6 +87,7 @@ def make_report(config: RenderConfig, **changes: Any) -> RenderReport:
             "hide": {"regions": config.hide.regions},
             "height": 1080,
         },
+        "pixel_format": "yuv420p",
         "model": ModelReport(name="selfie-general", sha256="00", licence="Apache-2.0"),
         "stages": {
             "decode": StageReport(

@@ -26,6 +26,15 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
+def test_a_command_imports_no_other() -> None:
+    code = (
+        "import sys; from bgsoft.cli.main import main; main(['presets', 'list']);"
+        "print([name for name in sys.modules if name in ('bgsoft.cli.render', 'bgsoft.cli.batch')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_program_help_names_commands_and_exit_codes(run: Run) -> None:
     outcome = run("--help")
     assert outcome.code == 0

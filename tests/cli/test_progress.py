@@ -45,6 +45,7 @@ def test_the_whole_summary(run: Run, fake_render: FakeRender, clip: Path) -> Non
         "out.mp4",
         "  100 frames in 2.0 s: 50.0 frames/s, 2.00 times real time",
         "  blur strength 2.5 % = 27 px, expand 0.5 % = 5.4 px",
+        "  encoded as yuv420p",
         "  model selfie-general (licence Apache-2.0)",
         "  decode    cpu 3.00 ms/frame",
         "  audio 0: aac transcoded (no vorbis)",

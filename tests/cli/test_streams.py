@@ -7,13 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
 import pytest
 
+from tests.outside import shown_by_ffmpeg
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 from .conftest import Run
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, sys
 from bgsoft.cli.main import main
@@ -29,18 +32,20 @@ def test_files_never_take_the_place_of_a_closed_stream(tmp_path: Path, closed: s
     media = tmp_path / "media.bin"
     command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", PROGRAM, str(media)]
     result = subprocess.run(command, timeout=60, capture_output=True, check=False)
-    assert result.returncode == 0
+    assert result.returncode == (5 if ">&-" in closed.split() else 0)
     assert media.read_bytes() == b""
 
 
-def bgsoft(*argv: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+def bgsoft(
+    *argv: object, cwd: Path, to: IO[str] | int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bgsoft", *map(str, argv)]
-    root = Path(__file__).parents[2]
     return subprocess.run(
         command,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=to,
+        stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
@@ -58,6 +63,44 @@ def test_results_go_to_stdout_alone_where_that_is_asked_for(tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr
         assert isinstance(json.loads(done.stdout), dict)
         assert not list(tmp_path.rglob("-"))
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("argv", "reason"),
+    [
+        ("presets list > /dev/full", "disk full"),
+        ("render --help > /dev/full", "disk full"),
+        ("models list >&-", "Bad file descriptor"),
+        ("--version | true", ""),
+        ("models list | true", ""),
+    ],
+)
+def test_a_stdout_that_cannot_be_written_is_one_line_and_exit_code_5(
+    argv: str, reason: str, unbuffered: str
+) -> None:
+    command, _, reader = argv.partition("|")
+    done = subprocess.run(
+        ["sh", "-c", f"({sys.executable} -m bgsoft {command}; echo $? >&2) | {reader or 'cat'}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    *said, code = (line for line in done.stderr.splitlines() if not line.startswith("Your own"))
+    if reason:
+        assert (said, code) == ([f"bgsoft: error: cannot write stdout: {reason}"], "5")
+    else:  # typer ends with 1 where the reader of what it prints has gone
+        assert (said, code in ("0", "1")) == ([], True)
+
+
+def test_no_render_is_lost_with_its_messages(tmp_path: Path) -> None:
+    clip = write_video(tmp_path / "in.mp4", VideoSpec(times=regular_times(4)))
+    look = ("--effect", "dim", "--face", "off", "--matte", "fast")
+    with Path("/dev/full").open("w") as full:
+        done = bgsoft("render", clip, "out.mp4", *look, "--progress", "json", cwd=tmp_path, to=full)
+    assert (done.returncode, done.stderr) == (5, "bgsoft: error: cannot write stdout: disk full\n")
+    assert len(shown_by_ffmpeg(tmp_path / "out.mp4")) == 4
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,22 @@ def test_damaged_packets_are_reported_and_the_rest_goes_on(tmp_path: Path) -> No
     assert times[-1] == Fraction(49, 25), "what follows the damage keeps its time"
 
 
+@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
+def test_a_render_sets_no_environment_variable(
+    codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a thread looks for one at that moment, as ONNX Runtime does, the process may crash."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("set while a render has threads")
+
+    suffix = {"vp9": "webm"}.get(codec, "mp4")
+    with monkeypatch.context() as patch:
+        patch.setattr("os.putenv", refuse)
+        patch.setattr("os.unsetenv", refuse)
+        bgsoft.render(SAMPLE, tmp_path / f"out.{suffix}", codec=codec, duration=0.1)
+
+
 def test_a_truncated_file_renders_as_far_as_it_goes(tmp_path: Path) -> None:
     source = truncate(write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(60))), 0.6)
     report = bgsoft.render(source, tmp_path / "out.mkv", speed="ultrafast", **QUICK)

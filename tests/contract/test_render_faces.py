@@ -63,7 +63,8 @@ def render(clip: Path, target: Path, **options: object) -> bgsoft.RenderReport:
 def test_guard_reports_faces_and_leaves_them_sharp(touching: Path, tmp_path: Path) -> None:
     report = render(touching, tmp_path / "out.mp4", face="guard", small_faces=True)
     assert report.stages["face"].backend == "cpu"
-    assert report.stages["face"].ms_per_frame > 0
+    busy_s = report.stages["face"].ms_per_frame * report.frames_encoded / 1000
+    assert 0 < busy_s < 2 * report.wall_s  # two threads have a part in it
     faces = report.faces
     assert faces is not None
     assert faces["mode"] == "guard"

@@ -10,7 +10,7 @@ import pytest
 
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.encode.base import PictureKind
-from bgsoft.frame import Frame, FrameFormat, PixelLayout, Planes
+from bgsoft.frame import Frame, FrameFormat, OriginalChroma, PixelLayout, Planes
 from bgsoft.ring import FrameRing
 from tests.assets import CLIPS
 from tests.fakes import host_planes
@@ -57,7 +57,7 @@ class Recorder:
     """An encoder that keeps copies."""
 
     def __init__(self) -> None:
-        self.name = "recorder"
+        self.name, self.pixel_format = "recorder", ""
         self.frames = 0
         self.seen: list[tuple[int, Planes]] = []
         self.finished = False
@@ -122,6 +122,38 @@ def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
     size = color * color_bytes(format) + alpha * format.width * format.height
     assert device.copies.d2h_bytes == 4 * size
     assert device.copies.h2d_bytes == 0
+
+
+def test_the_matte_comes_along_with_what_a_frame_was_made_from(device: Any) -> None:
+    """By it the encoder gives back what 4:2:0 has taken; the original stays on the host."""
+    import cupy
+
+    from bgsoft.cuda.device import device_planes
+    from bgsoft.pipeline.crossing import DownloadingEncoder
+
+    format = FORMATS[2]
+    taken: list[Frame] = []
+    recorder = Recorder()
+    keep, recorder.encode = recorder.encode, lambda frame: (taken.append(frame), keep(frame))
+    encoder = DownloadingEncoder(recorder, device, format, PictureKind.COLOR)
+    host, target = host_planes(format), device_planes(format, 0)
+    random_planes(host, format, 5)
+    for source, plane in (
+        (host.luma, target.luma),
+        (host.chroma, target.chroma),
+        (host.alpha, target.alpha),
+    ):
+        plane.set(source)
+    ready = cupy.cuda.Event(disable_timing=True)
+    ready.record()
+    frame = device_frame(target, format, 0, ready)
+    frame.original = OriginalChroma(chroma=host.chroma, fine=np.zeros((72, 96, 2), np.uint8))
+    encoder.encode(frame)
+    encoder.finish()
+    assert taken[0].original is frame.original
+    assert np.array_equal(recorder.seen[0][1].alpha, host.alpha)
+    assert np.array_equal(recorder.seen[0][1].chroma, host.chroma)
+    assert device.copies.d2h_bytes == color_bytes(format) + format.width * format.height
 
 
 @pytest.mark.parametrize("slots", [1, 2, 8])

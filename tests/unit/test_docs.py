@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer
 
-from bgsoft.cli.app import app
+from bgsoft.cli import app
 from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.options import settings_from_options
@@ -76,7 +76,7 @@ def commands() -> list[Command]:
 
 @cache
 def program() -> Any:
-    return typer.main.get_command(app)
+    return typer.main.get_command(app.program())
 
 
 def parse(command: Command) -> tuple[str, dict[str, Any]]:

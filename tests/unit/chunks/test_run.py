@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from bgsoft.chunks import plan
 from bgsoft.chunks.prepare import Whole
 from bgsoft.chunks.renders import ChunksProgress, Renders
 from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledError
+from bgsoft.frame import FrameFormat
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished
 from bgsoft.media.probe import probe
@@ -159,12 +161,28 @@ def test_chunks_that_were_finished_before_count_as_done_and_not_as_fast() -> Non
     assert seen[-1].load == {"encode": 0.5}
 
 
-def test_a_large_model_leaves_memory_for_fewer_chunks(
-    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def _six_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9000000 kB\nMemAvailable: 5859375 kB\n")
     monkeypatch.setattr(plan, "Path", {"/proc/meminfo": meminfo}.__getitem__)
+
+
+@pytest.mark.usefixtures("_six_gigabytes")
+def test_colour_that_is_kept_leaves_memory_for_fewer_chunks(clip: Path, tmp_path: Path) -> None:
+    info = replace(probe(clip), format=FrameFormat(width=3840, height=2160))
+    target = tmp_path / "out.mkv"
+    plain, kept = (
+        settings(clip, target, threads=16, infer="cpu", codec=codec, **LOOK)
+        for codec in ("h264", "ffv1")
+    )
+    assert plan.workers_for(plain, info) == 3
+    assert plan.workers_for(kept, info) == 2
+    assert plan.workers_for(kept, replace(info, sampling="4:2:0")) == 3
+
+
+@pytest.mark.usefixtures("_six_gigabytes")
+def test_a_large_model_leaves_memory_for_fewer_chunks(clip: Path, tmp_path: Path) -> None:
     info = probe(clip)
     own = write_mixed(tmp_path / "own.onnx", 1024)
     small, large = (

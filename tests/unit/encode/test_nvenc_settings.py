@@ -21,7 +21,7 @@ from bgsoft.errors import BackendUnavailableError, ConfigError, EncodeError
 from bgsoft.frame import ColorInfo, ContentLight, FrameFormat, MasteringDisplay, PixelLayout
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
-from bgsoft.settings.config import Codec, EncodeConfig
+from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 from tests.outside import described_by_ffmpeg
 from tests.rendering import read_back, video_info
 from tests.synthetic import make_frame, read_index
@@ -98,6 +98,16 @@ def test_presets_beyond_its_range_are_errors(asked: str) -> None:
 def test_a_preset_of_the_cpu_encoder_leaves_it_to_that() -> None:
     with pytest.raises(BackendUnavailableError, match="veryfast belongs to the CPU"):
         choose_nvenc(EncodeConfig(speed="veryfast"), MP4, video_info(NV12))
+
+
+def test_finer_chroma_is_left_to_the_cpu() -> None:
+    info = video_info(NV12, sampling="4:2:2")
+    assert choose_nvenc(EncodeConfig(), MP4, info).pixel_format == "NV12"
+    assert choose_nvenc(EncodeConfig(chroma=Chroma.KEEP), MP4, video_info(NV12)).codec == "h264"
+    with pytest.raises(BackendUnavailableError, match="4:2:2 is encoded on the CPU"):
+        choose_nvenc(EncodeConfig(chroma=Chroma.KEEP), MP4, info)
+    with pytest.raises(ConfigError, match="AV1 is 4:2:0 here"):
+        choose_nvenc(EncodeConfig(chroma=Chroma.KEEP, codec=Codec.AV1), MP4, info)
 
 
 @pytest.mark.parametrize(

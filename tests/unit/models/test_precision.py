@@ -59,7 +59,7 @@ def test_further_files_are_checked(
 ) -> None:
     asked = model(name)
     wrong = getattr(asked.spec, kind)._replace(**change)
-    damaged = replace(asked, spec=replace(asked.spec, **{kind: wrong}))
+    damaged = asked._replace(spec=replace(asked.spec, **{kind: wrong}))
     assert damaged.for_provider("cpu", FP32) is damaged
     with pytest.raises(ModelIntegrityError, match=words):
         damaged.for_provider("cuda", precision)

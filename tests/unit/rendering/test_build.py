@@ -24,7 +24,7 @@ from tests.pictures import frame_format
 
 @pytest.mark.parametrize(
     ("asked", "held", "slots"),
-    [(None, 0, 8), (None, 8, 16), (4, 0, 4), (4, 8, 10), (16, 8, 16), (32, 8, 32)],
+    [(None, 0, 6), (None, 8, 14), (4, 0, 4), (4, 8, 10), (16, 8, 16), (32, 8, 32)],
 )
 def test_the_ring_has_room_for_frames_that_are_held_back(
     asked: int | None, held: int, slots: int

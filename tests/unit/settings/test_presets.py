@@ -8,6 +8,7 @@ import pytest
 from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import (
+    Chroma,
     Codec,
     EffectKind,
     FaceConfig,
@@ -242,3 +243,9 @@ def test_as_toml_loads_again(tmp_path: Path) -> None:
     copy = write(tmp_path, as_toml(load_preset(path)), "copy.toml")
     assert load_preset(copy).description == 'with "quotes" and ü'
     assert dataclasses.replace(build(copy), preset="mine") == build(path)
+
+
+@pytest.mark.parametrize("value", ['"420"', "420"])
+def test_a_choice_may_look_like_a_number(tmp_path: Path, value: str) -> None:
+    config = build(write(tmp_path, f"[encode]\nchroma = {value}\n"))
+    assert config.encode.chroma is Chroma.C420
