@@ -52,6 +52,10 @@ class Newest(Generic[T]):
             item, self._item = self._item, None
         return item
 
+    def clear(self) -> None:
+        """Drop what nobody will take."""
+        self.dropped += self.take() is not None
+
 
 class Backoff:
     """How long to wait before a source is opened again: twice as long each time in a row."""

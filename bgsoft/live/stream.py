@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, ConfigError
 from bgsoft.exitcodes import one_line
 from bgsoft.frame import Frame
+from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.base import LiveFrame, Sink
 from bgsoft.live.capture import Capture, Captured, State
 from bgsoft.live.figures import Figures
@@ -322,11 +324,13 @@ class LiveStream:
         return stall or hang_seconds if self.doing.now[0] == STARTING else hang_seconds
 
     def blame(self, exc: BgsoftError) -> None:
-        """Take the sink that hangs, if it is one, from the stream; it is left as it is."""
+        """Take the sink that hangs, if it is one, from the stream."""
         what = self.doing.now[0]
         for sink in [sink for sink in self.sinks if what == f"{_SINK}{sink.name}"]:
             self.sinks.remove(sink)
             self.failures.append(exc)
+            # Beside, as that may hang, too.
+            daemon_thread(partial(self._close_sink, sink, quiet=True), "bgsoft-close").start()
 
     def renew(self, builder: StageBuilder) -> None:
         """Leave the stages, in which a thread hangs, to it; the next picture gets new ones."""

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.live_threads import no_thread_is_left
 from tests.outside import shown_by_ffmpeg
 from tests.synthetic import VideoSpec, regular_times, write_video
+
+__all__ = ["no_thread_is_left"]
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,11 @@ from bgsoft.live.engine import Engine
 from bgsoft.live.run import run_live
 from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.source import parse_source
+from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg_program, shown_by_ffmpeg
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
+
+__all__ = ["no_thread_is_left"]
 
 RATE = Fraction(25)
 

@@ -30,6 +30,10 @@ def test_the_newest_item_takes_the_place_of_what_nobody_took() -> None:
     assert newest.take() is None
     newest.put(5)
     assert (newest.take(), newest.dropped) == (5, 4)
+    newest.clear()
+    newest.put(6)
+    newest.clear()
+    assert (newest.take(), newest.dropped) == (None, 5)
 
 
 def test_waits_double_up_to_the_most_and_begin_again() -> None:

@@ -23,8 +23,11 @@ from bgsoft.live.queued import Fitter, QueuedSink
 from bgsoft.live.settings import picture_config
 from bgsoft.live.virtual_camera import VirtualCamera
 from tests.live_frames import SMALL, live_frame
+from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import video_info
+
+__all__ = ["no_thread_is_left"]
 
 CONFIG = picture_config("fast", {})
 
