@@ -120,6 +120,7 @@ class EncodedSink(QueuedSink):
         config: Codec and effect.
         info: The source, once it is known.
         overwrite: An existing file may be replaced.
+        inputs: Files that are read, and must not be.
 
     Raises:
         OutputError: The file cannot be written, or exists.
@@ -133,6 +134,7 @@ class EncodedSink(QueuedSink):
         info: Callable[[], VideoInfo | None],
         *,
         overwrite: bool = False,
+        inputs: Iterable[Path] = (),
     ) -> None:
         self._config, self._info = config, info
         self._target = target
@@ -157,7 +159,7 @@ class EncodedSink(QueuedSink):
         )
         choose_codec(config.encode, self._container, FrameFormat(width=2, height=2), self._kind)
         if address is None:
-            self._file = AtomicOutput(Path(target), overwrite=overwrite)
+            self._file = AtomicOutput(Path(target), overwrite=overwrite, inputs=inputs)
             self._target = f"file:{self._file.temporary}"
         super().__init__(target)
 

@@ -101,6 +101,11 @@ class SourceSpec:
     loop: bool = False
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """What is read of the user's own."""
+        return (Path(self.name),) if self.kind is SourceKind.FILE else ()
+
+    @property
     def comes_back(self) -> bool:
         """Whether it is opened again once it ends or fails."""
         return self.kind in (SourceKind.CAMERA, SourceKind.NETWORK)
