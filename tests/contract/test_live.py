@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,12 @@ from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 __all__ = ["no_thread_is_left"]
 
 RATE = Fraction(25)
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bgsoft.live.source.OPEN_SECONDS", 1.5)
+    monkeypatch.setattr("bgsoft.live.source.READ_SECONDS", 0.7)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +132,11 @@ def test_a_loop_goes_on_until_it_is_ended(clip: Path, tmp_path: Path) -> None:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir())
+    total = 0
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):  # it has just got its name
+            total += path.stat().st_size
+    return total
 
 
 @pytest.fixture
@@ -162,7 +173,6 @@ def senders() -> Iterator[list[Sender]]:
 def test_a_stream_whose_sender_dies_is_shown_dimmed_and_comes_back(
     clip: Path, tmp_path: Path, port: int, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bgsoft.live.source.READ_SECONDS", 0.5)
     out = tmp_path / "out.mkv"
     seen: list[tuple[bool, float]] = []
     watch_sinks(monkeypatch, lambda f: seen.append((f.stale, float(f.frame.luma.mean()))))
@@ -197,7 +207,6 @@ def watch_sinks(monkeypatch: pytest.MonkeyPatch, look: Callable[[LiveFrame], Non
 def test_a_size_that_changes_in_the_middle_reopens_the_source(
     clip: Path, tmp_path: Path, port: int, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bgsoft.live.source.READ_SECONDS", 3.0)
     out = tmp_path / "out.mkv"
     sizes: list[int] = []
     watch_sinks(monkeypatch, lambda f: sizes.append(f.frame.format.width))
@@ -360,7 +369,7 @@ def test_a_sink_that_hangs_is_left_out_and_the_others_go_on(
     live.until(lambda: any("hangs" in line for line in live.lines))
     at = live.lines[0]
     assert at.startswith(f"cam: the sink {bad} hangs (in ")
-    live.until(lambda: any(path.stat().st_size > 5000 for path in tmp_path.iterdir()))
+    live.until(lambda: _size(tmp_path) > 5000)
     live.end()
     hold.set()
     assert [str(each) for each in live.failures] == [f"the sink {bad} hangs"]
