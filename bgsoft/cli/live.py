@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,8 +21,7 @@ _EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.example
 )
 _SECTIONS = ("effect", "segment", "face", "hide", "matte", "encode")
 _MACHINE = ("infer", "composite", "gpu", "require_gpu", "precision", "threads")
-_SINKS = "Where frames go"
-_SOURCE = "Source"
+_OF_SOURCES = ("size", "rate", "input_format", "realtime", "loop")
 _STATS = ("text", "json")
 _ANY_PORT = "0"
 
@@ -42,12 +42,23 @@ class LiveCommand(flags.GroupedCommand):
         return super().parse_args(ctx, given)
 
 
+_sink = partial(flags.option, panel="Where frames go")
+_input = partial(flags.option, panel="Source")
+_TO = (
+    "A recording (.mkv .mp4 .ts), a stream (rtmp:// srt:// udp:// rtsp://) or a virtual camera"
+    " (/dev/videoN); may be given again."
+)
+_PAGE = "Show source, matte and result on a page, with sliders. [default port: any]"
+_Text = str | None
+"""Of flags that may be left out."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LiveFlags:
     """Its arguments, and the flags that are no settings."""
 
     source: Annotated[
-        str | None,
+        _Text,
         typer.Argument(
             metavar="SOURCE",
             help="Camera (/dev/video0), stream (rtsp:// srt:// udp:// rtmp://), pipe (-), or a"
@@ -55,65 +66,24 @@ class LiveFlags:
         ),
     ] = None
     preset: flags.Preset = "soft"
-    to: Annotated[
-        list[str] | None,
-        flags.option(
-            "A recording (.mkv .mp4 .ts), a stream (rtmp:// srt:// udp:// rtsp://) or a virtual"
-            " camera (/dev/videoN); may be given again.",
-            "--to",
-            metavar="TARGET",
-            panel=_SINKS,
-        ),
-    ] = None
+    to: Annotated[list[str] | None, _sink(_TO, metavar="TARGET")] = None
     share: Annotated[
-        str | None,
-        flags.option(
-            "Share frames with other programs (bgsoft.live.Reader) under this name.",
-            metavar="NAME",
-            panel=_SINKS,
-        ),
+        _Text, _sink("Share frames with other programs under this name.", metavar="NAME")
     ] = None
-    preview: Annotated[
-        int | None,
-        flags.option(
-            "Show source, matte and result on a page, with sliders. [default port: any]",
-            metavar="[PORT]",
-            panel=_SINKS,
-            min=0,
-            max=65535,
-        ),
-    ] = None
-    overwrite: Annotated[
-        bool, flags.option("Replace recordings that exist.", "--overwrite", "-y", panel=_SINKS)
-    ] = False
-    size: Annotated[
-        str | None, flags.option("Size to ask a camera for.", metavar="WxH", panel=_SOURCE)
-    ] = None
-    rate: Annotated[
-        float | None,
-        flags.option("Frames a second to ask a camera for.", metavar="FPS", panel=_SOURCE),
-    ] = None
-    input_format: Annotated[
-        str | None,
-        flags.option("What to ask a camera for.", metavar="mjpeg|yuyv", panel=_SOURCE),
-    ] = None
-    realtime: Annotated[
-        bool, flags.option("Play a file at its own pace.", "--realtime", panel=_SOURCE)
-    ] = False
-    loop: Annotated[bool, flags.option("The same, again and again.", "--loop", panel=_SOURCE)] = (
-        False
+    preview: Annotated[int | None, _sink(_PAGE, metavar="[PORT]", min=0, max=65535)] = None
+    overwrite: Annotated[bool, _sink("Replace recordings that exist.", "--overwrite", "-y")] = False
+    size: Annotated[_Text, _input("Size to ask a camera for.", metavar="WxH")] = None
+    rate: Annotated[float | None, _input("Frames a second to ask a camera for.", metavar="FPS")] = (
+        None
     )
+    input_format: Annotated[_Text, _input("What to ask a camera for.", metavar="mjpeg|yuyv")] = None
+    realtime: Annotated[bool, _input("Play a file at its own pace.", "--realtime")] = False
+    loop: Annotated[bool, _input("The same, again and again.", "--loop")] = False
     config: Annotated[
-        Path | None,
-        flags.option(
-            "Run the sources of a file, each with its sinks.", metavar="FILE.toml", panel=_SOURCE
-        ),
+        Path | None, _input("Run the sources that a file lists.", metavar="FILE.toml")
     ] = None
     stats: Annotated[
-        str | None,
-        flags.option(
-            "Print figures every 5 s; json: one object a line on stdout.", metavar="[text|json]"
-        ),
+        _Text, flags.option("Print figures every 5 s; json: on stdout.", metavar="[text|json]")
     ] = None
     trace: Annotated[
         Path | None,
@@ -181,18 +151,11 @@ def _cameras(own: LiveFlags) -> list[Any]:
     if own.config is None:
         if own.source is None:
             raise ConfigError("name a SOURCE, or several in a file with --config")
-        names = ("share", "preview", "preset", "size", "rate", "input_format", "realtime", "loop")
-        given = {name: getattr(own, name) for name in names}
+        given = {name: getattr(own, name) for name in ("share", "preview", "preset", *_OF_SOURCES)}
         camera = CameraConfig(name=own.source, source=own.source, to=tuple(own.to or ()), **given)
         return [camera]
-    for name in ("source", "to", "share", "preview", "size", "rate", "input_format"):
-        if getattr(own, name) not in (None, []):
-            raise ConfigError(f"{_flag(name)} and --config exclude each other: it goes in the file")
-    for name in ("realtime", "loop"):
-        if getattr(own, name):
-            raise ConfigError(f"{_flag(name)} and --config exclude each other: it goes in the file")
+    for name in ("source", "to", "share", "preview", *_OF_SOURCES):
+        if getattr(own, name) not in (None, [], False):
+            flag = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{flag} and --config exclude each other: it goes in the file")
     return read_cameras(own.config, preset=own.preset)
-
-
-def _flag(name: str) -> str:
-    return "SOURCE" if name == "source" else "--" + name.replace("_", "-")

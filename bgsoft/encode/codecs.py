@@ -178,6 +178,8 @@ class EncoderChoice:
     """The library's options of the encoder."""
     notices: tuple[str, ...] = ()
     """Messages for the user."""
+    at_once: bool = False
+    """A frame's packet must not wait for later frames: the threads share each frame."""
 
     @property
     def coded_format(self) -> str:

@@ -72,7 +72,7 @@ class CpuEncoder:
             location = _LEFT  # what unsaid means in coded video; in YUV4MPEG it means the middle
         context.options["chroma_sample_location"] = str(location)
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
-        slices = choice.encoder in _SLICE_THREADED
+        slices = choice.encoder in _SLICE_THREADED or choice.at_once
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
         size = f"{format.width}x{format.height}"
         refused = f"{choice.encoder} refuses {size} {choice.pixel_format} with its settings"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,12 +18,12 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_codec, choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.encode.options import with_options
-from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, translated
+from bgsoft.errors import ConfigError, EncodeError, OutputError, UnsupportedFormatError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.live.queued import Fitter, QueuedSink
 from bgsoft.media.containers import CONTAINERS, Container, container_for
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.pyav import TAG_OPTIONS
+from bgsoft.media.pyav import TAG_OPTIONS, pyav_errors_as
 from bgsoft.outputs import AtomicOutput, partial_beside, writing
 from bgsoft.settings.config import Codec, EffectKind, RenderConfig
 from bgsoft.suggestions import network_address
@@ -62,22 +62,27 @@ class _LiveMuxer:
 
     Args:
         target: FFmpeg's name of it.
-        path: The name for errors.
+        name: The user's.
+        muxer: FFmpeg's name of the container.
+        info: The source.
+        options: The muxer's.
     """
 
     def __init__(
-        self, target: str, path: Path, muxer: str, info: VideoInfo, options: dict[str, str]
+        self, target: str, name: str, muxer: str, info: VideoInfo, options: dict[str, str]
     ) -> None:
         self.info = info
-        self._path = path
+        self._name = name
         self._first: int | None = None
         with self._writing():
             self._output: OutputContainer = av.open(
                 target, "w", format=muxer, container_options=options, **TAG_OPTIONS
             )
 
-    def _writing(self) -> Any:
-        return writing(self._path, None, av.FFmpegError)
+    def _writing(self) -> AbstractContextManager[None]:
+        if network_address(self._name) is None:
+            return writing(Path(self._name), None, av.FFmpegError)
+        return pyav_errors_as(OutputError, f"cannot send to {self._name}")
 
     def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
         stream = self._output.add_stream(
@@ -115,6 +120,7 @@ class EncodedSink(QueuedSink):
         config: Codec and effect.
         info: The source, once it is known.
         overwrite: An existing file may be replaced.
+        inputs: Files that are read, and must not be.
 
     Raises:
         OutputError: The file cannot be written, or exists.
@@ -128,6 +134,7 @@ class EncodedSink(QueuedSink):
         info: Callable[[], VideoInfo | None],
         *,
         overwrite: bool = False,
+        inputs: Iterable[Path] = (),
     ) -> None:
         self._config, self._info = config, info
         self._target = target
@@ -152,7 +159,7 @@ class EncodedSink(QueuedSink):
         )
         choose_codec(config.encode, self._container, FrameFormat(width=2, height=2), self._kind)
         if address is None:
-            self._file = AtomicOutput(Path(target), overwrite=overwrite)
+            self._file = AtomicOutput(Path(target), overwrite=overwrite, inputs=inputs)
             self._target = f"file:{self._file.temporary}"
         super().__init__(target)
 
@@ -172,12 +179,7 @@ class EncodedSink(QueuedSink):
         self._fitter = Fitter(info)
         choice = self._choose(info)
         options = {**self._options, "flush_packets": "1"}
-        path = Path(self.name)
-        with translated(
-            av.error.ProtocolNotFoundError,
-            to=lambda _: EncodeError("this build of PyAV has no such protocol"),
-        ):
-            muxer = _LiveMuxer(self._target, path, self._container.muxer, info, options)
+        muxer = _LiveMuxer(self._target, self.name, self._container.muxer, info, options)
         self._muxer, self._encoder = muxer, CpuEncoder(muxer, choice)
 
     def _choose(self, info: VideoInfo) -> EncoderChoice:
@@ -186,9 +188,8 @@ class EncodedSink(QueuedSink):
         choice = choose_encoder(encode, self._container, info, self._kind, threads)
         more = dict(_AT_ONCE.get(choice.encoder, {}))
         rate = min(info.nominal_rate, Fraction(240))
-        choice = replace(
-            choice, options=choice.options | more | {"g": str(max(1, round(_KEY_SECONDS * rate)))}
-        )
+        more["g"] = str(max(1, round(_KEY_SECONDS * rate)))
+        choice = replace(choice, options=choice.options | more, at_once=True)
         return with_options(choice, encode, info) if encode.encoder_option else choice
 
     def _finish(self) -> None:

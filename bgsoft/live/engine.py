@@ -96,7 +96,6 @@ class Engine(Closing):
                 if len(self._closed) == len(self.streams):
                     break
         finally:
-            self._count(time.monotonic())
             self._end()
 
     def _count(self, now: float) -> None:
@@ -161,6 +160,9 @@ class Engine(Closing):
         worker = self._worker
         if worker is not None:
             worker.join(_LEAVE_SECONDS)
+        for stream in self.streams:
+            stream.capture.latest.clear()
+        self._count(time.monotonic())
         for stream in self.streams:
             stream.close_sinks()
             self.failures += stream.failures

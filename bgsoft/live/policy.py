@@ -10,12 +10,18 @@ from typing import Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
+_LEAST_STEP_SECONDS = 0.002
+"""From one frame's time to the next: so that Matroska, which counts milliseconds, has two."""
+
 LATE_SECONDS = 0.1
-"""Deadline of decoding, after a frame has come: behind it, less is decoded."""
+"""Deadline of decoding, after a frame has come: behind it, less is decoded, and what comes out is
+dropped."""
+_AT_LEAST_SECONDS = 0.9
+"""After so long without a picture, one that is late is better than none."""
 SINK_SECONDS = 0.25
 """Deadline of a sink's own thread: what has waited longer is dropped."""
 _CAUGHT_UP_SECONDS = 0.04
-_FAR_BEHIND_SECONDS = 2.0
+_FAR_BEHIND_SECONDS = 0.5
 """Behind this, better no picture up to the next key frame than one that is so late."""
 _LAG_WINDOW_SECONDS = 10.0
 _JUMP_SECONDS = 2.0
@@ -45,6 +51,10 @@ class Newest(Generic[T]):
         with self._lock:
             item, self._item = self._item, None
         return item
+
+    def clear(self) -> None:
+        """Drop what nobody will take."""
+        self.dropped += self.take() is not None
 
 
 class Backoff:
@@ -80,6 +90,20 @@ def skip_at(lag_seconds: float, before: str) -> Skip:
     return "NONREF" if lag_seconds > LATE_SECONDS or before == "NONREF" else "DEFAULT"
 
 
+class Deadline:
+    """Whether a decoded picture still comes in time to be worked on."""
+
+    def __init__(self) -> None:
+        self._allowed = -math.inf
+
+    def allows(self, now: float, lag_seconds: float) -> bool:
+        """Of a picture that is so late now."""
+        if lag_seconds > LATE_SECONDS and now - self._allowed < _AT_LEAST_SECONDS:
+            return False
+        self._allowed = now
+        return True
+
+
 class LagMeter:
     """How far behind its source a reader is: against the least that it was lately."""
 
@@ -107,7 +131,7 @@ class StreamClock:
         self._ticks = ticks
         self._began: float | None = None
         self._offset = 0.0
-        self._last = -1
+        self._last: int | None = None
 
     def stamp(self, seconds: float | None, arrived: float) -> int:
         """The pts of the next frame, from 0 on and rising.
@@ -123,8 +147,11 @@ class StreamClock:
         if abs(time - ours) > _MOST_DRIFT_SECONDS:
             self._offset += ours - time
             time = ours
-        self._last = max(self._last + 1, round(time * self._ticks))
-        return self._last
+        stamp = round(time * self._ticks)
+        if self._last is not None:
+            stamp = max(stamp, self._last + round(_LEAST_STEP_SECONDS * self._ticks))
+        self._last = stamp
+        return stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +177,7 @@ LADDER = (
 )
 """What is given up, step by step, while frames are dropped."""
 _LOOK_SECONDS = 1.0
-_DROPPED_SHARE = 0.02
+_DROPPED_SHARE = 0.05
 """Of the frames of a look: more than this steps down."""
 _IDLE_SHARE = 0.7
 """Of the time busy: less than this, for long enough, steps up."""

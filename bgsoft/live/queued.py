@@ -11,14 +11,16 @@ from dataclasses import replace
 import numpy as np
 
 from bgsoft.decode.convert import PlaneWriter
-from bgsoft.encode.pictures import shared_picture
+from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.pictures import CopiedPictures
 from bgsoft.errors import OutputError
-from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout, Planes
+from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.policy import SINK_SECONDS
 from bgsoft.media.info import VideoInfo
 from bgsoft.rendering.host import host_planes
+from bgsoft.settings.config import Codec
 
 _SLOTS = 4
 """Frames that are written, or wait for it."""
@@ -139,7 +141,7 @@ def _planes(planes: Planes) -> tuple[Array, ...]:
 
 
 class Fitter:
-    """Fits frames into the size that a sink began with, between bars, and to eight bits or ten.
+    """Fits frames into the size that a sink began with, between bars, with as many bits as that.
 
     Args:
         info: What the sink began with.
@@ -151,6 +153,8 @@ class Fitter:
         upright = replace(info, coded_width=format.width, coded_height=format.height)
         self._writer = PlaneWriter(upright)
         self._planes = host_planes(format, 0)
+        self._theirs: FrameFormat | None = None
+        self._pictures: CopiedPictures
 
     def fit(self, frame: Frame) -> Frame:
         """The frame itself, where it fits; otherwise one whose planes the next call overwrites.
@@ -160,10 +164,8 @@ class Fitter:
         theirs = frame.format
         if (theirs.luma_shape, theirs.layout) == (self._format.luma_shape, self._format.layout):
             return frame
-        if theirs.layout is PixelLayout.P010:
-            narrow = host_planes(replace(theirs, layout=PixelLayout.NV12), 0)
-            np.right_shift(frame.luma, 8, out=narrow.luma, casting="unsafe")
-            np.right_shift(frame.chroma, 8, out=narrow.chroma, casting="unsafe")
-            frame = replace(frame, planes=narrow)
-        self._writer.write(shared_picture(frame), self._planes)
+        if theirs != self._theirs:
+            choice = EncoderChoice(codec=Codec.RAW, encoder="", pixel_format="yuv420p", bit_depth=8)
+            self._theirs, self._pictures = theirs, CopiedPictures(choice, theirs)
+        self._writer.write(self._pictures.picture(frame), self._planes)
         return replace(frame, planes=self._planes, format=self._format)

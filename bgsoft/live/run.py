@@ -46,10 +46,10 @@ def run_live(
     """
     if "encode" in flags and not any(_is_encoded(to) for each in cameras for to in each.to):
         raise ConfigError("--codec and its kin have no effect: they need a --to FILE or address")
-    if trace is not None:
-        check_target(trace, "trace")
-    recorder = None if trace is None else TraceRecorder()
     specs = [camera.spec for camera in cameras]
+    if trace is not None:
+        check_target(trace, "trace", others=[file for spec in specs for file in spec.files])
+    recorder = None if trace is None else TraceRecorder()
     configs = [picture_config(camera.preset, flags) for camera in cameras]
     with Engine(configs[0], report, on_stats=on_stats, recorder=recorder) as engine:
         for camera, spec, config in zip(cameras, specs, configs, strict=True):

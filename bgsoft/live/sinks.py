@@ -70,4 +70,5 @@ def _open(target: str, stream: LiveStream, *, overwrite: bool) -> Sink:
         from bgsoft.live.virtual_camera import VirtualCamera
 
         return VirtualCamera(target, config, lambda: stream.info)
-    return EncodedSink(target, config, lambda: stream.info, overwrite=overwrite)
+    inputs = (*config.inputs, *stream.capture.spec.files)
+    return EncodedSink(target, config, lambda: stream.info, overwrite=overwrite, inputs=inputs)

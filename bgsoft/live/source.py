@@ -34,7 +34,7 @@ from bgsoft.errors import (
     UnsupportedFormatError,
     translated,
 )
-from bgsoft.live.policy import LagMeter, skip_at
+from bgsoft.live.policy import Deadline, LagMeter, skip_at
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pipe import MAX_READ_ERRORS, PipeInput
 from bgsoft.media.probe import describe
@@ -99,6 +99,11 @@ class SourceSpec:
     input_format: str | None = None
     """``mjpeg`` or ``yuyv``."""
     loop: bool = False
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What is read of the user's own."""
+        return (Path(self.name),) if self.kind is SourceKind.FILE else ()
 
     @property
     def comes_back(self) -> bool:
@@ -196,10 +201,10 @@ class Feed(Closing):
         """Known with the first picture."""
         self._spec, self._stop, self._clock = spec, stop, clock
         self._pipe: PipeInput | None = None
-        self._lag = LagMeter()
-        with translated(*PYAV_ERRORS, to=self._explain):
-            self._container = self._open()
+        self._lag, self._deadline = LagMeter(), Deadline()
         try:
+            with translated(*PYAV_ERRORS, to=self._explain):
+                self._container = self._open()
             self._stream = select_video_stream(self._container, Path(spec.name))
         except BaseException:
             self.close()
@@ -262,9 +267,8 @@ class Feed(Closing):
             for frame in self._decode(packet):
                 seconds = None if frame.time is None else float(frame.time)
                 arrived = arrivals.get(frame.pts, now)
-                if seconds is not None:
-                    self._set_pace(self._lag.note(now / 1e9, seconds))
-                yield Picture(self._checked(frame), seconds, arrived)
+                if seconds is None or self._in_time(self._lag.note(time.monotonic(), seconds)):
+                    yield Picture(self._checked(frame), seconds, arrived)
 
     def _paced(self) -> Iterator[Picture]:
         """A file's pictures, each when it is due; again from the beginning, where that is asked."""
@@ -278,7 +282,8 @@ class Feed(Closing):
                         first = seconds
                         due -= first
                     at = due + seconds
-                    self._set_pace(time.monotonic() - at)
+                    if not self._in_time(time.monotonic() - at):
+                        continue
                     if self._stop.wait(max(0.0, at - time.monotonic())):
                         return
                     yield Picture(self._checked(frame), seconds, round(at * 1e9))
@@ -324,11 +329,14 @@ class Feed(Closing):
             self.skipped += 1
         return frames
 
-    def _set_pace(self, lag_seconds: float) -> None:
-        """Decode less while pictures are decoded later than they come."""
+    def _in_time(self, lag_seconds: float) -> bool:
+        """Whether a picture that is so late is still wanted; the later, the less is decoded."""
         wanted = skip_at(lag_seconds, self._codec.skip_frame)
         if wanted != self._codec.skip_frame:
             self._codec.skip_frame = wanted
+        in_time = self._deadline.allows(time.monotonic(), lag_seconds)
+        self.skipped += not in_time
+        return in_time
 
     def _checked(self, frame: VideoFrame) -> VideoFrame:
         """A picture of the same size as all of this opening."""

@@ -5,7 +5,7 @@ They keep their memory from one frame to the next, and keep no frame back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -13,9 +13,6 @@ from av.video.frame import VideoFrame
 
 from bgsoft.clock import StageClock
 from bgsoft.closing import Closing
-from bgsoft.decode.base import DecodeStats
-from bgsoft.decode.convert import PlaneWriter
-from bgsoft.encode.base import PictureKind
 from bgsoft.face.base import Face
 from bgsoft.frame import Frame, Planes
 from bgsoft.live.policy import Quality
@@ -23,64 +20,12 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
+from bgsoft.rendering.given import OneByOne
 from bgsoft.rendering.host import host_planes
-from bgsoft.report import Event
-from bgsoft.ring import FrameRing
 from bgsoft.settings.config import EffectKind, RenderConfig
 
 _DIMMED = 0.4
 """Share of its light that the last frame keeps while the source is away."""
-
-
-class _GivenPicture(Closing):
-    """The :class:`bgsoft.decode.base.Decoder` of the picture that it was given last."""
-
-    def __init__(self, info: VideoInfo, *, keeps_source: bool) -> None:
-        self.info = info
-        self.stats = DecodeStats()
-        self.events: list[Event] = []
-        self.source = host_planes(info.format, 0) if keeps_source else None
-        """The picture as it came."""
-        self._writer = PlaneWriter(info)
-
-    def give(self, picture: VideoFrame, index: int, pts: int) -> None:
-        self._next = picture, index, pts
-
-    def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        while True:
-            picture, index, pts = self._next
-            planes = ring.acquire()
-            try:
-                self._writer.write(picture, planes)
-            except BaseException:
-                ring.release(planes)
-                raise
-            if self.source is not None:
-                np.copyto(self.source.luma, planes.luma)
-                np.copyto(self.source.chroma, planes.chroma)
-            yield Frame(planes, self.info.format, index, pts, self.info.time_base)
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-
-class _TakenFrame:
-    """The :class:`bgsoft.encode.base.Encoder` that keeps the last frame, on the host."""
-
-    name, pixel_format = "none", ""
-
-    def __init__(self) -> None:
-        self.frames = 0
-        self.frame: Frame
-
-    def encode(self, frame: Frame) -> None:
-        self.frame = frame
-
-    def finish(self) -> None:
-        """All is there."""
-
-    def close(self) -> None:
-        """Nothing to free."""
 
 
 class _Faces:
@@ -121,12 +66,7 @@ class LiveStages(Closing):
         takes_faces: bool = False,
     ) -> None:
         self.info, self.config = info, config
-        self._converting = converting
-        self._given = _GivenPicture(info, keeps_source=keeps_source)
-        self._taken = _TakenFrame()
         self._faces = _Faces()
-        self._from = builder.reaching(self._given, False)
-        self._to = builder.reached(self._taken, False, info.format, PictureKind.COLOR_ALPHA)
         self._stages = builder.make_picture_stages(
             config,
             info,
@@ -136,10 +76,10 @@ class LiveStages(Closing):
             self._faces if takes_faces else None,
             began=Fraction(0),
         )
-        self._ring = builder.make_ring(info.format)
-        self._frames = self._from.frames(self._ring)
+        self._pictures = OneByOne(
+            builder, self._stages, info, keeps_source=keeps_source, converting=converting
+        )
         self._count = 0
-        self._held: Frame | None = None
         self._shows_matte = config.effect.kind is EffectKind.MATTE
 
     def start(self) -> None:
@@ -155,7 +95,7 @@ class LiveStages(Closing):
     @property
     def source(self) -> Planes | None:
         """The last picture as it came, where that is wanted."""
-        return self._given.source
+        return self._pictures.source
 
     @property
     def faces(self) -> Sequence[Face]:
@@ -169,37 +109,14 @@ class LiveStages(Closing):
             DecodeError: There is no conversion from its pixel format.
             InferenceError: A model failed.
         """
-        self._release()
-        self._given.give(picture, self._count, pts)
+        frame = self._pictures.process(picture, self._count, pts)
         self._count += 1
-        try:
-            with self._converting.measure():
-                frame = next(self._frames)
-        except BaseException:
-            self._frames = self._from.frames(self._ring)  # a generator that raised is at its end
-            raise
-        self._held = frame
-        try:
-            done = [*self._stages.process_batch([frame]), *self._stages.flush()]
-        except BaseException:
-            self._stages.restart()
-            raise
-        for each in done:
-            self._to.encode(each)
-        self._to.finish()
-        frame = self._taken.frame
         if self._shows_matte:
             _show_matte(frame)
         return frame
 
-    def _release(self) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            self._ring.release(held)
-
     def close(self) -> None:
-        self._to.close()
-        self._stages.close()
+        self._pictures.close()
 
 
 def _show_matte(frame: Frame) -> None:

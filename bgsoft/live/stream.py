@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, ConfigError
 from bgsoft.exitcodes import one_line
 from bgsoft.frame import Frame
+from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.base import LiveFrame, Sink
 from bgsoft.live.capture import Capture, Captured, State
 from bgsoft.live.figures import Figures
@@ -116,6 +118,8 @@ class LiveStream:
         self._came = 0.0
         self._shown_stale = 0.0
         self._told = ""
+        self._failed = 0
+        """Frames that a stage has failed on."""
 
     def step(self) -> None:
         """Work on the newest picture, if there is one, or show that none has come."""
@@ -125,16 +129,17 @@ class LiveStream:
         if self.over or not self.sinks or (captured is None and ended):
             self.over = True
             return
-        if captured is None:
-            self._show_stale(now)
-            return
-        self._came = now
         doing, began = self.doing, time.perf_counter_ns()
         try:
+            if captured is None:
+                self._show_stale(now)
+                return
+            self._came = now
             self._work(captured, doing)
         except _ReplacedError:
             return
         except BgsoftError as exc:
+            self._failed += 1
             self._tell(exc)
         finally:
             doing.end()
@@ -222,10 +227,11 @@ class LiveStream:
         was, will = self.config.effect.kind, config.effect.kind
         if EffectKind.ALPHA in (was, will) and was is not will:
             raise ConfigError("an alpha channel cannot come or go while a stream runs")
-        info = self.info
-        if info is None:
-            self.config = config
-            return
+        with self._building:
+            info = self.info
+            if info is None:
+                self.config = config
+                return
         stages = self._build(config, info)
         with self._building:
             before, self._coming = self._coming, stages
@@ -252,7 +258,7 @@ class LiveStream:
     def _publish(self, frame: LiveFrame, doing: Doing) -> None:
         with self._publishing.measure():
             for sink in list(self.sinks):
-                doing.begin(f"{_SINK}{sink.name} {sink.name}")
+                doing.begin(f"{_SINK}{sink.name}")
                 try:
                     sink.publish(frame)
                 except BgsoftError as exc:
@@ -283,7 +289,7 @@ class LiveStream:
             "source": self.name,
             "state": str(capture.state),
             "frames_in": capture.frames_in,
-            "dropped": capture.dropped,
+            "dropped": capture.dropped + self._failed,
             "damaged": capture.damaged,
             "restarts": capture.restarts,
             "level": self._ladder.level,
@@ -318,11 +324,13 @@ class LiveStream:
         return stall or hang_seconds if self.doing.now[0] == STARTING else hang_seconds
 
     def blame(self, exc: BgsoftError) -> None:
-        """Take the sink that hangs, if it is one, from the stream; it is left as it is."""
+        """Take the sink that hangs, if it is one, from the stream."""
         what = self.doing.now[0]
         for sink in [sink for sink in self.sinks if what == f"{_SINK}{sink.name}"]:
             self.sinks.remove(sink)
             self.failures.append(exc)
+            # Beside, as that may hang, too.
+            daemon_thread(partial(self._close_sink, sink, quiet=True), "bgsoft-close").start()
 
     def renew(self, builder: StageBuilder) -> None:
         """Leave the stages, in which a thread hangs, to it; the next picture gets new ones."""

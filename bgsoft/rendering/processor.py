@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,12 +17,9 @@ from av.video.reformatter import Interpolation
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
-from bgsoft.decode.base import DecodeStats
-from bgsoft.decode.convert import PlaneWriter
-from bgsoft.encode.base import PictureKind
 from bgsoft.encode.original import give_back, samples
 from bgsoft.errors import ConfigError
-from bgsoft.frame import ColorInfo, Frame, FrameFormat
+from bgsoft.frame import ColorInfo, FrameFormat
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel, resolve
@@ -30,8 +27,8 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.configure import config_from_keywords
 from bgsoft.rendering.frames import RgbPictures
+from bgsoft.rendering.given import OneByOne
 from bgsoft.report import Event
-from bgsoft.ring import FrameRing
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.keywords import PictureSettings
 from bgsoft.settings.options import errors_in_keywords
@@ -46,69 +43,25 @@ _EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FUL
 """Within 1 of 255 of the equations of ITU-T H.273 over chroma that is interpolated linearly."""
 
 
-class _PictureDecoder(Closing):
-    """The :class:`bgsoft.decode.base.Decoder` of the picture that it was given last."""
-
-    def __init__(self, width: int, height: int) -> None:
-        # Limited range, as swscale rounds to it: towards full range it cuts.
-        color = ColorInfo(matrix=_BT709, range_specified=True)
-        self.info = VideoInfo(
-            path=Path("picture"),
-            container="",
-            stream_index=0,
-            codec="rawvideo",
-            pixel_format="rgb24",
-            coded_width=width,
-            coded_height=height,
-            format=FrameFormat(width=width, height=height, color=color),
-            time_base=Fraction(1),
-            frame_rate=Fraction(1),
-            start_pts=0,
-            duration_seconds=None,
-            num_frames_from_header=1,
-        )
-        self.stats = DecodeStats()
-        self.events: list[Event] = []
-        self._writer = PlaneWriter(self.info)
-        self._pictures = RgbPictures(self.info.format, interpolation=_EXACT)
-
-    def give(self, image: Rgb) -> None:
-        self._image = image
-
-    def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        planes = ring.acquire()
-        try:
-            frame = Frame(planes, self.info.format, 0, 0, self.info.time_base)
-            self._writer.write(VideoFrame.from_ndarray(self._image, format="rgb24"), planes)
-            self.decoded = self._pictures.picture(frame)
-            """What is left of the picture in 4:2:0."""
-        except BaseException:
-            ring.release(planes)
-            raise
-        yield frame
-
-    def close(self) -> None:
-        """Nothing to free."""
-
-
-class _PictureTaker:
-    """The :class:`bgsoft.encode.base.Encoder` that keeps the last frame's picture and matte."""
-
-    name, pixel_format = "none", ""
-
-    def __init__(self, format: FrameFormat) -> None:
-        self.frames = 0
-        self._pictures = RgbPictures(format, interpolation=_EXACT)
-
-    def encode(self, frame: Frame) -> None:
-        self.picture = self._pictures.picture(frame)
-        self.alpha: NDArray[np.uint8] = frame.planes.alpha.copy()
-
-    def finish(self) -> None:
-        """All is there."""
-
-    def close(self) -> None:
-        """Nothing to free."""
+def _info(width: int, height: int) -> VideoInfo:
+    """A picture as a video of one frame."""
+    # Limited range, as swscale rounds to it: towards full range it cuts.
+    color = ColorInfo(matrix=_BT709, range_specified=True)
+    return VideoInfo(
+        path=Path("picture"),
+        container="",
+        stream_index=0,
+        codec="rawvideo",
+        pixel_format="rgb24",
+        coded_width=width,
+        coded_height=height,
+        format=FrameFormat(width=width, height=height, color=color),
+        time_base=Fraction(1),
+        frame_rate=Fraction(1),
+        start_pts=0,
+        duration_seconds=None,
+        num_frames_from_header=1,
+    )
 
 
 class _Stages(Closing):
@@ -121,32 +74,26 @@ class _Stages(Closing):
         model: ResolvedModel,
         size: tuple[int, int],
     ) -> None:
-        self._decoder = _PictureDecoder(*size)
-        info = self._decoder.info
-        self._taker = _PictureTaker(info.format)
-        self._from = builder.reaching(self._decoder, False)
-        self._to = builder.reached(self._taker, False, info.format, PictureKind.COLOR_ALPHA)
+        info = _info(*size)
+        self._decoded = RgbPictures(info.format, interpolation=_EXACT)
+        self._composited = RgbPictures(info.format, interpolation=_EXACT)
         self._stages = builder.make_picture_stages(
             config, info, model, Metrics(), lambda _frame: None, began=Fraction(0)
         )
-        self._ring = builder.make_ring(info.format, self._stages.held)
+        self._pictures = OneByOne(builder, self._stages, info, keeps_source=True)
         self._stages.start()
 
     def run(self, image: Rgb) -> tuple[Rgb, Rgb, NDArray[np.uint8]]:
         """(decoded, composited, alpha) of a picture, the first two by way of 4:2:0."""
-        self._decoder.give(image)
         self._stages.restart()
-        for frame in self._from.frames(self._ring):
-            try:
-                for done in [*self._stages.process_batch([frame]), *self._stages.flush()]:
-                    self._to.encode(done)
-                self._to.finish()
-            finally:
-                self._ring.release(frame)
-        return self._decoder.decoded, self._taker.picture, self._taker.alpha
+        frame = self._pictures.process(VideoFrame.from_ndarray(image, format="rgb24"))
+        source = self._pictures.source
+        assert source is not None
+        decoded = self._decoded.picture(replace(frame, planes=source))
+        return decoded, self._composited.picture(frame), frame.planes.alpha.copy()
 
     def close(self) -> None:
-        self._stages.close()
+        self._pictures.close()
 
 
 class Processor(Closing):

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from tests.live_threads import no_thread_is_left
 from tests.outside import shown_by_ffmpeg
 from tests.synthetic import VideoSpec, regular_times, write_video
+
+__all__ = ["no_thread_is_left"]
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +69,15 @@ def test_a_recording_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -
     assert outcome.code == 5
     assert "exists" in outcome.error_line
     assert out.read_text() == "mine"
+
+
+def test_a_file_is_never_written_over_itself(run: Run, clip: Path, tmp_path: Path) -> None:
+    before = clip.read_bytes()
+    outcome = run("live", clip, "--loop", "--to", clip, "-y")
+    assert (outcome.code, "same file" in outcome.error_line) == (5, True)
+    outcome = run("live", clip, "--loop", "--to", tmp_path / "a.ts", "--trace", clip)
+    assert (outcome.code, "same file" in outcome.error_line) == (5, True)
+    assert clip.read_bytes() == before
 
 
 def test_a_file_that_ends_is_a_success_with_its_figures(

@@ -196,6 +196,29 @@ def test_a_frame_that_is_flushed_at_once_is_hidden_by_what_is_known() -> None:
     assert changed == [False, True, True]
 
 
+@pytest.mark.parametrize(
+    ("mode", "looked_at"),
+    [
+        (FaceMode.GUARD, [0, 3, 4, "reset", 5, 8]),
+        (FaceMode.ANONYMIZE, [0, 1, 2, 3, 4, "reset", *range(5, 10)]),
+    ],
+)
+def test_faces_may_be_looked_for_more_seldom_but_where_they_are_hidden(
+    mode: FaceMode, looked_at: list[Any]
+) -> None:
+    finder, data = FakeFinder([[MAIN]] * 10), FakeData()
+    step, _ = make_step(finder, mode, data)
+    step.every = 3
+    frames = frames_of(10)
+    run(step, frames[:4], 255)
+    step.every = 1
+    run(step, frames[4:5], 255)
+    step.every = 3
+    found = run(step, frames[5:], 255, cuts=[5])
+    assert finder.calls == looked_at
+    assert [frame for finished in found for frame in finished] == [5, 6, 7, 8, 9]
+
+
 @pytest.mark.parametrize("mode", [FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN])
 def test_only_hiding_keeps_frames_back(mode: FaceMode) -> None:
     step, _ = make_step(FakeFinder([[MAIN]] * 3), mode)

@@ -9,6 +9,7 @@ import pytest
 from bgsoft.live.policy import (
     LADDER,
     Backoff,
+    Deadline,
     Ladder,
     LagMeter,
     Newest,
@@ -29,6 +30,10 @@ def test_the_newest_item_takes_the_place_of_what_nobody_took() -> None:
     assert newest.take() is None
     newest.put(5)
     assert (newest.take(), newest.dropped) == (5, 4)
+    newest.clear()
+    newest.put(6)
+    newest.clear()
+    assert (newest.take(), newest.dropped) == (None, 5)
 
 
 def test_waits_double_up_to_the_most_and_begin_again() -> None:
@@ -46,7 +51,7 @@ def test_waits_double_up_to_the_most_and_begin_again() -> None:
         (0.11, "DEFAULT", "NONREF"),
         (0.09, "NONREF", "NONREF"),
         (0.03, "NONREF", "DEFAULT"),
-        (2.5, "DEFAULT", "NONKEY"),
+        (0.6, "DEFAULT", "NONKEY"),
         (0.2, "NONKEY", "NONKEY"),
         (0.03, "NONKEY", "DEFAULT"),
     ],
@@ -55,6 +60,13 @@ def test_a_decoder_that_is_late_leaves_out_until_it_has_caught_up(
     lag: float, before: str, after: str
 ) -> None:
     assert skip_at(lag, before) == after
+
+
+def test_a_late_picture_is_dropped_unless_there_was_none_for_long() -> None:
+    deadline = Deadline()
+    asked = [(0.0, 3.0), (0.1, 0.05), (0.2, 0.11), (0.9, 0.3), (1.05, 0.3), (1.2, 0.3), (1.3, 0.0)]
+    allowed = [deadline.allows(now, lag) for now, lag in asked]
+    assert allowed == [True, True, False, False, True, False, True]
 
 
 def test_lag_is_what_a_reader_is_behind_its_best() -> None:
@@ -79,7 +91,7 @@ def test_a_clock_that_jumps_goes_on_by_ours_and_rises() -> None:
     stamps = [clock.stamp(seconds, at) for seconds, at in ((5.0, 0.0), (5.04, 0.04), (-90.0, 0.08))]
     stamps += [clock.stamp(seconds, at) for seconds, at in ((-89.96, 0.12), (1e9, 0.16))]
     assert stamps == [0, 40, 80, 120, 160]
-    assert clock.stamp(1e9, 0.16) == 161  # the same time twice
+    assert clock.stamp(1e9, 0.16) == 162  # the same time twice
     assert clock.stamp(float("nan"), 0.2) == 200
     assert clock.stamp(None, 3.0) == 3000
     assert clock.stamp(1e9 + 0.01, 3.01) == 3010

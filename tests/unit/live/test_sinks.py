@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,20 @@ from bgsoft.live.queued import Fitter, QueuedSink
 from bgsoft.live.settings import picture_config
 from bgsoft.live.virtual_camera import VirtualCamera
 from tests.live_frames import SMALL, live_frame
+from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import video_info
 
+__all__ = ["no_thread_is_left"]
+
 CONFIG = picture_config("fast", {})
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.002)
 
 
 class SlowSink(QueuedSink):
@@ -104,8 +115,7 @@ def test_a_recording_has_all_frames_at_their_times(tmp_path: Path, name: str) ->
         frame = live_frame(10 * index)
         shown = replace(frame.frame, pts=at, time_base=info.time_base)
         sink.publish(replace(frame, frame=shown))
-        while sink._waiting:  # nothing may be dropped here
-            time.sleep(0.001)
+        wait_until(lambda: not sink._waiting)  # nothing may be dropped here
     assert not path.exists()
     sink.close()
     times = shown_by_ffmpeg(path)
@@ -118,8 +128,7 @@ def test_a_recording_is_fitted_where_the_size_changes(tmp_path: Path) -> None:
     path = tmp_path / "a.mkv"
     sink = EncodedSink(str(path), CONFIG, lambda: video_info(SMALL))
     sink.publish(live_frame(1))
-    while sink._waiting:
-        time.sleep(0.001)
+    wait_until(lambda: not sink._waiting)
     sink.publish(live_frame(2, FrameFormat(width=128, height=96)))
     sink.close()
     raw = tmp_path / "a.yuv"
@@ -136,10 +145,9 @@ def test_a_full_disk_leaves_what_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     info = video_info(SMALL)
-    sink = EncodedSink(str(tmp_path / "a.mkv"), CONFIG, lambda: info)
+    sink = EncodedSink(str(tmp_path / "a.ts"), CONFIG, lambda: info)
     sink.publish(live_frame(1))
-    while not any(each.stat().st_size for each in tmp_path.iterdir()):
-        time.sleep(0.001)
+    wait_until(lambda: any(each.stat().st_size for each in tmp_path.iterdir()))
 
     def full(_packet: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -149,9 +157,9 @@ def test_a_full_disk_leaves_what_was_written(
     monkeypatch.setattr(sink._muxer, "_output", types.SimpleNamespace(mux_one=full, close=close))
     sink.publish(live_frame(2))
     sink._thread.join(30)
-    with pytest.raises(OutputError, match=r"a\.mkv.*; what was written is .*a\.partial\.mkv"):
+    with pytest.raises(OutputError, match=r"a\.ts.*; what was written is .*a\.partial\.ts"):
         sink.close()
-    assert [each.name for each in tmp_path.iterdir()] == ["a.partial.mkv"]
+    assert [each.name for each in tmp_path.iterdir()] == ["a.partial.ts"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,21 @@
+"""Threads of live streams: none is left for long."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+_NAMES = ("bgsoft-capture", "bgsoft-picture", "bgsoft-sink", "bgsoft-close")
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """A source may be waited for as long as a read may take, and no longer."""
+    yield
+    until = time.monotonic() + 30
+    while left := [each.name for each in threading.enumerate() if each.name.startswith(_NAMES)]:
+        assert time.monotonic() < until, left
+        time.sleep(0.02)

@@ -1,0 +1,132 @@
+"""The picture stages of a stream: every frame comes out at once, as the render would make it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+import bgsoft
+from bgsoft.clock import StageClock
+from bgsoft.errors import DecodeError
+from bgsoft.face.base import hiding_ellipse
+from bgsoft.frame import Frame, PixelLayout
+from bgsoft.live.policy import Quality
+from bgsoft.live.settings import picture_config
+from bgsoft.live.source import LIVE_TICKS
+from bgsoft.live.stages import LiveStages, dimmed
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.probe import probe
+from bgsoft.media.pyav import plane_view
+from bgsoft.pipeline.metrics import Metrics
+from bgsoft.rendering.build import StageBuilder
+from bgsoft.settings.config import FaceMode
+from bgsoft.settings.presets import Layer
+from tests.face_clips import FACE, SAMPLE
+from tests.live_frames import SMALL, live_frame
+
+FRAMES = 4
+
+
+@pytest.fixture(scope="module")
+def info() -> VideoInfo:
+    return replace(probe(SAMPLE), time_base=Fraction(1, LIVE_TICKS), start_pts=0)
+
+
+@pytest.fixture(scope="module")
+def builder() -> Iterator[StageBuilder]:
+    made = StageBuilder(picture_config("soft", {}).backends, lambda _event: None, keeps=True)
+    yield made
+    made.close()
+
+
+def pictures() -> list[av.VideoFrame]:
+    with av.open(str(SAMPLE)) as container:
+        frames = container.decode(video=0)
+        return [next(frames) for _ in range(FRAMES)]
+
+
+def made(builder: StageBuilder, info: VideoInfo, flags: Layer, **wanted: bool) -> LiveStages:
+    config = picture_config("soft", flags)
+    stages = LiveStages(builder, config, info, Metrics(), StageClock(), **wanted)
+    stages.start()
+    return stages
+
+
+@pytest.mark.parametrize("mode", ["off", "guard", "main", "anonymize"])
+def test_no_frame_is_kept_back(builder: StageBuilder, info: VideoInfo, mode: str) -> None:
+    everybody = {"subjects": 0} if mode == "anonymize" else {}
+    flags = {"face": {"mode": FaceMode(mode), **everybody}}
+    with made(builder, info, flags, keeps_source=True, takes_faces=True) as stages:
+        for number, picture in enumerate(pictures()):
+            frame = stages.process(picture, 3000 * number)
+            assert (frame.pts, frame.index) == (3000 * number, number)
+            source = stages.source
+            assert source is not None
+            assert np.array_equal(source.luma, plane_view(picture.planes[0], np.uint8))
+            assert len(stages.faces) == (mode != "off")
+            if mode == "anonymize":
+                # In the very frame in which it is found.
+                hidden = frame.luma[FACE].astype(int) - source.luma[FACE]
+                assert abs(hidden).mean() > 3
+            for face in stages.faces:
+                assert hiding_ellipse(face).across > 20
+
+
+def test_a_streams_frames_are_the_renders(builder: StageBuilder, info: VideoInfo) -> None:
+    """What the render looks ahead for, faces apart, it looks for in batches: nothing differs."""
+    flags = {"face": {"mode": FaceMode.OFF}}
+    mattes = [
+        frame.alpha
+        for frame, _ in zip(
+            bgsoft.frames(str(SAMPLE), preset="soft", face="off", alpha=True),
+            range(FRAMES),
+            strict=False,
+        )
+    ]
+    with made(builder, info, flags) as stages:
+        for picture, matte in zip(pictures(), mattes, strict=True):
+            assert np.array_equal(stages.process(picture, 0).planes.alpha, matte)
+
+
+def test_less_quality_looks_for_people_and_faces_more_seldom(
+    builder: StageBuilder, info: VideoInfo
+) -> None:
+    with made(builder, info, {}) as stages:
+        stages.set_quality(Quality(2, 3))
+        assert stages._stages.schedule.every == 3
+        assert stages._stages.faces is not None
+        assert stages._stages.faces.every == 2
+        for number, picture in enumerate(pictures()):
+            stages.process(picture, number)
+
+
+def test_a_picture_that_cannot_be_converted_leaves_the_next_alone(
+    builder: StageBuilder, info: VideoInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, *_ = pictures()
+
+    def refuse(*_: object) -> None:
+        raise DecodeError("no conversion")
+
+    with made(builder, info, {}) as stages:
+        stages.process(first, 0)
+        with monkeypatch.context() as patch, pytest.raises(DecodeError):
+            patch.setattr(stages._pictures._given._writer, "write", refuse)
+            stages.process(second, 1)
+        assert stages.process(second, 2).pts == 2
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+def test_a_dimmed_frame_is_a_darker_copy(layout: PixelLayout) -> None:
+    frame: Frame = live_frame(200, replace(SMALL, layout=layout)).frame
+    dark = dimmed(frame)
+    shift = 0 if layout is PixelLayout.NV12 else 8
+    assert int(dark.luma[0, 0]) >> shift == 16 + (200 - 16) * 4 // 10
+    assert int(dark.chroma[0, 0, 0]) >> shift == 128 + (200 - 128) * 4 // 10
+    assert np.array_equal(dark.planes.alpha, frame.planes.alpha)
+    assert not np.shares_memory(dark.luma, frame.luma)
