@@ -300,23 +300,24 @@ class Feed(Closing):
     def _packets(self) -> Iterator[Packet[VideoStream]]:
         """Packets of the video; read errors are counted, and end it where they do not stop."""
         errors = 0
-        while not self._stop.is_set():
-            try:
-                for packet in self._container.demux(self._stream):
-                    errors = 0
-                    if self._stop.is_set():
-                        return
-                    if packet.size or self._spec.kind is SourceKind.FILE:
-                        yield packet
-                return
-            except av.error.ExitError as exc:
-                raise self._explain(exc) from exc
-            except (av.FFmpegError, IndexError) as exc:
-                # IndexError is PyAV's answer where a damaged MPEG-TS shows new streams midway.
-                self.damaged += 1
-                errors += 1
-                if errors >= MAX_READ_ERRORS or isinstance(exc, OSError):
-                    raise self._explain(exc) from exc
+        # IndexError is PyAV's answer where a damaged MPEG-TS shows new streams midway.
+        with translated(*PYAV_ERRORS, IndexError, to=self._explain):
+            while not self._stop.is_set():
+                try:
+                    for packet in self._container.demux(self._stream):
+                        errors = 0
+                        if self._stop.is_set():
+                            return
+                        if packet.size or self._spec.kind is SourceKind.FILE:
+                            yield packet
+                    return
+                except av.error.ExitError:
+                    raise
+                except (av.FFmpegError, IndexError) as exc:
+                    self.damaged += 1
+                    errors += 1
+                    if errors >= MAX_READ_ERRORS or isinstance(exc, OSError):
+                        raise
 
     def _decode(self, packet: Packet[VideoStream]) -> list[VideoFrame]:
         try:
