@@ -20,11 +20,14 @@ from bgsoft.settings.backends import DecodeBackend as DecodeBackend
 from bgsoft.settings.backends import EncodeBackend as EncodeBackend
 from bgsoft.settings.backends import InferBackend as InferBackend
 from bgsoft.settings.backends import Precision as Precision
+from bgsoft.settings.encode import Chroma as Chroma
+from bgsoft.settings.encode import Codec as Codec
+from bgsoft.settings.encode import EncodeConfig as EncodeConfig
 from bgsoft.settings.formats import OutputFormat as OutputFormat
 from bgsoft.settings.hide import HideConfig as HideConfig
 from bgsoft.settings.hide import HideShape as HideShape
 from bgsoft.settings.hide import HideStyle as HideStyle
-from bgsoft.settings.setting import check_pairs, check_ranges, setting
+from bgsoft.settings.setting import check_ranges, setting
 from bgsoft.suggestions import network_address
 
 T = TypeVar("T")
@@ -68,28 +71,6 @@ class MatteQuality(StrEnum):
     """A close pass over the people on every frame; two models run on all of it in turn."""
     BEST = "best"
     """All passes on every frame, and mirrored; a matting model is averaged with them."""
-
-
-class Codec(StrEnum):
-    AUTO = "auto"
-    """H.264, except where the container, the bit depth or the alpha channel asks for another."""
-    H264 = "h264"
-    HEVC = "hevc"
-    AV1 = "av1"
-    PRORES = "prores"
-    VP9 = "vp9"
-    FFV1 = "ffv1"
-    RAW = "raw"
-
-
-class Chroma(StrEnum):
-    """How fine the output's colour is."""
-
-    AUTO = "auto"
-    """As the source's in codecs of which people expect that, else 4:2:0."""
-    C420 = "420"
-    KEEP = "keep"
-    """As the source's."""
 
 
 class FaceMode(StrEnum):
@@ -327,48 +308,6 @@ class MatteConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncodeConfig:
-    """The output's codec and its settings."""
-
-    codec: Codec = setting(
-        Codec.AUTO,
-        "Video codec of the output; auto takes h264 where the container, bit depth and effect"
-        " allow.",
-    )
-    quality: int | None = setting(
-        None,
-        "The encoder's own quality number. Of videos (CRF, CQ or qscale) lower is better and"
-        " larger, of JPEG and WebP pictures higher, 1 to 100.",
-        shown_default="by codec; h264: 18, JPEG: 95, WebP: 90",
-        belongs_to="codec",
-    )
-    speed: str | None = setting(
-        None,
-        "The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,"
-        " NVENC P1 to P7.",
-        metavar="PRESET",
-        shown_default="by codec; h264: veryfast",
-        belongs_to="codec",
-    )
-    chroma: Chroma = setting(
-        Chroma.AUTO,
-        "How fine colour is. keep: as in the source, also 4:2:2 and 4:4:4; people's colour comes"
-        " back as it was. 420: as in most videos. auto keeps it with prores, ffv1 and raw.",
-        belongs_to="codec",
-        without_effect=("no picture",),
-    )
-    encoder_option: tuple[str, ...] = setting(
-        (),
-        "Pass an option on to the encoder, e.g. tune=film; may be given again.",
-        metavar="KEY=VALUE",
-        belongs_to="codec",
-    )
-
-    def __post_init__(self) -> None:
-        check_pairs("--encoder-option", self.encoder_option)
 
 
 def _section(kind: type[T], panel: str) -> T:
