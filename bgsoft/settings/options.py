@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
 import os
 import re
 import types
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from bgsoft.errors import BgsoftError, ConfigError
 from bgsoft.settings.config import EffectKind, RenderConfig
-from bgsoft.settings.setting import Setting, check_range, declared, parse_seconds
+from bgsoft.settings.setting import Setting, as_float, check_range, declared, parse_seconds
 from bgsoft.suggestions import did_you_mean
 
 Kind = TypeVar("Kind", bound=StrEnum)
@@ -230,7 +229,7 @@ def _number(kind: type, value: object, from_text: bool) -> float | int | None:
         except ValueError:
             return None
     if type(value) is int and kind is float:
-        return float(value) if value.bit_length() < 1024 else math.inf
+        return as_float(value)
     if type(value) is int:
         return value
     return value if kind is float and isinstance(value, float) else None

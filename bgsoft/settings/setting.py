@@ -57,14 +57,22 @@ def declared(entry: Field[Any]) -> Setting:
     return found
 
 
+def as_float(value: float) -> float:
+    """The same number; infinite for a whole one that no float holds."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def check_range(described: Setting, label: str, value: float) -> None:
     """Raise ConfigError unless a number is finite and in its setting's range, if that has one."""
     if described.range is None:
         return
-    low, high = described.range
-    if not math.isfinite(value) or not low <= value <= high:
+    (low, high), number = described.range, as_float(value)
+    if not math.isfinite(number) or not low <= number <= high:
         bounds = f"between {low:g} and {high:g}" if math.isfinite(high) else f"{low:g} or more"
-        raise ConfigError(f"{label} must be {bounds}{described.unit}, not {value:g}")
+        raise ConfigError(f"{label} must be {bounds}{described.unit}, not {number:g}")
 
 
 def check_ranges(settings: Any) -> None:

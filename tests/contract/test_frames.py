@@ -49,7 +49,7 @@ def decoded_by_ffmpeg(path: Path, pixel_format: str, *filters: str) -> bytes:
 def rendered_by_ffmpeg(source: Path, folder: Path, like: NDArray[Any], **settings: Any) -> Any:
     """All pictures of a lossless render, as ffmpeg decodes them: (N, H, W, 3)."""
     target = folder / "lossless.mkv"
-    bgsoft.render(source, target, codec="ffv1", **settings)
+    bgsoft.render(source, target, codec="ffv1", chroma="420", **settings)
     raw = decoded_by_ffmpeg(target, "rgb24" if like.dtype == np.uint8 else "rgb48le")
     return np.frombuffer(raw, like.dtype).reshape(-1, *like.shape)
 
