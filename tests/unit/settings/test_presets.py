@@ -101,7 +101,10 @@ def test_obs_has_the_filters_defaults() -> None:
         ("input = 'x.mp4'\n", ["unknown section", "'input'"]),
         ("[effect]\nkind = " + "[" * 10**5, ["mine.toml", "nested too deeply"]),
         (f"[matte]\nthreshold = {10**400}\n", ["matte.threshold must be between"]),
-        (f"[face]\nsubjects = {-(10**400)}\n", ["face.subjects must be between 0 and 32, not -inf"]),
+        (
+            f"[face]\nsubjects = {-(10**400)}\n",
+            ["face.subjects must be between 0 and 32, not -inf"],
+        ),
         ("#" * (2**20 + 1), ["larger than 1 MiB"]),
     ],
 )
