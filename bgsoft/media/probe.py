@@ -35,7 +35,7 @@ from bgsoft.frame import (
 )
 from bgsoft.media.info import UNTIMED, Orientation, VideoInfo
 from bgsoft.media.pipe import PipeInput
-from bgsoft.media.pyav import exact
+from bgsoft.media.pyav import PYAV_ERRORS, exact
 from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
 
 _FRAMES_LOOKED_AT = 3
@@ -124,12 +124,14 @@ def probe(source: Path | PipeInput) -> VideoInfo:
     with open_input(source) as container:
         stream = select_video_stream(container, path)
         # Frame threads would ask for a packet per thread before the first frame comes out.
-        stream.codec_context.thread_type = ThreadType.NONE
+        context = stream.codec_context
+        context.thread_type = ThreadType.NONE
+        declared = context.width, context.height  # a decoder that cannot be opened forgets it
         frames = list(itertools.islice(_decoded(container, stream), _FRAMES_LOOKED_AT))
         if not frames:
-            context = stream.codec_context
-            if context.width * context.height > MOST_PIXELS:
-                size = f"{context.width}x{context.height}"
+            width, height = max(declared, (context.width, context.height))
+            if width * height > MOST_PIXELS:
+                size = f"{width}x{height}"
                 text = f"{path}: pictures of {size} are too large; 80 megapixels are read"
                 raise UnsupportedFormatError(text, path=path)
             raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
@@ -142,12 +144,13 @@ def probe(source: Path | PipeInput) -> VideoInfo:
 def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFrame]:
     """Frames up to the first read error; packets that cannot be decoded are left out."""
     decoder = TimedDecoder(stream.codec_context, container.format.name)
-    with suppress(av.FFmpegError):
+    with suppress(*PYAV_ERRORS):
         for packet in container.demux(stream):
             if packet.size:
-                with suppress(av.FFmpegError):
+                # PyAV 19 has a ValueError for a decoder that could not be opened before.
+                with suppress(*PYAV_ERRORS):
                     yield from decoder.decode(packet)
-    with suppress(av.FFmpegError):
+    with suppress(*PYAV_ERRORS):
         yield from decoder.decode(None)
 
 
