@@ -58,7 +58,7 @@ class CopiedPictures:
         value = np.arange(256)
         self._alpha_table = (value << 2 | value >> 6).astype(np.uint16)
         """Alpha, 0–255, to the full range of ten bits."""
-        self._matte_table = _matte_table(format, self._depth)
+        self._matte_table = matte_table(format, self._depth)
         height, width, _ = format.chroma_shape
         # Where chroma grows, it is deinterleaved here first; where the depth changes, too.
         self._split = [np.empty((height, width), format.dtype) for _ in range(2)]
@@ -125,7 +125,7 @@ def _depth_table(full_range: bool) -> Plane:
     return np.round(np.arange(256) * scale).astype(np.uint16)
 
 
-def _matte_table(format: FrameFormat, depth: int) -> Plane:
+def matte_table(format: FrameFormat, depth: int) -> Plane:
     """Alpha, 0–255, to luma from black to white in the frames' range."""
     scale = 1 << (depth - 8)
     black, white = (0, (1 << depth) - 1) if format.color.full_range else (16 * scale, 235 * scale)

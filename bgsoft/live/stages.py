@@ -13,6 +13,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.clock import StageClock
 from bgsoft.closing import Closing
+from bgsoft.encode.pictures import matte_table
 from bgsoft.face.base import Face
 from bgsoft.frame import Frame, Planes
 from bgsoft.live.policy import Quality
@@ -121,13 +122,9 @@ class LiveStages(Closing):
 
 def _show_matte(frame: Frame) -> None:
     """Put the matte in the picture's place, as grey."""
-    low, high = frame.format.luma_range
-    np.copyto(
-        frame.luma,
-        np.rint(low + np.arange(256) * ((high - low) / 255)).astype(frame.format.dtype)[
-            frame.planes.alpha
-        ],
-    )
+    format = frame.format
+    table = matte_table(format, format.bit_depth) << format.shift
+    np.take(table, frame.planes.alpha, out=frame.luma)
     frame.chroma.fill(frame.format.chroma_neutral)
 
 
