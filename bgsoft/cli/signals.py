@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any, Self
 
 from bgsoft.cli.console import Console
 from bgsoft.exitcodes import ExitCode
 
+_AT_ONCE_SECONDS = 0.05
+"""``timeout`` and others send their signal to a process and then to its group, which is twice."""
+
 
 class StopSignals:
     """While entered, SIGINT, SIGTERM and SIGHUP set :attr:`cancel` instead of killing the process.
 
-    The render then stops, removes its unfinished output and raises. A second signal ends the
-    process at once, whatever is left behind.
+    The render then stops, removes its unfinished output and raises. A second signal, unless it came
+    with the first, ends the process at once, whatever is left behind.
     """
 
     _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -25,6 +29,7 @@ class StopSignals:
         self.cancel = threading.Event()
         self._console = console
         self._received: int | None = None
+        self._received_at = 0.0
         self._previous: dict[int, Any] = {}
 
     @property
@@ -48,9 +53,12 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
         if self._received is not None:
+            if now - self._received_at < _AT_ONCE_SECONDS:
+                return
             # No locks here: the main thread may hold the console's.
             os.write(2, b"bgsoft: error: stopped by force; an unfinished file may be left behind\n")
             os._exit(128 + number)
-        self._received = number
+        self._received, self._received_at = number, now
         self.cancel.set()

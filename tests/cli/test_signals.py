@@ -5,10 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from bgsoft.cli.console import Console
+from bgsoft.cli.signals import StopSignals
 from tests.face_clips import SAMPLE
 
 PROGRAM = """
@@ -67,12 +71,23 @@ def test_a_second_signal_forces(tmp_path: Path) -> None:
     assert process.stdout is not None
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "cancelled\n"
+    time.sleep(0.1)  # sooner it is the same one: see below
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert err.splitlines() == [
         "bgsoft: error: stopped by force; an unfinished file may be left behind"
     ]
+
+
+def test_a_signal_to_a_process_and_its_group_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``timeout`` sends it."""
+    monkeypatch.setattr("bgsoft.cli.signals.time", SimpleNamespace(monotonic=lambda: 1.0))
+    with StopSignals(Console()) as stop:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # which would end this process
+    assert stop.cancel.is_set()
+    assert stop.exit_code == 143
 
 
 def test_a_signal_that_is_switched_off_stays_off() -> None:
