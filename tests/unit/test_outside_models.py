@@ -125,6 +125,17 @@ def own(folder: Path, lines: str = "", *, size: int = 32, batch: int | str = 1) 
     return resolve(str(path))
 
 
+def test_a_model_may_take_half_precision(tmp_path: Path) -> None:
+    """On the CPU, too, where most are single; its input is not written beyond its end."""
+    whole = own(tmp_path)
+    frames = [grey_frame(30, 60, 120, 180), grey_frame(200, 10)]
+    singles = masks_of(whole, frames)
+    write_grey(whole.path, 32, sigmoid=False, half=True)
+    for mask, single in zip(masks_of(resolve(str(whole.path)), frames), singles, strict=True):
+        assert mask.dtype == np.float32
+        np.testing.assert_allclose(mask, single, atol=1e-3)
+
+
 STRETCH = '[[outputs]]\nchannel = 0\nstretch = "min-max"'
 
 
