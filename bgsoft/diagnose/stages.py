@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.compare.measure import mean_squared_error, psnr
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
@@ -134,7 +134,7 @@ def run_model(
     driver = side.driver(loader)
     try:
         segmenter = side.segmenter(model.spec, driver)
-        reduced = CpuReducer(frame.format).reduce([frame])
+        reduced = Reducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()
         for _ in range(runs):

@@ -1,7 +1,7 @@
 // Resizing as OpenCV's resize does it, one output sample at a time, from per-axis tables.
 //
 // Tables are float32, one row of `stride` values an output row or column, made by
-// bgsoft/analysis/cuda_resize.py. LINEAR: two source indices, two weights (8-bit samples: weights
+// bgsoft/ops/resize.py. LINEAR: two source indices, two weights (8-bit samples: weights
 // in 1/2048 as whole numbers). LERP: the same with weights that are not rounded. AREA and CELLS:
 // first source index, count, then a weight for each.
 // Rounding: LINEAR of 8 bits is the fixed-point arithmetic of cv2.resize (11-bit weights, 4 bits

@@ -11,8 +11,7 @@ import cupy
 import numpy as np
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cuda import CudaGrids
-from bgsoft.analysis.cuda_resize import resampling
+from bgsoft.analysis.reduce import Grid
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver
@@ -21,6 +20,8 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.loader import BLOCK, blocks, kernel
+from bgsoft.ops.resize import resampling
+from bgsoft.ops.sides import device as device_side
 from bgsoft.report import Event
 from bgsoft.segment.averaged import HIGH, LOW, Average, thin_width
 from bgsoft.segment.network import STRETCHED_FROM, NetworkSegmenter, Side, runs_singly
@@ -32,6 +33,12 @@ _MOST_TABLES = 256
 """Sizes, or pairs of sizes, that tables are kept for; crops and boxes may have any."""
 _NOTHING = np.uint64(0)
 """A null pointer."""
+
+
+def _tables(*shapes: tuple[int, int], area: bool, fixed_point: bool) -> tuple[Any, ...]:
+    source, target = shapes
+    made = resampling(device_side(), source, target, area=area, fixed_point=fixed_point)
+    return tuple(np.int32(each) if isinstance(each, int) else each for each in made.args)
 
 
 class DeviceSide(Side):
@@ -177,7 +184,7 @@ class CudaPreprocessor:
         def tables(source: tuple[int, int]) -> tuple[Any, ...]:
             shrink = max(s / t for s, t in zip(source, size, strict=True))
             area = shrink > MAX_BILINEAR_SHRINK
-            return resampling(source, size, area=area, fixed_point=bits == 8).args
+            return _tables(source, size, area=area, fixed_point=bits == 8)
 
         self._tables = tables
 
@@ -233,8 +240,8 @@ class CudaAverage:
         frame, grid = format.luma_shape, analysis_shape(format.width, format.height)
         self._sizes, self._frame_sizes = tuple(map(np.int32, grid)), tuple(map(np.int32, frame))
         self._grid, self._frame_grid = blocks(grid[1], grid[0]), blocks(frame[1], frame[0])
-        self._reduce = resampling(frame, grid, area=True, fixed_point=False).args
-        self._enlarge = resampling(grid, frame, area=False, fixed_point=False).args
+        self._reduce = _tables(frame, grid, area=True, fixed_point=False)
+        self._enlarge = _tables(grid, frame, area=False, fixed_point=False)
         self._ramp = (np.float32(LOW), np.float32(1.0 / (HIGH - LOW)))
         self._reach = np.int32(thin_width(grid) // 2)
         self._change = cupy.empty(grid, np.float32)
@@ -287,7 +294,7 @@ class CudaZoomPlanes(ZoomPlanes):
         self._blocks, self._cell_blocks = blocks(shape[1], shape[0]), blocks(cells[1], cells[0])
         self._sizes = tuple(map(np.int32, shape))
         self._cell_sizes = tuple(map(np.int32, cells))
-        self._halves = CudaGrids(format, 2, batch)
+        self._halves = [Grid(format, 2, side=device_side()) for _ in range(batch)]
         self._kept = cupy.zeros((2, self.slots, *shape), np.float32)
         self._masks = cupy.empty((batch, *shape), np.float32)
         # The luma of the frames at hand; two passes each, and a mask that is fed back; and a mask
@@ -309,7 +316,7 @@ class CudaZoomPlanes(ZoomPlanes):
         def tables(source: tuple[int, int], target: tuple[int, int]) -> tuple[Any, ...]:
             # Masks are averaged where they become smaller both ways, as in the reference.
             smaller = all(s >= t for s, t in zip(source, target, strict=True))
-            return resampling(source, target, area=smaller, fixed_point=False).args
+            return _tables(source, target, area=smaller, fixed_point=False)
 
         self._tables = tables
 
@@ -360,7 +367,7 @@ class CudaZoomPlanes(ZoomPlanes):
         return wait
 
     def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
-        return self._halves.reduce(frame, index).luma
+        return self._halves[index].reduce(frame).luma
 
     def blend(
         self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]

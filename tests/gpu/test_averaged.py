@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import AVERAGED_MATTE, BLENDED
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.report import Event
@@ -71,7 +71,7 @@ def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
             segmenter.start()
         for start in range(0, 6, 2):
             part = frames[start : start + 2]
-            reduced = CpuReducer(format, workers).reduce(part)
+            reduced = Reducer(format, workers).reduce(part)
             wanted = host.masks(part, reduced)
             placed = [frame_on_device(frame) for frame in part]
             found = device.masks(placed, [grid_on_device(grid) for grid in reduced])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import TENSOR, TENSOR_8_BITS
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import ModelSpec
@@ -66,7 +66,7 @@ def test_the_tensor_is_the_same(
     from bgsoft.segment.cuda import CudaPreprocessor
 
     format = frame_format(size, pixels, full_range=full_range)
-    reduced = CpuReducer(format).reduce([random_frame(format, np.random.default_rng(21))])[0]
+    reduced = Reducer(format).reduce([random_frame(format, np.random.default_rng(21))])[0]
     model = spec(*shape, model_layout, order)
     item = (3, *shape) if model_layout == "NCHW" else (*shape, 3)
     expected = np.empty(item, np.float32)
@@ -88,7 +88,7 @@ def test_other_tensors_are_refused(gpu: Any) -> None:
     from bgsoft.segment.cuda import CudaPreprocessor
 
     format = frame_format((64, 48))
-    reduced = CpuReducer(format).reduce([random_frame(format, np.random.default_rng(1))])[0]
+    reduced = Reducer(format).reduce([random_frame(format, np.random.default_rng(1))])[0]
     preprocessor = CudaPreprocessor(spec(8, 16), format)
     grid = grid_on_device(reduced)
     for tensor, index in (

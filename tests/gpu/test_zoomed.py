@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import (
     BLENDED,
     CELLS,
@@ -48,7 +48,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frames = [random_frame(format, rng) for _ in range(2)]
     placed = [frame_on_device(frame) for frame in frames]
-    reduced = CpuReducer(format, Workers(2)).reduce(frames)
+    reduced = Reducer(format, Workers(2)).reduce(frames)
     host = CpuZoomPlanes(format, MODEL, Workers(2), 0.45)
     device = CudaZoomPlanes(format, MODEL, gpu, 2, 0.45, gpu.new_stream())
     assert host.slots == device.slots
@@ -122,7 +122,7 @@ def test_masks(gpu: Any, backend: str, quality: MatteQuality) -> None:
     frames = person_walks(12)
     format = frames[0].format
     workers = Workers(4)
-    grids_of = CpuReducer(format, workers).reduce
+    grids_of = Reducer(format, workers).reduce
     events: list[Event] = []
     stream = gpu.new_stream()
     with gpu.use(stream):

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import bgsoft
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
 from bgsoft.frame import Frame
@@ -49,7 +49,7 @@ def masks_of(
         "cpu", NetworkLoader(model), frames[0].format, workers, None, lambda _event: None, quality
     )
     made.start()
-    reduced = CpuReducer(frames[0].format, workers).reduce(frames)
+    reduced = Reducer(frames[0].format, workers).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]
     made.close()
     workers.close()

@@ -12,7 +12,7 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
@@ -229,7 +229,7 @@ def test_a_box_in_pixels(size: tuple[int, int]) -> None:
 def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(3))
-    (grid,) = CpuReducer(format).reduce([frame])
+    (grid,) = Reducer(format).reduce([frame])
     side = CpuZoomPlanes(format, (256, 256), Workers())
     rows, columns = grid.luma.shape
     mask = np.random.default_rng(4).random((rows, columns), np.float32)
@@ -250,7 +250,7 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (1, 2)]
     rows, columns = analysis_shape(1281, 719)
     small, large = Box(40, 20, 160, 100), Box(columns - 200, 0, columns, rows)
-    grids = CpuReducer(format, Workers(2)).reduce(frames)
+    grids = Reducer(format, Workers(2)).reduce(frames)
     near, far = side.crops(frames, grids, [small, large])
     left, top, right, bottom = small.in_pixels(format)
     assert near.factor == 1
@@ -363,7 +363,7 @@ def segment(
         quality,
     )
     made.start()
-    reducer = CpuReducer(format, workers)
+    reducer = Reducer(format, workers)
     masks = []
     for first in range(0, len(frames), batch):
         part = frames[first : first + batch]
@@ -388,7 +388,7 @@ def test_a_mirrored_pass_sees_the_other_way_round() -> None:
     side = HostSide("cpu", format, workers)
     driver = side.driver(NetworkLoader(model))
     segmenter = side.segmenter(model.spec, driver)
-    reduced = CpuReducer(format, workers).reduce(frames)
+    reduced = Reducer(format, workers).reduce(frames)
     plain = [mask.copy() for mask in segmenter.masks(frames, reduced)]
     mirrored = segmenter.run(frames, reduced, mirrored=True)
     for mask, other in zip(mirrored, reversed(plain), strict=True):

@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import cupy
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import Array
+from bgsoft.ops.sides import Side
 
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""
@@ -26,9 +26,9 @@ _SLIVER = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resampling:
-    """How to resize planes of one shape to another: one table an axis, on the device."""
+    """How to resize planes of one shape to another: one table an axis, on a side."""
 
-    mode: np.int32
+    mode: int
     x_table: Array
     """(columns, x_stride) float32."""
     y_table: Array
@@ -37,13 +37,11 @@ class Resampling:
     @property
     def args(self) -> tuple[Any, ...]:
         """x table, its stride, y table, its stride, mode: as kernels take them."""
-        x_stride = np.int32(self.x_table.shape[1])
-        y_stride = np.int32(self.y_table.shape[1])
-        return self.x_table, x_stride, self.y_table, y_stride, self.mode
+        return self.x_table, self.x_table.shape[1], self.y_table, self.y_table.shape[1], self.mode
 
 
 def resampling(
-    source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
+    side: Side, source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
 ) -> Resampling:
     """Tables for ``cv2.resize`` from (rows, columns) to others.
 
@@ -67,11 +65,11 @@ def resampling(
             _linear_table(_positions(s, t, area), s, fixed_point)
             for s, t in zip(source, target, strict=True)
         ]
-    return Resampling(np.int32(mode), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
+    return Resampling(mode, side.array(tables[1]), side.array(tables[0]))
 
 
 def aligned_resampling(
-    source: tuple[int, int], target: tuple[int, int], scale: tuple[float, float]
+    side: Side, source: tuple[int, int], target: tuple[int, int], scale: tuple[float, float]
 ) -> Resampling:
     """Tables for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
 
@@ -86,7 +84,7 @@ def aligned_resampling(
         step32, offset = np.float32(step), np.float32(step / 2 - 0.5)
         positions = (np.arange(count, dtype=np.float32) * step32 + offset).astype(np.float64)
         tables.append(_linear_table(positions, rows, fixed_point=False))
-    return Resampling(np.int32(_LERP), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
+    return Resampling(_LERP, side.array(tables[1]), side.array(tables[0]))
 
 
 def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:
