@@ -23,7 +23,7 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.rendering.build import StageBuilder
-from bgsoft.segment.cpu import HostSide
+from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.workers import Workers
 

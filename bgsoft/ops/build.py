@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "blend", "blur", "compiler", "components", "cutout", "fill", "foreground"),
-    *("hold", "matte", "matte_guided", "matte_smooth", "matte_temporal", "picture", "pixelate"),
-    *("preprocess", "warp", "zoom"),
+    *("analysis", "average", "blend", "blur", "compiler", "components", "cutout", "fill"),
+    *("foreground", "hold", "matte", "matte_guided", "matte_smooth", "matte_temporal", "picture"),
+    *("pixelate", "preprocess", "warp", "zoom"),
 )
 """Stems of the ``.cu`` files that the host has, too."""
 

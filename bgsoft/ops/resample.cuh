@@ -112,3 +112,15 @@ OP float resample_float(
     }
     return total;
 }
+
+// One sample of a plane of float32 at another size, (y, x) of it. The host has it at that size.
+OP float resized_float(
+    const float* source, int pitch, const float* x_table, int x_stride, const float* y_table,
+    int y_stride, int mode, int y, int x)
+{
+#if ON_DEVICE
+    return resample_float(source, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
+#else
+    return source[(size_t)y * pitch + x];
+#endif
+}

@@ -20,7 +20,9 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
+from bgsoft.ops.sides import HOST
 from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.network import to_masks
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.marks import slow
@@ -157,15 +159,13 @@ def test_min_max_is_guarded(
 
 def test_min_max_does_not_pump() -> None:
     """From nobody to somebody, the mask grows no faster than what it is made of, by far."""
-    from bgsoft.segment.cpu import to_mask
-
     spec = replace(catalog.find_spec("u2net"), output="y")
     raw = np.zeros((1, 8, 8), np.float32)
     made = []
     for top in np.linspace(0, 1, 101, dtype=np.float32):
         raw[0, 4, 4] = top
         mask = np.empty((8, 8), np.float32)
-        to_mask(raw, spec, mask)
+        to_masks(HOST, raw[None], spec, mask[None])
         made.append(float(mask.max()))
     assert np.abs(np.diff(made)).max() < 0.021
     assert made[10] < 0.25

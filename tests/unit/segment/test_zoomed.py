@@ -17,8 +17,8 @@ from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.cpu import CpuZoomPlanes, HostSide
 from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.schedule import (
     CELL,
     GENERAL,
@@ -32,6 +32,7 @@ from bgsoft.segment.schedule import (
     find_box,
     tiles,
 )
+from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.marks import slow
@@ -230,7 +231,7 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(3))
     (grid,) = Reducer(format).reduce([frame])
-    side = CpuZoomPlanes(format, (256, 256), Workers())
+    side = ZoomPlanes(format, (256, 256), Workers())
     rows, columns = grid.luma.shape
     mask = np.random.default_rng(4).random((rows, columns), np.float32)
     side.watch([grid])
@@ -246,7 +247,7 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
 @pytest.mark.parametrize("layout", list(PixelLayout))
 def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     format = frame_format((1281, 719), layout)
-    side = CpuZoomPlanes(format, (256, 256), Workers(2))
+    side = ZoomPlanes(format, (256, 256), Workers(2))
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (1, 2)]
     rows, columns = analysis_shape(1281, 719)
     small, large = Box(40, 20, 160, 100), Box(columns - 200, 0, columns, rows)
@@ -268,7 +269,7 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
 
 def test_the_mean_of_all_passes() -> None:
     format = frame_format((240, 160))
-    side = CpuZoomPlanes(format, (256, 256), Workers(2))
+    side = ZoomPlanes(format, (256, 256), Workers(2))
     side.keep(GENERAL, 0, 0, np.full((256, 256), 0.4, np.float32))
     side.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.8, np.float32))
     close = np.full((256, 256), 1.0, np.float32)
@@ -296,7 +297,7 @@ def test_the_mean_of_all_passes() -> None:
     once = BlendWeights(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
     (mask,) = side.blend(1, [once], [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
-    lifting = CpuZoomPlanes(format, (256, 256), Workers(), half=0.4)
+    lifting = ZoomPlanes(format, (256, 256), Workers(), half=0.4)
     lifting.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.4, np.float32))
     for shade, lifted in ((0.4, 0.5), (0.8, 0.75), (1.0, 0.875)):
         (mask,) = lifting.blend(0, [once], [np.full((256, 256), shade, np.float32)])
@@ -307,7 +308,7 @@ def test_the_mean_of_all_passes() -> None:
 def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
     """As OpenCV enlarges cells, with a box in the middle of the frame, and without one."""
     format, rng = frame_format(size), np.random.default_rng(9)
-    side = CpuZoomPlanes(format, (256, 256), Workers(2))
+    side = ZoomPlanes(format, (256, 256), Workers(2))
     rows, columns = side.grid
     slots = ((GENERAL, 1), (LANDSCAPE, 0))
     kept = [side.keep(*slot, 0, rng.random((50, 60), np.float32)).copy() for slot in slots]
