@@ -302,7 +302,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
     if not path.is_file():
         raise ConfigError(f"no such model file: {path}", path=path)
     sidecar = path.with_suffix(".toml")
-    if not sidecar.exists():
+    if not sidecar.is_file():
         raise ConfigError(
             f"{path.name} needs {sidecar.name} beside it, with {_SIDECAR_KEYS}", path=sidecar
         )
