@@ -22,7 +22,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.naming import appears_as
 from bgsoft.media.pipe import PipeInput
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.outputs import made_folders
+from bgsoft.outputs import made_folders, stamp
 from bgsoft.pipeline.metrics import ProgressMeter
 from bgsoft.pipeline.runner import FrameSink, Pipeline, PipelineResult, check_pts
 from bgsoft.pipes import PipeOutput, is_input_pipe
@@ -166,6 +166,7 @@ class _Session:
         self._trim_start = None if chunk is None else chunk.trim_start
         self._log = RenderLog(config, on_event, chunk)
         self._pipe: PipeInput | None = None
+        self._input_stamp = stamp(config.input)
         self._files = ExitStack()
         """The files that are written; closed in any case."""
         self._stack = ExitStack()
@@ -379,6 +380,9 @@ class _Session:
             self._log.report(event)
         if self._chunk is None:
             self._log.damage(ran.sink.concealed, built.decoder.stats)
+            is_file = self._pipe is None and not built.info.stills
+            if is_file and stamp(self._config.input) != self._input_stamp:
+                self._log.tell("notice", "the input changed while it was rendered", stage="decode")
         pre_roll, kept = array("q"), ran.result.decoded_pts
         if self._trim_start is not None:
             first = bisect_left(kept, self._trim_start)
