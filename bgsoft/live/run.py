@@ -51,7 +51,8 @@ def run_live(
         check_target(trace, "trace", others=[file for spec in specs for file in spec.files])
     recorder = None if trace is None else TraceRecorder()
     configs = [picture_config(camera.preset, flags) for camera in cameras]
-    with Engine(configs[0], report, on_stats=on_stats, recorder=recorder) as engine:
+    engine = Engine(configs[0], report, len(cameras), on_stats=on_stats, recorder=recorder)
+    with engine:
         for camera, spec, config in zip(cameras, specs, configs, strict=True):
             stream = engine.add(camera.name, spec, config)
             settings = LiveSettings(camera.preset, flags, stream.apply, stream.newest_figures)

@@ -341,7 +341,7 @@ def test_what_hangs_is_named_and_started_anew(
         return process(self, *args)
 
     monkeypatch.setattr(LiveStages, "process", hanging)
-    monkeypatch.setattr("bgsoft.live.engine.HANG_SECONDS", 0.5)
+    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.5)
     out = tmp_path / "out.mkv"
     live = Live(camera(clip, out, loop=True))
     live.until(lambda: any("hangs" in line for line in live.lines))
@@ -363,7 +363,7 @@ def test_a_sink_that_hangs_is_left_out_and_the_others_go_on(
         publish(self, frame)
 
     monkeypatch.setattr(EncodedSink, "publish", hanging)
-    monkeypatch.setattr("bgsoft.live.engine.HANG_SECONDS", 0.5)
+    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.5)
     good, bad = tmp_path / "good.ts", tmp_path / "bad.ts"
     live = Live(camera(clip, bad, good, loop=True))
     live.until(lambda: any("hangs" in line for line in live.lines))
