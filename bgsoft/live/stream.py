@@ -141,11 +141,14 @@ class LiveStream:
             while not self.over:
                 self._ready.wait(_LOOK_SECONDS)
                 self._ready.clear()
+                self._go_on(doing)
                 self._step(doing)
         except _ReplacedError:
             return
         except Exception as exc:  # a fault of ours is this stream's alone, too
-            self.fail(exc if isinstance(exc, BgsoftError) else BgsoftError(one_line(exc)))
+            if doing is self._doing:
+                error = exc if isinstance(exc, BgsoftError) else BgsoftError(one_line(exc))
+                self.fail(error)
 
     def _step(self, doing: _Doing) -> None:
         """Work on the newest picture, if there is one, or show that none has come."""
