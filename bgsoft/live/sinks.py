@@ -33,7 +33,7 @@ def open_sinks(
         share: Name to share frames under.
         preview: Port of a page to look at; 0: any that is free.
         overwrite: Files may be replaced.
-        report: Told where the page is.
+        report: Told where the page is, and of sinks that go away and come back.
 
     Raises:
         ConfigError: There is nothing to send frames to, or two are the same.
@@ -47,7 +47,7 @@ def open_sinks(
             raise ConfigError(f"--to {target} is named twice")
     try:
         for target in targets:
-            stream.sinks.append(_open(target, stream, overwrite=overwrite))
+            stream.sinks.append(_open(target, stream, report, overwrite=overwrite))
         if share is not None:
             from bgsoft.live.shared import SharedWriter
 
@@ -64,11 +64,15 @@ def open_sinks(
         raise
 
 
-def _open(target: str, stream: LiveStream, *, overwrite: bool) -> Sink:
+def _open(
+    target: str, stream: LiveStream, report: Callable[[str], None], *, overwrite: bool
+) -> Sink:
     config = stream.config
     if target.startswith(CAMERAS):
         from bgsoft.live.virtual_camera import VirtualCamera
 
         return VirtualCamera(target, config, lambda: stream.info)
     inputs = (*config.inputs, *stream.capture.spec.files)
-    return EncodedSink(target, config, lambda: stream.info, overwrite=overwrite, inputs=inputs)
+    return EncodedSink(
+        target, config, lambda: stream.info, overwrite=overwrite, inputs=inputs, report=report
+    )
