@@ -7,7 +7,7 @@ on different devices at little cost: two wrappers carry them across PCIe.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import cupy
@@ -161,8 +161,11 @@ class StreamOrder:
     def __init__(self, device: CudaDevice, stream: Any) -> None:
         self._device, self._stream = device, stream
 
-    def working(self) -> AbstractContextManager[None]:
-        return self._device.use(self._stream)
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        with self._device.use(self._stream):
+            yield
+            self._stream.synchronize()
 
     def mark(self) -> Any:
         event = cupy.cuda.Event(disable_timing=True)

@@ -130,14 +130,15 @@ class NetworkLoader:
         def load() -> SharedNetwork:
             from bgsoft.infer.cuda import StreamOrder, for_device
 
-            spec = self.model.spec
-            at_once = 1 if spec.large or spec.batch else min(MOST_ITEMS, user.models.users)
-            inputs = {n: (at_once * shape[0], *shape[1:]) for n, shape in wiring.inputs.items()}
-            place = device, device.new_stream()
-            network = self._alone_on_gpu(
-                replace(wiring, inputs=inputs), backend, *place, True, MOST_ITEMS, replays=False
-            )
+            device.make_current()
+            spec, place = self.model.spec, (device, device.new_stream())
             items = next(iter(wiring.inputs.values()))[0]
+            at_once, largest = min(MOST_ITEMS, user.models.users), MOST_ITEMS
+            if spec.large or spec.batch:
+                at_once, largest = 1, items
+            inputs = {n: (at_once * shape[0], *shape[1:]) for n, shape in wiring.inputs.items()}
+            wired = replace(wiring, inputs=inputs)
+            network = self._alone_on_gpu(wired, backend, *place, True, largest, replays=False)
             return SharedNetwork(for_device(network, *place), items, StreamOrder(*place))
 
         key = (self.model.path, str(wiring), backend, device.number, self._precision)

@@ -34,7 +34,7 @@ class Order(Protocol):
     """What comes after what, where the host does not wait for the work that it begins."""
 
     def working(self) -> AbstractContextManager[None]:
-        """Around all that the network's thread does."""
+        """Around what is done for the network itself; all of it is done when that ends."""
         ...
 
     def mark(self) -> Any:
@@ -217,7 +217,8 @@ class SharedNetwork:
         with self._changed:
             if self._is_over:
                 return None
-            part = _Part(self, self._network, user)
+            with self._order.working():
+                part = _Part(self, self._network, user)
             self._parts.add(part)
             return part
 
