@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +17,7 @@ import pytest
 from bgsoft.analysis.cpu import CpuReducer
 from bgsoft.errors import InferenceError
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.infer.base import Network
+from bgsoft.infer.base import Network, Wiring
 from bgsoft.infer.drivers import BatchDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.shared import HostOrder, ModelUser, SharedModels, SharedNetwork
@@ -22,6 +26,7 @@ from bgsoft.segment.cpu import HostSegmenter
 from bgsoft.segment.families import FAMILIES
 from bgsoft.workers import Workers
 from tests.pictures import random_frame
+from tests.recurrent_model import recurrent_model
 
 MOST = 2
 
@@ -255,3 +260,76 @@ def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
     assert len(runs) == 3
     for each in shared:
         each.close()
+
+
+class FakeDevice:
+    """Where networks of the CPU run as if it were a GPU."""
+
+    number = 0
+
+    def make_current(self) -> None:
+        """There is one only."""
+
+    def new_stream(self) -> None:
+        """Nothing is asynchronous."""
+
+
+@pytest.fixture
+def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, int | None]]:
+    """What is loaded on a GPU runs here: its batch, whether it may replay, its largest batch."""
+    made: list[tuple[int, bool, int | None]] = []
+
+    def load(loader: NetworkLoader, wiring: Wiring, *place: Any, replays: bool = True) -> Network:
+        (network,) = loader.on_cpu(wiring)
+        made.append((next(iter(network.inputs.values())).shape[0], replays, place[-1]))
+        return network
+
+    cuda: Any = types.ModuleType("bgsoft.infer.cuda")
+    cuda.StreamOrder = lambda *_: HostOrder()
+    cuda.for_device = lambda network, *_: network
+    monkeypatch.setitem(sys.modules, "bgsoft.infer.cuda", cuda)
+    monkeypatch.setattr(NetworkLoader, "_alone_on_gpu", load)
+    return made
+
+
+def test_on_a_gpu_one_network_serves_all(on_host: list[tuple[int, bool, int | None]]) -> None:
+    size, device = FrameFormat(width=64, height=48), FakeDevice()
+
+    def networks(users: int, name: str = "selfie-general", **more: Any) -> list[Network]:
+        models = SharedModels(users)
+        made: list[Network] = []
+        for _ in range(users):
+            loader = NetworkLoader(resolve(name), user=models.user())
+            spec = loader.model.spec
+            wiring = FAMILIES[spec.family].wiring(spec, size, 1)
+            made.append(loader.on_gpu(wiring, "cuda", cast(Any, device), None, **more))
+        return made
+
+    def loaded(*args: Any, **more: Any) -> list[tuple[int, bool, int | None]]:
+        on_host.clear()
+        for network in networks(*args, **more):
+            assert next(iter(network.inputs.values())).shape[0] == 1
+            network.run()
+            network.close()
+        return list(on_host)
+
+    assert loaded(1) == [(1, True, None)]
+    assert loaded(3) == [(3, False, 8)]
+    assert loaded(20) == [(8, False, 8)]
+    # After a fault each has one of its own.
+    assert loaded(2, graphs=False, alone=True) == [(1, False, None)] * 2
+
+
+def test_what_remembers_frames_is_not_shared(
+    on_host: list[tuple[int, bool, int | None]], tmp_path: Path
+) -> None:
+    models = SharedModels(2)
+    model = recurrent_model(tmp_path)
+    made = []
+    for user in (models.user(), models.user()):
+        loader = NetworkLoader(model, user=user)
+        wiring = FAMILIES[model.spec.family].wiring(model.spec, FrameFormat(width=64, height=48), 1)
+        assert wiring.loops
+        made.append(loader.on_gpu(wiring, "cuda", cast(Any, FakeDevice()), None))
+    assert [replays for _, replays, _ in on_host] == [False, False]
+    assert made[0].inputs is not made[1].inputs
