@@ -181,6 +181,8 @@ def look():
 threads = [threading.Thread(target=look) for _ in range(6)]
 for thread in threads:
     thread.start()
+for thread in threads:
+    thread.join()
 """
 
 
