@@ -199,6 +199,31 @@ def test_an_exit_in_the_middle_is_a_clean_one(small: Path, code: str, times: int
     assert (done.returncode, done.stdout, done.stderr) == (0, times * "(72, 96, 3)\n", "")
 
 
+OUTLIVES_THE_MAIN_THREAD = """
+import sys, threading
+def work():
+    threading.main_thread().join()
+    import bgsoft
+    quick = {"face": "off", "matte": "fast"}
+    print(bgsoft.render(sys.argv[1], sys.argv[2], **quick).frames_encoded)
+    print(sum(1 for _ in bgsoft.frames(sys.argv[1], **quick)))
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_thread_may_render_longer_than_the_main_one_lives(small: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVES_THE_MAIN_THREAD, small, tmp_path / "out.mkv"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    count = len(shown_by_ffmpeg(small))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{count}\n{count}\n", "")
+
+
 def test_two_at_a_time(small: Path) -> None:
     alone = [frame.picture for frame in bgsoft.frames(small, effect="dim", **QUICK)]
     pairs = zip(
