@@ -10,11 +10,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
+
+from bgsoft.workers import Threads
 
 R = TypeVar("R")
 
@@ -97,7 +99,7 @@ class StartupPool:
     """
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="bgsoft-start")
+        self._pool = Threads(_MOST_THREADS, "bgsoft-start")
         self._futures: list[Future[Any]] = []
 
     def submit(self, name: str, make: Callable[[], R]) -> Future[R]:
@@ -124,7 +126,7 @@ class StartupPool:
         try:
             errors = [future.exception() for future in self._futures]  # it may grow meanwhile
         finally:
-            self._pool.shutdown()
+            self._pool.close()
         first = next((error for error in errors if error is not None), None)
         if first is None and exc is None:
             return

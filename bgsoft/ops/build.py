@@ -11,7 +11,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = (
@@ -61,6 +60,8 @@ def build(folder: Path, machine: str = "") -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     sources = Path(__file__).parent
     libraries = []
+    from concurrent.futures import ThreadPoolExecutor  # which no thread can import at the end
+
     with tempfile.TemporaryDirectory() as objects, ThreadPoolExecutor() as pool:
         for variant, cpu in VARIANTS[machine]:
             commands, made = [], []
