@@ -26,6 +26,8 @@ MOST_ITEMS = 8
 """Frames of one run, as a render has: the same TensorRT engine serves both."""
 _DEADLINE_SECONDS = 0.002
 """How long a run waits for those who are at work on a frame and have not asked yet."""
+_CLOSE_SECONDS = 2.0
+"""How long a network may take to be closed, unless it hangs."""
 _TURN_SECONDS = 0.25
 """After so long without a free core a frame goes on all the same: whoever has it may hang."""
 
@@ -74,13 +76,10 @@ class SharedModels:
         self._locks: dict[Hashable, threading.Lock] = {}
         self._on_cpu: dict[Hashable, CpuNetwork] = {}
         self._shared: dict[Hashable, SharedNetwork] = {}
+        self.at_work: set[ModelUser] = set()
+        """Those inside :meth:`ModelUser.working`."""
         self._changed = threading.Condition()
         self._waiting: deque[ModelUser] = deque()
-        self._at_work: set[ModelUser] = set()
-
-    def user(self) -> ModelUser:
-        """Another one who uses them."""
-        return ModelUser(self)
 
     def _loading(self, key: Hashable) -> threading.Lock:
         """Held while a model is loaded; others are loaded beside it."""
@@ -109,22 +108,18 @@ class SharedModels:
             if limited:
                 self._waiting.append(user)
                 self._changed.wait_for(
-                    lambda: self._waiting[0] is user and len(self._at_work) < self._cores,
+                    lambda: self._waiting[0] is user and len(self.at_work) < self._cores,
                     _TURN_SECONDS,
                 )
                 self._waiting.remove(user)
-            self._at_work.add(user)
+            self.at_work.add(user)
             self._changed.notify_all()
 
     def end(self, user: ModelUser) -> None:
         """See :meth:`ModelUser.leave`."""
         with self._changed:
-            self._at_work.discard(user)
+            self.at_work.discard(user)
             self._changed.notify_all()
-
-    def is_at_work(self, user: ModelUser) -> bool:
-        """Whether it is inside :meth:`ModelUser.working`."""
-        return user in self._at_work
 
 
 class ModelUser:
@@ -210,7 +205,8 @@ class SharedNetwork:
         self._asked: list[_Asked] = []
         self._is_over = False
         self._changed = threading.Condition()
-        daemon_thread(self._serve, "bgsoft-network").start()
+        self._thread = daemon_thread(self._serve, "bgsoft-network")
+        self._thread.start()
 
     def part(self, user: ModelUser) -> Network | None:
         """A user's part; None: it has just been closed."""
@@ -223,11 +219,13 @@ class SharedNetwork:
             return part
 
     def leave(self, part: _Part) -> None:
-        """A part is not used any more; the last one closes the network."""
+        """A part is not used any more; the last one closes the network, and waits for that."""
         with self._changed:
             self._parts.discard(part)
             self._is_over = not self._parts
             self._changed.notify_all()
+        if self._is_over:
+            self._thread.join(_CLOSE_SECONDS)
 
     def run(self, part: _Part) -> None:
         """Run a part's inputs into its outputs, and wait for that.
@@ -279,7 +277,7 @@ class SharedNetwork:
         """Whether somebody is at work on a frame for which it has not asked yet."""
         have_asked = {part.user for part in self._parts if part.frame == part.user.frames}
         users = {part.user for part in self._parts} - have_asked
-        return any(user.models.is_at_work(user) for user in users)
+        return any(user in user.models.at_work for user in users)
 
     def _run(self, asked: list[_Asked]) -> None:
         network, items = self._network, self.items

@@ -14,7 +14,7 @@ import pytest
 
 from bgsoft.clock import StageClock
 from bgsoft.diagnose.parity import MATTE
-from bgsoft.infer.shared import SharedModels, SharedNetwork
+from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
 from bgsoft.live.settings import picture_config
 from bgsoft.live.source import LIVE_TICKS
 from bgsoft.live.stages import LiveStages
@@ -53,7 +53,7 @@ def run(
         "face": {"mode": FaceMode.GUARD},
     }
     config = picture_config(preset, flags)
-    builder = StageBuilder(config.backends, lambda _event: None, user=models.user())
+    builder = StageBuilder(config.backends, lambda _event: None, user=ModelUser(models))
     with LiveStages(builder, config, INFO, Metrics(), StageClock()) as stages:
         stages.start()
         for index, picture in enumerate(shown):
