@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import av
@@ -15,6 +16,7 @@ import pytest
 from bgsoft.clock import StageClock
 from bgsoft.diagnose.parity import MATTE
 from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
+from bgsoft.live.cameras import CameraConfig
 from bgsoft.live.settings import picture_config
 from bgsoft.live.source import LIVE_TICKS
 from bgsoft.live.stages import LiveStages
@@ -24,7 +26,9 @@ from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.backends import CompositeBackend, InferBackend
 from bgsoft.settings.config import FaceMode
 from bgsoft.settings.presets import Layer
+from tests.contract.test_live import Live
 from tests.face_clips import SAMPLE
+from tests.outside import shown_by_ffmpeg
 
 pytestmark = pytest.mark.gpu
 
@@ -99,3 +103,26 @@ def test_three_streams_at_once(
         for (luma, alpha), (other_luma, other_alpha) in zip(ours, theirs, strict=True):
             assert MATTE.allows(np.abs(alpha.astype(int) - other_alpha))
             assert np.abs(luma.astype(int) - other_luma).mean() < 0.2
+
+
+def test_eight_live_sources(gpu: Any, tmp_path: Path) -> None:
+    """None waits for the others, all are shown, and what comes out is whole."""
+    names = [f"source{number}" for number in range(8)]
+    cameras = [
+        CameraConfig(name=name, source=str(SAMPLE), to=(str(tmp_path / f"{name}.ts"),), loop=True)
+        for name in names
+    ]
+    flags: Layer = {
+        "backends": {"infer": InferBackend.CUDA, "composite": CompositeBackend.CUDA},
+    }
+    shown: dict[str, int] = dict.fromkeys(names, 0)
+    live = Live(*cameras, flags=flags)
+    live.until(lambda: bool(live.stats) and len(live.stats) >= 2 * len(names))
+    live.end()
+    assert live.failures == []
+    for figures in live.stats:
+        shown[figures["source"]] = figures["frames_out"]
+        assert figures["frames_in"] >= figures["frames_out"] + figures["dropped"]
+    assert min(shown.values()) > 0
+    for name in names:
+        assert len(shown_by_ffmpeg(tmp_path / f"{name}.ts")) > 0
