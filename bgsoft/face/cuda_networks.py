@@ -30,9 +30,8 @@ from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
 from bgsoft.startup import StartupPool
 
-MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
-"""Loads a model for a batch size, with its arrays on the device, on the current stream; the last
-argument says whether it may replay a CUDA graph, which is captured by its first run."""
+MakeNetwork = Callable[[ResolvedModel, int], Network]
+"""Loads a model for a batch size, with its arrays on the device, on the current stream."""
 
 _RUNS_PER_WAIT = 4
 """Runs of a network whose results are waited for together, at most."""
@@ -67,8 +66,6 @@ class CudaFaceNetworks(Closing):
         format: Format of the frames.
         make_network: Loads a network.
         batch: Looks of a run.
-        needs_landmarks: Load the landmark model at once; else it is loaded when it is first used.
-            Something else may run on the device by then, so that it cannot be captured.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -80,33 +77,28 @@ class CudaFaceNetworks(Closing):
         format: FrameFormat,
         make_network: MakeNetwork,
         batch: int,
-        *,
-        needs_landmarks: bool = True,
     ) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
         device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
         self.views_per_run = self.faces_per_run = batch
 
-        def load(model: ResolvedModel, graphs: bool) -> _Model:
+        def load(model: ResolvedModel) -> _Model:
             device.use()
             with stream:
-                return _Model(model, make_network(model, batch, graphs), format, batch)
+                return _Model(model, make_network(model, batch), format, batch)
 
-        self._load_landmarker = partial(load, landmarker)
-        self._landmarker: _Model | None = None
         with StartupPool() as pool:
-            loading = pool.submit("face detector", partial(load, detector, True))
-            if needs_landmarks:
-                self._landmarker = self._load_landmarker(True)
+            loading = pool.submit("face detector", partial(load, detector))
+            # At once, too: loaded when a face first asks for it, it held up all for a second.
+            self._landmarker = load(landmarker)
             self._detector = loading.result()
         self._found = CudaDetections(detector.spec.width, self._detector.most)
         self._meshes = CudaMeshes(self._detector.most)
 
     def start(self) -> None:
-        """Run what is loaded once, in the thread that will use it."""
+        """Run both once, in the thread that will use them."""
         for model in (self._detector, self._landmarker):
-            if model is not None:
-                model.network.run()
+            model.network.run()
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
@@ -121,10 +113,6 @@ class CudaFaceNetworks(Closing):
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
-        if not asked:
-            return []
-        if self._landmarker is None:
-            self._landmarker = self._load_landmarker(False)
         size, most = self._landmarker.size, self._landmarker.most
         answers: list[Mesh] = []
         for start in range(0, len(asked), most):
@@ -141,8 +129,7 @@ class CudaFaceNetworks(Closing):
     def close(self) -> None:
         """Free the networks; safe to call twice."""
         for model in (self._detector, self._landmarker):
-            if model is not None:
-                model.network.close()
+            model.network.close()
 
 
 class _Model:

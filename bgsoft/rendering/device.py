@@ -112,7 +112,7 @@ class DeviceStages:
     ) -> FaceStep | None:
         device, stream = self._device, self._face_stream
 
-        def face_network(face_model: ResolvedModel, batch: int, graphs: bool) -> Network:
+        def face_network(face_model: ResolvedModel, batch: int) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
             loader = make_loader(face_model, None if backend == "tensorrt" else Precision.FP32)
             wiring = Wiring(inputs={face_model.spec.input: face_model.spec.input_shape(batch)})
@@ -123,7 +123,7 @@ class DeviceStages:
 
             if backend == "cpu":
                 return make_twin()
-            network = loader.on_gpu(wiring, backend, device, stream, graphs=graphs)
+            network = loader.on_gpu(wiring, backend, device, stream)
             network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
 

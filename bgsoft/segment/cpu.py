@@ -132,7 +132,8 @@ def to_mask(channels: NDArray[Any], spec: ModelSpec, mask: NDArray[np.float32]) 
         mask += 1.0
         np.reciprocal(mask, out=mask)
     elif spec.activation == "softmax":
-        shifted = np.exp(channels - channels.max(axis=0))
+        with np.errstate(invalid="ignore"):  # what is no number, or endless
+            shifted = np.exp(channels - channels.max(axis=0))
         np.divide(shifted[spec.output_channel], shifted.sum(axis=0), out=mask)
     else:
         np.copyto(mask, raw, casting="unsafe")

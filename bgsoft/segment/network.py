@@ -222,10 +222,15 @@ def channels(network: Network, spec: ModelSpec) -> Array:
     if raw is None:
         given = ", ".join(network.outputs)
         raise ModelError(f"model {spec.name} has no output {spec.output!r}, only {given}")
+    shape = raw.shape
     if raw.ndim == 3:
         raw = raw[:, None]
-    if raw.ndim != 4:
-        raise ModelError(f"model {spec.name}: output of shape {raw.shape} is no mask")
+    if raw.ndim != 4 or not raw.size:
+        raise ModelError(f"model {spec.name}: output of shape {shape} is no mask")
+    pictures = len(network.inputs[spec.input])
+    if len(raw) < pictures:
+        text = f"output of shape {shape} has no mask for each of {pictures} pictures"
+        raise ModelError(f"model {spec.name}: {text}")
     # Masks have one or two channels: the short axis is the channel axis.
     if raw.shape[1] > raw.shape[-1]:
         raw = raw.transpose(0, 3, 1, 2)

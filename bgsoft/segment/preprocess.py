@@ -79,22 +79,25 @@ class Normaliser:
         bits = 8 * format.bytes_per_sample
         self._normalise = HOST.operation("preprocess", "normalise", sample_bits=bits)
 
-    def write(self, luma: NDArray[Any], chroma: NDArray[Any], tensor: NDArray[np.float32]) -> None:
-        """Into a C-contiguous (3, H, W) or (H, W, 3) float32 tensor, by the model's layout.
+    def write(self, luma: NDArray[Any], chroma: NDArray[Any], tensor: NDArray[Any]) -> None:
+        """Into a C-contiguous (3, H, W) or (H, W, 3) tensor, by the model's layout.
 
         Args:
             luma: (H, W), of the frame's dtype.
             chroma: (H, W, 2), the same.
-            tensor: Overwritten.
+            tensor: Overwritten; float32 or float16.
         """
         size, last = luma.shape, int(self._channels_last)
-        self._normalise(size, luma, chroma, self._matrix, self._norm, tensor, luma.size, last)
+        values = tensor if tensor.dtype == np.float32 else np.empty(tensor.shape, np.float32)
+        self._normalise(size, luma, chroma, self._matrix, self._norm, values, luma.size, last)
         if self._by_maximum:
             of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
-            norm = normalisation(self._spec, max(1.0, float(tensor.max())))
+            norm = normalisation(self._spec, max(1.0, float(values.max())))
             gain, bias = norm.reshape(2, *of_channel)
-            tensor *= gain
-            tensor += bias
+            values *= gain
+            values += bias
+        if values is not tensor:
+            np.copyto(tensor, values, casting="same_kind")
 
 
 class CpuPreprocessor:
@@ -107,8 +110,8 @@ class CpuPreprocessor:
         self._chroma = np.empty((*shape, 2), format.dtype)
         self._normaliser = Normaliser(spec, format)
 
-    def write(self, reduced: AnalysisFrame, tensor: NDArray[np.float32]) -> None:
-        """Write one picture into a (3, H, W) or (H, W, 3) float32 tensor, by the model's layout."""
+    def write(self, reduced: AnalysisFrame, tensor: NDArray[Any]) -> None:
+        """Write one picture into a tensor, as :meth:`Normaliser.write`."""
         picture = reduced.for_networks
         self._resize(picture.luma, self._luma)
         self._resize(picture.chroma, self._chroma)

@@ -249,6 +249,21 @@ def test_scene_cuts_are_found_and_reported(tmp_path: Path) -> None:
     assert [e.frame for e in report.events if e.kind == "scene-cut"] == [10]
 
 
+@pytest.mark.parametrize("grows", [True, False])
+def test_an_input_that_changes_meanwhile_is_told_of(tmp_path: Path, grows: bool) -> None:
+    source = write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(60)))
+    whole = source.read_bytes()
+    source.write_bytes(whole[: len(whole) // 2])
+    events: list[Event] = []
+    with bgsoft.frames(source, on_event=events.append, **QUICK) as frames:
+        next(frames)
+        if grows:
+            source.write_bytes(whole)
+        assert list(frames)
+    told = "the input changed while it was rendered" in [event.message for event in events]
+    assert told == grows
+
+
 def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None:
     cancel, threads = threading.Event(), threading.active_count()
     seen: list[Progress] = []

@@ -50,7 +50,7 @@ class TwinNetwork:
     provider = "CPUExecutionProvider"
     device = "cpu"
 
-    def __init__(self, model: ResolvedModel, batch: int, _graphs: bool) -> None:
+    def __init__(self, model: ResolvedModel, batch: int) -> None:
         import cupy
 
         self._network = CpuNetwork(model.path, {model.spec.input: model.spec.input_shape(batch)})
@@ -316,7 +316,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
 
     stream = gpu.new_stream()
 
-    def make(model: ResolvedModel, batch: int, graphs: bool) -> GpuNetwork:
+    def make(model: ResolvedModel, batch: int) -> GpuNetwork:
         chosen = model.for_provider(backend, Precision.FP32)
         asked = GpuModel(
             path=chosen.path,
@@ -325,7 +325,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
             device=gpu,
             sha256=chosen.sha256,
         )
-        return GpuNetwork(asked, stream, graphs=graphs)
+        return GpuNetwork(asked, stream)
 
     frames = list(sample())
     reducer = CpuReducer(frames[0].format)
