@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from bgsoft.errors import InferenceError
@@ -46,19 +46,6 @@ class Order(Protocol):
     def after(self, mark: Any) -> None:
         """What this thread begins from now on comes after a mark."""
         ...
-
-
-class HostOrder:
-    """Of what is done when its call returns."""
-
-    def working(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def mark(self) -> None:
-        """Nothing is under way."""
-
-    def after(self, mark: None) -> None:
-        """Nothing is under way."""
 
 
 class SharedModels:
@@ -155,7 +142,7 @@ class _Part(Network):
         self.outputs = {
             name: _own(array, shared.items)
             for name, array in network.outputs.items()
-            if array.shape[0] == batch
+            if array.shape[:1] == (batch,)
         }
         self.frame = 0
         """Of the user's, in which it was last asked for."""

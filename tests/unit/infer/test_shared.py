@@ -7,7 +7,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.infer.base import Network, Wiring
 from bgsoft.infer.drivers import BatchDriver
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.infer.shared import HostOrder, ModelUser, SharedModels, SharedNetwork
+from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
 from bgsoft.models.catalog import resolve
 from bgsoft.segment.cpu import HostSegmenter
 from bgsoft.segment.families import FAMILIES
@@ -29,6 +29,19 @@ from tests.pictures import random_frame
 from tests.recurrent_model import recurrent_model
 
 MOST = 2
+
+
+class HostOrder:
+    """The order of what is done when its call returns."""
+
+    def working(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def mark(self) -> None:
+        """Nothing is under way."""
+
+    def after(self, mark: None) -> None:
+        """Nothing is under way."""
 
 
 class Doubling(Network):
