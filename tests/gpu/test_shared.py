@@ -60,6 +60,7 @@ def run(
     builder = StageBuilder(config.backends, lambda _event: None, user=ModelUser(models))
     with LiveStages(builder, config, INFO, Metrics(), StageClock()) as stages:
         stages.start()
+        together.wait(300)
         for index, picture in enumerate(shown):
             with builder.working():
                 frame = stages.process(picture, index)
@@ -80,7 +81,16 @@ def test_three_streams_at_once(
         loaded.append(self)
         init(self, *args)
 
+    runs: list[int] = []
+    run_at_once = SharedNetwork._run
+
+    def measured(self: SharedNetwork, asked: list[Any]) -> None:
+        runs.append(len(asked))
+        run_at_once(self, asked)
+
     monkeypatch.setattr(SharedNetwork, "__init__", counted)
+    monkeypatch.setattr(SharedNetwork, "_run", measured)
+    monkeypatch.setattr("bgsoft.infer.shared._DEADLINE_SECONDS", 0.05)
     clips = [pictures(first) for first in (0, 10, 20)]
     alone: list[Made] = [[], [], []]
     for shown, made in zip(clips, alone, strict=True):
@@ -98,6 +108,7 @@ def test_three_streams_at_once(
     for thread in threads:
         thread.join(300)
     assert 0 < len(loaded) == len(models._shared)
+    assert max(runs) > 1
     for ours, theirs in zip(shared, alone, strict=True):
         assert len(ours) == FRAMES
         for (luma, alpha), (other_luma, other_alpha) in zip(ours, theirs, strict=True):
