@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from bgsoft.errors import InferenceError
@@ -26,6 +26,8 @@ MOST_ITEMS = 8
 """Frames of one run, as a render has: the same TensorRT engine serves both."""
 _DEADLINE_SECONDS = 0.002
 """How long a run waits for those who are at work on a frame and have not asked yet."""
+_CLOSE_SECONDS = 2.0
+"""How long a network may take to be closed, unless it hangs."""
 _TURN_SECONDS = 0.25
 """After so long without a free core a frame goes on all the same: whoever has it may hang."""
 
@@ -46,19 +48,6 @@ class Order(Protocol):
         ...
 
 
-class HostOrder:
-    """Of what is done when its call returns."""
-
-    def working(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def mark(self) -> None:
-        """Nothing is under way."""
-
-    def after(self, mark: None) -> None:
-        """Nothing is under way."""
-
-
 class SharedModels:
     """What is loaded for several users; thread-safe.
 
@@ -74,13 +63,10 @@ class SharedModels:
         self._locks: dict[Hashable, threading.Lock] = {}
         self._on_cpu: dict[Hashable, CpuNetwork] = {}
         self._shared: dict[Hashable, SharedNetwork] = {}
+        self.at_work: set[ModelUser] = set()
+        """Those inside :meth:`ModelUser.working`."""
         self._changed = threading.Condition()
         self._waiting: deque[ModelUser] = deque()
-        self._at_work: set[ModelUser] = set()
-
-    def user(self) -> ModelUser:
-        """Another one who uses them."""
-        return ModelUser(self)
 
     def _loading(self, key: Hashable) -> threading.Lock:
         """Held while a model is loaded; others are loaded beside it."""
@@ -109,22 +95,18 @@ class SharedModels:
             if limited:
                 self._waiting.append(user)
                 self._changed.wait_for(
-                    lambda: self._waiting[0] is user and len(self._at_work) < self._cores,
+                    lambda: self._waiting[0] is user and len(self.at_work) < self._cores,
                     _TURN_SECONDS,
                 )
                 self._waiting.remove(user)
-            self._at_work.add(user)
+            self.at_work.add(user)
             self._changed.notify_all()
 
     def end(self, user: ModelUser) -> None:
         """See :meth:`ModelUser.leave`."""
         with self._changed:
-            self._at_work.discard(user)
+            self.at_work.discard(user)
             self._changed.notify_all()
-
-    def is_at_work(self, user: ModelUser) -> bool:
-        """Whether it is inside :meth:`ModelUser.working`."""
-        return user in self._at_work
 
 
 class ModelUser:
@@ -160,7 +142,7 @@ class _Part(Network):
         self.outputs = {
             name: _own(array, shared.items)
             for name, array in network.outputs.items()
-            if array.shape[0] == batch
+            if array.shape[:1] == (batch,)
         }
         self.frame = 0
         """Of the user's, in which it was last asked for."""
@@ -210,7 +192,8 @@ class SharedNetwork:
         self._asked: list[_Asked] = []
         self._is_over = False
         self._changed = threading.Condition()
-        daemon_thread(self._serve, "bgsoft-network").start()
+        self._thread = daemon_thread(self._serve, "bgsoft-network")
+        self._thread.start()
 
     def part(self, user: ModelUser) -> Network | None:
         """A user's part; None: it has just been closed."""
@@ -223,11 +206,13 @@ class SharedNetwork:
             return part
 
     def leave(self, part: _Part) -> None:
-        """A part is not used any more; the last one closes the network."""
+        """A part is not used any more; the last one closes the network, and waits for that."""
         with self._changed:
             self._parts.discard(part)
             self._is_over = not self._parts
             self._changed.notify_all()
+        if self._is_over:
+            self._thread.join(_CLOSE_SECONDS)
 
     def run(self, part: _Part) -> None:
         """Run a part's inputs into its outputs, and wait for that.
@@ -279,7 +264,7 @@ class SharedNetwork:
         """Whether somebody is at work on a frame for which it has not asked yet."""
         have_asked = {part.user for part in self._parts if part.frame == part.user.frames}
         users = {part.user for part in self._parts} - have_asked
-        return any(user.models.is_at_work(user) for user in users)
+        return any(user in user.models.at_work for user in users)
 
     def _run(self, asked: list[_Asked]) -> None:
         network, items = self._network, self.items

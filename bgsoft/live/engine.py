@@ -18,7 +18,7 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.errors import BgsoftError
-from bgsoft.infer.shared import SharedModels
+from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.live.capture import State
 from bgsoft.live.source import SourceSpec
 from bgsoft.live.stream import LiveStream
@@ -71,7 +71,7 @@ class Engine(Closing):
 
     def _make_builder(self) -> StageBuilder:
         device = self._first.used_device if self.streams else None
-        return StageBuilder(self._backends, self._told, device=device, user=self._models.user())
+        return StageBuilder(self._backends, self._told, device=device, user=ModelUser(self._models))
 
     def _told(self, event: Event) -> None:
         self._report(f"{event.kind}: {event.message}")

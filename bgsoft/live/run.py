@@ -66,8 +66,7 @@ def run_live(
     with engine:
         for camera, spec, config in zip(cameras, specs, configs, strict=True):
             stream = engine.add(camera.name, spec, config)
-            settings = LiveSettings(camera.preset, flags, stream.apply, stream.newest_figures)
-            _open_sinks(stream, camera, settings, report, overwrite=overwrite)
+            _open_sinks(stream, camera, flags, report, overwrite=overwrite)
         engine.run(cancel)
     if recorder is not None and trace is not None:
         recorder.write(trace)
@@ -77,12 +76,12 @@ def run_live(
 def _open_sinks(
     stream: LiveStream,
     camera: CameraConfig,
-    settings: LiveSettings,
+    flags: Layer,
     report: Callable[[str], None],
     *,
     overwrite: bool,
 ) -> None:
-    """Give a stream its sinks; a page may change the settings."""
+    """Give a stream its sinks."""
     if not camera.to and camera.share is None and camera.preview is None:
         raise ConfigError(f"{camera.name}: say where frames go: --to, --share or --preview")
     config, info = stream.config, lambda: stream.info
@@ -105,6 +104,7 @@ def _open_sinks(
     if camera.preview is not None:
         from bgsoft.live.preview import PreviewServer
 
+        settings = LiveSettings(camera.preset, flags, stream.apply, lambda: stream.figures.newest)
         server = PreviewServer(camera.preview, settings)
         stream.sinks.append(server)
         report(f"{stream.name}: look at {server.url}")

@@ -48,13 +48,9 @@ class _Doing:
         """What, and since when; empty: nothing."""
         self.thread = threading.current_thread()
 
-    def begin(self, what: str) -> None:
-        """It does something else from now on."""
+    def begin(self, what: str = "") -> None:
+        """It does something else from now on, or nothing."""
         self.now = (what, time.monotonic())
-
-    def end(self) -> None:
-        """It does nothing any more."""
-        self.now = ("", 0.0)
 
 
 class _ReplacedError(Exception):
@@ -169,7 +165,7 @@ class LiveStream:
             self._failed += 1
             self._tell(exc)
         finally:
-            doing.end()
+            doing.begin()
         self.figures.busy_ns += time.perf_counter_ns() - began
         self._adapt(now)
 
@@ -296,7 +292,7 @@ class LiveStream:
                 except BgsoftError as exc:
                     self._drop_sink(sink, exc)
                 self._go_on(doing)
-        doing.end()
+        doing.begin()
 
     def _drop_sink(self, sink: Sink, exc: BgsoftError) -> None:
         """Close a sink that cannot go on; the others do."""
@@ -327,10 +323,6 @@ class LiveStream:
             "sinks": [{"name": sink.name, "dropped": sink.dropped} for sink in self.sinks],
         }
         return self.figures.interval(seconds, counts)
-
-    def newest_figures(self) -> dict[str, Any]:
-        """What :meth:`count` gave last."""
-        return self.figures.newest
 
     def close_sinks(self) -> None:
         """Finish recordings and streams."""

@@ -7,7 +7,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.infer.base import Network, Wiring
 from bgsoft.infer.drivers import BatchDriver
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.infer.shared import HostOrder, ModelUser, SharedModels, SharedNetwork
+from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
 from bgsoft.models.catalog import resolve
 from bgsoft.segment.cpu import HostSegmenter
 from bgsoft.segment.families import FAMILIES
@@ -29,6 +29,19 @@ from tests.pictures import random_frame
 from tests.recurrent_model import recurrent_model
 
 MOST = 2
+
+
+class HostOrder:
+    """The order of what is done when its call returns."""
+
+    def working(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def mark(self) -> None:
+        """Nothing is under way."""
+
+    def after(self, mark: None) -> None:
+        """Nothing is under way."""
 
 
 class Doubling(Network):
@@ -41,7 +54,7 @@ class Doubling(Network):
         self.outputs = {"y": np.zeros((MOST, 3), np.float32), "n": np.zeros(1, np.float32)}
         self.batches: list[list[float]] = []
         self.faults = 0
-        self.closed = threading.Event()
+        self.closed = False
         self.hold = threading.Event()
         self.hold.set()
 
@@ -54,7 +67,7 @@ class Doubling(Network):
         self.outputs["y"][...] = 2 * self.inputs["x"]
 
     def close(self) -> None:
-        self.closed.set()
+        self.closed = True
 
 
 class Bench:
@@ -63,7 +76,7 @@ class Bench:
     def __init__(self, users: int = 2) -> None:
         self.models = SharedModels(users, cores=1)
         self.loaded: list[Doubling] = []
-        self.users = [self.models.user() for _ in range(users)]
+        self.users = [ModelUser(self.models) for _ in range(users)]
         self.parts = [self.join(user) for user in self.users]
 
     def join(self, user: ModelUser) -> Network:
@@ -175,7 +188,7 @@ def test_it_is_loaded_once_and_closed_by_the_last(bench: Bench) -> None:
     bench.parts[0].close()
     assert bench.ask(1, 2.0) == 4.0
     bench.parts[1].close()
-    assert bench.loaded[0].closed.wait(30)
+    assert bench.loaded[0].closed
     bench.parts = [bench.join(bench.users[0])]
     assert (len(bench.loaded), bench.ask(0, 2.0)) == (2, 4.0)
 
@@ -218,7 +231,7 @@ def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
     loader = NetworkLoader(resolve("selfie-general"))
     spec, size = loader.model.spec, FrameFormat(width=64, height=48)
     models = SharedModels(2)
-    users = [models.user(), models.user()]
+    users = [ModelUser(models), ModelUser(models)]
 
     def network(batch: int) -> Network:
         (made,) = loader.on_cpu(FAMILIES[spec.family].wiring(spec, size, batch))
@@ -299,7 +312,7 @@ def test_on_a_gpu_one_network_serves_all(on_host: list[tuple[int, bool, int | No
         models = SharedModels(users)
         made: list[Network] = []
         for _ in range(users):
-            loader = NetworkLoader(resolve(name), user=models.user())
+            loader = NetworkLoader(resolve(name), user=ModelUser(models))
             spec = loader.model.spec
             wiring = FAMILIES[spec.family].wiring(spec, size, 1)
             made.append(loader.on_gpu(wiring, "cuda", cast(Any, device), None, **more))
@@ -326,7 +339,7 @@ def test_what_remembers_frames_is_not_shared(
     models = SharedModels(2)
     model = recurrent_model(tmp_path)
     made = []
-    for user in (models.user(), models.user()):
+    for user in (ModelUser(models), ModelUser(models)):
         loader = NetworkLoader(model, user=user)
         wiring = FAMILIES[model.spec.family].wiring(model.spec, FrameFormat(width=64, height=48), 1)
         assert wiring.loops
