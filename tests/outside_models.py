@@ -69,6 +69,18 @@ def write_swapped(path: Path, width: int, height: int) -> None:
     _save(path, nodes, {"x": ("n", height, width, 3), "background": plane, "y": plane}, {})
 
 
+def write_short(path: Path, size: int, *, batch: int, axis: int, end: int) -> None:
+    """As the grey one, but its output ends early along an axis, which only a run shows."""
+    nodes = [
+        helper.make_node("ReduceMean", [INPUT], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Slice", ["mean", "start", "end", "axis"], ["d0"]),
+    ]
+    numbers = {"start": 0, "end": end, "axis": axis}
+    constants = {name: np.array([number]) for name, number in numbers.items()}
+    shapes = {INPUT: (batch, 3, size, size), "d0": ("n", "c", "h", "w")}
+    _save(path, nodes, shapes, constants)
+
+
 def write_mixed(path: Path, size: int = 32, *, batch: int | str = "batch") -> Path:
     """Tells the picture's grey through an 8-bit convolution, which CUDA has no kernel for.
 

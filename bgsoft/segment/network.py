@@ -172,10 +172,15 @@ def channels(network: Network, spec: ModelSpec) -> Array:
     if raw is None:
         given = ", ".join(network.outputs)
         raise ModelError(f"model {spec.name} has no output {spec.output!r}, only {given}")
+    shape = raw.shape
     if raw.ndim == 3:
         raw = raw[:, None]
-    if raw.ndim != 4:
-        raise ModelError(f"model {spec.name}: output of shape {raw.shape} is no mask")
+    if raw.ndim != 4 or not raw.size:
+        raise ModelError(f"model {spec.name}: output of shape {shape} is no mask")
+    pictures = len(network.inputs[spec.input])
+    if len(raw) < pictures:
+        text = f"output of shape {shape} has no mask for each of {pictures} pictures"
+        raise ModelError(f"model {spec.name}: {text}")
     # Masks have one or two channels: the short axis is the channel axis.
     if raw.shape[1] > raw.shape[-1]:
         raw = raw.transpose(0, 3, 1, 2)
@@ -196,7 +201,8 @@ def to_masks(side: Side, raw: Array, spec: ModelSpec, masks: Array) -> None:
         logits = xp.clip(person.astype(np.float32, copy=False), -_MAX_LOGIT, _MAX_LOGIT)
         person = 1.0 / (1.0 + xp.exp(-logits))
     elif spec.activation == "softmax":
-        shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
+        with np.errstate(invalid="ignore"):  # what is no number, or endless
+            shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
         person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
     # What is no number becomes 0.
     if side.on_device:

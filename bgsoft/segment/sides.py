@@ -112,7 +112,7 @@ class SegmentSide(ABC):
             # After a fault, a smaller batch goes on with the engine of the whole one.
             options: dict[str, Any] = {"graphs": graphs, "largest_batch": largest_batch}
             wired = wiring(spec, format, size)
-            return wrap(loader.on_gpu(wired, self._backend, *gpu, **options))
+            return wrap(loader.on_gpu(wired, self._backend, *gpu, alone=not graphs, **options))
 
         return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
 

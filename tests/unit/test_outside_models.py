@@ -26,7 +26,7 @@ from bgsoft.segment.network import to_masks
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.marks import slow
-from tests.outside_models import INPUT, SIDECAR, write_grey, write_mixed
+from tests.outside_models import INPUT, SIDECAR, write_grey, write_mixed, write_short
 from tests.pictures import frame_of
 from tests.rendering import read_back
 
@@ -189,6 +189,40 @@ def test_a_files_batch_is_its_own(tmp_path: Path, batch: int | str) -> None:
     masks = masks_of(model, [grey_frame(level, size=(64, 64)) for level in levels])
     found = [float(mask.mean()) for mask in masks]
     np.testing.assert_allclose(found, np.array(levels) / 255, atol=0.006)
+
+
+@pytest.mark.parametrize(
+    ("batch", "axis", "end", "problem"),
+    [
+        (1, 0, 0, r"\(0, 1, 64, 64\) is no mask"),
+        (1, 2, 0, r"\(1, 1, 0, 64\) is no mask"),
+        (2, 0, 1, r"\(1, 1, 64, 64\) has no mask for each of 2 pictures"),
+    ],
+)
+def test_an_output_that_is_short_is_refused(
+    tmp_path: Path, batch: int, axis: int, end: int, problem: str
+) -> None:
+    """Nothing would be written to the masks of the frames that it lacks."""
+    path = tmp_path / "short.onnx"
+    write_short(path, 64, batch=batch, axis=axis, end=end)
+    path.with_suffix(".toml").write_text(SIDECAR.format(size=64))
+    with pytest.raises(ModelError, match=problem):
+        masks_of(resolve(str(path)), [grey_frame(100, size=(64, 64))])
+
+
+def test_what_is_no_number_is_nobody() -> None:
+    """And NumPy, whose warnings are errors here, says nothing of it."""
+    raw = np.zeros((2, 8, 8), np.float32)
+    raw[1] = 9
+    raw[:, 0], raw[:, 1], raw[1, 2] = np.nan, np.inf, np.inf
+    for activation in ("softmax", "sigmoid", "none"):
+        spec = replace(catalog.find_spec("u2net"), output_channel=1, activation=activation)
+        masks = np.empty((1, 8, 8), np.float32)
+        to_masks(HOST, raw[None], spec, masks)
+        mask = masks[0]
+        assert (mask[0] == 0).all()
+        assert np.isfinite(mask).all()
+        assert (mask[3:] > 0.99).all()
 
 
 def test_a_large_model_runs_one_frame_after_another(tmp_path: Path) -> None:
