@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -46,6 +47,12 @@ def run_live(
     """
     if "encode" in flags and not any(_is_encoded(to) for each in cameras for to in each.to):
         raise ConfigError("--codec and its kin have no effect: they need a --to FILE or address")
+    taken = set[str]()
+    for target in (to for each in cameras for to in each.to):
+        path = os.path.realpath(target)
+        if path in taken:
+            raise ConfigError(f"--to {target} is named twice")
+        taken.add(path)
     specs = [camera.spec for camera in cameras]
     if trace is not None:
         check_target(trace, "trace", others=[file for spec in specs for file in spec.files])

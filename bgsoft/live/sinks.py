@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from bgsoft.errors import BgsoftError, ConfigError
 from bgsoft.live.base import Sink
@@ -36,15 +35,11 @@ def open_sinks(
         report: Told where the page is.
 
     Raises:
-        ConfigError: There is nothing to send frames to, or two are the same.
+        ConfigError: There is nothing to send frames to.
         OutputError, UnsupportedFormatError, BackendUnavailableError: One cannot be opened.
     """
     if not targets and share is None and preview is None:
         raise ConfigError(f"{stream.name}: say where frames go: --to, --share or --preview")
-    resolved = [str(Path(each).absolute()) for each in targets]
-    for target, path in zip(targets, resolved, strict=True):
-        if resolved.count(path) > 1:
-            raise ConfigError(f"--to {target} is named twice")
     try:
         for target in targets:
             stream.sinks.append(_open(target, stream, overwrite=overwrite))
