@@ -76,11 +76,11 @@ def convert(wheel: Path) -> None:
     """Write every embedded model and print its size and SHA-256 for the catalogue."""
     from tflite_onnx.emit import OnnxEmitter
     from tflite_onnx.graph import read_graph
-    from tflite_onnx.rewrite import convolve_before_resize
+    from tflite_onnx.rewrite import rewritten
 
     DATA.mkdir(parents=True, exist_ok=True)
     for spec in MODELS:
-        graph = convolve_before_resize(read_graph(read_tflite(wheel, spec)))
+        graph = rewritten(read_graph(read_tflite(wheel, spec)))
         metadata = {
             "source": f"{WHEEL.requirement}, {spec.tflite}",
             "source_wheel_sha256": WHEEL.sha256,

@@ -99,7 +99,7 @@ class CpuFaceNetworks(Closing):
         self._anchors = anchor_centres(self._detector.size)
 
     def start(self) -> None:
-        """They ran when they were loaded."""
+        """Their first runs take hardly longer than others."""
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         """See :class:`FaceNetworks`."""

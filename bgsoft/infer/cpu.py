@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.base import TENSOR_DTYPES, Network, Shapes
 from bgsoft.infer.providers import ort_errors_as, require_runtime
-from bgsoft.models.onnx_file import bake
+from bgsoft.models.onnx_file import bake, free_axes
 
 require_runtime()
 
@@ -99,6 +99,10 @@ class CpuNetwork(HostNetwork):
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 4
         source = bake(path, shapes, constants) if constants else str(path)
+        if not constants:
+            # What ONNX Runtime knows the size of it computes in blocks: a tenth of the time.
+            for name, size in free_axes(path, shapes).items():
+                options.add_free_dimension_override_by_name(name, size)
         with ort_errors_as(ModelError, f"cannot load the model {path.name}", path=path):
             # Its Python would print an error of its own, and try the same again.
             session = ort.InferenceSession(

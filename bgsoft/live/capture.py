@@ -71,8 +71,6 @@ class Capture:
         self._clock = clock or StageClock("decode")
         self._stop = threading.Event()
         self._sign = time.monotonic()
-        self._lock = threading.Lock()
-        """Held by a thread while it changes what is above; those that were replaced never do."""
 
     @property
     def dropped(self) -> int:
@@ -110,10 +108,9 @@ class Capture:
                 self._read(stop, backoff)
             except RenderCancelledError:
                 return
-            except BgsoftError as exc:
-                error = exc
             except Exception as exc:
-                error = BgsoftError(f"{self.spec.name}: {type(exc).__name__}: {exc}")
+                ours = f"{self.spec.name}: {type(exc).__name__}: {exc}"
+                error = exc if isinstance(exc, BgsoftError) else BgsoftError(ours)
             if stop.is_set():
                 return
             if self._is_over(error):

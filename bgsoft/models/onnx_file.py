@@ -19,7 +19,7 @@ GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 5, 11, 12
 _VALUE_NAME, _VALUE_TYPE = 1, 2
 _TYPE_TENSOR = 1
 _TENSOR_TYPE_ELEMENT, _TENSOR_TYPE_SHAPE = 1, 2
-_SHAPE_DIM, _DIM_VALUE = 1, 1
+_SHAPE_DIM, _DIM_VALUE, _DIM_NAME = 1, 1, 2
 TENSOR_NAME = 8
 TENSOR_DIMS, TENSOR_TYPE, TENSOR_RAW = 1, 2, 9
 _VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
@@ -79,19 +79,41 @@ def reading(path: Path) -> Iterator[None]:
 
 def shape_of(value_info: Message) -> tuple[int, ...]:
     """The shape of a tensor that a model describes, 0 for free axes; empty where none is given."""
+    sizes = (
+        next((varint(size, 0)[0] for number, _, size in fields(dim) if number == _DIM_VALUE), 0)
+        for dim in _dims(value_info)
+    )
+    return tuple(size if size < 1 << 63 else 0 for size in sizes)  # some write -1 for free axes
+
+
+def _dims(value_info: Message) -> list[Message]:
+    """The axes of a tensor that a model describes."""
     tensor = first(first(value_info, _VALUE_TYPE), _TYPE_TENSOR)
-    dims = [
+    return [
         dim
         for number, _, shape in fields(tensor)
         if number == _TENSOR_TYPE_SHAPE
         for axis, _, dim in fields(shape)
         if axis == _SHAPE_DIM
     ]
-    sizes = (
-        next((varint(size, 0)[0] for number, _, size in fields(dim) if number == _DIM_VALUE), 0)
-        for dim in dims
-    )
-    return tuple(size if size < 1 << 63 else 0 for size in sizes)  # some write -1 for free axes
+
+
+def free_axes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """What a model calls its free axes, and their sizes where its inputs have these shapes.
+
+    Raises:
+        ModelError: The file cannot be read, or is no ONNX file.
+    """
+    sizes: dict[str, int] = {}
+    with reading(path):
+        for number, _, value in fields(first(mapped(path), MODEL_GRAPH)):
+            if number != GRAPH_INPUT:
+                continue
+            shape = shapes.get(text(first(value, _VALUE_NAME)), ())
+            for dim, size in zip(_dims(value), shape, strict=False):
+                names = (name for number, _, name in fields(dim) if number == _DIM_NAME)
+                sizes.update((text(name), size) for name in names)
+    return sizes
 
 
 def text(message: Message) -> str:

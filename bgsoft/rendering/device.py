@@ -6,8 +6,8 @@ import copy
 from contextlib import AbstractContextManager
 from fractions import Fraction
 
-from bgsoft.analysis.base import Reducer
-from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.cuda.device import device_planes
@@ -83,10 +83,10 @@ class DeviceStages:
         return DeviceExecution(self._device, streams, self.batch, observer)
 
     def reducer(self, format: FrameFormat) -> Reducer:
-        return CudaReducer(format, self.batch)
+        return Reducer(format, side=device_side(), batch=self.batch)
 
     def scenes(self, format: FrameFormat) -> SceneProbe:
-        return CudaSceneProbe(format, self.batch)
+        return LumaProbe(format, side=device_side(), batch=self.batch)
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality

@@ -146,6 +146,7 @@ class HandOver:
     """
 
     name, pixel_format = "none", ""
+    on_host_only = True
 
     def __init__(self, effect: EffectKind, *, alpha: bool) -> None:
         self.frames = 0

@@ -22,6 +22,7 @@ from bgsoft.encode.original import give_back, samples
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, FrameFormat
 from bgsoft.infer.providers import require_runtime
+from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
@@ -140,7 +141,9 @@ class Processor(Closing):
             self._config = replace(config, backends=replace(config.backends, batch=1))
             self._model = resolve(config.segment.model)
             self._builder = StageBuilder(
-                self._config.backends, on_event or (lambda _event: None), keeps=True
+                self._config.backends,
+                on_event or (lambda _event: None),
+                user=ModelUser(SharedModels()),
             )
         # Also where nobody closes it.
         self._free = weakref.finalize(self, _free, self._sizes, self._builder, self._process)

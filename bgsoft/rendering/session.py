@@ -43,10 +43,10 @@ from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
 
 if TYPE_CHECKING:
+    from bgsoft.encode.base import Taker
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
-    from bgsoft.rendering.frames import HandOver
 
 
 _abandoned: list[ExitStack] = []
@@ -109,16 +109,17 @@ def render_chunk(
 
 def hand_over_frames(
     config: RenderConfig,
-    taker: HandOver,
+    taker: Taker,
     *,
+    chunk: Chunk | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> RenderReport:
-    """Render one video, but give its frames to ``taker`` rather than write them anywhere.
+    """Render one video, or a chunk of it, but give its frames to ``taker``; nothing is written.
 
     The output of the settings is not looked at; all else is as for :func:`render_config`.
     """
-    return _Session(config, None, None, on_event, taker).run(None, cancel).report
+    return _Session(config, None, chunk, on_event, taker).run(None, cancel).report
 
 
 class Built(NamedTuple):
@@ -156,7 +157,7 @@ class _Session:
         info: VideoInfo | None,
         chunk: Chunk | None,
         on_event: Callable[[Event], None] | None,
-        taker: HandOver | None = None,
+        taker: Taker | None = None,
     ) -> None:
         self._config = config
         self._taker = taker
@@ -267,9 +268,10 @@ class _Session:
         self, info: VideoInfo, builder: StageBuilder, cancel: threading.Event
     ) -> tuple[list[Target], Sequence[FrameSink]]:
         """Begin the videos that are written, if any are, and say what frames go to."""
-        if self._taker is not None:
-            self._taker.open(info)
-            return [], [builder.reached(self._taker, False, info.format, self._taker.kind)]
+        if (taker := self._taker) is not None:
+            taker.open(info)
+            place = False if taker.on_host_only else builder.on_device
+            return [], [builder.reached(taker, place, info.format, taker.kind)]
         targets = open_targets(
             self._config,
             info,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CONVERTER_VERSION = "1"
+CONVERTER_VERSION = "2"
 """Raised whenever the bytes of a written model change."""
 
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from bgsoft.errors import ModelError
-from bgsoft.models.onnx_file import bake
+from bgsoft.models.onnx_file import bake, free_axes
 from tests.recurrent_model import write_model
 
 STATES = {f"r{k}i": (1, 1, 1, 1) for k in range(1, 5)}
@@ -44,6 +44,13 @@ def test_the_runtime_knows_all_shapes(tmp_path: Path) -> None:
     shapes = {node.name: node.shape for node in session.get_outputs()}
     assert shapes["pha"] == shapes["r1o"] == [1, 1, 32, 64]
     assert shapes["r2o"] == [1, 1, 8, 16]
+
+
+def test_free_axes_are_told_with_their_sizes(tmp_path: Path) -> None:
+    found = free_axes(write_model(tmp_path), {"src": (1, 3, 32, 64), "r1i": (1, 16, 4, 8)})
+    own = {"r1i_b": 1, "r1i_c": 16, "r1i_h": 4, "r1i_w": 8}
+    assert {name: found[name] for name in own} == own
+    assert 3 not in found.values()  # the model says that itself
 
 
 def test_what_the_file_has_no_input_for_is_passed_over(tmp_path: Path) -> None:
