@@ -67,7 +67,7 @@ def create_device_faces(
     device: CudaDevice,
     backend: str,
     batch: int,
-    make_network: Callable[[ResolvedModel, int], Network],
+    make_network: Callable[[ResolvedModel, int, bool], Network],
     stream: Any,
     on_event: Callable[[Event], None],
     data: FaceTaker | None,
@@ -94,6 +94,8 @@ def create_device_faces(
             format,
             make_network,
             1 if on_cpu else batch,  # there a run takes as long as its looks one after another
+            # To build an engine takes a minute: better before the first frame.
+            needs_landmarks=settings.by_landmarks or backend == "tensorrt",
         )
     return FaceStep(
         config.face,

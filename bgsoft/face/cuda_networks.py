@@ -7,6 +7,7 @@ landmarks, some kilobytes each, come back to the host, where tracks are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -28,10 +29,11 @@ from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
-from bgsoft.startup import StartupPool
+from bgsoft.startup import StartupPool, begun
 
-MakeNetwork = Callable[[ResolvedModel, int], Network]
-"""Loads a model for a batch size, with its arrays on the device, on the current stream."""
+MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
+"""Loads a model for a batch size, with its arrays on the device, on the current stream; the last
+argument says whether it may replay a CUDA graph, which is captured by its first run."""
 
 _RUNS_PER_WAIT = 4
 """Runs of a network whose results are waited for together, at most."""
@@ -66,6 +68,8 @@ class CudaFaceNetworks(Closing):
         format: Format of the frames.
         make_network: Loads a network.
         batch: Looks of a run.
+        needs_landmarks: Load the landmark model with the other; else once all has begun to run, as
+            many videos never ask for it. It cannot be captured then.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -77,28 +81,38 @@ class CudaFaceNetworks(Closing):
         format: FrameFormat,
         make_network: MakeNetwork,
         batch: int,
+        *,
+        needs_landmarks: bool = True,
     ) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
         device, stream = cupy.cuda.Device(), cupy.cuda.get_current_stream()
         self.views_per_run = self.faces_per_run = batch
 
-        def load(model: ResolvedModel) -> _Model:
+        def load(model: ResolvedModel, graphs: bool) -> _Model:
             device.use()
             with stream:
-                return _Model(model, make_network(model, batch), format, batch)
+                made = _Model(model, make_network(model, batch, graphs), format, batch)
+                if not graphs:  # half of what it takes is done by its first run
+                    made.network.run()
+            return made
 
+        self._load_landmarker = partial(load, landmarker, False)
+        self._landmarker: Future[_Model] | None = None
         with StartupPool() as pool:
-            loading = pool.submit("face detector", partial(load, detector))
-            # At once, too: loaded when a face first asks for it, it held up all for a second.
-            self._landmarker = load(landmarker)
+            loading = pool.submit("face detector", partial(load, detector, True))
+            if needs_landmarks:
+                self._landmarker = pool.submit("face landmarks", partial(load, landmarker, True))
             self._detector = loading.result()
         self._found = CudaDetections(detector.spec.width, self._detector.most)
         self._meshes = CudaMeshes(self._detector.most)
 
     def start(self) -> None:
-        """Run both once, in the thread that will use them."""
-        for model in (self._detector, self._landmarker):
-            model.network.run()
+        """Run what is loaded once, in the thread that will use it."""
+        self._detector.network.run()
+        if self._landmarker is None:
+            self._landmarker = begun("bgsoft-start face landmarks", self._load_landmarker)
+        else:
+            self._landmarker.result().network.run()
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
@@ -113,14 +127,18 @@ class CudaFaceNetworks(Closing):
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
-        size, most = self._landmarker.size, self._landmarker.most
+        if not asked:
+            return []
+        assert self._landmarker is not None
+        landmarker = self._landmarker.result()
+        size, most = landmarker.size, landmarker.most
         answers: list[Mesh] = []
         for start in range(0, len(asked), most):
             part = [
                 (frame, grid, View(frame_from_roi(roi, size), True))
                 for frame, grid, roi in asked[start : start + most]
             ]
-            for views, outputs, first, count in self._landmarker.run(part):
+            for views, outputs, first, count in landmarker.run(part):
                 raw = outputs["landmarks"], outputs["presence"]
                 self._meshes.launch(views, *raw, first, count)
             answers += self._meshes.read(len(part))
@@ -128,8 +146,9 @@ class CudaFaceNetworks(Closing):
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
-        for model in (self._detector, self._landmarker):
-            model.network.close()
+        self._detector.network.close()
+        if self._landmarker is not None and self._landmarker.exception() is None:
+            self._landmarker.result().network.close()
 
 
 class _Model:

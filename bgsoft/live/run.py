@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,6 +51,12 @@ def run_live(
     targets = [to for each in cameras for to in each.to]
     if "encode" in flags and all(to.startswith(_CAMERAS) for to in targets):
         raise ConfigError("--codec and its kin have no effect: they need a --to FILE or address")
+    taken = set[str]()
+    for target in targets:
+        path = os.path.realpath(target)
+        if path in taken:
+            raise ConfigError(f"--to {target} is named twice")
+        taken.add(path)
     specs = [camera.spec for camera in cameras]
     if trace is not None:
         check_target(trace, "trace", others=[file for spec in specs for file in spec.files])
@@ -77,10 +84,6 @@ def _open_sinks(
     """Give a stream its sinks."""
     if not camera.to and camera.share is None and camera.preview is None:
         raise ConfigError(f"{camera.name}: say where frames go: --to, --share or --preview")
-    resolved = [Path(each).absolute() for each in camera.to]
-    for target, path in zip(camera.to, resolved, strict=True):
-        if resolved.count(path) > 1:
-            raise ConfigError(f"--to {target} is named twice")
     config, info = stream.config, lambda: stream.info
     inputs = (*config.inputs, *stream.capture.spec.files)
     for target in camera.to:

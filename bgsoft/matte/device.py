@@ -9,8 +9,7 @@ import cupy
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.analysis.cuda_resize import Resampling, aligned_resampling, resampling
+from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.cuda.device import CudaDevice, pinned_array
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.matte.plan import (
@@ -24,6 +23,7 @@ from bgsoft.matte.plan import (
     half_widths,
 )
 from bgsoft.matte.steps import MaskState
+from bgsoft.ops.resize import Resampling, aligned_resampling, resampling
 from bgsoft.ops.sides import device
 
 _RUN = 32
@@ -34,7 +34,7 @@ class MaskPicture:
     """Tables by which luma is taken at the mask's size."""
 
     def __init__(self, shape: Shape, mask_shape: Shape) -> None:
-        tables = resampling(shape, mask_shape, area=False, fixed_point=True)
+        tables = resampling(device(), shape, mask_shape, area=False, fixed_point=True)
         self._tables = (shape[1], *tables.args)
 
     def arguments(self, luma: Array) -> tuple[Any, ...]:
@@ -101,8 +101,8 @@ class IslandFilter:
     def _to_grid(self, shape: Shape) -> Resampling:
         scale = self._plan.mask_scale(shape)
         if scale is None:
-            return resampling(shape, self._plan.shape, area=False, fixed_point=True)
-        return aligned_resampling(shape, self._plan.shape, scale)
+            return resampling(device(), shape, self._plan.shape, area=False, fixed_point=True)
+        return aligned_resampling(device(), shape, self._plan.shape, scale)
 
 
 class _Dilation:
@@ -137,9 +137,9 @@ class _Feather:
         self._blur_args = (plan.radius, *small)
         self._reduce_args: tuple[Any, ...] | None = None
         if small != shape:
-            down = resampling(shape, small, area=True, fixed_point=True)
+            down = resampling(device(), shape, small, area=True, fixed_point=True)
             self._reduce_args = (shape[1], *down.args, None, self._planes[1], *small)
-        up = resampling(small, shape, area=False, fixed_point=True)
+        up = resampling(device(), small, shape, area=False, fixed_point=True)
         self._enlarge_args = (small[1], *up.args)
 
     def apply(self, plane: Array, out: Array) -> None:
@@ -171,20 +171,6 @@ def contour_step(plan: ContourPlan) -> _Dilation | _Feather:
 def grid_steps(plans: Sequence[ContourPlan]) -> list[_Dilation | _Feather | _Copy]:
     """The same on the grid, after the fit, whose own plane must outlive the frame."""
     return [contour_step(plan) for plan in plans] or [_Copy()]
-
-
-class AlphaReducer:
-    """Means of the matte over cells of the analysis frame."""
-
-    def __init__(self, format: FrameFormat) -> None:
-        factor = analysis_factor(format.width, format.height)
-        self._reduce = device().operation("matte_reduce", f"reduce_alpha_{factor}")
-        self._grid = analysis_shape(format.width, format.height)
-        self._sizes = (*format.luma_shape, *self._grid)
-
-    def reduce(self, alpha: Array, out: Array) -> None:
-        """Reduce (H, W) uint8 to (gh, gw)."""
-        self._reduce(self._grid, alpha, out, *self._sizes)
 
 
 class Crossing:
@@ -236,7 +222,7 @@ class ObsEdge:
             device().operation("matte_obs", f"obs_{name}")
             for name in ("enlarge", "extreme", "row_sums", "column_means", "invert")
         )
-        self._reducer = AlphaReducer(format)
+        self._reducer = alpha_reducer(format, device())
         self._mask_shape: Shape | None = None
 
     def apply(self, mask: Array, alpha: Array, reduced: Array) -> None:
@@ -244,7 +230,7 @@ class ObsEdge:
         plan, shape = self._plan, self._shape
         if self._mask_shape != mask.shape:
             self._mask_shape = mask.shape
-            tables = resampling(mask.shape, shape, area=False, fixed_point=True)
+            tables = resampling(device(), mask.shape, shape, area=False, fixed_point=True)
             self._tables = (mask.shape[1], *tables.args)
         binarise = int(plan.smooth_side > 0)
         self._enlarge(shape, mask, *self._tables, self._background, binarise, *shape)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bgsoft.analysis.base import analysis_shape
+from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import frame_contour
@@ -45,7 +46,7 @@ class DirectMatte(MatteStage):
         self._steps = [[steps.contour_step(plan) for plan in contour] for _ in lanes]
         # What the steps read; the last of them writes the frame's own plane.
         self._planes = [[side.xp.empty(shape, np.uint8) for _ in contour] for _ in lanes]
-        self._reducers = [steps.AlphaReducer(format) for _ in lanes]
+        self._reducers = [alpha_reducer(format, side) for _ in lanes]
 
     def _refine(
         self,

@@ -8,8 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from bgsoft.analysis.base import analysis_factor
-from bgsoft.analysis.cpu import AreaReducer, halve
+from bgsoft.analysis.reduce import AreaReducer, alpha_reducer
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.matte.plan import (
     ContourPlan,
@@ -58,6 +57,7 @@ class IslandFilter:
         if plan.islands is None:
             return
         self._keep = HOST.operation("components", "keep_components")
+        self._halve = AreaReducer(plan.shape, 2)
         self._small, self._binary, self._rest = np.empty((3, *half), np.uint8)
         self._labels = np.empty(half, np.int32)
         self._counters = np.empty(2 * (half[0] * half[1] + 1), np.int32)
@@ -83,7 +83,7 @@ class IslandFilter:
         to_grid(opacity, self._plan.mask_scale(opacity.shape), state.opacity)
         if self._plan.islands is None:
             return
-        halve(state.opacity, self._small)
+        self._halve.reduce(state.opacity, self._small)
         cv2.threshold(self._small, 127, 1, cv2.THRESH_BINARY, dst=self._binary)
         self._decide(0, self._binary, 8, state, flags)
         self._decide(1, self._rest, 4, state, flags)
@@ -188,18 +188,6 @@ def grid_steps(plans: Sequence[ContourPlan]) -> list[_Dilation | _Feather]:
     return [contour_step(plan) for plan in plans]
 
 
-class AlphaReducer:
-    """Means of the matte over cells of the analysis frame."""
-
-    def __init__(self, format: FrameFormat) -> None:
-        factor = analysis_factor(format.width, format.height)
-        self._reducer = AreaReducer(format.height, format.width, factor, "uint8")
-
-    def reduce(self, alpha: Array, out: Array) -> None:
-        """Reduce (H, W) uint8 to (gh, gw)."""
-        self._reducer.reduce(alpha, out)
-
-
 class Crossing:
     """Small masks to the host and back: on the host they are there."""
 
@@ -221,7 +209,7 @@ class ObsEdge:
         self._plan = plan
         self._kernel = np.ones((3, 3), np.uint8)
         self._background, self._scratch = np.empty((2, *format.luma_shape), np.uint8)
-        self._reducer = AlphaReducer(format)
+        self._reducer = alpha_reducer(format, HOST)
 
     def apply(self, mask: Array, alpha: Array, reduced: Array) -> None:
         """Make a matte, and its reduction to the grid.

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.guided import EdgeFitter
@@ -252,7 +253,7 @@ class _FineEdge:
         self._fitter = EdgeFitter(side, shape, chroma_shape, plan.fine, None, flags)
         self._steps = [steps.contour_step(each) for each in plan.contour]
         self._planes = [side.xp.empty(shape, np.uint8) for _ in self._steps]
-        self._reducer = steps.AlphaReducer(format)
+        self._reducer = alpha_reducer(format, side)
 
     def planes(self, alpha: Array) -> list[Array]:
         """What the steps read, one after the other, and the frame's own plane."""

@@ -12,9 +12,10 @@ import cv2
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.ops.build import VARIANTS, library_name
 
-_NEEDS = {"avx2": (11, 12), "sse4": (6, 8)}
+_NEEDS = {"avx512": (256,), "avx2": (11, 12), "sse4": (6, 8)}
 """What a processor must have for a variant, by OpenCV's numbers (``CpuFeatures`` in
-``opencv2/core/cvdef.h``): AVX2 and FMA, with which comes the rest of x86-64-v3; SSE4.1, POPCNT."""
+``opencv2/core/cvdef.h``): AVX-512 as of Skylake-X, which is x86-64-v4's; AVX2 and FMA, with which
+comes the rest of x86-64-v3; SSE4.1, POPCNT."""
 
 
 def variant() -> str:

@@ -1,7 +1,7 @@
 // Resizing as OpenCV's resize does it, one output sample at a time, from per-axis tables.
 //
 // Tables are float32, one row of `stride` values an output row or column, made by
-// bgsoft/analysis/cuda_resize.py. LINEAR: two source indices, two weights (8-bit samples: weights
+// bgsoft/ops/resize.py. LINEAR: two source indices, two weights (8-bit samples: weights
 // in 1/2048 as whole numbers). LERP: the same with weights that are not rounded. AREA and CELLS:
 // first source index, count, then a weight for each.
 // Rounding: LINEAR of 8 bits is the fixed-point arithmetic of cv2.resize (11-bit weights, 4 bits
@@ -111,4 +111,16 @@ OP float resample_float(
         total += sum * y_row[2 + j];
     }
     return total;
+}
+
+// One sample of a plane of float32 at another size, (y, x) of it. The host has it at that size.
+OP float resized_float(
+    const float* source, int pitch, const float* x_table, int x_stride, const float* y_table,
+    int y_stride, int mode, int y, int x)
+{
+#if ON_DEVICE
+    return resample_float(source, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
+#else
+    return source[(size_t)y * pitch + x];
+#endif
 }

@@ -6,8 +6,8 @@ import copy
 from contextlib import AbstractContextManager
 from fractions import Fraction
 
-from bgsoft.analysis.base import Reducer
-from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.cuda.device import device_planes
@@ -83,10 +83,10 @@ class DeviceStages:
         return DeviceExecution(self._device, streams, self.batch, observer)
 
     def reducer(self, format: FrameFormat) -> Reducer:
-        return CudaReducer(format, self.batch)
+        return Reducer(format, side=device_side(), batch=self.batch)
 
     def scenes(self, format: FrameFormat) -> SceneProbe:
-        return CudaSceneProbe(format, self.batch)
+        return LumaProbe(format, side=device_side(), batch=self.batch)
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
@@ -112,7 +112,7 @@ class DeviceStages:
     ) -> FaceStep | None:
         device, stream = self._device, self._face_stream
 
-        def face_network(face_model: ResolvedModel, batch: int) -> Network:
+        def face_network(face_model: ResolvedModel, batch: int, graphs: bool) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
             loader = make_loader(face_model, None if backend == "tensorrt" else Precision.FP32)
             wiring = Wiring(inputs={face_model.spec.input: face_model.spec.input_shape(batch)})
@@ -123,7 +123,7 @@ class DeviceStages:
 
             if backend == "cpu":
                 return make_twin()
-            network = loader.on_gpu(wiring, backend, device, stream)
+            network = loader.on_gpu(wiring, backend, device, stream, graphs=graphs)
             network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
 

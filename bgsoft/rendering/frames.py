@@ -6,6 +6,7 @@ hands them over through a bounded queue. Whoever takes them slowly holds the ren
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import time
@@ -209,6 +210,18 @@ class HandOver:
         self._queue.abort()
 
 
+_ending: list[threading.Thread] = []
+"""Threads of renders that nobody waits for."""
+
+
+@atexit.register
+def _wait_for_ending() -> None:
+    """A thread that Python stops inside a C++ library takes the whole process down."""
+    until = time.monotonic() + 2 * LEAVE_SECONDS
+    for thread in _ending:
+        thread.join(max(0.0, until - time.monotonic()))
+
+
 class _Rendering:
     """The render behind :class:`Frames`, in a thread that knows nothing of those.
 
@@ -279,6 +292,8 @@ class _Rendering:
         # Whatever thread the collector runs in, it may be one that the render itself waits for.
         here = threading.current_thread() is threading.main_thread()
         self.stop(2 * LEAVE_SECONDS if here else 0)
+        if self._thread is not None and self._thread.is_alive():
+            _ending[:] = [*filter(threading.Thread.is_alive, _ending), self._thread]
 
 
 class Frames(Closing):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bgsoft.analysis.base import Reducer
-from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.analysis.scenes import CpuSceneProbe
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import FrameFormat, Planes
@@ -91,10 +90,10 @@ class HostStages:
         return HostExecution(self._workers)
 
     def reducer(self, format: FrameFormat) -> Reducer:
-        return CpuReducer(format, self._workers)
+        return Reducer(format, self._workers)
 
     def scenes(self, format: FrameFormat) -> SceneProbe:
-        return CpuSceneProbe(format)
+        return LumaProbe(format, batch=self.batch)
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality

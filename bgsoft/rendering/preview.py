@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
@@ -110,7 +110,7 @@ def _render_frame(
     if draws_faces:
         searched = finder_settings(config.face, writes_data=True)
         finder = FaceFinder(info.format, CpuFaceNetworks(info.format), searched)
-    reducer = CpuReducer(info.format)
+    reducer = Reducer(info.format)
     faces: list[Face] = []
     last: Frame | None = None
     try:

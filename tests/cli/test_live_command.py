@@ -71,6 +71,20 @@ def test_a_recording_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -
     assert out.read_text() == "mine"
 
 
+def test_two_recordings_are_two_files(run: Run, clip: Path, tmp_path: Path) -> None:
+    """The one that ended first would be replaced by the other, or that one be lost."""
+    (tmp_path / "link.ts").symlink_to("a.ts")
+    tables = [
+        f'[[source]]\nname = "{name}"\nsource = "{clip}"\nrealtime = true\nto = "{to}"\n'
+        for name, to in (("one", tmp_path / "a.ts"), ("other", tmp_path / "link.ts"))
+    ]
+    cameras = tmp_path / "cameras.toml"
+    cameras.write_text("".join(tables))
+    outcome = run("live", "--config", cameras)
+    assert (outcome.code, outcome.error_line) == (2, f"--to {tmp_path}/link.ts is named twice")
+    assert not (tmp_path / "a.ts").exists()
+
+
 def test_a_file_is_never_written_over_itself(run: Run, clip: Path, tmp_path: Path) -> None:
     before = clip.read_bytes()
     outcome = run("live", clip, "--loop", "--to", clip, "-y")

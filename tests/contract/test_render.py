@@ -7,6 +7,7 @@ import json
 import threading
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import cv2
@@ -262,6 +263,13 @@ def test_an_input_that_changes_meanwhile_is_told_of(tmp_path: Path, grows: bool)
         assert list(frames)
     told = "the input changed while it was rendered" in [event.message for event in events]
     assert told == grows
+
+
+@pytest.mark.parametrize("name", ["input", "output", "background", "report", "matte_out"])
+def test_no_name_has_a_zero_byte(tmp_path: Path, name: str) -> None:
+    names: dict[str, Any] = {"input": SAMPLE, "output": tmp_path / "out.mp4"}
+    with pytest.raises(ConfigError, match=f"{name}.* must have no zero bytes"):
+        bgsoft.render(**names | {name: "a\0.png"})
 
 
 def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import bgsoft
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
 from bgsoft.frame import Frame
@@ -20,7 +20,9 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
+from bgsoft.ops.sides import HOST
 from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.network import to_masks
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.marks import slow
@@ -49,7 +51,7 @@ def masks_of(
         "cpu", NetworkLoader(model), frames[0].format, workers, None, lambda _event: None, quality
     )
     made.start()
-    reduced = CpuReducer(frames[0].format, workers).reduce(frames)
+    reduced = Reducer(frames[0].format, workers).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]
     made.close()
     workers.close()
@@ -157,15 +159,13 @@ def test_min_max_is_guarded(
 
 def test_min_max_does_not_pump() -> None:
     """From nobody to somebody, the mask grows no faster than what it is made of, by far."""
-    from bgsoft.segment.cpu import to_mask
-
     spec = replace(catalog.find_spec("u2net"), output="y")
     raw = np.zeros((1, 8, 8), np.float32)
     made = []
     for top in np.linspace(0, 1, 101, dtype=np.float32):
         raw[0, 4, 4] = top
         mask = np.empty((8, 8), np.float32)
-        to_mask(raw, spec, mask)
+        to_masks(HOST, raw[None], spec, mask[None])
         made.append(float(mask.max()))
     assert np.abs(np.diff(made)).max() < 0.021
     assert made[10] < 0.25
@@ -212,15 +212,14 @@ def test_an_output_that_is_short_is_refused(
 
 def test_what_is_no_number_is_nobody() -> None:
     """And NumPy, whose warnings are errors here, says nothing of it."""
-    from bgsoft.segment.cpu import to_mask
-
     raw = np.zeros((2, 8, 8), np.float32)
     raw[1] = 9
     raw[:, 0], raw[:, 1], raw[1, 2] = np.nan, np.inf, np.inf
     for activation in ("softmax", "sigmoid", "none"):
         spec = replace(catalog.find_spec("u2net"), output_channel=1, activation=activation)
-        mask = np.empty((8, 8), np.float32)
-        to_mask(raw, spec, mask)
+        masks = np.empty((1, 8, 8), np.float32)
+        to_masks(HOST, raw[None], spec, masks)
+        mask = masks[0]
         assert (mask[0] == 0).all()
         assert np.isfinite(mask).all()
         assert (mask[3:] > 0.99).all()

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import InferenceError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.infer.base import Network, Wiring
@@ -22,8 +22,8 @@ from bgsoft.infer.drivers import BatchDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.cpu import HostSegmenter
 from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.workers import Workers
 from tests.pictures import random_frame
 from tests.recurrent_model import recurrent_model
@@ -238,12 +238,12 @@ def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
         (made,) = loader.on_cpu(FAMILIES[spec.family].wiring(spec, size, batch))
         return made
 
-    def segmenter(made: Network) -> HostSegmenter:
+    def segmenter(made: Network) -> NetworkSegmenter:
         driver = BatchDriver(lambda *_: made, lambda: made, batch=1, on_event=lambda _: None)
-        return HostSegmenter(spec, driver, size, Workers())
+        return NetworkSegmenter(spec, driver, size, Workers())
 
-    def masks(of: HostSegmenter, frames: list[Frame]) -> list[object]:
-        reducer = CpuReducer(size, Workers())
+    def masks(of: NetworkSegmenter, frames: list[Frame]) -> list[object]:
+        reducer = Reducer(size, Workers())
         return [of.masks([f], reducer.reduce([f]))[0].tolist() for f in frames]
 
     random = np.random.default_rng(3)
