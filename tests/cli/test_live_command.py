@@ -32,7 +32,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["CLIP"], "play it with --realtime or --loop"),
         (["CLIP", "--loop"], "say where frames go: --to, --share or --preview"),
         (["CLIP", "--loop", "--to", "a.doc"], "'.doc' is no video container"),
-        (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to a.ts is named twice"),
+        (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to ./a.ts is named twice"),
         (["CLIP", "--loop", "--share", "x", "--codec", "hevc"], "--codec and its kin"),
         (["CLIP", "--loop", "--to", "a.ts", "--size", "1x1"], "--size has no effect"),
         (["CLIP", "--config", "c.toml"], "SOURCE and --config exclude each other"),
