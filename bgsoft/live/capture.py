@@ -6,24 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
 
 from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, RenderCancelledError, UnsupportedFormatError
 from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.policy import Backoff, Newest
 from bgsoft.live.source import OPEN_SECONDS, READ_SECONDS, Feed, Picture, SourceKind, SourceSpec
-from bgsoft.media.info import VideoInfo
 
 HANGS_SECONDS = 2 * (OPEN_SECONDS + READ_SECONDS)
 """After so long without a sign, a driver or library has not come back from a call."""
-
-
-class Captured(NamedTuple):
-    """A picture, and what it is a picture of."""
-
-    picture: Picture
-    info: VideoInfo
 
 
 class State(StrEnum):
@@ -56,7 +47,7 @@ class Capture:
         feed: Callable[[SourceSpec, threading.Event, StageClock], Feed] = Feed,
     ) -> None:
         self.spec = spec
-        self.latest: Newest[Captured] = Newest(ready)
+        self.latest: Newest[Picture] = Newest(ready)
         self.state = State.OPENING
         self.error: BgsoftError | None = None
         """Why it has ended, where that is no end to expect."""
@@ -143,7 +134,6 @@ class Capture:
                 self._sign = time.monotonic()
                 if picture is None or stop.is_set():
                     return
-                assert feed.info is not None
                 if self.state is State.AWAY:
                     self._report(f"{self.spec.name} is back")
                 self.state = State.LIVE
@@ -151,4 +141,4 @@ class Capture:
                 self.frames_in += 1 + feed.skipped - (self._skipped - skipped)
                 self._skipped = skipped + feed.skipped
                 self.damaged = damaged + feed.damaged
-                self.latest.put(Captured(picture, feed.info))
+                self.latest.put(picture)

@@ -15,10 +15,10 @@ from bgsoft.exitcodes import one_line
 from bgsoft.frame import Frame
 from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.base import LiveFrame, Sink
-from bgsoft.live.capture import Capture, Captured, State
+from bgsoft.live.capture import Capture, State
 from bgsoft.live.figures import Figures
 from bgsoft.live.policy import LADDER, Ladder, Quality, StreamClock
-from bgsoft.live.source import LIVE_TICKS, SourceSpec
+from bgsoft.live.source import LIVE_TICKS, Picture, SourceSpec
 from bgsoft.live.stages import LiveStages, dimmed
 from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.metrics import Metrics
@@ -149,18 +149,18 @@ class LiveStream:
     def _step(self, doing: _Doing) -> None:
         """Work on the newest picture, if there is one, or show that none has come."""
         ended = self.capture.state is State.ENDED
-        captured = self.capture.latest.take()
+        picture = self.capture.latest.take()
         now = time.monotonic()
-        if not self.sinks or (captured is None and ended):
+        if not self.sinks or (picture is None and ended):
             self.over = True
             return
         began = time.perf_counter_ns()
         try:
-            if captured is None:
+            if picture is None:
                 self._show_stale(now, doing)
                 return
             self._came = now
-            self._work(captured, doing)
+            self._work(picture, doing)
         except BgsoftError as exc:
             self._failed += 1
             self._tell(exc)
@@ -185,11 +185,10 @@ class LiveStream:
             self._told = text
             self._report(f"{self.name}: {text}")
 
-    def _work(self, captured: Captured, doing: _Doing) -> None:
-        stages = self._stages_for(captured.info, doing)
+    def _work(self, picture: Picture, doing: _Doing) -> None:
+        stages = self._stages_for(picture.info, doing)
         with self.builder.working():
-            latest = self.capture.latest
-            picture = latest.newer(captured, lambda other: stages.fits(other.info)).picture
+            picture = self.capture.latest.newer(picture, lambda new: stages.fits(new.info))
             doing.begin("the picture stages")
             pts = self._clock.stamp(picture.seconds, picture.captured_ns / 1e9)
             frame = stages.process(picture.frame, pts)

@@ -60,12 +60,12 @@ def run(
     builder = StageBuilder(config.backends, lambda _event: None, user=ModelUser(models))
     with LiveStages(builder, config, INFO, Metrics(), StageClock()) as stages:
         stages.start()
-        together.wait(300)
+        together.wait(120)
         for index, picture in enumerate(shown):
             with builder.working():
                 frame = stages.process(picture, index)
                 made.append((frame.luma.copy(), frame.planes.alpha.copy()))
-        together.wait(300)
+        together.wait(120)
     builder.close()
 
 

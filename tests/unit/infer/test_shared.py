@@ -193,7 +193,8 @@ def test_it_is_loaded_once_and_closed_by_the_last(bench: Bench) -> None:
     assert (len(bench.loaded), bench.ask(0, 2.0)) == (2, 4.0)
 
 
-def test_no_more_work_than_there_are_cores(bench: Bench) -> None:
+def test_no_more_work_than_there_are_cores(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bgsoft.infer.shared._TURN_SECONDS", 60.0)
     first, second = bench.users
     order: list[str] = []
 

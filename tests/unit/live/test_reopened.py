@@ -104,8 +104,8 @@ def test_a_stream_whose_receiver_dies_is_opened_again(
     assert [line.endswith(gone) for line in lines] == [True, False, True, False]
     assert lines[1] == lines[3] == back
     shown = shown_by_ffmpeg(tmp_path / "second.mkv")
-    assert float(shown[-1] - shown[0]) > 0.2
-    assert len(shown) <= player.published - sink.dropped
+    assert shown == sorted(set(shown))
+    assert 1 < len(shown) <= player.published - sink.dropped
     assert 0 < sink.dropped < player.published
 
 
