@@ -14,9 +14,10 @@ from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.engine import Engine
 from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.stream import LiveStream
-from bgsoft.outputs import check_target
+from bgsoft.outputs import check_apart, check_target
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.settings.presets import Layer
+from bgsoft.suggestions import network_address
 
 _CAMERAS = "/dev/video"
 
@@ -58,8 +59,12 @@ def run_live(
             raise ConfigError(f"--to {target} is named twice")
         taken.add(path)
     specs = [camera.spec for camera in cameras]
+    read = [file for spec in specs for file in spec.files]
+    for target in targets:
+        if network_address(target) is None:
+            check_apart(Path(target), "output", read)
     if trace is not None:
-        check_target(trace, "trace", others=[file for spec in specs for file in spec.files])
+        check_target(trace, "trace", others=read)
     recorder = None if trace is None else TraceRecorder()
     configs = [picture_config(camera.preset, flags) for camera in cameras]
     engine = Engine(configs[0], report, len(cameras), on_stats=on_stats, recorder=recorder)

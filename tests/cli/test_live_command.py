@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,20 @@ def test_two_recordings_are_two_files(run: Run, clip: Path, tmp_path: Path) -> N
     outcome = run("live", "--config", cameras)
     assert (outcome.code, outcome.error_line) == (2, f"--to {tmp_path}/link.ts is named twice")
     assert not (tmp_path / "a.ts").exists()
+
+
+def test_a_recording_replaces_no_other_source(run: Run, clip: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.ts"
+    shutil.copy(clip, other)
+    cameras = tmp_path / "cameras.toml"
+    tables = [
+        f'[[source]]\nname = "{name}"\nsource = "{source}"\nrealtime = true\nto = "{to}"\n'
+        for name, source, to in (("one", other, tmp_path / "a.ts"), ("two", clip, other))
+    ]
+    cameras.write_text("".join(tables))
+    outcome = run("live", "--config", cameras, "--overwrite")
+    assert (outcome.code, outcome.error_line) == (5, f"output {other} is the same file as {other}")
+    assert other.read_bytes() == clip.read_bytes()
 
 
 def test_a_file_is_never_written_over_itself(run: Run, clip: Path, tmp_path: Path) -> None:
