@@ -163,7 +163,7 @@ class HostSide:
         return replace(frame, planes=replace(planes, luma=luma, chroma=chroma, alpha=alpha))
 
     def place_array(self, array: NDArray[Any]) -> Array:
-        return array.copy()
+        return self.side.array(array)
 
     def stages(self, batch: int = 1) -> HostStages | DeviceStages:
         """Maker of the stages, as a render has it."""
@@ -189,11 +189,6 @@ class CudaSide(HostSide):
 
     def place(self, frame: Frame) -> Frame:
         return to_device(frame)
-
-    def place_array(self, array: NDArray[Any]) -> Array:
-        import cupy
-
-        return cupy.asarray(array)
 
     def stages(self, batch: int = 1) -> HostStages | DeviceStages:
         from bgsoft.rendering.device import DeviceStages

@@ -17,7 +17,7 @@ KERNEL(find_change)(
     int y_stride, int mode, const float *mask, float low, float gain, float *change, int rows,
     int columns)
 {
-    for_samples(rows, columns, [=](int y, int x) INLINED {
+    for_apart(rows, columns, [=](int y, int x) INLINED {
         const float seen =
             resized_float(matte, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
         const int at = y * columns + x;
@@ -72,7 +72,7 @@ KERNEL(apply_change)(
     const float *change, int pitch, const float *x_table, int x_stride, const float *y_table,
     int y_stride, int mode, float *matte, int rows, int columns)
 {
-    for_samples(rows, columns, [=](int y, int x) INLINED {
+    for_apart(rows, columns, [=](int y, int x) INLINED {
         const float added =
             resized_float(change, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
         const int at = y * columns + x;

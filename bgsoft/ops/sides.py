@@ -7,7 +7,7 @@ A class that gives order and state to operations takes a :class:`Side`, makes it
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import addressof, c_char, c_float, c_int, c_void_p
+from ctypes import c_char, c_float, c_int, c_void_p
 from functools import cache
 from typing import Any, Protocol
 
@@ -87,10 +87,7 @@ class _Host:
             # For some hundred arrays a frame: NumPy's own ways to an address take four times as
             # long, and don't refuse what is not C-contiguous.
             function(
-                *[
-                    addressof(_samples_of(each)) if type(each) is np.ndarray else each
-                    for each in arguments
-                ]
+                *[_samples_of(each) if type(each) is np.ndarray else each for each in arguments]
             )
 
         return launch

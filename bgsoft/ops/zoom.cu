@@ -77,7 +77,7 @@ KERNEL(resize_mask)(
     const float *mask, int pitch, const float *x_table, int x_stride, const float *y_table,
     int y_stride, int mode, float *out, int rows, int columns)
 {
-    for_samples(rows, columns, [=](int y, int x) INLINED {
+    for_apart(rows, columns, [=](int y, int x) INLINED {
         out[y * columns + x] =
             resized_float(mask, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
     });

@@ -381,7 +381,7 @@ class _Session:
         if self._chunk is None:
             self._log.damage(ran.sink.concealed, built.decoder.stats)
             is_file = self._pipe is None and not built.info.stills
-            if is_file and stamp(self._config.input) != self._input_stamp:
+            if is_file and stamp(self._config.input) not in (self._input_stamp, ""):
                 self._log.tell("notice", "the input changed while it was rendered", stage="decode")
         pre_roll, kept = array("q"), ran.result.decoded_pts
         if self._trim_start is not None:

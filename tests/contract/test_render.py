@@ -250,19 +250,21 @@ def test_scene_cuts_are_found_and_reported(tmp_path: Path) -> None:
     assert [e.frame for e in report.events if e.kind == "scene-cut"] == [10]
 
 
-@pytest.mark.parametrize("grows", [True, False])
-def test_an_input_that_changes_meanwhile_is_told_of(tmp_path: Path, grows: bool) -> None:
+@pytest.mark.parametrize("change", ["grows", "stays", "is moved away"])
+def test_an_input_that_changes_meanwhile_is_told_of(tmp_path: Path, change: str) -> None:
     source = write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(60)))
     whole = source.read_bytes()
     source.write_bytes(whole[: len(whole) // 2])
     events: list[Event] = []
     with bgsoft.frames(source, on_event=events.append, **QUICK) as frames:
         next(frames)
-        if grows:
+        if change == "grows":
             source.write_bytes(whole)
+        elif change != "stays":
+            source.rename(tmp_path / "done.mkv")
         assert list(frames)
     told = "the input changed while it was rendered" in [event.message for event in events]
-    assert told == grows
+    assert told == (change == "grows")
 
 
 @pytest.mark.parametrize("name", ["input", "output", "background", "report", "matte_out"])
