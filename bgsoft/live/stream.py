@@ -40,19 +40,6 @@ HANG_SECONDS = 10.0
 _LOOK_SECONDS = 0.1
 
 
-class _Doing:
-    """What a stream's thread does, for the watchdog."""
-
-    def __init__(self) -> None:
-        self.now = ("", 0.0)
-        """What, and since when; empty: nothing."""
-        self.thread = threading.current_thread()
-
-    def begin(self, what: str = "") -> None:
-        """It does something else from now on, or nothing."""
-        self.now = (what, time.monotonic())
-
-
 class _ReplacedError(Exception):
     """Another thread has taken over, and other stages, while this one did not come back."""
 
@@ -97,7 +84,9 @@ class LiveStream:
         """A sink wants faces, with landmarks, where they are looked for."""
         self.failures: list[BgsoftError] = []
         """What has ended the source, or a sink."""
-        self._doing = _Doing()
+        self._doing = ("", 0.0)
+        """What the thread does, and since when, for the watchdog; empty: nothing."""
+        self._worker: threading.Thread | None = None
         self._report, self._alone = report, alone
         self._ready = threading.Event()
         self._metrics = Metrics(recorder)
@@ -128,26 +117,32 @@ class LiveStream:
         self._start_worker()
 
     def _start_worker(self) -> None:
-        self._doing = doing = _Doing()
-        doing.thread = daemon_thread(partial(self._run, doing), f"bgsoft-picture {self.name}")
-        doing.thread.start()
+        self._doing = ("", 0.0)
+        self._worker = daemon_thread(self._run, f"bgsoft-picture {self.name}")
+        self._worker.start()
 
-    def _run(self, doing: _Doing) -> None:
+    def _begin(self, what: str = "") -> None:
+        """Do something else from now on, or nothing; unless another thread has taken over."""
+        if threading.current_thread() is not self._worker:
+            raise _ReplacedError
+        self._doing = (what, time.monotonic())
+
+    def _run(self) -> None:
         try:
             while not self.over:
                 self._ready.wait(_LOOK_SECONDS)
                 self._ready.clear()
-                self._go_on(doing)
-                self._step(doing)
+                self._step()
         except _ReplacedError:
             return
         except Exception as exc:  # a fault of ours is this stream's alone, too
-            if doing is self._doing:
+            if threading.current_thread() is self._worker:
                 error = exc if isinstance(exc, BgsoftError) else BgsoftError(one_line(exc))
                 self.fail(error)
 
-    def _step(self, doing: _Doing) -> None:
+    def _step(self) -> None:
         """Work on the newest picture, if there is one, or show that none has come."""
+        self._begin()
         ended = self.capture.state is State.ENDED
         picture = self.capture.latest.take()
         now = time.monotonic()
@@ -157,15 +152,15 @@ class LiveStream:
         began = time.perf_counter_ns()
         try:
             if picture is None:
-                self._show_stale(now, doing)
+                self._show_stale(now)
                 return
             self._came = now
-            self._work(picture, doing)
+            self._work(picture)
         except BgsoftError as exc:
             self._failed += 1
             self._tell(exc)
         finally:
-            doing.begin()
+            self._begin()
         self.figures.busy_ns += time.perf_counter_ns() - began
         self._adapt(now)
 
@@ -185,14 +180,14 @@ class LiveStream:
             self._told = text
             self._report(f"{self.name}: {text}")
 
-    def _work(self, picture: Picture, doing: _Doing) -> None:
-        stages = self._stages_for(picture.info, doing)
+    def _work(self, picture: Picture) -> None:
+        stages = self._stages_for(picture.info)
         with self.builder.working():
             picture = self.capture.latest.newer(picture, lambda new: stages.fits(new.info))
-            doing.begin("the picture stages")
+            self._begin("the picture stages")
             pts = self._clock.stamp(picture.seconds, picture.captured_ns / 1e9)
             frame = stages.process(picture.frame, pts)
-        self._go_on(doing)
+        self._begin()
         self._last = frame
         shown = LiveFrame(
             frame=frame,
@@ -200,15 +195,10 @@ class LiveStream:
             source=stages.source,
             faces=stages.faces,
         )
-        self._publish(shown, doing)
+        self._publish(shown)
         self.figures.add(time.monotonic_ns() - picture.captured_ns)
 
-    def _go_on(self, doing: _Doing) -> None:
-        """Leave it to the thread that has taken over meanwhile, if one has."""
-        if doing is not self._doing:
-            raise _ReplacedError
-
-    def _stages_for(self, info: VideoInfo, doing: _Doing) -> LiveStages:
+    def _stages_for(self, info: VideoInfo) -> LiveStages:
         """The stages for pictures like these, by the newest settings."""
         with self._building:
             stages, coming = self._stages, self._coming
@@ -216,11 +206,11 @@ class LiveStream:
             while self._discarded:
                 self._discarded.pop().close()
             if coming is not None and coming.fits(info):
-                self._take_over(coming, doing)
+                self._take_over(coming)
             elif stages is None or not stages.fits(info):
-                doing.begin(_STARTING)
+                self._begin(_STARTING)
                 config = self.config if coming is None else coming.config
-                self._take_over(self._build(config, info), doing)
+                self._take_over(self._build(config, info))
             assert self._stages is not None
             return self._stages
 
@@ -235,10 +225,10 @@ class LiveStream:
             takes_faces=self.takes_faces,
         )
 
-    def _take_over(self, stages: LiveStages, doing: _Doing) -> None:
-        doing.begin(_STARTING)
+    def _take_over(self, stages: LiveStages) -> None:
+        self._begin(_STARTING)
         stages.start()
-        self._go_on(doing)
+        self._begin()
         old, self._stages = self._stages, stages
         self.info, self.config = stages.info, stages.config
         self._ladder = Ladder(time.monotonic(), _ladder(self.config))
@@ -265,7 +255,7 @@ class LiveStream:
             if before is not None:
                 self._discarded.append(before)
 
-    def _show_stale(self, now: float, doing: _Doing) -> None:
+    def _show_stale(self, now: float) -> None:
         """Show the last frame, dimmed, where the source has sent none for a while."""
         info, last = self.info, self._last
         if info is None or last is None:
@@ -280,18 +270,17 @@ class LiveStream:
         self._shown_stale = now
         frame = replace(last, pts=self._clock.stamp(None, now))
         shown = LiveFrame(frame=frame, captured_ns=time.monotonic_ns(), stale=True)
-        self._publish(shown, doing)
+        self._publish(shown)
 
-    def _publish(self, frame: LiveFrame, doing: _Doing) -> None:
+    def _publish(self, frame: LiveFrame) -> None:
         with self._publishing.measure():
             for sink in list(self.sinks):
-                doing.begin(f"{_SINK}{sink.name}")
+                self._begin(f"{_SINK}{sink.name}")
                 try:
                     sink.publish(frame)
                 except BgsoftError as exc:
                     self._drop_sink(sink, exc)
-                self._go_on(doing)
-        doing.begin()
+                self._begin()
 
     def _drop_sink(self, sink: Sink, exc: BgsoftError) -> None:
         """Close a sink that cannot go on; the others do."""
@@ -343,7 +332,7 @@ class LiveStream:
     @property
     def hanging(self) -> str:
         """What does not return; empty: nothing."""
-        what, since = self._doing.now
+        what, since = self._doing
         patience = HANG_SECONDS
         if what == _STARTING:  # a first run may build an engine
             patience = self.config.backends.stall_seconds or patience
@@ -351,7 +340,7 @@ class LiveStream:
 
     def replace(self, what: str, builder: StageBuilder) -> None:
         """Leave a thread that hangs, and its stages, to itself; another goes on with new ones."""
-        stage = stuck_stage([("picture", self._doing.thread)])
+        stage = stuck_stage([("picture", self._worker)]) if self._worker is not None else ""
         self._report(f"{self.name}: {what} hangs (in {stage}); it is started anew")
         for sink in [sink for sink in self.sinks if what == f"{_SINK}{sink.name}"]:
             self.sinks.remove(sink)
@@ -371,16 +360,15 @@ class LiveStream:
 
     def join(self, seconds: float) -> None:
         """Wait for what is under way; what nobody has taken by then is dropped."""
-        thread = self._doing.thread
-        if thread is not threading.current_thread():
-            thread.join(seconds)
+        if self._worker is not None:
+            self._worker.join(seconds)
         self.capture.latest.clear()
 
     def close(self) -> None:
         """Finish recordings and streams, and free the stages, unless a thread hangs in them."""
         self.stop()
         self.close_sinks()
-        if self._doing.thread.is_alive() and self._doing.thread is not threading.current_thread():
+        if self._worker is not None and self._worker.is_alive():
             return
         for stages in (self._stages, self._coming, *self._discarded):
             if stages is not None:
