@@ -88,12 +88,8 @@ def check_target(
 
 def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, folder: str) -> Path:
     """The file that would be written, with symbolic links followed."""
-    _refuse_address(path)
     title = f"{what} {path}"
-    target = resolved(path, what)
-    for other in others:
-        if target == other.resolve() or _is_same(target, other):
-            raise OutputError(f"{title} is the same file as {other}", path=path)
+    target = check_apart(path, what, others)
     if target.is_dir():
         raise OutputError(f"{title} is a directory", path=path)
     if target.is_file() and not overwrite:
@@ -106,6 +102,21 @@ def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, fo
             raise OutputError(f"{title} is not writable", path=path)
     elif not os.access(existing, os.W_OK | os.X_OK):
         raise OutputError(f"{folder} {existing} is not writable", path=path)
+    return target
+
+
+def check_apart(path: Path, what: str, others: Iterable[Path]) -> Path:
+    """The file that would be written, with symbolic links followed.
+
+    Raises:
+        OutputError: It is one of the others, under whatever name; or no file of this machine.
+    """
+    _refuse_address(path)
+    target = resolved(path, what)
+    exists = target.exists()
+    for other in others:
+        if _is_same(target, other) if exists else target == other.resolve():
+            raise OutputError(f"{what} {path} is the same file as {other}", path=path)
     return target
 
 

@@ -10,11 +10,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar
+
+from bgsoft.workers import Threads
 
 R = TypeVar("R")
 
@@ -74,6 +76,20 @@ def span(name: str) -> Iterator[None]:
         log.append(Span(threading.current_thread().name, name, started, ended))
 
 
+def begun(name: str, make: Callable[[], R]) -> Future[R]:
+    """Begin to make what will be wanted later, in a thread of that name; nobody waits for it."""
+    future: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(make())
+        except BaseException as exc:
+            future.set_exception(exc)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
 class StartupPool:
     """Threads that make parts of a render beside each other, and beside a ``with`` block.
 
@@ -83,7 +99,7 @@ class StartupPool:
     """
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="bgsoft-start")
+        self._pool = Threads(_MOST_THREADS, "bgsoft-start")
         self._futures: list[Future[Any]] = []
 
     def submit(self, name: str, make: Callable[[], R]) -> Future[R]:
@@ -110,7 +126,7 @@ class StartupPool:
         try:
             errors = [future.exception() for future in self._futures]  # it may grow meanwhile
         finally:
-            self._pool.shutdown()
+            self._pool.close()
         first = next((error for error in errors if error is not None), None)
         if first is None and exc is None:
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -61,6 +62,51 @@ class Job(Generic[R]):
         if self._error is not None:
             raise self._error
         return self._result
+
+
+class Threads(Closing):
+    """Does work in threads, a few at a time, each piece in one of its own.
+
+    An executor of :mod:`concurrent.futures` takes no more work once the main thread has come to its
+    end, though other threads still render.
+
+    Args:
+        most: Pieces at a time; others wait.
+        name: Of the threads.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._room = threading.Semaphore(most)
+        self._name = name
+        self._begun: list[tuple[threading.Thread, Future[Any]]] = []
+
+    def submit(self, work: Callable[..., R], *arguments: Any) -> Future[R]:
+        """Begin a piece of work; may be called by any thread."""
+        future: Future[R] = Future()
+
+        def run() -> None:
+            with self._room:
+                if not future.set_running_or_notify_cancel():
+                    return
+                try:
+                    result = work(*arguments)
+                except BaseException as exc:
+                    future.set_exception(exc)
+                else:
+                    future.set_result(result)
+
+        thread = threading.Thread(target=run, name=self._name)
+        self._begun = [each for each in self._begun if each[0].is_alive()]
+        thread.start()
+        self._begun.append((thread, future))
+        return future
+
+    def close(self) -> None:
+        """Cancel what waits, and wait for the rest; safe to call twice."""
+        for _, future in self._begun:
+            future.cancel()
+        while self._begun:
+            self._begun.pop()[0].join()
 
 
 class _Worker:

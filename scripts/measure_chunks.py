@@ -31,13 +31,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bgsoft.bench.floor import render_part
+from bgsoft.bench.floor import render_picture
 from bgsoft.chunks.plan import divide, pre_roll_frames, read_frames
-from bgsoft.decode.base import PtsRange
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool, worker_environment
 from bgsoft.jobs.task import Finished, TaskContext
 from bgsoft.media.probe import probe
+from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
 
@@ -47,11 +47,11 @@ class ThrownAway:
     """Renders a chunk and keeps nothing; a task."""
 
     config: RenderConfig
-    frames: PtsRange
+    chunk: Chunk | None
 
     def run(self, context: TaskContext) -> object:
         backends = replace(self.config.backends, threads=context.threads, gpu=context.gpu)
-        return render_part("picture", replace(self.config, backends=backends), self.frames)
+        return render_picture(replace(self.config, backends=backends), self.chunk)
 
 
 def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
@@ -60,16 +60,16 @@ def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
     info = probe(clip)
     frames = read_frames(config, info, threading.Event())
     assert not isinstance(frames, str), frames
-    whole = [PtsRange(None, None, 0)]
-    chunked = divide(frames, chunks, pre_roll_frames(config) or 0)
-    ranges = (
-        whole if chunks == 1 or isinstance(chunked, str) else [chunk.frames for chunk in chunked]
-    )
+    parts: Sequence[Chunk | None] = [None]
+    if chunks > 1:
+        divided = divide(frames, chunks, pre_roll_frames(config) or 0)
+        assert not isinstance(divided, str), divided
+        parts = divided
     with (
-        worker_environment(config.backends, len(ranges), len(gpus), print) as environment,
-        Driver(Pool(len(ranges), gpus=gpus, environment=environment)) as driver,
+        worker_environment(config.backends, len(parts), len(gpus), print) as environment,
+        Driver(Pool(len(parts), gpus=gpus, environment=environment)) as driver,
     ):
-        driver.submit([ThrownAway(config, each) for each in ranges])
+        driver.submit([ThrownAway(config, each) for each in parts])
         while True:
             for update in driver.poll(1.0):
                 if isinstance(update, Finished):
@@ -123,7 +123,8 @@ def main(argv: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         clip = looped(given.clip, given.loop, folder)
-        found = read_frames(build_config(clip, folder / "o.mp4", preset="soft"), probe(clip))
+        config = build_config(clip, folder / "o.mp4", preset="soft")
+        found = read_frames(config, probe(clip), threading.Event())
         assert not isinstance(found, str), found
         frames = len(found.pts)
         rows: dict[str, Callable[[], float]] = {}

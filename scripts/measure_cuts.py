@@ -36,7 +36,7 @@ import cv2
 import numpy as np
 from matte_truth import Image, Truth, blend, can_move, moving, read_pair, room
 
-from bgsoft.analysis.scenes import CpuSceneProbe
+from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.frame import AnalysisFrame, FrameFormat
 
 SHORT_SIDE = 240
@@ -314,7 +314,7 @@ class Tally:
 def found_cuts(frames: Video) -> set[int]:
     """As a render sees them."""
     height, width = frames[0].shape[:2]
-    probe = CpuSceneProbe(FrameFormat(width=2 * width, height=2 * height))
+    probe = LumaProbe(FrameFormat(width=2 * width, height=2 * height))
     found = set()
     for index, picture in enumerate(frames):
         ycc = cv2.cvtColor(picture, cv2.COLOR_BGR2YCrCb)

@@ -48,7 +48,7 @@ import numpy as np
 from face_reference import LARGE, OTHER, OWN, TIGHT_MATCH, Comparison, read_reference
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detections
@@ -108,7 +108,7 @@ def measure_clip(
     format = format_of(path)
     seen = read_reference(reference / f"{path.stem}.json", format) if reference else None
     run = Run(compared := Comparison(format, OWN if seen is None else OTHER))
-    reduce = CpuReducer(format)
+    reduce = Reducer(format)
     every = Recorder(format, FinderSettings(detect_every=1, small_faces=True, small_every=1))
     finder = Recorder(format, settings)
     for frame in frames_of(path):
@@ -179,7 +179,7 @@ def still(path: Path, settings: FinderSettings) -> float:
     rng = np.random.default_rng(0)
     frame = next(frames_of(path))
     clean = frame.luma.astype(np.float32)
-    finder, reduce = Recorder(frame.format, settings), CpuReducer(frame.format)
+    finder, reduce = Recorder(frame.format, settings), Reducer(frame.format)
     points = []
     scale = 1 << (frame.format.bit_depth - 8 + frame.format.shift)
     for index in range(STILL_FRAMES):
@@ -200,7 +200,7 @@ def life_after(path: Path, settings: FinderSettings) -> int:
     format = format_of(path)
     longest = 0
     for leave in (_grey, _walled):
-        finder, reduce = Recorder(format, settings), CpuReducer(format)
+        finder, reduce = Recorder(format, settings), Reducer(format)
         for frame in frames_of(path):
             (faces,) = finder.find([frame], reduce.reduce([frame]))
             if frame.index >= 20 and faces:

@@ -30,8 +30,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.analysis.scenes import CpuSceneProbe
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
 from bgsoft.face.finder import FaceFinder
@@ -161,7 +161,7 @@ class Result:
             on_event=self.events.append,
         )
         self.faces: list[list[Face]] = []
-        reducer, scenes = CpuReducer(FORMAT, Workers(BATCH)), CpuSceneProbe(FORMAT)
+        reducer, scenes = Reducer(FORMAT, Workers(BATCH)), LumaProbe(FORMAT, batch=BATCH)
         step.start()
         for first in range(0, len(frames), BATCH):
             batch = [make_frame(*p, first + i) for i, p in enumerate(frames[first : first + BATCH])]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import bgsoft  # noqa: F401 - OpenCV and others are loaded after it: it sets what they look for
+
+if TYPE_CHECKING:
+    from bgsoft.ops.sides import Operation, Side
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,6 +30,22 @@ def pytest_configure(config: pytest.Config) -> None:
 def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where synthesised clips are kept for the whole session."""
     return tmp_path_factory.mktemp("clips")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def typed_operations() -> Iterator[None]:
+    """Operations of the host check what they are given, which otherwise nothing does."""
+    from bgsoft.ops.sides import HOST
+    from tests.signatures import checked
+
+    untyped = type(HOST).operation
+
+    def operation(self: Side, file: str, name: str, *, sample_bits: int = 8) -> Operation:
+        return checked(untyped(self, file, name, sample_bits=sample_bits), file, name, sample_bits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(HOST), "operation", operation)
+        yield
 
 
 @pytest.hookimpl(wrapper=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 STAGES = {
     "decode": ("bgsoft.decode.cpu", "CpuDecoder._write"),
-    "analysis": ("bgsoft.analysis.cpu", "CpuReducer.reduce"),
+    "analysis": ("bgsoft.analysis.reduce", "Reducer.reduce"),
     "segment": ("bgsoft.infer.cpu", "CpuNetwork.run"),
     "face": ("bgsoft.face.step", "FaceStep.find"),
     "matte": ("bgsoft.matte.soft", "SoftMatte.refine"),
@@ -28,7 +28,7 @@ AT_THE_END = ("publish", "report")
 """They run once, when all frames have gone through."""
 DEVICE_STAGES = {
     "decode": ("bgsoft.decode.nvdec", "NvdecDecoder._write"),
-    "analysis": ("bgsoft.analysis.cuda", "CudaReducer.reduce"),
+    "analysis": STAGES["analysis"],
     "segment": ("bgsoft.infer.cuda", "GpuNetwork.run"),
     "composite": STAGES["composite"],
     "matte": STAGES["matte"],

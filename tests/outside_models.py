@@ -18,8 +18,8 @@ height = {size}
 """
 
 
-def _value(name: str, *shape: int | str) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+def _value(name: str, *shape: int | str, type: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, type, shape)
 
 
 def _save(
@@ -27,16 +27,19 @@ def _save(
     nodes: list[onnx.NodeProto],
     shapes: dict[str, tuple[int | str, ...]],
     constants: dict[str, np.ndarray],
+    type: int = TensorProto.FLOAT,
 ) -> None:
-    """``shapes``: of the input, which is the first, and of the outputs."""
-    values = [_value(name, *shape) for name, shape in shapes.items()]
+    """``shapes``: of the input, the first one, and of the outputs; ``type``: of all."""
+    values = [_value(name, *shape, type=type) for name, shape in shapes.items()]
     weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "outside", values[:1], values[1:], weights)
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
 
 
-def write_grey(path: Path, size: int, *, sigmoid: bool, batch: int | str = 1) -> None:
+def write_grey(
+    path: Path, size: int, *, sigmoid: bool, batch: int | str = 1, half: bool = False
+) -> None:
     """Tells the mean of the input's channels, or its sigmoid, first of three outputs.
 
     As rembg's models are: the batch is fixed, the input has a name of its own, and the outputs
@@ -50,7 +53,7 @@ def write_grey(path: Path, size: int, *, sigmoid: bool, batch: int | str = 1) ->
     ]
     one, half = (batch, 1, size, size), (batch, 3, size // 2, size // 2)
     shapes = {INPUT: (batch, 3, size, size), "d0": one, "d1": one, "d2": half}
-    _save(path, nodes, shapes, {})
+    _save(path, nodes, shapes, {}, TensorProto.FLOAT16 if half else TensorProto.FLOAT)
 
 
 def write_swapped(path: Path, width: int, height: int) -> None:
@@ -64,6 +67,18 @@ def write_swapped(path: Path, width: int, height: int) -> None:
     ]
     plane = ("n", height, width, 1)
     _save(path, nodes, {"x": ("n", height, width, 3), "background": plane, "y": plane}, {})
+
+
+def write_short(path: Path, size: int, *, batch: int, axis: int, end: int) -> None:
+    """As the grey one, but its output ends early along an axis, which only a run shows."""
+    nodes = [
+        helper.make_node("ReduceMean", [INPUT], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Slice", ["mean", "start", "end", "axis"], ["d0"]),
+    ]
+    numbers = {"start": 0, "end": end, "axis": axis}
+    constants = {name: np.array([number]) for name, number in numbers.items()}
+    shapes = {INPUT: (batch, 3, size, size), "d0": ("n", "c", "h", "w")}
+    _save(path, nodes, shapes, constants)
 
 
 def write_mixed(path: Path, size: int = 32, *, batch: int | str = "batch") -> Path:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.background import Background
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
@@ -139,7 +139,7 @@ def effect(kind: EffectKind, files: dict[EffectKind, Path], **settings: float) -
 def composite(effect: EffectConfig, frame: Frame, matte: Matte) -> Frame:
     """A composited copy of the frame."""
     result = copy_frame(frame)
-    reduced = CpuReducer(frame.format).reduce([result])[0]
+    reduced = Reducer(frame.format).reduce([result])[0]
     compositor = create_compositor(effect, frame.format)
     compositor.apply([result], [matte], [reduced])
     compositor.close()

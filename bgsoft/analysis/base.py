@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
-
-from bgsoft.frame import AnalysisFrame, Frame
 
 _MIN_GRID_SIDE = 160
 """The short side of the analysis frame is at least this: on portraits in 360 and 720 lines, edges
@@ -15,11 +11,6 @@ and 0.752), for a third of the time."""
 _MIN_DETAIL_SIDE = 256
 """Networks see at least so much, so that no input is an enlargement: from 180 rows, masks of the
 selfie model were worse (boundary F 0.747 against 0.766)."""
-
-
-KEPT_BATCHES = 2
-"""Batches whose analysis frames are there at a time: while one is segmented, the one before is
-composited."""
 
 
 def analysis_factor(width: int, height: int) -> int:
@@ -54,15 +45,3 @@ def analysis_shape(width: int, height: int, factor: int | None = None) -> tuple[
 def is_similar(error: float, peak: float, min_db: float) -> bool:
     """Whether the mean squared error of samples up to ``peak`` stands for more than this PSNR."""
     return error == 0 or 10 * math.log10(peak**2 / error) > min_db
-
-
-class Reducer(Protocol):
-    """Reduces frames of one format."""
-
-    def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
-        """The analysis frame of each frame of a batch; overwritten by the next call but one.
-
-        Raises:
-            ValueError: A frame's planes are not of the reducer's format.
-        """
-        ...

@@ -7,6 +7,7 @@ import errno
 import functools
 import string
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from bgsoft.errors import ConfigError, ModelError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.media.naming import is_pattern
 from bgsoft.models.cache import hash_file
-from bgsoft.models.catalog import is_model_file, read_spec
+from bgsoft.models.catalog import read_spec
+from bgsoft.models.onnx_check import check_model
 from bgsoft.outputs import stamp
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import EffectKind, RenderConfig
@@ -80,7 +82,19 @@ def _model_identity(name: str) -> str:
         spec = read_spec(name)
     except ConfigError:
         return ""
-    return f"{spec.checksum or _hashed(Path(name))} {spec if is_model_file(name) else ''}".strip()
+    if spec.checksum is not None:
+        return str(spec.checksum)
+    path = Path(name)
+    weights: list[Path] = []
+    with suppress(ModelError):  # it is not to be loaded
+        weights = _weights(path, stamp(path))
+    return f"{' '.join(map(_hashed, [path, *weights]))} {spec}".strip()
+
+
+@functools.lru_cache(maxsize=8)
+def _weights(path: Path, _stamp: str) -> list[Path]:
+    """The files beside a model that hold weights."""
+    return check_model(path)
 
 
 def _hashed(path: Path) -> str:

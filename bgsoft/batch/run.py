@@ -21,12 +21,14 @@ from bgsoft.chunks.renders import Renders
 from bgsoft.errors import (
     BackendUnavailableError,
     DiskFullError,
+    OpenError,
     OutputError,
     RenderCancelledError,
     VerificationError,
 )
 from bgsoft.jobs.task import Finished, Message, Retrying, Started
 from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
+from bgsoft.pipes import is_input_pipe
 from bgsoft.report import Event, Progress, RenderReport
 
 _POLL_SECONDS = 0.2
@@ -216,8 +218,10 @@ class Batch:
             try:
                 if decision.act is Act.REFUSE:
                     raise OutputError(f"{decision.reason}: use --overwrite to replace it")
+                if is_input_pipe(job.config.input):  # nobody may ever write into it
+                    raise OpenError(f"{job.config.input} is a pipe, which only render reads")
                 self._folders.enter_context(made_folders([job.config.output], lambda _text: None))
-            except OutputError as exc:
+            except (OpenError, OutputError) as exc:
                 self._fail(job, entry, exc, None)
             else:
                 self._submit(job, entry, decision.replaces)

@@ -16,16 +16,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import cv2
-
-from bgsoft.decode.base import DecodeSettings, PtsRange
+from bgsoft.decode.base import DecodeSettings
+from bgsoft.encode.base import PictureKind
 from bgsoft.exitcodes import exit_code, one_line
 from bgsoft.frame import Frame
-from bgsoft.models.catalog import resolve
+from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
 from bgsoft.rendering.build import StageBuilder
+from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.session import hand_over_frames
 from bgsoft.settings.config import RenderConfig
 
 
@@ -44,37 +45,55 @@ class _NoPicture:
         return ()
 
 
-class _NoEncoder:
-    """Throws frames away, once the device is done with them."""
+class _ThrownAway:
+    """Throws finished frames away where they live, once the device is done with them."""
+
+    name, pixel_format, kind, waits = "none", "", PictureKind.COLOR, 0
+    on_host_only = False
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def open(self, info: VideoInfo) -> None:
+        pass
 
     def encode(self, frame: Frame) -> None:
         if frame.ready is not None:
             frame.ready.synchronize()
+        self.frames += 1
 
     def finish(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
 
-def render_part(part: str, config: RenderConfig, frames: PtsRange | None = None) -> dict[str, Any]:
-    """Run ``picture`` or ``decode`` of a render, of these frames only; what took how long."""
+
+def render_picture(config: RenderConfig, chunk: Chunk | None = None) -> dict[str, Any]:
+    """Run a render, or a chunk of it, whose frames are thrown away; what took how long."""
+    report = hand_over_frames(config, _ThrownAway(), chunk=chunk)
+    return {
+        "frames": report.frames_encoded,
+        "wall_s": report.wall_s,
+        "first_frame_s": report.first_frame_s,
+    }
+
+
+def decode_alone(config: RenderConfig) -> dict[str, Any]:
+    """Run the decoder of a render; what took how long."""
     started = time.perf_counter()
-    cv2.setNumThreads(1)
-    metrics = Metrics()
     with ExitStack() as stack:
         # A render of the same settings, which this is compared with, reports every event.
         builder = StageBuilder(config.backends, lambda _event: None)
         stack.callback(builder.close)
-        settings = DecodeSettings(duration_seconds=config.duration_seconds, range=frames)
+        settings = DecodeSettings(duration_seconds=config.duration_seconds)
         decoder = stack.enter_context(builder.open_decoder(config.input, settings))
-        info = decoder.info
-        picture: Any = _NoPicture()
-        if part == "picture":
-            model = resolve(config.segment.model)
-            picture = builder.make_picture_stages(config, info, model, metrics, lambda _frame: None)
-            stack.callback(picture.close)
-        ring = builder.make_ring(info.format, picture.held)
         pipeline = Pipeline(
-            decoder=decoder, stage=picture, sink=_NoEncoder(), ring=ring, metrics=metrics
+            decoder=decoder,
+            stage=_NoPicture(),
+            sink=_ThrownAway(),
+            ring=builder.make_ring(decoder.info.format),
+            metrics=Metrics(),
         )
         setup = time.perf_counter() - started
         result = pipeline.run()
@@ -96,7 +115,7 @@ def main(argv: list[str]) -> int:
             preset=settings,
             duration_seconds=float(seconds[0]) if seconds else None,
         )
-        made = render_part(part, config)
+        made = render_picture(config) if part == "picture" else decode_alone(config)
     except Exception as exc:
         print(f"bgsoft: error: {one_line(exc)}", file=sys.stderr)
         return exit_code(exc)

@@ -29,6 +29,7 @@ from bgsoft.errors import (
     OutputError,
     RenderCancelledError,
     StallError,
+    VerificationError,
     WorkerDiedError,
     translated,
 )
@@ -97,6 +98,14 @@ class WorkFolder:
                 known = [dataclasses.asdict(chunk) for chunk in chunks]
                 _write_sealed(plan, {"render": fingerprint, "chunks": known})
         return chunks
+
+    def check_sources(self, config: RenderConfig) -> None:
+        """Raise VerificationError where the files that are read are not those of the plan: its
+        chunks may be of two videos."""
+        plan = _read_sealed(self.path / "plan.json")
+        if plan is not None and plan["render"] != _fingerprint(config):
+            text = f"{config.input.name}, or the background or model, changed while it was rendered"
+            raise VerificationError(text, path=config.input)
 
     @contextmanager
     def used(self) -> Iterator[None]:

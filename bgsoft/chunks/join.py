@@ -55,6 +55,7 @@ def join(
 
     Raises:
         JoinError: The chunks do not make one video; nothing was written.
+        VerificationError: What they were made from has changed meanwhile.
         OutputError: The output cannot be written.
         RenderCancelledError: ``cancel`` was set.
     """
@@ -81,6 +82,7 @@ def join(
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
             audio += muxer.audio
         data = _write_faces(config, folder, chunks, stack)
+        folder.check_sources(config)
         for file, _ in targets:
             file.commit()
         if data is not None:

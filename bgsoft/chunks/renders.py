@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -23,7 +23,7 @@ from bgsoft.pipeline.metrics import RecentFrames
 from bgsoft.rendering.chunk import JoinError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
-from bgsoft.workers import usable_cores
+from bgsoft.workers import Threads, usable_cores
 
 _THREADS = 4
 """Files that are planned or joined at a time: mostly that waits for disks."""
@@ -95,7 +95,7 @@ class Renders(Closing):
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
-        self._threads = ThreadPoolExecutor(_THREADS, "bgsoft-files")
+        self._threads = Threads(_THREADS, "bgsoft-files")
         self._cancel = threading.Event()
         self._beside: dict[Future[Any], _Render] = {}
         """What is planned and joined."""
@@ -142,7 +142,7 @@ class Renders(Closing):
         """Cancel what runs; nothing more is reported."""
         self._cancel.set()
         self._driver.close()
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.close()
 
     def _divide(self, render: _Render, plan: Plan) -> None:
         render.plan = plan

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
@@ -58,7 +59,10 @@ class StopSignals:
             if now - self._received_at < _AT_ONCE_SECONDS:
                 return
             # No locks here: the main thread may hold the console's.
-            os.write(2, b"bgsoft: error: stopped by force; an unfinished file may be left behind\n")
+            with suppress(OSError):  # nobody reads it
+                os.write(
+                    2, b"bgsoft: error: stopped by force; an unfinished file may be left behind\n"
+                )
             os._exit(128 + number)
         self._received, self._received_at = number, now
         self.cancel.set()

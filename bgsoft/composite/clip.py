@@ -17,8 +17,8 @@ from av.video.plane import VideoPlane
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import Samples
 from bgsoft.composite.background import Background
+from bgsoft.composite.color import Samples
 from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, translated
 from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo

@@ -7,16 +7,18 @@ primaries and transfer are honoured, and white is put at HDR reference white (IT
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import Samples
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, FrameFormat
 from bgsoft.suggestions import did_you_mean
 
 Floats = NDArray[np.float32]
+Samples = NDArray[Any]
+"""One plane of frame samples, uint8 or uint16."""
 
 DEFAULT_COLOR = "chroma-green"
 """What ``--effect color`` uses where no colour is given: it can be keyed out afterwards."""

@@ -8,9 +8,14 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import Samples
 from bgsoft.composite.background import Background
-from bgsoft.composite.color import DEFAULT_COLOR, parse_color, planes_from_rgb, to_frame_rgb
+from bgsoft.composite.color import (
+    DEFAULT_COLOR,
+    Samples,
+    parse_color,
+    planes_from_rgb,
+    to_frame_rgb,
+)
 from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError, os_errors_as

@@ -23,6 +23,7 @@ PROGRAM_FOLDERS = (Path("/usr/local/nvidia/bin"), Path("/usr/lib/wsl/lib"))
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 _START_SECONDS, _END_SECONDS = 5.0, 5.0
+_NOTICE = "the GPU's processes take turns, as NVIDIA's MPS does not run: {}"
 _DIES_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])"
 )
@@ -37,32 +38,30 @@ def shared_gpus(on_notice: Callable[[str], None]) -> Iterator[dict[str, str]]:
         What the processes need in their environment before they first use CUDA; nothing where the
         user runs the service already, or it cannot run.
     """
-    folder = Path(tempfile.mkdtemp(prefix="bgsoft-mps-"))
-    daemon: subprocess.Popen[bytes] | None = None
-    try:
-        if _PIPES in os.environ or (DEFAULT_PIPES / "control").exists():
-            yield {}
-            return
-        variables = {_PIPES: str(folder), _LOGS: str(folder)}
-        problem = "it is not installed"
-        folders = [*os.get_exec_path(), *map(str, PROGRAM_FOLDERS)]
-        path = shutil.which(_CONTROL, path=os.pathsep.join(folders))
-        if path is not None:
-            daemon = _start(path, variables)
-            problem = _wait(daemon, folder / "control")
-        if problem:
-            on_notice(f"the GPU's processes take turns, as NVIDIA's MPS does not run: {problem}")
-            variables = {}
-        yield variables
-    finally:
-        if daemon is not None:
+    if _PIPES in os.environ or (DEFAULT_PIPES / "control").exists():
+        yield {}
+        return
+    folders = [*os.get_exec_path(), *map(str, PROGRAM_FOLDERS)]
+    path = shutil.which(_CONTROL, path=os.pathsep.join(folders))
+    if path is None:
+        on_notice(_NOTICE.format("it is not installed"))
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="bgsoft-mps-", ignore_cleanup_errors=True) as name:
+        variables = {_PIPES: name, _LOGS: name}
+        daemon = _start(path, variables)
+        try:
+            problem = _wait(daemon, Path(name, "control"))
+            if problem:
+                on_notice(_NOTICE.format(problem))
+            yield {} if problem else variables
+        finally:
             daemon.terminate()
             try:
                 daemon.wait(_END_SECONDS)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start(path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:

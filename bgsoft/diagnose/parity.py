@@ -19,9 +19,10 @@ from bgsoft.diagnose.clips import draw_frame
 from bgsoft.diagnose.stages import to_device, to_host
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.ops import sides
 from bgsoft.rendering.host import HostStages
 from bgsoft.resources import Resources
-from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, Precision
 
 if TYPE_CHECKING:
@@ -151,6 +152,10 @@ class Parity:
 class HostSide:
     """The picture stages in one place: here on the host, the references."""
 
+    @property
+    def side(self) -> sides.Side:
+        return sides.HOST
+
     def place(self, frame: Frame) -> Frame:
         """A copy of a host frame that the stages may write to."""
         planes = frame.planes
@@ -158,7 +163,7 @@ class HostSide:
         return replace(frame, planes=replace(planes, luma=luma, chroma=chroma, alpha=alpha))
 
     def place_array(self, array: NDArray[Any]) -> Array:
-        return array.copy()
+        return self.side.array(array)
 
     def stages(self, batch: int = 1) -> HostStages | DeviceStages:
         """Maker of the stages, as a render has it."""
@@ -166,10 +171,10 @@ class HostSide:
 
     def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: AnalysisFrame) -> Array:
         """The model's input, (3, H, W) or (H, W, 3) float32."""
-        size = (spec.height, spec.width)
-        tensor = np.empty((3, *size) if spec.layout == "NCHW" else (*size, 3), np.float32)
-        CpuPreprocessor(spec, format).write(reduced, tensor)
-        return tensor
+        preprocessor = Preprocessor(spec, format, self.side)
+        tensor = self.side.xp.empty((1, *preprocessor.shape), np.float32)
+        preprocessor.write(reduced, tensor)
+        return tensor[0]
 
 
 class CudaSide(HostSide):
@@ -178,28 +183,17 @@ class CudaSide(HostSide):
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
 
+    @property
+    def side(self) -> sides.Side:
+        return sides.device()
+
     def place(self, frame: Frame) -> Frame:
         return to_device(frame)
-
-    def place_array(self, array: NDArray[Any]) -> Array:
-        import cupy
-
-        return cupy.asarray(array)
 
     def stages(self, batch: int = 1) -> HostStages | DeviceStages:
         from bgsoft.rendering.device import DeviceStages
 
         return DeviceStages(Resources(device=self._device), batch)
-
-    def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: AnalysisFrame) -> Array:
-        import cupy
-
-        from bgsoft.segment.cuda import CudaPreprocessor
-
-        preprocessor = CudaPreprocessor(spec, format)
-        tensor = cupy.empty((1, *preprocessor.shape), np.float32)
-        preprocessor.write(reduced, tensor)
-        return tensor[0]
 
 
 _REFERENCE = HostSide()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.compare.measure import mean_squared_error, psnr
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
@@ -23,7 +23,7 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.rendering.build import StageBuilder
-from bgsoft.segment.cpu import HostSide
+from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.workers import Workers
 
@@ -134,7 +134,7 @@ def run_model(
     driver = side.driver(loader)
     try:
         segmenter = side.segmenter(model.spec, driver)
-        reduced = CpuReducer(frame.format).reduce([frame])
+        reduced = Reducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()
         for _ in range(runs):

@@ -68,3 +68,24 @@ class Encoder(Protocol):
     def close(self) -> None:
         """Free the encoder without draining; safe to call twice."""
         ...
+
+
+class Taker(Encoder, Protocol):
+    """Takes finished frames in an encoder's place, and encodes none."""
+
+    on_host_only: bool
+    """Frames are brought to it; otherwise it takes them where they live."""
+
+    @property
+    def kind(self) -> PictureKind:
+        """The planes that are read."""
+        ...
+
+    @property
+    def waits(self) -> int:
+        """Grows while it waits for somebody else, for :class:`bgsoft.pipeline.runner.Pipeline`."""
+        ...
+
+    def open(self, info: VideoInfo) -> None:
+        """Set up for the frames of a video."""
+        ...

@@ -7,6 +7,7 @@ landmarks, some kilobytes each, come back to the host, where tracks are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -28,7 +29,7 @@ from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
-from bgsoft.startup import StartupPool
+from bgsoft.startup import StartupPool, begun
 
 MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
 """Loads a model for a batch size, with its arrays on the device, on the current stream; the last
@@ -67,8 +68,8 @@ class CudaFaceNetworks(Closing):
         format: Format of the frames.
         make_network: Loads a network.
         batch: Looks of a run.
-        needs_landmarks: Load the landmark model at once; else it is loaded when it is first used.
-            Something else may run on the device by then, so that it cannot be captured.
+        needs_landmarks: Load the landmark model with the other; else once all has begun to run, as
+            many videos never ask for it. It cannot be captured then.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -90,23 +91,28 @@ class CudaFaceNetworks(Closing):
         def load(model: ResolvedModel, graphs: bool) -> _Model:
             device.use()
             with stream:
-                return _Model(model, make_network(model, batch, graphs), format, batch)
+                made = _Model(model, make_network(model, batch, graphs), format, batch)
+                if not graphs:  # half of what it takes is done by its first run
+                    made.network.run()
+            return made
 
-        self._load_landmarker = partial(load, landmarker)
-        self._landmarker: _Model | None = None
+        self._load_landmarker = partial(load, landmarker, False)
+        self._landmarker: Future[_Model] | None = None
         with StartupPool() as pool:
             loading = pool.submit("face detector", partial(load, detector, True))
             if needs_landmarks:
-                self._landmarker = self._load_landmarker(True)
+                self._landmarker = pool.submit("face landmarks", partial(load, landmarker, True))
             self._detector = loading.result()
         self._found = CudaDetections(detector.spec.width, self._detector.most)
         self._meshes = CudaMeshes(self._detector.most)
 
     def start(self) -> None:
         """Run what is loaded once, in the thread that will use it."""
-        for model in (self._detector, self._landmarker):
-            if model is not None:
-                model.network.run()
+        self._detector.network.run()
+        if self._landmarker is None:
+            self._landmarker = begun("bgsoft-start face landmarks", self._load_landmarker)
+        else:
+            self._landmarker.result().network.run()
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
@@ -123,16 +129,16 @@ class CudaFaceNetworks(Closing):
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
         if not asked:
             return []
-        if self._landmarker is None:
-            self._landmarker = self._load_landmarker(False)
-        size, most = self._landmarker.size, self._landmarker.most
+        assert self._landmarker is not None
+        landmarker = self._landmarker.result()
+        size, most = landmarker.size, landmarker.most
         answers: list[Mesh] = []
         for start in range(0, len(asked), most):
             part = [
                 (frame, grid, View(frame_from_roi(roi, size), True))
                 for frame, grid, roi in asked[start : start + most]
             ]
-            for views, outputs, first, count in self._landmarker.run(part):
+            for views, outputs, first, count in landmarker.run(part):
                 raw = outputs["landmarks"], outputs["presence"]
                 self._meshes.launch(views, *raw, first, count)
             answers += self._meshes.read(len(part))
@@ -140,9 +146,9 @@ class CudaFaceNetworks(Closing):
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
-        for model in (self._detector, self._landmarker):
-            if model is not None:
-                model.network.close()
+        self._detector.network.close()
+        if self._landmarker is not None and self._landmarker.exception() is None:
+            self._landmarker.result().network.close()
 
 
 class _Model:

@@ -35,6 +35,7 @@ class GpuNetwork(Network):
         stream: CuPy stream that every run is put on.
         graphs: Replay as a CUDA graph. ONNX Runtime keeps one graph a thread and captures it in the
             first :meth:`run` there, when no other thread may use the device.
+        replays: Do so; otherwise it is only made sure that it could be.
         output_shapes: Asked where the file leaves some free beyond the batch.
 
     Raises:
@@ -47,20 +48,24 @@ class GpuNetwork(Network):
         self,
         model: GpuModel,
         stream: Any,
-        *,
         graphs: bool = True,
+        replays: bool = True,
+        *,
         output_shapes: Callable[[], Shapes] = dict,
     ) -> None:
         self.provider = PROVIDERS[model.backend]
         self._stream = stream  # the session has only its address
         self._session: Any = open_session(model, stream.ptr, graphs=graphs)
+        if graphs and not replays and model.backend == "tensorrt":
+            # That all of it runs there is known now; this provider cannot be told by run.
+            self._session = open_session(model, stream.ptr, graphs=False)
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
         self._options = ort.RunOptions()
         # The pipeline's stream orders everything; ONNX Runtime need not wait for the device.
         self._options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         # Its default; but where it is not set, each run throws and catches for a tenth of a ms.
-        self._options.add_run_config_entry("gpu_graph_id", "0")
+        self._options.add_run_config_entry("gpu_graph_id", "0" if replays else "-1")
         self._binding = self._session.io_binding()
         with model.device.use(stream):
             self._bind(model, output_shapes)
@@ -144,6 +149,31 @@ def for_device(network: Network, device: CudaDevice, stream: Any) -> Network:
     """A network on the GPU, its arrays on the device."""
     on_host = any(isinstance(array, np.ndarray) for array in network.inputs.values())
     return _DeviceFedNetwork(network, device, stream) if on_host else network
+
+
+class StreamOrder:
+    """The :class:`bgsoft.infer.shared.Order` of work on CUDA streams, by events.
+
+    Args:
+        device, stream: Where the network's thread works; users work on their current streams.
+    """
+
+    def __init__(self, device: CudaDevice, stream: Any) -> None:
+        self._device, self._stream = device, stream
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        with self._device.use(self._stream):
+            yield
+            self._stream.synchronize()
+
+    def mark(self) -> Any:
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record()
+        return event
+
+    def after(self, mark: Any) -> None:
+        cupy.cuda.get_current_stream().wait_event(mark)
 
 
 class _HostFedNetwork(WrappedNetwork):

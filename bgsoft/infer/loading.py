@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from bgsoft.errors import BackendUnavailableError, InferenceError, MixedModelError, ModelError
 from bgsoft.infer.base import GpuModel, Network, Shapes, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.infer.shared import MOST_ITEMS, ModelUser, SharedNetwork
 from bgsoft.infer.warm import loaded
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.models.onnx_file import bake
@@ -39,7 +41,7 @@ class NetworkLoader:
             the CPU.
         cores: Cores that one run on the CPU may use, where nothing else runs beside it.
         instead: Backends that may be taken in place of one that several providers would share.
-        kept: Where what is loaded on the CPU is kept, and looked for; None: nowhere.
+        user: Of models that are shared with others, or used again; None: they are not.
     """
 
     def __init__(
@@ -49,10 +51,10 @@ class NetworkLoader:
         tell: Callable[[str], None] = lambda _text: None,
         cores: int | None = None,
         instead: tuple[str, ...] = (),
-        kept: dict[Hashable, CpuNetwork] | None = None,
+        user: ModelUser | None = None,
     ) -> None:
         self.model = model
-        self._kept = kept
+        self._user = user
         self.cores = cores or usable_cores()
         self._precision = precision
         self._tell = tell
@@ -62,7 +64,7 @@ class NetworkLoader:
 
     def beside(self, model: ResolvedModel) -> NetworkLoader:
         """A loader of another model that is to run with this one."""
-        more = self._tell, self.cores, self._instead, self._kept
+        more = self._tell, self.cores, self._instead, self._user
         return NetworkLoader(model, self._precision, *more)
 
     def check(self, backend: str) -> None:
@@ -81,17 +83,16 @@ class NetworkLoader:
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
         """
         shapes, _ = self._shapes(wiring)
-        key = (self.model.path, str(wiring), threads)
-        base = None if self._kept is None else self._kept.get(key)
-        first = (
-            base.sharing()
-            if base is not None
-            else CpuNetwork(
+
+        def load() -> CpuNetwork:
+            return CpuNetwork(
                 self.model.path, shapes, wiring.constants, outputs=wiring.asked, threads=threads
             )
-        )
-        if base is None and self._kept is not None and not wiring.loops:
-            self._kept[key] = first.sharing()
+
+        if self._user is None or wiring.loops:
+            first = load()
+        else:
+            first = self._user.models.on_cpu((self.model.path, str(wiring), threads), load)
         networks: list[Network] = [first, *(first.sharing() for _ in range(1, lanes))]
         if wiring.loops:
             return [LoopingNetwork(network, wiring) for network in networks]
@@ -106,14 +107,55 @@ class NetworkLoader:
         *,
         graphs: bool = True,
         largest_batch: int | None = None,
+        alone: bool = False,
     ) -> Network:
         """Load the model on a GPU; see :class:`GpuModel` and :class:`bgsoft.infer.cuda.GpuNetwork`.
+
+        Where several streams use it, all run one; but for one that is to be ``alone``, and what
+        remembers earlier frames. None is replayed as a CUDA graph then: that would have to be
+        captured while no other stream uses the device.
 
         Raises:
             BackendUnavailableError: The provider does not run here or has no such precision, or it
                 would share the model with others and one of ``instead`` serves as well.
             ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
         """
+        user = self._user
+        if user is None or user.models.users == 1:
+            return self._alone_on_gpu(wiring, backend, device, stream, graphs, largest_batch)
+        if alone or wiring.loops:
+            place = device, stream
+            return self._alone_on_gpu(wiring, backend, *place, graphs, largest_batch, replays=False)
+
+        def load() -> SharedNetwork:
+            from bgsoft.infer.cuda import StreamOrder, for_device
+
+            device.make_current()
+            spec, place = self.model.spec, (device, device.new_stream())
+            items = next(iter(wiring.inputs.values()))[0]
+            at_once, largest = min(MOST_ITEMS, user.models.users), MOST_ITEMS
+            if spec.large or spec.batch:
+                at_once, largest = 1, items
+            inputs = {n: (at_once * shape[0], *shape[1:]) for n, shape in wiring.inputs.items()}
+            wired = replace(wiring, inputs=inputs)
+            network = self._alone_on_gpu(wired, backend, *place, True, largest, replays=False)
+            return SharedNetwork(for_device(network, *place), items, StreamOrder(*place))
+
+        key = (self.model.path, str(wiring), backend, device.number, self._precision)
+        return user.models.join(key, user, load)
+
+    def _alone_on_gpu(
+        self,
+        wiring: Wiring,
+        backend: str,
+        device: CudaDevice,
+        stream: Any,
+        graphs: bool,
+        largest_batch: int | None,
+        *,
+        replays: bool = True,
+    ) -> Network:
+        """The same, for one user."""
         chosen = self.model.for_provider(backend, self._precision)
         shapes, measured = self._shapes(wiring)
         sha256, source = chosen.sha256, None
@@ -137,7 +179,7 @@ class NetworkLoader:
 
         if key in _left:
             raise BackendUnavailableError(_left[key], stage="infer")
-        load = partial(self._load_on_gpu, model, stream, graphs, wiring, measured, key)
+        load = partial(self._load_on_gpu, model, stream, (graphs, replays), wiring, measured, key)
         network = loaded(key, load)
         if network.mixed and backend not in self._mixed:
             self._mixed.add(backend)
@@ -148,7 +190,7 @@ class NetworkLoader:
         self,
         model: GpuModel,
         stream: Any,
-        graphs: bool,
+        graphs: tuple[bool, bool],
         wiring: Wiring,
         measured: Shapes,
         key: Hashable,
@@ -162,7 +204,7 @@ class NetworkLoader:
         network: Network | None = None
         if model.backend not in self._mixed:
             with suppress(MixedModelError):
-                network = GpuNetwork(model, stream, graphs=graphs, output_shapes=output_shapes)
+                network = GpuNetwork(model, stream, *graphs, output_shapes=output_shapes)
         if network is None:
             network = MixedNetwork(model)
             if model.backend not in self._mixed:

@@ -56,13 +56,10 @@ def read_cameras(path: Path, *, preset: str = DEFAULT_PRESET) -> list[CameraConf
             raise ConfigError("there is no [[source]] in it")
         cameras = [_camera(each, preset) for each in tables]
         names = [camera.name for camera in cameras]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ConfigError(f"two sources are called {twice!r}")
-        shared = [each for camera in cameras for each in (*camera.to, camera.share) if each]
-        twice = next((name for name in shared if shared.count(name) > 1), None)
-        if twice is not None:
-            raise ConfigError(f"two sources go to {twice!r}")
+        targets = [each for camera in cameras for each in (*camera.to, camera.share) if each]
+        for what, each in (("are called", names), ("go to", targets)):
+            if twice := [name for name in each if each.count(name) > 1]:
+                raise ConfigError(f"two sources {what} {twice[0]!r}")
     return cameras
 
 

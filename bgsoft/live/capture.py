@@ -6,24 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
 
 from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, RenderCancelledError, UnsupportedFormatError
 from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.policy import Backoff, Newest
 from bgsoft.live.source import OPEN_SECONDS, READ_SECONDS, Feed, Picture, SourceKind, SourceSpec
-from bgsoft.media.info import VideoInfo
 
 HANGS_SECONDS = 2 * (OPEN_SECONDS + READ_SECONDS)
 """After so long without a sign, a driver or library has not come back from a call."""
-
-
-class Captured(NamedTuple):
-    """A picture, and what it is a picture of."""
-
-    picture: Picture
-    info: VideoInfo
 
 
 class State(StrEnum):
@@ -56,7 +47,7 @@ class Capture:
         feed: Callable[[SourceSpec, threading.Event, StageClock], Feed] = Feed,
     ) -> None:
         self.spec = spec
-        self.latest: Newest[Captured] = Newest(ready)
+        self.latest: Newest[Picture] = Newest(ready)
         self.state = State.OPENING
         self.error: BgsoftError | None = None
         """Why it has ended, where that is no end to expect."""
@@ -71,8 +62,6 @@ class Capture:
         self._clock = clock or StageClock("decode")
         self._stop = threading.Event()
         self._sign = time.monotonic()
-        self._lock = threading.Lock()
-        """Held by a thread while it changes what is above; those that were replaced never do."""
 
     @property
     def dropped(self) -> int:
@@ -110,10 +99,9 @@ class Capture:
                 self._read(stop, backoff)
             except RenderCancelledError:
                 return
-            except BgsoftError as exc:
-                error = exc
             except Exception as exc:
-                error = BgsoftError(f"{self.spec.name}: {type(exc).__name__}: {exc}")
+                ours = f"{self.spec.name}: {type(exc).__name__}: {exc}"
+                error = exc if isinstance(exc, BgsoftError) else BgsoftError(ours)
             if stop.is_set():
                 return
             if self._is_over(error):
@@ -146,7 +134,6 @@ class Capture:
                 self._sign = time.monotonic()
                 if picture is None or stop.is_set():
                     return
-                assert feed.info is not None
                 if self.state is State.AWAY:
                     self._report(f"{self.spec.name} is back")
                 self.state = State.LIVE
@@ -154,4 +141,4 @@ class Capture:
                 self.frames_in += 1 + feed.skipped - (self._skipped - skipped)
                 self._skipped = skipped + feed.skipped
                 self.damaged = damaged + feed.damaged
-                self.latest.put(Captured(picture, feed.info))
+                self.latest.put(picture)

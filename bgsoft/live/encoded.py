@@ -121,6 +121,7 @@ class EncodedSink(QueuedSink):
         info: The source, once it is known.
         overwrite: An existing file may be replaced.
         inputs: Files that are read, and must not be.
+        report: Told when a stream goes away, and when it is back.
 
     Raises:
         OutputError: The file cannot be written, or exists.
@@ -135,6 +136,7 @@ class EncodedSink(QueuedSink):
         *,
         overwrite: bool = False,
         inputs: Iterable[Path] = (),
+        report: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._config, self._info = config, info
         self._target = target
@@ -161,7 +163,7 @@ class EncodedSink(QueuedSink):
         if address is None:
             self._file = AtomicOutput(Path(target), overwrite=overwrite, inputs=inputs)
             self._target = f"file:{self._file.temporary}"
-        super().__init__(target)
+        super().__init__(target, report)
 
     def _write(self, frame: Frame) -> None:
         if self._encoder is None:
@@ -181,6 +183,10 @@ class EncodedSink(QueuedSink):
         options = {**self._options, "flush_packets": "1"}
         muxer = _LiveMuxer(self._target, self.name, self._container.muxer, info, options)
         self._muxer, self._encoder = muxer, CpuEncoder(muxer, choice)
+
+    def _comes_back(self, exc: OutputError) -> bool:
+        # An address is away, unless there is no such protocol or it cannot take what is sent.
+        return self._file is None and not isinstance(exc.__cause__, (LookupError, ValueError))
 
     def _choose(self, info: VideoInfo) -> EncoderChoice:
         encode = self._config.encode
@@ -202,9 +208,11 @@ class EncodedSink(QueuedSink):
             self._file.close()
 
     def _abandon(self) -> str:
-        if self._muxer is not None:
-            self._muxer.close()
+        muxer, self._muxer = self._muxer, None
+        if muxer is not None:
+            muxer.close()
         if self._file is None:
+            self._encoder = None
             return ""
         kept = partial_beside(Path(self.name))
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
@@ -50,6 +51,14 @@ class Newest(Generic[T]):
         """The newest item, once."""
         with self._lock:
             item, self._item = self._item, None
+        return item
+
+    def newer(self, item: T, fits: Callable[[T], bool]) -> T:
+        """The newest item, if it fits, in place of one that was taken; that one is counted then."""
+        with self._lock:
+            if self._item is not None and fits(self._item):
+                self.dropped += 1
+                item, self._item = self._item, None
         return item
 
     def clear(self) -> None:

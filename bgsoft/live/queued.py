@@ -6,6 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,13 +18,15 @@ from bgsoft.errors import OutputError
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.base import LiveFrame
-from bgsoft.live.policy import SINK_SECONDS
+from bgsoft.live.policy import SINK_SECONDS, Backoff
 from bgsoft.media.info import VideoInfo
 from bgsoft.rendering.host import host_planes
 from bgsoft.settings.config import Codec
 
 _SLOTS = 4
 """Frames that are written, or wait for it."""
+_BACK_SECONDS = 1.0
+"""What has been opened again is back when it has taken frames for so long."""
 _CLOSE_SECONDS = 10.0
 """How long what was begun may take to be finished."""
 
@@ -33,11 +36,12 @@ class QueuedSink(ABC):
 
     Args:
         name: As the user named it.
+        report: Told, in a line each, when it goes away and is back.
     """
 
     wants_source = False
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, report: Callable[[str], None] = lambda _line: None) -> None:
         self.name = name
         self.dropped = 0
         self._format: FrameFormat | None = None
@@ -45,6 +49,12 @@ class QueuedSink(ABC):
         self._waiting: deque[tuple[Frame, int]] = deque()
         self._changed = threading.Condition()
         self._ending = False
+        self._report, self._backoff = report, Backoff()
+        self._is_away = False
+        self._opens = 0.0
+        """When it may be opened again."""
+        self._takes_since: float | None = None
+        """Since when it has taken frames, after it was opened again."""
         self._error: OutputError | None = None
         self._thread = daemon_thread(self._run, f"bgsoft-sink {name}")
         self._thread.start()
@@ -77,13 +87,45 @@ class QueuedSink(ABC):
     def _run(self) -> None:
         try:
             while (frame := self._next()) is not None:
-                self._write(frame)
+                self._pass_on(frame)
                 with self._changed:
                     if frame.format == self._format:
                         self._free.append(frame.planes)
             self._finish()
         except Exception as exc:
             self._fail(exc)
+
+    def _pass_on(self, frame: Frame) -> None:
+        """Write a frame; where it comes back, after an error it is opened again a while later."""
+        if self._is_away and time.monotonic() < self._opens:
+            self.dropped += 1
+            return
+        try:
+            self._write(frame)
+        except OutputError as exc:
+            if not self._comes_back(exc):
+                raise
+            self._abandon()
+            self.dropped += 1
+            if not self._is_away:
+                self._report(f"{exc}; opening it again")
+            self._is_away, self._takes_since = True, None
+            self._opens = time.monotonic() + self._backoff.wait_seconds()
+        else:
+            if self._is_away:
+                self._look_whether_it_is_back(time.monotonic())
+
+    def _look_whether_it_is_back(self, now: float) -> None:
+        """What an address takes at first may be for nobody."""
+        self._takes_since = now if self._takes_since is None else self._takes_since
+        if now - self._takes_since > _BACK_SECONDS:
+            self._report(f"{self.name} is back")
+            self._is_away = False
+            self._backoff.reset()
+
+    def _comes_back(self, exc: OutputError) -> bool:
+        """Whether it may be opened again after an error, by the next frame that is written."""
+        return False
 
     def _next(self) -> Frame | None:
         """The next frame in time; None once no more will come."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 from bgsoft.errors import BgsoftError, ConfigError
 from bgsoft.live.cameras import CameraConfig
+from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.engine import Engine
 from bgsoft.live.settings import LiveSettings, picture_config
-from bgsoft.live.sinks import CAMERAS, open_sinks
+from bgsoft.live.stream import LiveStream
 from bgsoft.outputs import check_target
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.settings.presets import Layer
+
+_CAMERAS = "/dev/video"
 
 
 def run_live(
@@ -44,31 +48,63 @@ def run_live(
     Raises:
         BgsoftError: Settings make no sense, or a sink or backend cannot be opened.
     """
-    if "encode" in flags and not any(_is_encoded(to) for each in cameras for to in each.to):
+    targets = [to for each in cameras for to in each.to]
+    if "encode" in flags and all(to.startswith(_CAMERAS) for to in targets):
         raise ConfigError("--codec and its kin have no effect: they need a --to FILE or address")
+    taken = set[str]()
+    for target in targets:
+        path = os.path.realpath(target)
+        if path in taken:
+            raise ConfigError(f"--to {target} is named twice")
+        taken.add(path)
     specs = [camera.spec for camera in cameras]
     if trace is not None:
         check_target(trace, "trace", others=[file for spec in specs for file in spec.files])
     recorder = None if trace is None else TraceRecorder()
     configs = [picture_config(camera.preset, flags) for camera in cameras]
-    with Engine(configs[0], report, on_stats=on_stats, recorder=recorder) as engine:
+    engine = Engine(configs[0], report, len(cameras), on_stats=on_stats, recorder=recorder)
+    with engine:
         for camera, spec, config in zip(cameras, specs, configs, strict=True):
             stream = engine.add(camera.name, spec, config)
-            settings = LiveSettings(camera.preset, flags, stream.apply, stream.newest_figures)
-            open_sinks(
-                stream,
-                camera.to,
-                settings=settings,
-                share=camera.share,
-                preview=camera.preview,
-                overwrite=overwrite,
-                report=report,
-            )
+            _open_sinks(stream, camera, flags, report, overwrite=overwrite)
         engine.run(cancel)
     if recorder is not None and trace is not None:
         recorder.write(trace)
     return engine.failures
 
 
-def _is_encoded(target: str) -> bool:
-    return not target.startswith(CAMERAS)
+def _open_sinks(
+    stream: LiveStream,
+    camera: CameraConfig,
+    flags: Layer,
+    report: Callable[[str], None],
+    *,
+    overwrite: bool,
+) -> None:
+    """Give a stream its sinks."""
+    if not camera.to and camera.share is None and camera.preview is None:
+        raise ConfigError(f"{camera.name}: say where frames go: --to, --share or --preview")
+    config, info = stream.config, lambda: stream.info
+    inputs = (*config.inputs, *stream.capture.spec.files)
+    for target in camera.to:
+        if target.startswith(_CAMERAS):
+            from bgsoft.live.virtual_camera import VirtualCamera
+
+            stream.sinks.append(VirtualCamera(target, config, info))
+        else:
+            encoded = EncodedSink(
+                target, config, info, overwrite=overwrite, inputs=inputs, report=report
+            )
+            stream.sinks.append(encoded)
+    if camera.share is not None:
+        from bgsoft.live.shared import SharedWriter
+
+        stream.sinks.append(SharedWriter(camera.share))
+        stream.takes_faces = True
+    if camera.preview is not None:
+        from bgsoft.live.preview import PreviewServer
+
+        settings = LiveSettings(camera.preset, flags, stream.apply, lambda: stream.figures.newest)
+        server = PreviewServer(camera.preview, settings)
+        stream.sinks.append(server)
+        report(f"{stream.name}: look at {server.url}")

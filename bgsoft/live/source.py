@@ -173,6 +173,8 @@ class Picture(NamedTuple):
     """A decoded picture of a source."""
 
     frame: VideoFrame
+    info: VideoInfo
+    """The same of all pictures of an opening."""
     seconds: float | None
     """On the source's own clock; None where it says nothing."""
     captured_ns: int
@@ -197,7 +199,7 @@ class Feed(Closing):
         """Frames that were not decoded, as they came too late."""
         self.damaged = 0
         """Packets that could not be read or decoded."""
-        self.info: VideoInfo | None = None
+        self._info: VideoInfo | None = None
         """Known with the first picture."""
         self._spec, self._stop, self._clock = spec, stop, clock
         self._pipe: PipeInput | None = None
@@ -268,7 +270,7 @@ class Feed(Closing):
                 seconds = None if frame.time is None else float(frame.time)
                 arrived = arrivals.get(frame.pts, now)
                 if seconds is None or self._in_time(self._lag.note(time.monotonic(), seconds)):
-                    yield Picture(self._checked(frame), seconds, arrived)
+                    yield Picture(frame, self._checked(frame), seconds, arrived)
 
     def _paced(self) -> Iterator[Picture]:
         """A file's pictures, each when it is due; again from the beginning, where that is asked."""
@@ -286,13 +288,13 @@ class Feed(Closing):
                         continue
                     if self._stop.wait(max(0.0, at - time.monotonic())):
                         return
-                    yield Picture(self._checked(frame), seconds, round(at * 1e9))
+                    yield Picture(frame, self._checked(frame), seconds, round(at * 1e9))
             if last is None:
                 raise DecodeError(f"{self._spec.name}: no frame could be decoded")
             if not self._spec.loop:
                 return
-            assert self.info is not None
-            due += last + float(1 / self.info.nominal_rate)
+            assert self._info is not None
+            due += last + float(1 / self._info.nominal_rate)
             with translated(*PYAV_ERRORS, to=self._explain):
                 self._container.seek(0)
                 self._codec.flush_buffers()
@@ -339,9 +341,9 @@ class Feed(Closing):
         self.skipped += not in_time
         return in_time
 
-    def _checked(self, frame: VideoFrame) -> VideoFrame:
-        """A picture of the same size as all of this opening."""
-        info = self.info
+    def _checked(self, frame: VideoFrame) -> VideoInfo:
+        """What a picture is of, which has the same size as all of this opening."""
+        info = self._info
         if info is None:
             path = Path(self._spec.name)
             with translated(
@@ -350,11 +352,11 @@ class Feed(Closing):
             ):
                 found = describe(path, self._container, self._stream, [frame])
             # The clock is our own: that of a source may jump.
-            self.info = replace(found, time_base=Fraction(1, LIVE_TICKS), start_pts=0)
+            self._info = info = replace(found, time_base=Fraction(1, LIVE_TICKS), start_pts=0)
         elif (frame.width, frame.height) != (info.coded_width, info.coded_height):
             size = f"{frame.width}x{frame.height}"
             raise DecodeError(f"{self._spec.name}: its pictures are of {size} now")
-        return frame
+        return info
 
     def _explain(self, exc: Exception) -> BgsoftError:
         """The error that fits what FFmpeg says of a source."""

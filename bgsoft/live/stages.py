@@ -43,7 +43,7 @@ class LiveStages(Closing):
     """The stages of one stream, for pictures of one size. Made in any thread, used in one.
 
     Args:
-        builder: Shared by all streams, so that their models are loaded once.
+        builder: The stream's.
         config: What to do.
         info: The source.
         metrics: Gets the clocks of the stages.
@@ -86,6 +86,10 @@ class LiveStages(Closing):
     def start(self) -> None:
         """Run the models once, in the thread that will process."""
         self._stages.start()
+
+    def fits(self, info: VideoInfo) -> bool:
+        """Whether pictures of a source can be given to them."""
+        return self.info.format == info.format
 
     def set_quality(self, quality: Quality) -> None:
         """Leave out so much from the next frame on."""

@@ -10,18 +10,19 @@ from functools import partial
 from typing import Any
 
 from bgsoft.clock import StageClock
-from bgsoft.errors import BgsoftError, ConfigError
+from bgsoft.errors import BgsoftError, ConfigError, StallError
 from bgsoft.exitcodes import one_line
 from bgsoft.frame import Frame
 from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.base import LiveFrame, Sink
-from bgsoft.live.capture import Capture, Captured, State
+from bgsoft.live.capture import Capture, State
 from bgsoft.live.figures import Figures
 from bgsoft.live.policy import LADDER, Ladder, Quality, StreamClock
-from bgsoft.live.source import LIVE_TICKS, SourceSpec
+from bgsoft.live.source import LIVE_TICKS, Picture, SourceSpec
 from bgsoft.live.stages import LiveStages, dimmed
 from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.stall import stuck_stage
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
@@ -33,23 +34,23 @@ _STAGES = ("decode", "segment", "face", "matte", "composite")
 
 
 _SINK = "the sink "
-STARTING = "the start of the picture stages"
+_STARTING = "the start of the picture stages"
+HANG_SECONDS = 10.0
+"""A frame that takes longer has met something that does not return."""
+_LOOK_SECONDS = 0.1
 
 
-class Doing:
-    """What the picture's thread does for a stream, for the watchdog."""
+class _Doing:
+    """What a stream's thread does, for the watchdog."""
 
     def __init__(self) -> None:
         self.now = ("", 0.0)
         """What, and since when; empty: nothing."""
+        self.thread = threading.current_thread()
 
-    def begin(self, what: str) -> None:
-        """It does something else from now on."""
+    def begin(self, what: str = "") -> None:
+        """It does something else from now on, or nothing."""
         self.now = (what, time.monotonic())
-
-    def end(self) -> None:
-        """It does nothing any more."""
-        self.now = ("", 0.0)
 
 
 class _ReplacedError(Exception):
@@ -65,16 +66,16 @@ def _ladder(config: RenderConfig) -> tuple[Quality, ...]:
 
 
 class LiveStream:
-    """What belongs to one source. All that works on pictures is called by one thread.
+    """What belongs to one source, and the thread that works on its pictures.
 
     Args:
         name: For messages and figures.
         spec: The source.
         config: What to do with its frames.
-        builder: Makes the stages; shared by all streams.
-        ready: Set when there is something to do.
+        builder: Makes the stages, of models that other streams share.
         report: Told of what happens, in a line each.
         recorder: Keeps a trace, where one is asked for.
+        alone: There is no other stream.
     """
 
     def __init__(
@@ -83,26 +84,26 @@ class LiveStream:
         spec: SourceSpec,
         config: RenderConfig,
         builder: StageBuilder,
-        ready: threading.Event,
         report: Callable[[str], None],
         recorder: TraceRecorder | None = None,
+        *,
+        alone: bool = True,
     ) -> None:
         self.name, self.config, self.builder = name, config, builder
         self.info: VideoInfo | None = None
         """The source, once a frame has come."""
         self.sinks: list[Sink] = []
-        self.alone = True
-        """There is no other stream."""
         self.takes_faces = False
         """A sink wants faces, with landmarks, where they are looked for."""
         self.failures: list[BgsoftError] = []
         """What has ended the source, or a sink."""
-        self.doing = Doing()
-        self._report = report
+        self._doing = _Doing()
+        self._report, self._alone = report, alone
+        self._ready = threading.Event()
         self._metrics = Metrics(recorder)
         self._publishing = StageClock("publish", recorder)
         self._converting = StageClock("convert", recorder)
-        self.capture = Capture(spec, ready, report, self._metrics.stage("decode"))
+        self.capture = Capture(spec, self._ready, report, self._metrics.stage("decode"))
         clocks = [*map(self._metrics.stage, _STAGES), self._converting, self._publishing]
         self.figures = Figures(clocks)
         self._clock = StreamClock(LIVE_TICKS)
@@ -121,28 +122,50 @@ class LiveStream:
         self._failed = 0
         """Frames that a stage has failed on."""
 
-    def step(self) -> None:
-        """Work on the newest picture, if there is one, or show that none has come."""
-        ended = self.capture.state is State.ENDED
-        captured = self.capture.latest.take()
-        now = time.monotonic()
-        if self.over or not self.sinks or (captured is None and ended):
-            self.over = True
-            return
-        doing, began = self.doing, time.perf_counter_ns()
+    def start(self) -> None:
+        """Begin to read, and to work on what is read."""
+        self.capture.start()
+        self._start_worker()
+
+    def _start_worker(self) -> None:
+        self._doing = doing = _Doing()
+        doing.thread = daemon_thread(partial(self._run, doing), f"bgsoft-picture {self.name}")
+        doing.thread.start()
+
+    def _run(self, doing: _Doing) -> None:
         try:
-            if captured is None:
-                self._show_stale(now)
-                return
-            self._came = now
-            self._work(captured, doing)
+            while not self.over:
+                self._ready.wait(_LOOK_SECONDS)
+                self._ready.clear()
+                self._go_on(doing)
+                self._step(doing)
         except _ReplacedError:
             return
+        except Exception as exc:  # a fault of ours is this stream's alone, too
+            if doing is self._doing:
+                error = exc if isinstance(exc, BgsoftError) else BgsoftError(one_line(exc))
+                self.fail(error)
+
+    def _step(self, doing: _Doing) -> None:
+        """Work on the newest picture, if there is one, or show that none has come."""
+        ended = self.capture.state is State.ENDED
+        picture = self.capture.latest.take()
+        now = time.monotonic()
+        if not self.sinks or (picture is None and ended):
+            self.over = True
+            return
+        began = time.perf_counter_ns()
+        try:
+            if picture is None:
+                self._show_stale(now, doing)
+                return
+            self._came = now
+            self._work(picture, doing)
         except BgsoftError as exc:
             self._failed += 1
             self._tell(exc)
         finally:
-            doing.end()
+            doing.begin()
         self.figures.busy_ns += time.perf_counter_ns() - began
         self._adapt(now)
 
@@ -162,14 +185,14 @@ class LiveStream:
             self._told = text
             self._report(f"{self.name}: {text}")
 
-    def _work(self, captured: Captured, doing: Doing) -> None:
-        picture, info = captured
-        stages = self._stages_for(info, doing)
-        doing.begin("the picture stages")
-        pts = self._clock.stamp(picture.seconds, picture.captured_ns / 1e9)
-        frame = stages.process(picture.frame, pts)
-        if doing is not self.doing:
-            raise _ReplacedError
+    def _work(self, picture: Picture, doing: _Doing) -> None:
+        stages = self._stages_for(picture.info, doing)
+        with self.builder.working():
+            picture = self.capture.latest.newer(picture, lambda new: stages.fits(new.info))
+            doing.begin("the picture stages")
+            pts = self._clock.stamp(picture.seconds, picture.captured_ns / 1e9)
+            frame = stages.process(picture.frame, pts)
+        self._go_on(doing)
         self._last = frame
         shown = LiveFrame(
             frame=frame,
@@ -180,17 +203,22 @@ class LiveStream:
         self._publish(shown, doing)
         self.figures.add(time.monotonic_ns() - picture.captured_ns)
 
-    def _stages_for(self, info: VideoInfo, doing: Doing) -> LiveStages:
+    def _go_on(self, doing: _Doing) -> None:
+        """Leave it to the thread that has taken over meanwhile, if one has."""
+        if doing is not self._doing:
+            raise _ReplacedError
+
+    def _stages_for(self, info: VideoInfo, doing: _Doing) -> LiveStages:
         """The stages for pictures like these, by the newest settings."""
         with self._building:
             stages, coming = self._stages, self._coming
             self._coming = None
             while self._discarded:
                 self._discarded.pop().close()
-            if coming is not None and coming.info.format == info.format:
+            if coming is not None and coming.fits(info):
                 self._take_over(coming, doing)
-            elif stages is None or stages.info.format != info.format:
-                doing.begin(STARTING)
+            elif stages is None or not stages.fits(info):
+                doing.begin(_STARTING)
                 config = self.config if coming is None else coming.config
                 self._take_over(self._build(config, info), doing)
             assert self._stages is not None
@@ -207,11 +235,10 @@ class LiveStream:
             takes_faces=self.takes_faces,
         )
 
-    def _take_over(self, stages: LiveStages, doing: Doing) -> None:
-        doing.begin(STARTING)
+    def _take_over(self, stages: LiveStages, doing: _Doing) -> None:
+        doing.begin(_STARTING)
         stages.start()
-        if doing is not self.doing:
-            raise _ReplacedError
+        self._go_on(doing)
         old, self._stages = self._stages, stages
         self.info, self.config = stages.info, stages.config
         self._ladder = Ladder(time.monotonic(), _ladder(self.config))
@@ -238,7 +265,7 @@ class LiveStream:
             if before is not None:
                 self._discarded.append(before)
 
-    def _show_stale(self, now: float) -> None:
+    def _show_stale(self, now: float, doing: _Doing) -> None:
         """Show the last frame, dimmed, where the source has sent none for a while."""
         info, last = self.info, self._last
         if info is None or last is None:
@@ -253,9 +280,9 @@ class LiveStream:
         self._shown_stale = now
         frame = replace(last, pts=self._clock.stamp(None, now))
         shown = LiveFrame(frame=frame, captured_ns=time.monotonic_ns(), stale=True)
-        self._publish(shown, self.doing)
+        self._publish(shown, doing)
 
-    def _publish(self, frame: LiveFrame, doing: Doing) -> None:
+    def _publish(self, frame: LiveFrame, doing: _Doing) -> None:
         with self._publishing.measure():
             for sink in list(self.sinks):
                 doing.begin(f"{_SINK}{sink.name}")
@@ -263,9 +290,8 @@ class LiveStream:
                     sink.publish(frame)
                 except BgsoftError as exc:
                     self._drop_sink(sink, exc)
-                if doing is not self.doing:
-                    raise _ReplacedError
-        doing.end()
+                self._go_on(doing)
+        doing.begin()
 
     def _drop_sink(self, sink: Sink, exc: BgsoftError) -> None:
         """Close a sink that cannot go on; the others do."""
@@ -297,10 +323,6 @@ class LiveStream:
         }
         return self.figures.interval(seconds, counts)
 
-    def newest_figures(self) -> dict[str, Any]:
-        """What :meth:`count` gave last."""
-        return self.figures.newest
-
     def close_sinks(self) -> None:
         """Finish recordings and streams."""
         sinks, self.sinks = self.sinks, []
@@ -315,33 +337,53 @@ class LiveStream:
 
     def _tell_failure(self, exc: BgsoftError, rest: str = "") -> None:
         """Say it now, if something goes on: what ends the run is said at its end."""
-        if rest or not self.alone:
+        if rest or not self._alone:
             self._report(f"{self.name}: {one_line(exc)}{rest}")
 
-    def patience_seconds(self, hang_seconds: float) -> float:
-        """How long what is done now may take: a first run may build an engine."""
-        stall = self.config.backends.stall_seconds
-        return stall or hang_seconds if self.doing.now[0] == STARTING else hang_seconds
+    @property
+    def hanging(self) -> str:
+        """What does not return; empty: nothing."""
+        what, since = self._doing.now
+        patience = HANG_SECONDS
+        if what == _STARTING:  # a first run may build an engine
+            patience = self.config.backends.stall_seconds or patience
+        return what if what and time.monotonic() - since > patience else ""
 
-    def blame(self, exc: BgsoftError) -> None:
-        """Take the sink that hangs, if it is one, from the stream."""
-        what = self.doing.now[0]
+    def replace(self, what: str, builder: StageBuilder) -> None:
+        """Leave a thread that hangs, and its stages, to itself; another goes on with new ones."""
+        stage = stuck_stage([("picture", self._doing.thread)])
+        self._report(f"{self.name}: {what} hangs (in {stage}); it is started anew")
         for sink in [sink for sink in self.sinks if what == f"{_SINK}{sink.name}"]:
             self.sinks.remove(sink)
-            self.failures.append(exc)
+            self.failures.append(StallError(f"{what} hangs", stage=stage))
             # Beside, as that may hang, too.
             daemon_thread(partial(self._close_sink, sink, quiet=True), "bgsoft-close").start()
-
-    def renew(self, builder: StageBuilder) -> None:
-        """Leave the stages, in which a thread hangs, to it; the next picture gets new ones."""
+        self.builder.leave()
         self.builder, self._stages, self._coming = builder, None, None
         self._building = threading.Lock()
-        self.doing = Doing()
+        self._start_worker()
+
+    def stop(self) -> None:
+        """Begin no more; a source's thread is not waited for."""
+        self.over = True
+        self.capture.stop()
+        self._ready.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait for what is under way; what nobody has taken by then is dropped."""
+        thread = self._doing.thread
+        if thread is not threading.current_thread():
+            thread.join(seconds)
+        self.capture.latest.clear()
 
     def close(self) -> None:
-        """Free the stages; what is finished was finished before."""
-        self.capture.stop()
-        for stages in (self._stages, self._coming):
+        """Finish recordings and streams, and free the stages, unless a thread hangs in them."""
+        self.stop()
+        self.close_sinks()
+        if self._doing.thread.is_alive() and self._doing.thread is not threading.current_thread():
+            return
+        for stages in (self._stages, self._coming, *self._discarded):
             if stages is not None:
                 stages.close()
         self._stages = self._coming = None
+        self._discarded = []

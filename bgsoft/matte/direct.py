@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from bgsoft.analysis.base import analysis_shape
+from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
+from bgsoft.matte.contour import apply_in_turn, contour_step
 from bgsoft.matte.plan import frame_contour
-from bgsoft.matte.steps import apply_in_turn, steps_of
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
@@ -36,16 +37,15 @@ class DirectMatte(MatteStage):
     ) -> None:
         shape, grid = format.luma_shape, analysis_shape(format.width, format.height)
         super().__init__(side, format, workers, batch)
-        steps = steps_of(side)
         # Faces may change what is given out, so what a held mask goes on from is kept apart.
         self._last = side.xp.empty(shape, np.uint8), side.xp.empty(grid, np.uint8)
         self._opacity = side.operation("matte", "opacity")
         contour = frame_contour(config, format)
         lanes = range(workers.lanes)
-        self._steps = [[steps.contour_step(plan) for plan in contour] for _ in lanes]
+        self._steps = [[contour_step(side, plan) for plan in contour] for _ in lanes]
         # What the steps read; the last of them writes the frame's own plane.
         self._planes = [[side.xp.empty(shape, np.uint8) for _ in contour] for _ in lanes]
-        self._reducers = [steps.AlphaReducer(format) for _ in lanes]
+        self._reducers = [alpha_reducer(format, side) for _ in lanes]
 
     def _refine(
         self,

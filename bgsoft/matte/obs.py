@@ -27,17 +27,23 @@ from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
+from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.plan import ObsPlan
-from bgsoft.matte.steps import steps_of
+from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+
+_RUN = 32
+"""Samples that one thread of the box filter makes."""
+_SQUARE = np.ones((3, 3), np.uint8)
 
 
 class ObsMask:
@@ -89,6 +95,113 @@ class ObsMask:
         return self._blurred
 
 
+class ObsEdge:
+    """Steps 5 to 7, at the frame's size."""
+
+    def __init__(self, side: Side, plan: ObsPlan, format: FrameFormat) -> None:
+        self._side, self._plan = side, plan
+        self._shape = shape = format.luma_shape
+        self._background, self._scratch = (side.xp.empty(shape, np.uint8) for _ in range(2))
+        self._enlarged = Resized(side, shape, np.uint8)
+        self._enlarge, self._invert = (
+            side.operation("matte_obs", f"obs_{name}") for name in ("enlarge", "invert")
+        )
+        if side.on_device:
+            self._sums = side.xp.empty(shape if plan.feather_side else (0, 0), np.int32)
+            self._extreme, self._row_sums, self._column_means = (
+                side.operation("matte_obs", f"obs_{name}")
+                for name in ("extreme", "row_sums", "column_means")
+            )
+        self._reducer = alpha_reducer(format, side)
+
+    def apply(self, mask: Array, alpha: Array, reduced: Array) -> None:
+        """Make a matte, and its reduction to the grid.
+
+        Args:
+            mask: (h, w) uint8, the background of the model's size.
+            alpha: (H, W) uint8, written.
+            reduced: (gh, gw) uint8, written.
+        """
+        plan, shape = self._plan, self._shape
+        enlarged = self._enlarged.arguments(mask, shape)
+        self._enlarge(shape, *enlarged, self._background, int(plan.smooth_side > 0), *shape)
+        self._morph(abs(plan.dilation_px), largest=plan.dilation_px < 0)
+        if plan.feather_side:
+            self._morph(plan.feather_side // 3, largest=True)
+            self._blur(plan.feather_side)
+        self._invert(shape, self._background, alpha, *shape)
+        self._reducer.reduce(alpha, reduced)
+
+    def _morph(self, reach: int, *, largest: bool) -> None:
+        """Extreme over squares: iterated 3×3 is one square, and that is rows, then columns."""
+        if reach and not self._side.on_device:
+            operation = cv2.MORPH_DILATE if largest else cv2.MORPH_ERODE
+            background, scratch = self._background, self._scratch
+            cv2.morphologyEx(background, operation, _SQUARE, dst=scratch, iterations=reach)
+            self._swap()
+        for along_rows in (1, 0) if reach and self._side.on_device else ():
+            planes = self._background, self._scratch
+            self._extreme(self._shape, *planes, reach, int(largest), along_rows, *self._shape)
+            self._swap()
+
+    def _blur(self, width: int) -> None:
+        if not self._side.on_device:
+            cv2.blur(self._background, (width, width), dst=self._scratch)
+            self._swap()
+            return
+        rows, columns = self._shape
+        sizes = (width // 2, *self._shape)
+        self._row_sums((rows, -(-columns // _RUN)), self._background, self._sums, *sizes)
+        self._column_means((-(-rows // _RUN), columns), self._sums, self._background, *sizes)
+
+    def _swap(self) -> None:
+        self._background, self._scratch = self._scratch, self._background
+
+
+class _Crossing:
+    """Small masks to the host and back, through pinned memory; the host waits for them.
+
+    Args:
+        side: Where masks are; on the host they are there.
+        device: Whose copies are counted.
+    """
+
+    def __init__(self, side: Side, device: CudaDevice | None) -> None:
+        self._side, self._device = side, device
+        self._shape: tuple[int, int] | None = None
+
+    def download(self, mask: Array) -> NDArray[np.float32]:
+        """The mask on the host; overwritten by the next."""
+        if self._device is None:
+            host: NDArray[np.float32] = mask
+            return host
+        if self._shape != mask.shape:
+            from bgsoft.cuda.device import pinned_array
+
+            self._shape = mask.shape
+            self._mask: NDArray[np.float32] = pinned_array(mask.shape, np.float32)
+            self._staged: NDArray[np.uint8] = pinned_array(mask.shape, np.uint8)
+            self._small = self._side.xp.empty(mask.shape, np.uint8)
+        stream = self._side.xp.cuda.get_current_stream()
+        mask.data.copy_to_host_async(self._mask.ctypes.data, self._mask.nbytes, stream)
+        stream.synchronize()
+        self._device.copies.add_d2h(self._mask.nbytes)
+        return self._mask
+
+    def upload(self, mask: NDArray[np.uint8]) -> Array:
+        """(h, w) uint8 where masks are; on a device overwritten by the next."""
+        if self._device is None:
+            # The next mask is made in the same plane, while this one may still be held.
+            return mask.copy()
+        # The last upload has ended: it came before the download that was waited for.
+        np.copyto(self._staged, mask)
+        stream = self._side.xp.cuda.get_current_stream()
+        source, size = self._staged.ctypes.data, self._staged.nbytes
+        self._small.data.copy_from_host_async(source, size, stream)
+        self._device.copies.add_h2d(size)
+        return self._small
+
+
 class ObsMatte(MatteStage):
     """Style obs. Steps 1 to 4 in order, the rest of a batch side by side on the host.
 
@@ -117,10 +230,10 @@ class ObsMatte(MatteStage):
         device: CudaDevice | None,
     ) -> None:
         super().__init__(side, format, workers, batch)
-        plan, steps = ObsPlan.of(config, format), steps_of(side)
+        plan = ObsPlan.of(config, format)
         self._mask = ObsMask(plan)
-        self._crossing = steps.Crossing(device)
-        self._edges = [steps.ObsEdge(plan, format) for _ in range(workers.lanes)]
+        self._crossing = _Crossing(side, device)
+        self._edges = [ObsEdge(side, plan, format) for _ in range(workers.lanes)]
 
     def reset(self) -> None:
         super().reset()

@@ -17,11 +17,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
+from bgsoft.matte.contour import apply_in_turn, contour_step, grid_steps
 from bgsoft.matte.guided import EdgeFitter
+from bgsoft.matte.islands import FLAG_COUNT, SQUARES, IslandFilter, MaskState
 from bgsoft.matte.plan import STILL_VARIANCE, MattePlan, Shape
-from bgsoft.matte.steps import FLAG_COUNT, SQUARES, MaskState, apply_in_turn, steps_of
 from bgsoft.matte.temporal import EdgeSmoother, TemporalFilter
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
@@ -167,7 +169,6 @@ class _Scratch:
 
     def __init__(self, side: Side, plan: MattePlan, fitted_luma: Array | None) -> None:
         xp, format, shape = side.xp, plan.format, plan.shape
-        steps = steps_of(side)
         self._side, self._plan = side, plan
         self.flags = xp.zeros(FLAG_COUNT, np.int32)
         """See ``bgsoft/ops/matte.cuh``."""
@@ -177,14 +178,14 @@ class _Scratch:
         """Whose opacity the matte is made from; None: it is that of the frame before."""
         self.opacity: Array = xp.empty((0, 0), np.uint8)
         """(h, w): of the mask's size."""
-        self._islands = steps.IslandFilter(plan)
+        self._islands = IslandFilter(side, plan)
         self._limit = side.operation("matte", "limit_alpha") if plan.islands else None
         chroma_shape = shape if plan.factor > 1 else format.chroma_shape[:2]
         self._picture = _EightBits(side, format, shape, chroma_shape)
         self._fitter = EdgeFitter(
             side, shape, chroma_shape, plan.guided, plan.smooth, self.flags, fitted_luma
         )
-        self._steps = steps.grid_steps([] if plan.fine else plan.contour)
+        self._steps = grid_steps(side, [] if plan.fine else plan.contour)
         self._planes = [xp.empty(shape, np.uint8) for _ in self._steps]
         self._enlarge = side.operation("matte", "enlarge_alpha")
         self._enlarge_runs = format.height, -(-format.width // _STORE)
@@ -246,13 +247,13 @@ class _FineEdge:
     """What is done on the frame where the edge is fitted there."""
 
     def __init__(self, side: Side, plan: MattePlan, flags: Array) -> None:
-        format, steps = plan.format, steps_of(side)
+        format = plan.format
         shape, chroma_shape = format.luma_shape, format.chroma_shape[:2]
         self._picture = _EightBits(side, format, shape, chroma_shape)
         self._fitter = EdgeFitter(side, shape, chroma_shape, plan.fine, None, flags)
-        self._steps = [steps.contour_step(each) for each in plan.contour]
+        self._steps = [contour_step(side, each) for each in plan.contour]
         self._planes = [side.xp.empty(shape, np.uint8) for _ in self._steps]
-        self._reducer = steps.AlphaReducer(format)
+        self._reducer = alpha_reducer(format, side)
 
     def planes(self, alpha: Array) -> list[Array]:
         """What the steps read, one after the other, and the frame's own plane."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from bgsoft.frame import Array
+from bgsoft.matte.islands import MaskState
 from bgsoft.matte.plan import MattePlan
-from bgsoft.matte.steps import MaskState, steps_of
+from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import Side
 
 
@@ -62,7 +63,7 @@ class TemporalFilter:
         self._launch(
             mask.shape,
             self._side.xp.ascontiguousarray(mask),
-            *self._picture.arguments(luma),
+            *self._picture.arguments(luma, mask.shape),
             *(last.mask, state.mask, last.luma_sums, state.luma_sums),
             *(*self._tables, opacity, flags, int(before is None)),
             *(*self._numbers, *mask.shape, self._scratch),
@@ -70,7 +71,7 @@ class TemporalFilter:
 
     def _allocate(self, shape: tuple[int, int]) -> None:
         self._shape = shape
-        self._picture = steps_of(self._side).MaskPicture(self._plan.shape, shape)
+        self._picture = Resized(self._side, shape, np.uint8)
         size = 2 * shape[0] * shape[1] + 6 * (shape[1] + 2 * self._radius)
         self._scratch = self._side.scratch(size, np.uint8)
 

@@ -148,7 +148,8 @@ class SequenceOutput(Closing):
         if folder.exists() and not folder.is_dir():
             raise OutputError(f"output folder {pattern.parent} is no folder", path=pattern)
         for other in inputs:
-            if number_of(pattern, other.name) is not None and other.resolve().parent == folder:
+            places = (other.parent.resolve() / other.name, other.resolve())  # a link is a name, too
+            if any(number_of(pattern, x.name) is not None and x.parent == folder for x in places):
                 raise OutputError(
                     f"output {pattern} is the same as the input {other}", path=pattern
                 )

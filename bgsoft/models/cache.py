@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +53,12 @@ def hash_file(path: Path, algorithm: str = "sha256") -> str:
     start = Checksum("", algorithm).start
     with os_errors_as(ModelError, f"cannot read {path}", path=path), path.open("rb") as file:
         return hashlib.file_digest(file, start).hexdigest()
+
+
+def hash_files(paths: Sequence[Path]) -> str:
+    """SHA-256 of a file, or of several files' hashes; raises ModelError where one is unreadable."""
+    hashes = [hash_file(path) for path in paths]
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
 
 def check_file(path: Path, *, size_bytes: int | None, checksum: Checksum) -> None:

@@ -144,6 +144,7 @@ class ResolvedModel(NamedTuple):
     spec: ModelSpec
     path: Path
     sha256: str
+    """Of the file; where others hold weights, of all their hashes."""
 
     def for_provider(self, backend: str, precision: Precision) -> ResolvedModel:
         """The file to load for a provider and a precision.
@@ -270,9 +271,10 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
             )
         cache.check_file(path, size_bytes=spec.bytes, checksum=spec.checksum)
     known = spec.checksum
-    sha256 = known.value if known and known.algorithm == "sha256" else cache.hash_file(path)
-    if known is None:
-        check_model(path)
+    if known is not None and known.algorithm == "sha256":
+        sha256 = known.value
+    else:
+        sha256 = cache.hash_files([path, *(check_model(path) if known is None else ())])
     return ResolvedModel(spec=_settled(spec, path), path=path, sha256=sha256)
 
 
@@ -300,7 +302,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
     if not path.is_file():
         raise ConfigError(f"no such model file: {path}", path=path)
     sidecar = path.with_suffix(".toml")
-    if not sidecar.exists():
+    if not sidecar.is_file():
         raise ConfigError(
             f"{path.name} needs {sidecar.name} beside it, with {_SIDECAR_KEYS}", path=sidecar
         )

@@ -55,10 +55,13 @@ _FEW_BYTES = 256
 """Of a tensor that may say how large another is."""
 
 
-def check_model(path: Path) -> None:
-    """Raise ModelError, with the reason, where a file is not to be loaded."""
+def check_model(path: Path) -> list[Path]:
+    """The other files that hold a model's weights, in order; raises ModelError, with the reason,
+    where it is not to be loaded."""
+    check = _Check(path)
     with reading(path):
-        _Check(path).run(mapped(path))
+        check.run(mapped(path))
+    return sorted(check.weights)
 
 
 class _Check:
@@ -66,6 +69,8 @@ class _Check:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.weights = set[Path]()
+        """Files beside it that hold tensors."""
         self._functions = set[str]()
         self._numbers: dict[str, float] = {}
         """Product of the numbers in each small tensor, by the name of the tensor."""
@@ -161,6 +166,7 @@ class _Check:
         size = place.stat().st_size
         if sum(int(elsewhere.get(key) or 0) for key in ("offset", "length")) > size:
             raise self._refuse(f"{location} is too short for its weights")
+        self.weights.add(place)
         return size
 
 

@@ -1,70 +1,125 @@
-// The analysis frame and what scene detection reads of it.
-// Counterparts: bgsoft/analysis/cpu.py (reduce_*), bgsoft/analysis/scenes.py (measure).
+// Planes averaged over square cells, and what scene detection reads of the analysis frame: on the
+// host that is OpenCV's, in bgsoft/analysis/scenes.py.
 
 #include "cells.cuh"
+#include "drivers.cuh"
 #include "resample.cuh"
 
-// One thread a grid cell: its luma and, for F > 1, its chroma.
-// luma (height, width), chroma (ceil(height / 2), ceil(width / 2), 2); out: (rows, columns) and
-// (rows, columns, 2).
-template <int F>
-OP void reduce(
-    const sample_t* __restrict__ luma, const sample_t* __restrict__ chroma,
-    sample_t* __restrict__ out_luma, sample_t* __restrict__ out_chroma,
-    int height, int width, int rows, int columns)
+#if !ON_DEVICE
+// `count` cells of F x F samples beside each other, none of which an edge cuts. Returns where they
+// are: in `out`, or in the plane if a cell is a sample. lines: room for twice the samples of a row.
+template <int F, int STEP>
+static const sample_t *mean_line(
+    const sample_t *plane, int pitch, int count, sample_t *out, sample_t *lines)
 {
-    int column = blockIdx.x * blockDim.x + threadIdx.x;
-    int row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (column >= columns || row >= rows)
-        return;
-    int at = row * columns + column;
-    out_luma[at] = (sample_t)cell<F>(luma, height, width, 1, 0, row, column);
-    int chroma_height = (height + 1) / 2, chroma_width = (width + 1) / 2;
-    if (F == 1) {
-        // The grid is the frame: chroma keeps its own size.
-        if (row < chroma_height && column < chroma_width) {
-            int from = 2 * (row * chroma_width + column);
-            out_chroma[from] = chroma[from];
-            out_chroma[from + 1] = chroma[from + 1];
-        }
-        return;
+    if constexpr (F == 1)
+        return plane;
+    else {
+        const int length = 2 * count * STEP;
+        const sample_t *below = plane + (size_t)(F / 2) * pitch;
+        sample_t *rest = lines + 2 * length;
+        const sample_t *p = mean_line<F / 2, STEP>(plane, pitch, 2 * count, lines, rest);
+        const sample_t *q = mean_line<F / 2, STEP>(below, pitch, 2 * count, lines + length, rest);
+        INDEPENDENT
+        for (int x = 0; x < count; x++)
+            UNROLLED
+            for (int channel = 0; channel < STEP; channel++) {
+                const int at = 2 * STEP * x + channel;
+                out[STEP * x + channel] =
+                    (sample_t)((p[at] + p[at + STEP] + q[at] + q[at + STEP] + 2) >> 2);
+            }
+        return out;
     }
-    const int half = F > 1 ? F / 2 : 1;
-    for (int channel = 0; channel < 2; channel++)
-        out_chroma[2 * at + channel] =
-            (sample_t)cell<half>(chroma, chroma_height, chroma_width, 2, channel, row, column);
+}
+#endif
+
+// A plane of STEP interleaved channels to (rows, columns) cells; see cell() for the rounding. halved:
+// what F = 2 makes of it, to start from; may be null.
+template <int F, int STEP>
+OP void reduce_plane(
+    const sample_t *__restrict__ plane, const sample_t *halved, sample_t *__restrict__ out,
+    sample_t *lines, int height, int width, int rows, int columns)
+{
+    const auto one = [=](int row, int column) INLINED {
+        for (int channel = 0; channel < STEP; channel++)
+            out[(row * columns + column) * STEP + channel] =
+                (sample_t)cell<F>(plane, height, width, STEP, channel, row, column);
+    };
+#if ON_DEVICE
+    for_samples(rows, columns, one);
+#else
+    for (int row = 0; row < rows; row++) {
+        const int whole = (row + 1) * F <= height ? width / F : 0;
+        const int half_pitch = (width + 1) / 2 * STEP, pitch = width * STEP;
+        const size_t first = (size_t)row * F;
+        sample_t *target = out + (size_t)row * columns * STEP;
+        const sample_t *made =
+            halved ? mean_line<(F + 1) / 2, STEP>(
+                         halved + first / 2 * half_pitch, half_pitch, whole, target, lines)
+                   : mean_line<F, STEP>(plane + first * pitch, pitch, whole, target, lines);
+        if (made != target)
+            __builtin_memcpy(target, made, whole * STEP * sizeof(sample_t));
+        for (int column = whole; column < columns; column++)
+            one(row, column);
+    }
+#endif
 }
 
-#define REDUCE_KERNEL(F)                                                                          \
-    extern "C" __global__ void reduce_##F(                                                        \
-        const sample_t* luma, const sample_t* chroma, sample_t* out_luma, sample_t* out_chroma,   \
-        int height, int width, int rows, int columns)                                             \
-    {                                                                                             \
-        reduce<F>(luma, chroma, out_luma, out_chroma, height, width, rows, columns);              \
-    }
+template <int F>
+OP void reduce(
+    const sample_t *luma, const sample_t *chroma, sample_t *out_luma, sample_t *out_chroma,
+    sample_t *halved, sample_t *lines, int height, int width, int rows, int columns)
+{
+    const int half_height = (height + 1) / 2, half_width = (width + 1) / 2;
+    if (halved)
+        reduce_plane<2, 1>(luma, 0, halved, lines, height, width, half_height, half_width);
+    reduce_plane<F, 1>(luma, halved, out_luma, lines, height, width, rows, columns);
+    if (!chroma)
+        return;
+    // Where the cells are the frame's samples, chroma keeps its own size.
+    const int chroma_rows = F == 1 ? half_height : rows;
+    const int chroma_columns = F == 1 ? half_width : columns;
+    reduce_plane<(F + 1) / 2, 2>(
+        chroma, 0, out_chroma, lines, half_height, half_width, chroma_rows, chroma_columns);
+}
 
-REDUCE_KERNEL(1)
-REDUCE_KERNEL(2)
-REDUCE_KERNEL(4)
-REDUCE_KERNEL(8)
-REDUCE_KERNEL(16)
-REDUCE_KERNEL(32)
-REDUCE_KERNEL(64)
+// A frame to cells of factor x factor pixels, a power of two up to 64; one thread a cell.
+//
+// luma (height, width), chroma (ceil(height / 2), ceil(width / 2), 2) or null; out: (rows, columns)
+// and (rows, columns, 2). The host alone has halved, of chroma's size, for luma averaged over 2 x 2
+// samples, null if nobody wants it; and lines, room for two rows of luma and 4 samples.
+KERNEL(reduce_planes)(
+    const sample_t *luma, const sample_t *chroma, sample_t *out_luma, sample_t *out_chroma,
+    sample_t *halved, sample_t *lines, int factor, int height, int width, int rows, int columns)
+{
+#define REDUCE(F)                                                                                 \
+    case F:                                                                                       \
+        return reduce<F>(                                                                         \
+            luma, chroma, out_luma, out_chroma, halved, lines, height, width, rows, columns);
+    switch (factor) {
+        REDUCE(1)
+        REDUCE(2)
+        REDUCE(4)
+        REDUCE(8)
+        REDUCE(16)
+        REDUCE(32)
+        REDUCE(64)
+    }
+}
 
 // Thumbnail of the grid's luma, and its summed squared difference from a kept picture.
 //
-// One warp a thumbnail sample (blocks of 32 x 8). thumb: (thumb_rows, thumb_columns) float32,
-// sample / peak, the sample rounded to a whole one first as on the CPU. Tables and mode: see
+// On a device one warp a thumbnail sample (blocks of 32 x 8). thumb: (thumb_rows, thumb_columns)
+// float32, sample / peak, the sample rounded to a whole one first. Tables and mode: see
 // resample.cuh. kept: (rows, columns), compared where `compare` is not 0; error is added to.
-extern "C" __global__ void measure(
-    const sample_t* __restrict__ luma, const sample_t* __restrict__ kept,
-    const float* __restrict__ x_table, int x_stride, const float* __restrict__ y_table,
-    int y_stride, int mode, float scale, float* __restrict__ thumb,
-    unsigned long long* __restrict__ error, int thumb_rows, int thumb_columns, int rows,
-    int columns, int compare)
+KERNEL(measure)(
+    const sample_t *luma, const sample_t *kept, const float *x_table, int x_stride,
+    const float *y_table, int y_stride, int mode, float scale, float *thumb, u64 *error,
+    int thumb_rows, int thumb_columns, int rows, int columns, int compare)
 {
+#if ON_DEVICE
     int lane = threadIdx.x;
-    int index = blockIdx.x * blockDim.y + threadIdx.y;
+    int index = blockIdx.y * blockDim.y + threadIdx.y;
     bool inside = index < thumb_rows * thumb_columns;
     const float* x_row = x_table + (inside ? index % thumb_columns : 0) * x_stride;
     const float* y_row = y_table + (inside ? index / thumb_columns : 0) * y_stride;
@@ -93,14 +148,26 @@ extern "C" __global__ void measure(
         thumb[index] = rintf(sum) * scale;
     if (compare == 0)
         return;
-    unsigned long long squares = 0;
-    int threads = gridDim.x * blockDim.x * blockDim.y;
+    u64 squares = 0;
+    int threads = gridDim.y * blockDim.x * blockDim.y;
     for (int at = index * 32 + lane; at < rows * columns; at += threads) {
         long long difference = (int)luma[at] - (int)kept[at];
-        squares += (unsigned long long)(difference * difference);
+        squares += (u64)(difference * difference);
     }
     for (int step = 16; step > 0; step /= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, step);
     if (lane == 0)
         atomicAdd(error, squares);
+#else
+    for (int y = 0; y < thumb_rows; y++)
+        for (int x = 0; x < thumb_columns; x++)
+            thumb[y * thumb_columns + x] =
+                (float)resample(
+                    luma, columns, 1, 0, mode, x_table + x * x_stride, y_table + y * y_stride) *
+                scale;
+    for (int at = 0; compare && at < rows * columns; at++) {
+        const long long difference = (int)luma[at] - (int)kept[at];
+        *error += (u64)(difference * difference);
+    }
+#endif
 }

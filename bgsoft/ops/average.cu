@@ -1,5 +1,6 @@
-// Mattes averaged with masks. Counterpart: bgsoft/segment/averaged.py; all in float32.
+// Mattes averaged with masks, in float32; see bgsoft/segment/averaged.py.
 
+#include "drivers.cuh"
 #include "resample.cuh"
 
 // From where a person begins: 0 at low, 1 at low + 1 / gain.
@@ -11,21 +12,20 @@ OP float person(float opacity, float low, float gain)
 // What the mean of a matte and a mask would change, on the grid; one thread a sample.
 //
 // matte: (.., pitch), averaged by the tables to (rows, columns). mask, change: (rows, columns).
-extern "C" __global__ void find_change(
-    const float* matte, int pitch, const float* x_table, int x_stride, const float* y_table,
-    int y_stride, int mode, const float* mask, float low, float gain, float* change, int rows,
+KERNEL(find_change)(
+    const float *matte, int pitch, const float *x_table, int x_stride, const float *y_table,
+    int y_stride, int mode, const float *mask, float low, float gain, float *change, int rows,
     int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int at = y * columns + x;
-    float seen =
-        resample_float(matte, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
-    change[at] = person((seen + mask[at]) * 0.5f, low, gain) - person(seen, low, gain);
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const float seen =
+            resized_float(matte, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
+        const int at = y * columns + x;
+        change[at] = person((seen + mask[at]) * 0.5f, low, gain) - person(seen, low, gain);
+    });
 }
 
+#if ON_DEVICE
 // The least gain and the least loss within reach of each sample, each way; one thread a sample.
 //
 // change: (rows, columns). eroded: (2, rows, columns), gains and losses.
@@ -65,19 +65,18 @@ extern "C" __global__ void dilate_change(
     change[y * columns + x] = gained - lost;
 }
 
+#endif
+
 // Adds the change, (.., pitch) and enlarged by the tables, to a matte of (rows, columns).
-extern "C" __global__ void apply_change(
-    const float* change, int pitch, const float* x_table, int x_stride, const float* y_table,
-    int y_stride, int mode, float* matte, int rows, int columns)
+KERNEL(apply_change)(
+    const float *change, int pitch, const float *x_table, int x_stride, const float *y_table,
+    int y_stride, int mode, float *matte, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    float added =
-        resample_float(change, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
-    if (added != 0.0f) {
-        int at = y * columns + x;
-        matte[at] = fminf(fmaxf(matte[at] + added, 0.0f), 1.0f);
-    }
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const float added =
+            resized_float(change, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
+        const int at = y * columns + x;
+        if (added != 0.0f)
+            matte[at] = fminf(fmaxf(matte[at] + added, 0.0f), 1.0f);
+    });
 }

@@ -1,6 +1,6 @@
 // Cells of backgrounds: averaging into them, enlarging them, and people near them.
 //
-// Means and enlarging are those of AreaReducer in bgsoft/analysis/cpu.py and of cv2.resize with
+// Means and enlarging are those of the analysis frame (cells.cuh) and of cv2.resize with
 // INTER_LINEAR. Cells are 16-bit full scale: the frame's sample << FULL_SHIFT.
 #pragma once
 
@@ -27,7 +27,7 @@ OP u32 area_mean(u32 sum, int count)
     return sum;
 }
 
-// One cell of AreaReducer; `factor` is a power of two up to 32.
+// One cell of any size; `factor` is a power of two up to 32.
 OP u32 cell_mean(
     const sample_t *plane, int rows, int columns, int step, int channel, int factor, int y, int x)
 {

@@ -11,13 +11,12 @@ import platform
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 SOURCES = (
-    *("blend", "blur", "compiler", "components", "cutout", "fill", "foreground", "hold", "matte"),
-    *("matte_guided", "matte_smooth", "matte_temporal", "picture", "pixelate", "preprocess"),
-    *("warp", "zoom"),
+    *("analysis", "average", "blend", "blur", "compiler", "components", "cutout", "fill"),
+    *("foreground", "hold", "matte", "matte_guided", "matte_obs", "matte_smooth"),
+    *("matte_temporal", "morphology", "picture", "pixelate", "preprocess", "warp", "zoom"),
 )
 """Stems of the ``.cu`` files that the host has, too."""
 
@@ -66,6 +65,8 @@ def build(folder: Path, machine: str = "") -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     sources = Path(__file__).parent
     libraries = []
+    from concurrent.futures import ThreadPoolExecutor  # which no thread can import at the end
+
     with tempfile.TemporaryDirectory() as objects, ThreadPoolExecutor() as pool:
         for variant, own in VARIANTS[machine]:
             commands, made = [], []

@@ -1,4 +1,4 @@
-// Means of square cells of a plane, as AreaReducer in bgsoft/analysis/cpu.py makes them.
+// Means of square cells of a plane.
 #pragma once
 
 #include "samples.cuh"

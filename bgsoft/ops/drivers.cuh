@@ -43,3 +43,18 @@ OP void for_samples(int height, int width, const Body &body)
 {
     for_runs(height, width, 1, 1, [&](int y, int x, int) INLINED { body(y, x); });
 }
+
+// The same where rounds don't depend on each other, as the host's compiler is told.
+template <class Body>
+OP void for_apart(int height, int width, const Body &body)
+{
+#if ON_DEVICE
+    for_samples(height, width, body);
+#else
+    for (int y = 0; y < height; y++) {
+        INDEPENDENT
+        for (int x = 0; x < width; x++)
+            body(y, x);
+    }
+#endif
+}

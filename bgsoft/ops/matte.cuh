@@ -36,7 +36,7 @@ OP int to_byte(float value)
     return clamp_int(nearest(value), 0, 255);
 }
 
-// Mean of 2 x 2 samples or what the edges leave of them; see halve() in bgsoft/analysis/cpu.py. Those
+// Mean of 2 x 2 samples or what the edges leave of them; rounded as cell<2>() does. Those
 // outside are not looked at.
 OP int halve(int a, int right, int below, int across, bool has_right, bool has_bottom)
 {

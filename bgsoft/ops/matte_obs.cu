@@ -1,24 +1,23 @@
-// The OBS matte's steps at frame size. Counterpart: ObsEdge in bgsoft/matte/host.py.
+// The OBS matte's steps at frame size; what the host has not is OpenCV's there (bgsoft/matte/obs.py).
 // Planes are (rows, columns) uint8 background masks, 255 = background.
 
+#include "drivers.cuh"
 #include "matte.cuh"
 
 // The small mask enlarged by tables (see resample.cuh); above 128 becomes 255 and the rest 0 where
 // `binarise`.
 KERNEL(obs_enlarge)(
-    const u8* __restrict__ mask, int pitch, const float* __restrict__ x_table, int x_stride,
-    const float* __restrict__ y_table, int y_stride, int mode, u8* __restrict__ out, int binarise,
-    int rows, int columns)
+    const u8 *mask, int pitch, const float *x_table, int x_stride, const float *y_table,
+    int y_stride, int mode, u8 *out, int binarise, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int value = resample(mask, pitch, 1, 0, mode, x_table + x * x_stride, y_table + y * y_stride);
-    if (binarise)
-        value = value > 128 ? 255 : 0;
-    out[y * columns + x] = (u8)value;
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const int value =
+            resized_byte(mask, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
+        out[y * columns + x] = (u8)(binarise ? (value > 128 ? 255 : 0) : value);
+    });
 }
 
+#if ON_DEVICE
 // Extreme over `reach` samples each way along one axis; samples outside don't count.
 KERNEL(obs_extreme)(
     const u8* __restrict__ plane, u8* __restrict__ out, int reach, int largest, int along_rows,
@@ -76,10 +75,12 @@ KERNEL(obs_column_means)(
     }
 }
 
+#endif
+
 // Background to alpha.
 KERNEL(obs_invert)(const u8 *background, u8 *alpha, int rows, int columns)
 {
-    for_samples(rows, columns, [&](int y, int x) {
+    for_apart(rows, columns, [=](int y, int x) INLINED {
         const size_t at = (size_t)y * columns + x;
         alpha[at] = (u8)(255 - background[at]);
     });

@@ -1,7 +1,10 @@
-// Moving and feathering edges of uint8 planes. Counterparts: those of
-// bgsoft/matte/host.py.
+// Moving and feathering edges of uint8 planes; what the host has not is OpenCV's there
+// (bgsoft/matte/contour.py).
 
+#include "drivers.cuh"
 #include "matte.cuh"
+
+#if ON_DEVICE
 
 // Extreme of a plane over rows of a window that is symmetric to both axes; cells outside the plane
 // don't count. spans: 2 * reach + 1 half-widths, row by row, -1 for an empty one.
@@ -24,7 +27,7 @@ OP int window_extreme(
 
 // Dilation (outwards) or erosion by `whole` steps, blended with that by one step more.
 // spans: half-widths of the windows of both, 2 * (whole + 1) + 1 values each.
-extern "C" __global__ void shift_edge(
+KERNEL(shift_edge)(
     const u8* __restrict__ plane, u8* __restrict__ out, const int* __restrict__ spans, int whole,
     float fraction, int outwards, int rows, int columns)
 {
@@ -42,7 +45,7 @@ extern "C" __global__ void shift_edge(
 }
 
 // Mean over squares of 2 * radius + 1, mirrored at the edges (BORDER_REFLECT_101), to nearest.
-extern "C" __global__ void box_blur(
+KERNEL(box_blur)(
     const u8* __restrict__ plane, u8* __restrict__ out, int radius, int rows, int columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -57,18 +60,18 @@ extern "C" __global__ void box_blur(
     out[y * columns + x] = (u8)((sum + side * side / 2) / (side * side));
 }
 
+#endif
+
 // A plane resized by tables (see resample.cuh); the larger of it and `floor_plane` where given.
 // plane: (.., pitch); out, floor_plane: (rows, columns).
-extern "C" __global__ void resize_plane(
-    const u8* __restrict__ plane, int pitch, const float* __restrict__ x_table, int x_stride,
-    const float* __restrict__ y_table, int y_stride, int mode, const u8* floor_plane, u8* out,
-    int rows, int columns)
+KERNEL(resize_plane)(
+    const u8 *plane, int pitch, const float *x_table, int x_stride, const float *y_table,
+    int y_stride, int mode, const u8 *floor_plane, u8 *out, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int value =
-        resample(plane, pitch, 1, 0, mode, x_table + x * x_stride, y_table + y * y_stride);
-    int at = y * columns + x;
-    out[at] = (u8)(floor_plane != 0 ? max(value, (int)floor_plane[at]) : value);
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const int value =
+            resized_byte(plane, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
+        const int at = y * columns + x;
+        out[at] = (u8)(floor_plane ? max(value, (int)floor_plane[at]) : value);
+    });
 }

@@ -1,7 +1,7 @@
-// The analysis frame to one item of a network's input batch, in one launch.
-// Counterpart: bgsoft/segment/preprocess.py. Rounding, as there: the resized samples to whole ones,
-// P010 to 8 bits (half to even), R'G'B' to 8 bits (floor after adding a half, in 1/1024), then
-// code * gain + bias in float32.
+// The analysis frame to one item of a network's input batch, in one launch. On the host OpenCV has
+// brought it to the input's size. Rounding: the resized samples to whole ones, P010 to 8 bits (half
+// to even), R'G'B' to 8 bits (floor after adding a half, in 1/1024), then code * gain + bias in
+// float32.
 
 #include "drivers.cuh"
 #include "resample.cuh"
@@ -49,11 +49,11 @@ OP void store(u16* tensor, int at, float value)
 // 3 biases. tensor: (batch, 3, height, width), or (batch, height, width, 3) if channels_last.
 template <typename T>
 OP void preprocess(
-    const sample_t* __restrict__ luma, int luma_pitch, const sample_t* __restrict__ chroma,
-    int chroma_pitch, const float* __restrict__ luma_x, int luma_x_stride,
-    const float* __restrict__ luma_y, int luma_y_stride, int luma_mode,
-    const float* __restrict__ chroma_x, int chroma_x_stride, const float* __restrict__ chroma_y,
-    int chroma_y_stride, int chroma_mode, const int* __restrict__ matrix,
+    const sample_t* __restrict__ luma, int luma_pitch, const float* __restrict__ luma_x,
+    int luma_x_stride, const float* __restrict__ luma_y, int luma_y_stride, int luma_mode,
+    const sample_t* __restrict__ chroma, int chroma_pitch, const float* __restrict__ chroma_x,
+    int chroma_x_stride, const float* __restrict__ chroma_y, int chroma_y_stride,
+    int chroma_mode, const int* __restrict__ matrix,
     const float* __restrict__ norm, T* __restrict__ tensor, int height, int width, int item,
     int channels_last)
 {
@@ -81,27 +81,31 @@ OP void preprocess(
 
 #define PREPROCESS_KERNEL(NAME, T)                                                                \
     extern "C" __global__ void NAME(                                                              \
-        const sample_t* luma, int luma_pitch, const sample_t* chroma, int chroma_pitch,           \
-        const float* luma_x, int luma_x_stride, const float* luma_y, int luma_y_stride,           \
-        int luma_mode, const float* chroma_x, int chroma_x_stride, const float* chroma_y,         \
+        const sample_t* luma, int luma_pitch, const float* luma_x, int luma_x_stride,             \
+        const float* luma_y, int luma_y_stride, int luma_mode, const sample_t* chroma,            \
+        int chroma_pitch, const float* chroma_x, int chroma_x_stride, const float* chroma_y,      \
         int chroma_y_stride, int chroma_mode, const int* matrix, const float* norm, T* tensor,    \
         int height, int width, int item, int channels_last)                                       \
     {                                                                                             \
         preprocess<T>(                                                                            \
-            luma, luma_pitch, chroma, chroma_pitch, luma_x, luma_x_stride, luma_y, luma_y_stride, \
-            luma_mode, chroma_x, chroma_x_stride, chroma_y, chroma_y_stride, chroma_mode, matrix, \
-            norm, tensor, height, width, item, channels_last);                                    \
+            luma, luma_pitch, luma_x, luma_x_stride, luma_y, luma_y_stride, luma_mode, chroma,    \
+            chroma_pitch, chroma_x, chroma_x_stride, chroma_y, chroma_y_stride, chroma_mode,      \
+            matrix, norm, tensor, height, width, item, channels_last);                            \
     }
 
 PREPROCESS_KERNEL(preprocess_float32, float)
 PREPROCESS_KERNEL(preprocess_float16, u16)
 #else
-// The same of planes that have the input's size, luma (count) and chroma (count, 2). tensor:
-// (3, count), or (count, 3) if channels_last.
-KERNEL(normalise)(
-    const sample_t* luma, const sample_t* chroma, const int* matrix, const float* norm, float* tensor,
-    int count, int channels_last)
+// The same into float32; there are no tables.
+KERNEL(preprocess_float32)(
+    const sample_t *luma, int luma_pitch, const float *luma_x, int luma_x_stride,
+    const float *luma_y, int luma_y_stride, int luma_mode, const sample_t *chroma,
+    int chroma_pitch, const float *chroma_x, int chroma_x_stride, const float *chroma_y,
+    int chroma_y_stride, int chroma_mode, const int *matrix, const float *norm, float *tensor,
+    int height, int width, int item, int channels_last)
 {
+    const int count = height * width;
+    tensor += (size_t)item * 3 * count;
     const auto channel_of = [=](int channel, float* target, int step) INLINED {
         const int m[] = {
             matrix[4 * channel], matrix[4 * channel + 1], matrix[4 * channel + 2],

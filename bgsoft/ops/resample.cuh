@@ -1,7 +1,7 @@
 // Resizing as OpenCV's resize does it, one output sample at a time, from per-axis tables.
 //
 // Tables are float32, one row of `stride` values an output row or column, made by
-// bgsoft/analysis/cuda_resize.py. LINEAR: two source indices, two weights (8-bit samples: weights
+// bgsoft/ops/resize.py. LINEAR: two source indices, two weights (8-bit samples: weights
 // in 1/2048 as whole numbers). LERP: the same with weights that are not rounded. AREA and CELLS:
 // first source index, count, then a weight for each.
 // Rounding: LINEAR of 8 bits is the fixed-point arithmetic of cv2.resize (11-bit weights, 4 bits
@@ -112,3 +112,24 @@ OP float resample_float(
     }
     return total;
 }
+
+// One sample of a plane at another size, (y, x) of it. The host has it at that size.
+#if ON_DEVICE
+#define RESIZED(NAME, T, RESULT, RESAMPLED)                                                       \
+    OP RESULT NAME(                                                                               \
+        const T* source, int pitch, const float* x_table, int x_stride, const float* y_table,     \
+        int y_stride, int mode, int y, int x)                                                     \
+    {                                                                                             \
+        const float *x_row = x_table + x * x_stride, *y_row = y_table + y * y_stride;             \
+        return RESAMPLED;                                                                         \
+    }
+#else
+#define RESIZED(NAME, T, RESULT, RESAMPLED)                                                       \
+    OP RESULT NAME(                                                                               \
+        const T* source, int pitch, const float*, int, const float*, int, int, int y, int x)      \
+    {                                                                                             \
+        return source[(size_t)y * pitch + x];                                                     \
+    }
+#endif
+RESIZED(resized_float, float, float, resample_float(source, pitch, mode, x_row, y_row))
+RESIZED(resized_byte, u8, int, resample(source, pitch, 1, 0, mode, x_row, y_row))

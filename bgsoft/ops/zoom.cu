@@ -1,5 +1,4 @@
-// Planes of the zoomed segmenter, in float32. Masks are resized by OpenCV on the host:
-// bgsoft/segment/cpu.py.
+// Planes of the zoomed segmenter, in float32; see bgsoft/segment/planes.py.
 
 #include "drivers.cuh"
 #include "resample.cuh"
@@ -18,54 +17,81 @@ struct WholePass {
     }
 };
 
-#if ON_DEVICE
-// Mean over one cell of a plane on the grid; one that an edge cuts, over what it holds.
-template <typename T>
+// Means over the cells of a plane on the grid, times scale; of those that an edge cuts, over what
+// they hold. One thread a cell. Sum: what four samples are added up in.
+template <class T, class Sum>
 OP void average(
-    const T* __restrict__ plane, int rows, int columns, float scale, float* __restrict__ cells,
+    const T *__restrict__ plane, int rows, int columns, float scale, float *__restrict__ cells,
     int cell_rows, int cell_columns)
 {
-    int column = blockIdx.x * blockDim.x + threadIdx.x;
-    int row = blockIdx.y * blockDim.y + threadIdx.y;
-    if (column >= cell_columns || row >= cell_rows)
-        return;
-    int bottom = min(rows, (row + 1) * CELL), right = min(columns, (column + 1) * CELL);
-    float sum = 0.0f;
-    for (int y = row * CELL; y < bottom; y++)
-        for (int x = column * CELL; x < right; x++)
-            sum += (float)plane[y * columns + x] * scale;
-    int count = (bottom - row * CELL) * (right - column * CELL);
-    cells[row * cell_columns + column] = sum * (1.0f / (float)count);
+#if ON_DEVICE
+    for_samples(cell_rows, cell_columns, [=](int row, int column) {
+        int bottom = min(rows, (row + 1) * CELL), right = min(columns, (column + 1) * CELL);
+        float sum = 0.0f;
+        for (int y = row * CELL; y < bottom; y++)
+            for (int x = column * CELL; x < right; x++)
+                sum += (float)plane[y * columns + x] * scale;
+        int count = (bottom - row * CELL) * (right - column * CELL);
+        cells[row * cell_columns + column] = sum * (1.0f / (float)count);
+    });
+#else
+    for (int row = 0; row < cell_rows; row++) {
+        const int height = min(CELL, rows - row * CELL), whole = columns / CELL;
+        float *target = cells + row * cell_columns;
+        for (int column = 0; column < cell_columns; column++)
+            target[column] = 0.0f;
+        for (int y = 0; y < height; y++) {
+            const T *source = plane + (size_t)(row * CELL + y) * columns;
+            for (int column = 0; column < whole; column++) {
+                const T *p = source + column * CELL;
+                target[column] += (float)((Sum)p[0] + p[1] + p[2] + p[3]);
+            }
+            for (int x = whole * CELL; x < columns; x++)
+                target[whole] += (float)source[x];
+        }
+        for (int column = 0; column < cell_columns; column++) {
+            const int width = min(CELL, columns - column * CELL);
+            target[column] *= scale / (float)(width * height);
+        }
+    }
+#endif
 }
 
-// One thread a cell. luma: (rows, columns); scale: to 8-bit codes; cells: (cell_rows, cell_columns).
-extern "C" __global__ void luma_cells(
-    const sample_t* luma, int rows, int columns, float scale, float* cells, int cell_rows,
+// luma: (rows, columns); scale: to 8-bit codes; cells: (cell_rows, cell_columns).
+KERNEL(luma_cells)(
+    const sample_t *luma, int rows, int columns, float scale, float *cells, int cell_rows,
     int cell_columns)
 {
-    average(luma, rows, columns, scale, cells, cell_rows, cell_columns);
+    average<sample_t, int>(luma, rows, columns, scale, cells, cell_rows, cell_columns);
 }
 
 // The same of a mask.
-extern "C" __global__ void mask_cells(
-    const float* mask, int rows, int columns, float* cells, int cell_rows, int cell_columns)
+KERNEL(mask_cells)(
+    const float *mask, int rows, int columns, float *cells, int cell_rows, int cell_columns)
 {
-    average(mask, rows, columns, 1.0f, cells, cell_rows, cell_columns);
+    average<float, float>(mask, rows, columns, 1.0f, cells, cell_rows, cell_columns);
 }
 
 // One thread an output sample. mask: (.., pitch); out: (rows, columns), made by the tables.
-extern "C" __global__ void resize_mask(
-    const float* mask, int pitch, const float* x_table, int x_stride, const float* y_table,
-    int y_stride, int mode, float* out, int rows, int columns)
+KERNEL(resize_mask)(
+    const float *mask, int pitch, const float *x_table, int x_stride, const float *y_table,
+    int y_stride, int mode, float *out, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    out[y * columns + x] =
-        resample_float(mask, pitch, mode, x_table + x * x_stride, y_table + y * y_stride);
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        out[y * columns + x] =
+            resized_float(mask, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
+    });
 }
 
+// How far the close look has faded in at sample `at` of `count`; 0 widths: at once.
+OP float ramp(int at, int count, float first, float last)
+{
+    float rise = first > 0.0f ? ((float)at + 0.5f) / first : 1.0f;
+    float fall = last > 0.0f ? ((float)(count - 1 - at) + 0.5f) / last : 1.0f;
+    return fminf(fminf(rise, fall), 1.0f);
+}
+
+#if ON_DEVICE
 // Where a sample of the grid lies among its cells: enlarging them is bilinear.
 struct Place {
     int top_left, top_right, bottom_left, bottom_right;
@@ -94,79 +120,7 @@ OP float weight_at(const WholePass& pass, const Place& place)
         pass.in_cell(place.bottom_left) * left + pass.in_cell(place.bottom_right) * place.right;
     return upper * (1.0f - place.down) + lower * place.down;
 }
-
-// How far the close look has faded in at sample `at` of `count`; 0 widths: at once.
-OP float ramp(int at, int count, float first, float last)
-{
-    float rise = first > 0.0f ? ((float)at + 0.5f) / first : 1.0f;
-    float fall = last > 0.0f ? ((float)(count - 1 - at) + 0.5f) / last : 1.0f;
-    return fminf(fminf(rise, fall), 1.0f);
-}
-
-// The mask of a frame from its looks; one thread a sample.
-//
-// general, landscape, mask: (rows, columns). luma, general_seen, landscape_seen: (cell_rows,
-// cell_columns), of this frame and of those that were looked at; each look counts from its least to
-// its most: the most up to a change of moved - span, the least from moved on. close: (..,
-// close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
-// where there is none), where its weight is close_weight, faded in over the four widths. lift: factor
-// of the mean.
-extern "C" __global__ void blend_passes(
-    const float* general, const float* landscape, const float* luma, const float* general_seen,
-    const float* landscape_seen, int cell_rows, int cell_columns, float general_least,
-    float general_most, float landscape_least, float landscape_most, float moved, float span,
-    const float* close, int close_pitch, const float* x_table, int x_stride,
-    const float* y_table, int y_stride, int mode, int left, int top, int right, int bottom,
-    float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
-    float lift, float* mask, int rows, int columns)
-{
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int at = y * columns + x;
-    Place place = place_of(y, x, cell_rows, cell_columns);
-    WholePass first = {luma, general_seen, general_least, general_most, moved, span};
-    WholePass second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
-    float total = weight_at(first, place), other = weight_at(second, place);
-    float sum = general[at] * total + landscape[at] * other;
-    total += other;
-    if (x >= left && x < right && y >= top && y < bottom) {
-        const float *x_row = x_table + (x - left) * x_stride, *y_row = y_table + (y - top) * y_stride;
-        float weight = ramp(y - top, bottom - top, fade_top, fade_bottom) *
-                       (close_weight * ramp(x - left, right - left, fade_left, fade_right));
-        sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
-        total += weight;
-    }
-    mask[at] = fminf(lift * sum / total, 1.0f);
-}
 #else
-// As on a device; whole numbers, whose sums are exact in any order.
-KERNEL(luma_cells)(
-    const sample_t* luma, int rows, int columns, float scale, float* cells, int cell_rows,
-    int cell_columns)
-{
-    for (int row = 0; row < cell_rows; row++) {
-        const int height = min(CELL, rows - row * CELL), whole = columns / CELL;
-        float* target = cells + row * cell_columns;
-        for (int column = 0; column < cell_columns; column++)
-            target[column] = 0.0f;
-        for (int y = 0; y < height; y++) {
-            const sample_t* source = luma + (size_t)(row * CELL + y) * columns;
-            for (int column = 0; column < whole; column++) {
-                const sample_t* p = source + column * CELL;
-                target[column] += (float)((int)p[0] + p[1] + p[2] + p[3]);
-            }
-            for (int x = whole * CELL; x < columns; x++)
-                target[whole] += (float)source[x];
-        }
-        for (int column = 0; column < cell_columns; column++) {
-            const int width = min(CELL, columns - column * CELL);
-            target[column] *= scale / (float)(width * height);
-        }
-    }
-}
-
 // A row of a pass's weights, enlarged along it. cells: room for a row of them, and one at each end.
 static void enlarge_weights(
     const WholePass& pass, int row, int columns, float* cells, float* line)
@@ -186,23 +140,55 @@ static void enlarge_weights(
         target[3] = own * 0.625f + after * 0.375f;
     }
 }
+#endif
 
-// The mask of a frame from its looks: as blend_passes, but close and its weights are (box rows, box
-// columns), null where there is none.
+// The mask of a frame from its looks; one thread a sample.
 //
-// lines: room for 4 rows of whole cells, then for a row of cells and two.
-KERNEL(blend_rows)(
-    const float* general, const float* landscape, const float* luma, const float* general_seen,
-    const float* landscape_seen, int cell_rows, int cell_columns, float general_least,
+// general, landscape, mask: (rows, columns). luma, general_seen, landscape_seen: (cell_rows,
+// cell_columns), of this frame and of those that were looked at; each look counts from its least to
+// its most: the most up to a change of moved - span, the least from moved on. close: (..,
+// close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
+// where there is none), where its weight is close_weight, faded in over the four widths. lift: factor
+// of the mean.
+//
+// lines: on the host, room for 4 rows of whole cells, a row of cells and two, and a row of the grid.
+KERNEL(blend_passes)(
+    const float *general, const float *landscape, const float *luma, const float *general_seen,
+    const float *landscape_seen, int cell_rows, int cell_columns, float general_least,
     float general_most, float landscape_least, float landscape_most, float moved, float span,
-    const float* close, const float* close_weights, int left, int top, int right, int bottom,
-    float lift, float* mask, int rows, int columns, float* lines)
+    const float *close, int close_pitch, const float *x_table, int x_stride,
+    const float *y_table, int y_stride, int mode, int left, int top, int right, int bottom,
+    float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
+    float lift, float *mask, int rows, int columns, float *lines)
 {
+#if ON_DEVICE
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= columns || y >= rows)
+        return;
+    int at = y * columns + x;
+    Place place = place_of(y, x, cell_rows, cell_columns);
+    WholePass first = {luma, general_seen, general_least, general_most, moved, span};
+    WholePass second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
+    float total = weight_at(first, place), other = weight_at(second, place);
+    float sum = general[at] * total + landscape[at] * other;
+    total += other;
+    if (x >= left && x < right && y >= top && y < bottom) {
+        const float *x_row = x_table + (x - left) * x_stride, *y_row = y_table + (y - top) * y_stride;
+        float weight = ramp(y - top, bottom - top, fade_top, fade_bottom) *
+                       (close_weight * ramp(x - left, right - left, fade_left, fade_right));
+        sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
+        total += weight;
+    }
+    mask[at] = fminf(lift * sum / total, 1.0f);
+#else
     const WholePass passes[] = {
         {luma, general_seen, general_least, general_most, moved, span},
         {luma, landscape_seen, landscape_least, landscape_most, moved, span}};
     const int width = CELL * cell_columns;
-    float* cells = lines + 4 * width + 1;
+    float *cells = lines + 4 * width + 1, *across = cells + cell_columns + 1;
+    for (int x = left; x < right; x++)
+        across[x - left] = close_weight * ramp(x - left, right - left, fade_left, fade_right);
     int held[] = {-1, -1};
     for (int y = 0; y < rows; y++) {
         const float at_y = ((float)y + 0.5f) * (1.0f / CELL) - 0.5f, above = floorf(at_y);
@@ -234,14 +220,16 @@ KERNEL(blend_rows)(
             blend(x, 0.0f, 0.0f);
         if (beside)
             continue;
-        const size_t at = (size_t)(y - top) * (right - left);
-        const float *close_row = close + at, *weight_row = close_weights + at;
+        const float *close_row = close + (size_t)(y - top) * close_pitch;
+        const float faded = ramp(y - top, bottom - top, fade_top, fade_bottom);
         INDEPENDENT
-        for (int x = left; x < right; x++)
-            blend(x, close_row[x - left] * weight_row[x - left], weight_row[x - left]);
+        for (int x = left; x < right; x++) {
+            const float weight = faded * across[x - left];
+            blend(x, close_row[x - left] * weight, weight);
+        }
         INDEPENDENT
         for (int x = right; x < columns; x++)
             blend(x, 0.0f, 0.0f);
     }
-}
 #endif
+}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from bgsoft.analysis.base import Reducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte

@@ -7,7 +7,8 @@ the first frame; the methods of one builder may be called from several threads a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.infer.loading import NetworkLoader
+from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.stillfiles import StillFiles
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
-    from bgsoft.infer.cpu import CpuNetwork
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 
@@ -57,7 +58,8 @@ class StageBuilder:
         on_event: Called for what happens while stages are built or recover from faults.
         device: The GPU, where it has been set up already.
         alone: Stages are built to be tried alone: what others lack does not matter.
-        keeps: Models on the CPU stay loaded, as stages will be built of them again.
+        user: Of models that others use, too, or that stages will be built of again; None: there
+            are no such.
 
     Raises:
         BackendUnavailableError: A backend that was named cannot be here.
@@ -70,11 +72,11 @@ class StageBuilder:
         *,
         device: CudaDevice | None = None,
         alone: bool = False,
-        keeps: bool = False,
+        user: ModelUser | None = None,
     ) -> None:
         self._config = config
-        self._kept: dict[Hashable, CpuNetwork] | None = {} if keeps else None
-        gpu = backends.chosen_gpu(config.gpu) if device is None else 0
+        self._user = user
+        gpu = backends.chosen_gpu(config.gpu) if device is None else device.number
         self._resources = Resources(gpu, config.threads, on_event, device)
         self.choices: dict[str, Choice] = {}
         """What runs, by stage; filled as the stages are built."""
@@ -103,6 +105,21 @@ class StageBuilder:
     def batch(self) -> int:
         """Frames that go through the picture stages at a time; on the host one a core."""
         return self._stages.batch
+
+    def working(self) -> AbstractContextManager[None]:
+        """Around the work on a frame, where others work on theirs: on the CPU, one a core."""
+        return (
+            nullcontext() if self._user is None else self._user.working(limited=not self.on_device)
+        )
+
+    def uses(self, models: SharedModels) -> bool:
+        """Whether stages are built of these."""
+        return self._user is not None and self._user.models is models
+
+    def leave(self) -> None:
+        """Nobody works by it any more, whatever a thread that hangs says."""
+        if self._user is not None:
+            self._user.leave()
 
     def _choose(self, stage: str, make: Callable[[str], R]) -> R:
         """The best backend of a stage that works; ``make`` makes it by its name."""
@@ -326,7 +343,7 @@ class StageBuilder:
     ) -> NetworkLoader:
         tell = partial(self._resources.notice, "segment")
         chosen = precision or self._config.precision
-        return NetworkLoader(model, chosen, tell, self._resources.cores, instead, self._kept)
+        return NetworkLoader(model, chosen, tell, self._resources.cores, instead, self._user)
 
     def close(self) -> None:
         """Wait for the GPU, where one is used, so that nothing runs at exit."""

@@ -12,7 +12,7 @@ from bgsoft.media.containers import container_for
 from bgsoft.pipes import input_name, output_name
 from bgsoft.rendering.without_effect import check_named
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat, RenderConfig
-from bgsoft.settings.options import OPTIONS, SECTIONS, TOP, settings_from_options
+from bgsoft.settings.options import OPTIONS, SECTIONS, TOP, check_text, settings_from_options
 from bgsoft.settings.presets import DEFAULT_PRESET, Layer, load_preset, merge
 from bgsoft.suggestions import did_you_mean
 
@@ -42,6 +42,8 @@ def build_config(
         ConfigError: A value in ``flags`` or ``others`` is out of range, or one in ``flags`` would
             change nothing; or stdin or stdout is a terminal.
     """
+    check_text(str(input), "the input's name")
+    check_text(str(output), "the output's name")
     input, output = input_name(input), output_name(output)
     loaded = load_preset(preset) if preset is not None else None
     named = flags or {}

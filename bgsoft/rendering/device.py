@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
-from fractions import Fraction
 
-from bgsoft.analysis.base import Reducer
-from bgsoft.analysis.cuda import CudaReducer, CudaSceneProbe
-from bgsoft.composite.base import Compositor
-from bgsoft.composite.effects import create_compositor
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.base import FaceTaker
 from bgsoft.face.create import create_device_faces
@@ -22,19 +17,17 @@ from bgsoft.infer.cuda import for_device
 from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
-from bgsoft.matte.base import MatteStage
-from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import device as device_side
 from bgsoft.pipeline.device_execution import DeviceExecution
-from bgsoft.pipeline.picture import Execution, SceneProbe
+from bgsoft.pipeline.picture import Execution
 from bgsoft.pipeline.trace import TraceRecorder
-from bgsoft.rendering.host import LoaderMaker
+from bgsoft.rendering.host import LoaderMaker, SideStages
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter
-from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
+from bgsoft.settings.config import MatteQuality, Precision, RenderConfig
 
 _RING_SLOTS = 32
 _BATCH = 8
@@ -43,7 +36,7 @@ _MEMORY_SHARE = 0.25
 """Part of the free device memory that the ring may take."""
 
 
-class DeviceStages:
+class DeviceStages(SideStages):
     """Makes picture stages that work on a device, with the methods of
     :class:`bgsoft.rendering.host.HostStages`; sets the device up.
 
@@ -52,8 +45,8 @@ class DeviceStages:
     """
 
     def __init__(self, resources: Resources, batch: int = 0) -> None:
-        self.batch = batch or _BATCH
         self._device = resources.device
+        super().__init__(device_side(), self._device, batch or _BATCH)
         self._stream = network_stream(self._device)  # of all work but faces, also the networks'
         self._face_stream = network_stream(self._device, 2)
         self._on_event = resources.on_event
@@ -81,12 +74,6 @@ class DeviceStages:
     def execution(self, observer: TraceRecorder | None) -> Execution:
         streams = self._stream, self._face_stream
         return DeviceExecution(self._device, streams, self.batch, observer)
-
-    def reducer(self, format: FrameFormat) -> Reducer:
-        return CudaReducer(format, self.batch)
-
-    def scenes(self, format: FrameFormat) -> SceneProbe:
-        return CudaSceneProbe(format, self.batch)
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
@@ -130,29 +117,6 @@ class DeviceStages:
         return create_device_faces(
             config, format, device, backend, self.batch, face_network, stream, self._on_event, data
         )
-
-    def matte_stage(
-        self,
-        config: MatteConfig,
-        format: FrameFormat,
-        *,
-        from_alpha: bool = False,
-        fine: bool = False,
-    ) -> MatteStage:
-        return create_matte_stage(
-            config,
-            format,
-            device=self._device,
-            batch=self.batch,
-            from_alpha=from_alpha,
-            fine=fine,
-        )
-
-    def compositor(
-        self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
-    ) -> Compositor:
-        copies = self._device.copies
-        return create_compositor(config, format, side=device_side(), copies=copies, began=began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         return create_regions(config, info, CudaHider, None, self._on_event)

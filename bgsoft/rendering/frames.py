@@ -6,6 +6,8 @@ hands them over through a bounded queue. Whoever takes them slowly holds the ren
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
 import time
 import weakref
@@ -24,7 +26,7 @@ from bgsoft.closing import Closing
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.pictures import picture_maker
-from bgsoft.errors import EncodeError, RenderCancelledError, translated
+from bgsoft.errors import ConfigError, EncodeError, RenderCancelledError, translated
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import pyav_errors_as
@@ -144,6 +146,7 @@ class HandOver:
     """
 
     name, pixel_format = "none", ""
+    on_host_only = True
 
     def __init__(self, effect: EffectKind, *, alpha: bool) -> None:
         self.frames = 0
@@ -207,6 +210,18 @@ class HandOver:
         self._queue.abort()
 
 
+_ending: list[threading.Thread] = []
+"""Threads of renders that nobody waits for."""
+
+
+@atexit.register
+def _wait_for_ending() -> None:
+    """A thread that Python stops inside a C++ library takes the whole process down."""
+    until = time.monotonic() + 2 * LEAVE_SECONDS
+    for thread in _ending:
+        thread.join(max(0.0, until - time.monotonic()))
+
+
 class _Rendering:
     """The render behind :class:`Frames`, in a thread that knows nothing of those.
 
@@ -224,6 +239,7 @@ class _Rendering:
         self.report: RenderReport | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
 
     def next(self) -> RenderedFrame | None:
         """The next frame; None at the end.
@@ -231,6 +247,8 @@ class _Rendering:
         Raises:
             BgsoftError: What the render failed with, once.
         """
+        if self._process != os.getpid():
+            raise ConfigError("these frames are of the process that was forked: ask for some here")
         with self._lock:
             if self._thread is None and not self._cancel.is_set():
                 self._thread = threading.Thread(
@@ -262,6 +280,8 @@ class _Rendering:
 
     def stop(self, seconds: float | None = None) -> None:
         """End the render, and wait for that so long; None: until it has ended."""
+        if self._process != os.getpid():
+            return  # a fork has not the render's thread, which may have held any lock
         self._cancel.set()
         self._taker.abandon()
         if self._thread is not None:
@@ -272,6 +292,8 @@ class _Rendering:
         # Whatever thread the collector runs in, it may be one that the render itself waits for.
         here = threading.current_thread() is threading.main_thread()
         self.stop(2 * LEAVE_SECONDS if here else 0)
+        if self._thread is not None and self._thread.is_alive():
+            _ending[:] = [*filter(threading.Thread.is_alive, _ending), self._thread]
 
 
 class Frames(Closing):

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bgsoft.analysis.base import Reducer
-from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.analysis.scenes import CpuSceneProbe
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import FrameFormat, Planes
@@ -22,6 +21,7 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.ops.sides import HOST, Side
 from bgsoft.pipeline.picture import Execution, HostExecution, SceneProbe
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering import backends
@@ -32,6 +32,7 @@ from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Prec
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
 
@@ -54,7 +55,59 @@ def host_planes(format: FrameFormat, slot: int) -> Planes:
     )
 
 
-class HostStages:
+class SideStages:
+    """What makers of picture stages have in common.
+
+    Args:
+        side: Where frames are.
+        device: Which device that is; None: on the host.
+        batch: Frames at a time.
+    """
+
+    def __init__(self, side: Side, device: CudaDevice | None, batch: int) -> None:
+        self.batch = batch
+        self._side, self._frames_device = side, device
+        self._workers = Workers(batch if device is None else 1)  # closed with the execution
+
+    def reducer(self, format: FrameFormat) -> Reducer:
+        return Reducer(format, self._workers, side=self._side, batch=self.batch)
+
+    def scenes(self, format: FrameFormat) -> SceneProbe:
+        return LumaProbe(format, side=self._side, batch=self.batch)
+
+    def matte_stage(
+        self,
+        config: MatteConfig,
+        format: FrameFormat,
+        *,
+        from_alpha: bool = False,
+        fine: bool = False,
+    ) -> MatteStage:
+        return create_matte_stage(
+            config,
+            format,
+            self._workers,
+            device=self._frames_device,
+            batch=self.batch,
+            from_alpha=from_alpha,
+            fine=fine,
+        )
+
+    def compositor(
+        self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
+    ) -> Compositor:
+        device = self._frames_device
+        return create_compositor(
+            config,
+            format,
+            side=self._side,
+            workers=self._workers,
+            copies=None if device is None else device.copies,
+            began=began,
+        )
+
+
+class HostStages(SideStages):
     """Makes picture stages that work on the host, the references of :class:`DeviceStages`.
 
     Args:
@@ -63,8 +116,7 @@ class HostStages:
     """
 
     def __init__(self, resources: Resources, batch: int = 0) -> None:
-        self.batch = batch or min(_MAX_BATCH, resources.cores)
-        self._workers = Workers(self.batch)  # closed with the execution
+        super().__init__(HOST, None, batch or min(_MAX_BATCH, resources.cores))
         self._resources = resources
 
     def planes(self, format: FrameFormat, slot: int) -> Planes:
@@ -90,12 +142,6 @@ class HostStages:
     def execution(self, observer: TraceRecorder | None) -> Execution:
         return HostExecution(self._workers)
 
-    def reducer(self, format: FrameFormat) -> Reducer:
-        return CpuReducer(format, self._workers)
-
-    def scenes(self, format: FrameFormat) -> SceneProbe:
-        return CpuSceneProbe(format)
-
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
@@ -118,21 +164,6 @@ class HostStages:
         from bgsoft.face.create import create_host_faces  # on its thread, beside other imports
 
         return create_host_faces(config, format, self._resources.on_event, data)
-
-    def matte_stage(
-        self,
-        config: MatteConfig,
-        format: FrameFormat,
-        *,
-        from_alpha: bool = False,
-        fine: bool = False,
-    ) -> MatteStage:
-        return create_matte_stage(config, format, self._workers, from_alpha=from_alpha, fine=fine)
-
-    def compositor(
-        self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
-    ) -> Compositor:
-        return create_compositor(config, format, workers=self._workers, began=began)
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         """The step that hides places of the frame; None: there is none."""

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
@@ -24,7 +24,7 @@ from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.host import host_planes
-from bgsoft.rendering.target import probe_input
+from bgsoft.rendering.target import probe_input, read_files
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
 
@@ -70,7 +70,7 @@ def write_preview(
     output = config.output
     if output.suffix.lower() != ".png":
         raise ConfigError(f"the preview is a .png file, not {output.name!r}", path=output)
-    check_target(output, "preview", overwrite=config.overwrite, others=[config.input])
+    check_target(output, "preview", overwrite=config.overwrite, others=read_files(config))
     if at_seconds is not None and not at_seconds >= 0:
         raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
     info = probe_input(config)
@@ -110,7 +110,7 @@ def _render_frame(
     if draws_faces:
         searched = finder_settings(config.face, writes_data=True)
         finder = FaceFinder(info.format, CpuFaceNetworks(info.format), searched)
-    reducer = CpuReducer(info.format)
+    reducer = Reducer(info.format)
     faces: list[Face] = []
     last: Frame | None = None
     try:

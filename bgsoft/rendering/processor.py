@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import OrderedDict
@@ -21,6 +22,7 @@ from bgsoft.encode.original import give_back, samples
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, FrameFormat
 from bgsoft.infer.providers import require_runtime
+from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
@@ -104,7 +106,7 @@ class Processor(Closing):
                 show(processor.process(image))
 
     Models stay loaded (on a GPU, as all that goes by the size of the pictures, for the last two
-    sizes). It may be used by several threads, which take turns.
+    sizes). It may be used by several threads, which take turns, but not in a forked process.
 
     Args:
         preset: A preset's name or TOML file; None: the bare defaults.
@@ -127,6 +129,7 @@ class Processor(Closing):
     ) -> None:
         self._sizes: OrderedDict[tuple[int, int], _Stages] = OrderedDict()
         self._lock = threading.Lock()
+        self._process = os.getpid()
         with errors_in_keywords():
             config = config_from_keywords(
                 "Processor", PictureSettings.__optional_keys__, settings, preset=preset
@@ -138,10 +141,12 @@ class Processor(Closing):
             self._config = replace(config, backends=replace(config.backends, batch=1))
             self._model = resolve(config.segment.model)
             self._builder = StageBuilder(
-                self._config.backends, on_event or (lambda _event: None), keeps=True
+                self._config.backends,
+                on_event or (lambda _event: None),
+                user=ModelUser(SharedModels()),
             )
         # Also where nobody closes it.
-        self._free = weakref.finalize(self, _free, self._sizes, self._builder)
+        self._free = weakref.finalize(self, _free, self._sizes, self._builder, self._process)
 
     def process(self, image: Rgb) -> NDArray[np.uint8]:
         """Composite one picture.
@@ -174,6 +179,8 @@ class Processor(Closing):
 
     def _run(self, image: Rgb) -> tuple[Rgb, Rgb, NDArray[np.uint8]]:
         check_image(image)
+        if self._process != os.getpid():
+            raise ConfigError("this Processor is of the process that was forked: make one here")
         with self._lock, errors_in_keywords():
             if not self._free.alive:
                 raise ConfigError("this Processor was closed")
@@ -188,12 +195,17 @@ class Processor(Closing):
 
     def close(self) -> None:
         """Free the models; safe to call twice."""
-        with self._lock:
-            self._free()
+        if self._process == os.getpid():  # or the lock may be a lost thread's
+            with self._lock:
+                self._free()
 
 
-def _free(sizes: OrderedDict[tuple[int, int], _Stages], builder: StageBuilder) -> None:
-    """Close what a processor has made."""
+def _free(
+    sizes: OrderedDict[tuple[int, int], _Stages], builder: StageBuilder, process: int
+) -> None:
+    """Close what a processor has made; a fork of its process has none of the threads behind it."""
+    if process != os.getpid():
+        return
     while sizes:
         sizes.popitem()[1].close()
     builder.close()

@@ -22,7 +22,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.naming import appears_as
 from bgsoft.media.pipe import PipeInput
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.outputs import made_folders
+from bgsoft.outputs import made_folders, stamp
 from bgsoft.pipeline.metrics import ProgressMeter
 from bgsoft.pipeline.runner import FrameSink, Pipeline, PipelineResult, check_pts
 from bgsoft.pipes import PipeOutput, is_input_pipe
@@ -43,10 +43,10 @@ from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
 
 if TYPE_CHECKING:
+    from bgsoft.encode.base import Taker
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
-    from bgsoft.rendering.frames import HandOver
 
 
 _abandoned: list[ExitStack] = []
@@ -109,16 +109,17 @@ def render_chunk(
 
 def hand_over_frames(
     config: RenderConfig,
-    taker: HandOver,
+    taker: Taker,
     *,
+    chunk: Chunk | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> RenderReport:
-    """Render one video, but give its frames to ``taker`` rather than write them anywhere.
+    """Render one video, or a chunk of it, but give its frames to ``taker``; nothing is written.
 
     The output of the settings is not looked at; all else is as for :func:`render_config`.
     """
-    return _Session(config, None, None, on_event, taker).run(None, cancel).report
+    return _Session(config, None, chunk, on_event, taker).run(None, cancel).report
 
 
 class Built(NamedTuple):
@@ -156,7 +157,7 @@ class _Session:
         info: VideoInfo | None,
         chunk: Chunk | None,
         on_event: Callable[[Event], None] | None,
-        taker: HandOver | None = None,
+        taker: Taker | None = None,
     ) -> None:
         self._config = config
         self._taker = taker
@@ -165,6 +166,7 @@ class _Session:
         self._trim_start = None if chunk is None else chunk.trim_start
         self._log = RenderLog(config, on_event, chunk)
         self._pipe: PipeInput | None = None
+        self._input_stamp = stamp(config.input)
         self._files = ExitStack()
         """The files that are written; closed in any case."""
         self._stack = ExitStack()
@@ -266,9 +268,10 @@ class _Session:
         self, info: VideoInfo, builder: StageBuilder, cancel: threading.Event
     ) -> tuple[list[Target], Sequence[FrameSink]]:
         """Begin the videos that are written, if any are, and say what frames go to."""
-        if self._taker is not None:
-            self._taker.open(info)
-            return [], [builder.reached(self._taker, False, info.format, self._taker.kind)]
+        if (taker := self._taker) is not None:
+            taker.open(info)
+            place = False if taker.on_host_only else builder.on_device
+            return [], [builder.reached(taker, place, info.format, taker.kind)]
         targets = open_targets(
             self._config,
             info,
@@ -377,6 +380,9 @@ class _Session:
             self._log.report(event)
         if self._chunk is None:
             self._log.damage(ran.sink.concealed, built.decoder.stats)
+            is_file = self._pipe is None and not built.info.stills
+            if is_file and stamp(self._config.input) not in (self._input_stamp, ""):
+                self._log.tell("notice", "the input changed while it was rendered", stage="decode")
         pre_roll, kept = array("q"), ran.result.decoded_pts
         if self._trim_start is not None:
             first = bisect_left(kept, self._trim_start)

@@ -16,12 +16,13 @@ from bgsoft.frame import Frame
 from bgsoft.media.containers import Container, container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.naming import appears_as, is_pattern, output_exists
+from bgsoft.media.naming import appears_as, is_pattern, is_sequence, output_exists
 from bgsoft.media.pipe import PipeInput
 from bgsoft.media.probe import probe
 from bgsoft.media.sequence import SequenceOutput, probe_stills, still_files
 from bgsoft.media.stillfiles import StillFiles
-from bgsoft.outputs import AtomicOutput, check_target
+from bgsoft.models.catalog import is_model_file
+from bgsoft.outputs import AtomicOutput, check_apart, check_target
 from bgsoft.pipeline.runner import FrameSink
 from bgsoft.pipes import STDOUT, PipeOutput, is_input_pipe, is_output_pipe
 from bgsoft.rendering.backends import matte_out_encoder
@@ -48,22 +49,40 @@ def check_outputs(config: RenderConfig) -> bool:
     Raises:
         UnsupportedFormatError: A video's extension stands for no container that is written.
         ConfigError: Two sequences would share a folder.
-        OutputError: Trace or report could not be written.
+        OpenError: The input is a sequence that is not there.
+        OutputError: Trace or report could not be written, or a file that is written would replace
+            one that is read, or another.
     """
     for path in config.videos:
         _container(path, config)
     _check_pipes(config)
-    folders = [appears_as(path) for path in config.videos if is_pattern(path)]
+    folders = [appears_as(path).resolve() for path in config.videos if is_pattern(path)]
     if len(set(folders)) < len(folders):
         raise ConfigError("the sequences of --matte-out and the output need a folder each")
     if config.skip_existing and output_exists(config.output):
         return False
-    taken = [config.input, *config.videos, *filter(None, [config.face_data])]
+    taken = read_files(config)
+    for path in config.videos:
+        if not is_pattern(path) and not is_output_pipe(path):
+            check_apart(path, "output", taken)
+        taken.append(path)
+    taken += filter(None, [config.face_data])
     for file, what in ((config.trace, "trace"), (config.report, "report")):
         if file is not None:
             check_target(file, what, overwrite=config.overwrite, others=taken)
             taken.append(file)
     return True
+
+
+def read_files(config: RenderConfig) -> list[Path]:
+    """The files that are read, and must not be written; of a sequence each picture.
+
+    Raises:
+        OpenError: The input is a sequence that is not there.
+    """
+    stills = still_files(config.input) if is_sequence(config.input) else None
+    model = config.segment.model
+    return [*config.inputs, *(stills or ()), *([Path(model)] if is_model_file(model) else ())]
 
 
 def _container(path: Path, config: RenderConfig) -> Container:

@@ -12,9 +12,8 @@ from bgsoft.models.catalog import resolve
 from bgsoft.report import Event
 from bgsoft.segment.averaged import AveragedSegmenter
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.cpu import HostSide
 from bgsoft.segment.families import averaged_with, companion
-from bgsoft.segment.network import Side
+from bgsoft.segment.sides import DeviceSide, HostSide, SegmentSide
 from bgsoft.segment.zoomed import ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality
 from bgsoft.startup import StartupPool
@@ -38,7 +37,7 @@ def create_host_segmenter(
     on_event: Callable[[Event], None],
     quality: MatteQuality = MatteQuality.FAST,
 ) -> Segmenter:
-    """The segmenter for frames on the host; see :class:`bgsoft.segment.cpu.HostSide`."""
+    """The segmenter for frames on the host; see :class:`HostSide`."""
     return _create(HostSide(backend, format, workers, device, on_event), loader, quality)
 
 
@@ -52,14 +51,12 @@ def create_device_segmenter(
     on_event: Callable[[Event], None],
     quality: MatteQuality = MatteQuality.FAST,
 ) -> Segmenter:
-    """The segmenter for frames on a device; see :class:`bgsoft.segment.cuda.DeviceSide`."""
-    from bgsoft.segment.cuda import DeviceSide
-
+    """The segmenter for frames on a device; see :class:`DeviceSide`."""
     side = DeviceSide(backend, format, batch, device, stream, on_event)
     return _create(side, loader, quality)
 
 
-def _create(side: Side, loader: NetworkLoader, quality: MatteQuality) -> Segmenter:
+def _create(side: SegmentSide, loader: NetworkLoader, quality: MatteQuality) -> Segmenter:
     spec = loader.model.spec
     masker = averaged_with(spec, quality)
     if masker is not None:
@@ -75,7 +72,7 @@ def _create(side: Side, loader: NetworkLoader, quality: MatteQuality) -> Segment
 
 
 def _create_zoomed(
-    side: Side, loader: NetworkLoader, other: NetworkLoader, quality: MatteQuality
+    side: SegmentSide, loader: NetworkLoader, other: NetworkLoader, quality: MatteQuality
 ) -> Segmenter:
     spec, other_spec = loader.model.spec, other.model.spec
     turns = quality is MatteQuality.STANDARD

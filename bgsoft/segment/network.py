@@ -7,28 +7,27 @@ remember stays where they run.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
+
+import numpy as np
 
 from bgsoft.analysis.base import analysis_shape, detail_factor
 from bgsoft.errors import ModelError
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network
-from bgsoft.infer.drivers import BatchDriver
-from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.report import Event
+from bgsoft.ops.sides import HOST, Side
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.preprocess import Preprocessor
+from bgsoft.workers import Workers
 
-if TYPE_CHECKING:
-    from bgsoft.cuda.device import CudaDevice
-    from bgsoft.segment.averaged import Average
-    from bgsoft.segment.zoomed import ZoomPlanes
-
-STRETCHED_FROM = (0.25, 0.5)
+_MAX_LOGIT = 60.0
+"""Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
+_STRETCHED_FROM = (0.25, 0.5)
 """``stretch = "min-max"`` takes the least and the greatest probability of a frame to 0 and 1, as is
 done with photographs. But no more than the first and no less than the second: where nobody is to be
 seen, noise would become people; where nothing but a person is, the person would vanish."""
@@ -41,16 +40,26 @@ class NetworkSegmenter(Segmenter):
         spec: The model's contract.
         driver: Runs the network, wired as its family says; closed with the segmenter.
         format: Format of the frames.
+        workers: What prepares and reads; a lane a frame.
+        side: Where the frames are.
+        batch: Frames at a time on a device.
 
     Raises:
         ModelError: The network's output is not what the contract says.
     """
 
-    _planes: Any
-    """Masks of the frames of a batch, (h, w) float32 each."""
-
-    def __init__(self, spec: ModelSpec, driver: Driver, format: FrameFormat) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        driver: Driver,
+        format: FrameFormat,
+        workers: Workers | None = None,
+        *,
+        side: Side = HOST,
+        batch: int = 1,
+    ) -> None:
         self.name = spec.name
+        self._side, self._workers = side, workers or Workers()
         self._driver = driver
         makes_alpha = FAMILIES[spec.family].makes_alpha
         shape = channels(driver.network, spec).shape
@@ -70,19 +79,11 @@ class NetworkSegmenter(Segmenter):
             format.width, format.height, detail_factor(format.width, format.height)
         )
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
-
-    @abstractmethod
-    def _write(
-        self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool
-    ) -> None:
-        """Write pictures, the ``first`` one's place in its batch, into items 0, 1 … of an input.
-
-        The tensor is (B, 3, H, W) or (B, H, W, 3) by the model's layout.
-        """
-
-    @abstractmethod
-    def _read(self, raw: Array, first: int, mirrored: bool) -> None:
-        """Make the masks from ``first`` on of (n, C, h, w) raw output."""
+        at_once = 1 if runs_singly(spec) else self._workers.lanes
+        self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(at_once)]
+        planes = max(batch, self._workers.lanes), *self._mask_shape
+        self._planes = side.xp.zeros(planes, np.float32)
+        """Masks of the frames of a batch."""
 
     def start(self) -> None:
         self._driver.start()
@@ -109,94 +110,51 @@ class NetworkSegmenter(Segmenter):
         """
 
         def write(network: Network, start: int, stop: int) -> None:
-            tensor = network.inputs[self._spec.input]
-            self._write(shown[start:stop], tensor, start, mirrored)
+            self._write(shown[start:stop], network.inputs[self._spec.input], start, mirrored)
 
         def read(network: Network, start: int, stop: int) -> None:
-            raw = channels(network, self._spec)[: stop - start]
-            self._read(raw, start, mirrored)
+            self._read(channels(network, self._spec)[: stop - start], start, mirrored)
 
         self._driver.run(frames, write, read)
         return list(self._planes[: len(frames)])
+
+    def _write(
+        self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool
+    ) -> None:
+        """Write pictures, the ``first`` one's place in its batch, into items 0, 1 … of an input.
+
+        The tensor is (B, 3, H, W) or (B, H, W, 3) by the model's layout.
+        """
+
+        def write(_lane: int, item: int) -> None:
+            preprocessor = self._preprocessors[(first + item) % len(self._preprocessors)]
+            preprocessor.write(shown[item], tensor, item)
+
+        items = range(len(shown))
+        for part in self._workers.parts(len(shown)):
+            self._workers.map(write, items[part])
+        if mirrored:
+            written = tensor[: len(shown)]
+            _mirror(written if self._spec.layout == "NCHW" else written.swapaxes(2, 3))
+
+    def _read(self, raw: Array, first: int, mirrored: bool) -> None:
+        """Make the masks from ``first`` on of (n, C, h, w) raw output."""
+        masks = self._planes[first : first + len(raw)]
+
+        def read(_lane: int, part: slice) -> None:
+            to_masks(self._side, raw[part], self._spec, masks[part])
+            if mirrored:
+                _mirror(masks[part])
+
+        # On a device all at once.
+        lanes = range(0 if self._side.on_device else len(raw))
+        self._workers.map(read, [slice(at, at + 1) for at in lanes] or [slice(None)])
 
     def reset(self) -> None:
         self._driver.reset()
 
     def close(self) -> None:
         self._driver.close()
-
-
-class Side(ABC):
-    """Makes what segments frames of one format, on the side that they are on.
-
-    Args:
-        backend: ``tensorrt``, ``cuda`` or ``cpu``, for the models.
-        format: Format of the frames.
-        on_event: Called for retries, and where the CPU takes over.
-    """
-
-    runs_apart: bool
-    """Whether passes over few frames of a batch have networks of their own, beside the others."""
-
-    def __init__(
-        self, backend: str, format: FrameFormat, on_event: Callable[[Event], None]
-    ) -> None:
-        self._backend = backend
-        self._format = format
-        self._on_event = on_event
-
-    @abstractmethod
-    def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
-        """What runs a model; may be called in a thread of its own.
-
-        Args:
-            loader: Of the model.
-            single: Frames are run one at a time, where :attr:`runs_apart`.
-            apart: On a stream of its own, there.
-
-        Raises:
-            ModelError: The model does not match its contract.
-            BackendUnavailableError: It does not run there.
-        """
-
-    @abstractmethod
-    def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
-        """What makes masks by a driver."""
-
-    @abstractmethod
-    def zoom_planes(self, model: tuple[int, int], half: float, *, apart: bool) -> ZoomPlanes:
-        """See :class:`bgsoft.segment.zoomed.ZoomPlanes`; ``apart``: so the general model runs."""
-
-    @abstractmethod
-    def average(self) -> Average:
-        """What averages mattes with masks."""
-
-    def _batch_driver(
-        self,
-        loader: NetworkLoader,
-        wrap: Callable[[Network], Network],
-        gpu: tuple[CudaDevice, Any],
-        batch: int,
-        largest_batch: int,
-    ) -> Driver:
-        """A driver on a device and its stream; ``wrap`` gives networks arrays where frames are."""
-        spec, format = loader.model.spec, self._format
-        wiring = FAMILIES[spec.family].wiring
-        threads = loader.cores if runs_singly(spec) else 1
-
-        def on_cpu(size: int) -> Network:
-            (network,) = loader.on_cpu(wiring(spec, format, size), threads=threads)
-            return wrap(network)
-
-        def make(size: int, graphs: bool) -> Network:
-            if self._backend == "cpu":
-                return on_cpu(size)
-            # After a fault, a smaller batch goes on with the engine of the whole one.
-            options: dict[str, Any] = {"graphs": graphs, "largest_batch": largest_batch}
-            wired = wiring(spec, format, size)
-            return wrap(loader.on_gpu(wired, self._backend, *gpu, **options))
-
-        return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
 
 
 def runs_singly(spec: ModelSpec) -> bool:
@@ -214,13 +172,68 @@ def channels(network: Network, spec: ModelSpec) -> Array:
     if raw is None:
         given = ", ".join(network.outputs)
         raise ModelError(f"model {spec.name} has no output {spec.output!r}, only {given}")
+    shape = raw.shape
     if raw.ndim == 3:
         raw = raw[:, None]
-    if raw.ndim != 4:
-        raise ModelError(f"model {spec.name}: output of shape {raw.shape} is no mask")
+    if raw.ndim != 4 or not raw.size:
+        raise ModelError(f"model {spec.name}: output of shape {shape} is no mask")
+    pictures = len(network.inputs[spec.input])
+    if len(raw) < pictures:
+        text = f"output of shape {shape} has no mask for each of {pictures} pictures"
+        raise ModelError(f"model {spec.name}: {text}")
     # Masks have one or two channels: the short axis is the channel axis.
     if raw.shape[1] > raw.shape[-1]:
         raw = raw.transpose(0, 3, 1, 2)
     if not 0 <= spec.output_channel < raw.shape[1]:
         raise ModelError(f"model {spec.name} has no output channel {spec.output_channel}")
     return raw
+
+
+def _mirror(arrays: Array) -> None:
+    """Turn the last axis round, in place."""
+    arrays[...] = arrays[..., ::-1].copy()
+
+
+def to_masks(side: Side, raw: Array, spec: ModelSpec, masks: Array) -> None:
+    """Turn (n, C, h, w) raw output into (n, h, w) float32 masks in [0, 1]."""
+    xp, person = side.xp, raw[:, spec.output_channel]
+    if spec.activation == "sigmoid":
+        logits = xp.clip(person.astype(np.float32, copy=False), -_MAX_LOGIT, _MAX_LOGIT)
+        person = 1.0 / (1.0 + xp.exp(-logits))
+    elif spec.activation == "softmax":
+        with np.errstate(invalid="ignore"):  # what is no number, or endless
+            shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
+        person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
+    # What is no number becomes 0.
+    if side.on_device:
+        _limited()(person, masks)
+    else:
+        np.fmax(person, np.float32(0.0), out=masks, casting="unsafe")
+        np.fmin(masks, np.float32(1.0), out=masks)
+    if spec.stretch == "min-max":
+        low, high = _STRETCHED_FROM
+        least = xp.minimum(masks.min(axis=(1, 2), keepdims=True), np.float32(low))
+        most = xp.maximum(masks.max(axis=(1, 2), keepdims=True), np.float32(high))
+        if side.on_device:
+            _stretched()(masks, least, most, masks)
+        else:
+            masks -= least
+            masks *= (1.0 / (most.astype(np.float64) - least)).astype(np.float32)
+            np.clip(masks, 0.0, 1.0, out=masks)
+
+
+@cache
+def _limited() -> Any:
+    import cupy
+
+    limited = "mask = raw > T(0) ? min(float(raw), 1.0f) : 0.0f"  # NaN is greater than nothing
+    return cupy.ElementwiseKernel("T raw", "float32 mask", limited, "limit_mask")
+
+
+@cache
+def _stretched() -> Any:
+    import cupy
+
+    stretched = "mask = __saturatef((raw - least) / (most - least))"
+    inputs = "float32 raw, float32 least, float32 most"
+    return cupy.ElementwiseKernel(inputs, "float32 mask", stretched, "stretch_mask")

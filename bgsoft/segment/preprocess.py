@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.frame import AnalysisFrame, FrameFormat
+from bgsoft.frame import AnalysisFrame, Array, FrameFormat
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.resize import NO_TABLES, Resized
+from bgsoft.ops.sides import HOST, Side
 
 MAX_BILINEAR_SHRINK = 3.0
 """Reduction up to which a picture is sampled bilinearly, and beyond which it is averaged. At 2.5,
@@ -66,59 +67,126 @@ def normalisation(spec: ModelSpec, divisor: float = 255.0) -> NDArray[np.float32
 
 
 class Normaliser:
-    """Converts planes of a network's input size, and writes them into its input."""
+    """Converts planes of a network's input size, and writes them into its input.
 
-    def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
-        self._matrix, self._norm = fixed_matrix(spec, format), normalisation(spec)
+    Args:
+        spec: Whose input it is.
+        format: Of the frames that planes are from.
+        side: Where planes are.
+    """
+
+    def __init__(self, spec: ModelSpec, format: FrameFormat, side: Side = HOST) -> None:
+        self._side, self._spec, self._size = side, spec, (spec.height, spec.width)
         self._channels_last = spec.layout != "NCHW"
-        self._spec = spec
+        self.shape = (*self._size, 3) if self._channels_last else (3, *self._size)
+        """Of an item of the input: (3, H, W) or (H, W, 3) by the model's layout."""
         self._by_maximum = spec.divide_by == "maximum"
-        if self._by_maximum:
-            # The largest is known once all are there: codes are written, and divided after that.
-            self._norm = np.array([1, 1, 1, 0, 0, 0], np.float32)
+        # The largest is known once all are there: codes are written, and divided after that.
+        plain = np.array([1, 1, 1, 0, 0, 0], np.float32)
+        norm = plain if self._by_maximum else normalisation(spec)
+        self._constants = side.array(fixed_matrix(spec, format)), side.array(norm)
+        self._of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
+        if side.on_device and self._by_maximum:
+            parts = normalisation(spec, 1.0).reshape(2, *self._of_channel)
+            self._undivided = [side.array(part) for part in parts]
         bits = 8 * format.bytes_per_sample
-        self._normalise = HOST.operation("preprocess", "normalise", sample_bits=bits)
+        self._run = {
+            np.dtype(dtype): side.operation("preprocess", f"preprocess_{dtype}", sample_bits=bits)
+            for dtype in (("float32", "float16") if side.on_device else ("float32",))
+        }
 
-    def write(self, luma: NDArray[Any], chroma: NDArray[Any], tensor: NDArray[np.float32]) -> None:
-        """Into a C-contiguous (3, H, W) or (H, W, 3) float32 tensor, by the model's layout.
+    def write(self, luma: Array, chroma: Array, tensor: Array) -> None:
+        """Into a C-contiguous item of the input, on the host.
 
         Args:
             luma: (H, W), of the frame's dtype.
             chroma: (H, W, 2), the same.
-            tensor: Overwritten.
+            tensor: Of :attr:`shape`, overwritten; float32 or float16.
         """
-        size, last = luma.shape, int(self._channels_last)
-        self._normalise(size, luma, chroma, self._matrix, self._norm, tensor, luma.size, last)
-        if self._by_maximum:
-            of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
-            norm = normalisation(self._spec, max(1.0, float(tensor.max())))
-            gain, bias = norm.reshape(2, *of_channel)
-            tensor *= gain
-            tensor += bias
-
-
-class CpuPreprocessor:
-    """Resizes, converts and normalises frames of one format into a network's input."""
-
-    def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
-        self._size = (spec.width, spec.height)
-        shape = (spec.height, spec.width)
-        self._luma = np.empty(shape, format.dtype)
-        self._chroma = np.empty((*shape, 2), format.dtype)
-        self._normaliser = Normaliser(spec, format)
-
-    def write(self, reduced: AnalysisFrame, tensor: NDArray[np.float32]) -> None:
-        """Write one picture into a (3, H, W) or (H, W, 3) float32 tensor, by the model's layout."""
-        picture = reduced.for_networks
-        self._resize(picture.luma, self._luma)
-        self._resize(picture.chroma, self._chroma)
-        self._normaliser.write(self._luma, self._chroma, tensor)
-
-    def _resize(self, source: NDArray[Any], target: NDArray[Any]) -> None:
-        shrink = max(source.shape[0] / target.shape[0], source.shape[1] / target.shape[1])
-        cv2.resize(
-            source,
-            self._size,
-            dst=target,
-            interpolation=cv2.INTER_AREA if shrink > MAX_BILINEAR_SHRINK else cv2.INTER_LINEAR,
+        width = luma.shape[1]
+        self.convert(
+            (luma, width, *NO_TABLES), (chroma, 2 * width, *NO_TABLES), tensor[None], index=0
         )
+
+    def convert(
+        self, luma: tuple[Any, ...], chroma: tuple[Any, ...], tensor: Array, index: int
+    ) -> None:
+        """The same of what :class:`Resized` gives, into an item of a batch.
+
+        Raises:
+            ValueError: The tensor's shape or dtype is another, or it has no such item.
+        """
+        if tensor.dtype not in ("float32", "float16") or not (
+            tensor.shape[1:] == self.shape and 0 <= index < tensor.shape[0]
+        ):
+            raise ValueError(
+                f"expected item {index} of {self.shape} float32 or float16, "
+                f"not {tensor.shape} {tensor.dtype}"
+            )
+        values, at = tensor, index
+        if tensor.dtype not in self._run:
+            values, at = np.empty((1, *self.shape), np.float32), 0
+        planes = (*luma, *chroma, *self._constants, values)
+        self._run[values.dtype](self._size, *planes, *self._size, at, int(self._channels_last))
+        if self._by_maximum:
+            self._divide(values[at])
+        if values is not tensor:
+            np.copyto(tensor[index], values[0], casting="same_kind")
+
+    def _divide(self, codes: Array) -> None:
+        """(code / maximum − mean) / std, where there is the code."""
+        if self._side.on_device:
+            _divided()(codes, codes.max(), *self._undivided, codes)
+            return
+        norm = normalisation(self._spec, max(1.0, float(codes.max())))
+        gain, bias = norm.reshape(2, *self._of_channel)
+        codes *= gain
+        codes += bias
+
+
+@cache
+def _divided() -> Any:
+    import cupy
+
+    return cupy.ElementwiseKernel(
+        "T code, T most, float32 gain, float32 bias",
+        "T value",
+        "value = T(float(code) * (gain / max(float(most), 1.0f)) + bias)",
+        "divide_by_maximum",
+    )
+
+
+class Preprocessor:
+    """Resizes, converts and normalises frames of one format, or parts of them, into a network's
+    input; one launch each.
+
+    Args:
+        spec, format, side: See :class:`Normaliser`.
+    """
+
+    def __init__(self, spec: ModelSpec, format: FrameFormat, side: Side = HOST) -> None:
+        self._normaliser = Normaliser(spec, format, side)
+        self.shape = self._normaliser.shape
+        self._size = size = spec.height, spec.width
+        self._luma = Resized(side, size, format.dtype)
+        self._chroma = Resized(side, (*size, 2), format.dtype)
+
+    def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> None:
+        """Write a picture, whose rows may be padded; see :meth:`Normaliser.convert`.
+
+        Args:
+            picture: Of it what networks are shown.
+            tensor: Items of :attr:`shape`, C-contiguous.
+            index: Item of the tensor that is overwritten.
+        """
+        shown = picture.for_networks
+        luma, chroma = (
+            resized.arguments(plane, self._size, area=self._is_averaged(plane))
+            for resized, plane in ((self._luma, shown.luma), (self._chroma, shown.chroma))
+        )
+        self._normaliser.convert(luma, chroma, tensor, index)
+
+    def _is_averaged(self, plane: Array) -> bool:
+        rows, columns = self._size
+        shrink: float = max(plane.shape[0] / rows, plane.shape[1] / columns)
+        return shrink > MAX_BILINEAR_SHRINK

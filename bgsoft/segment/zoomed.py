@@ -20,114 +20,24 @@ and the models are run on as many pictures as there are.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from itertools import count
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
 
-from bgsoft.analysis.base import analysis_shape
-from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
+from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.network import NetworkSegmenter
+from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.schedule import (
     GENERAL,
     LANDSCAPE,
     BlendWeights,
-    Box,
     Cells,
     PassScheduler,
-    cell_shape,
     tiles,
 )
-
-
-class ZoomPlanes(ABC):
-    """Arithmetic on planes, on the side that the frames are on.
-
-    Args:
-        format: Format of the frames.
-        model: (rows, columns) of the general model's input.
-        batch: Frames at a time.
-        half: The mean of all passes that becomes 0.5.
-    """
-
-    def __init__(
-        self, format: FrameFormat, model: tuple[int, int], batch: int, half: float = 0.5
-    ) -> None:
-        self.grid = analysis_shape(format.width, format.height)
-        self.slots = 2 * batch + 1
-        """Masks of each model that can be kept, in turn: what is still used when a batch comes is
-        not overwritten by its passes, be they begun a second time."""
-        self._format = format
-        self._model = model
-        self._cell_shape = cell_shape(self.grid)
-        self._lift = 0.5 / half
-        # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
-        self._luma_scale = np.float32(1.0 if format.bit_depth == 8 else 1.0 / 256.0)
-
-    @abstractmethod
-    def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
-        """Take the cells of the luma of the frames at hand, in 8-bit codes."""
-
-    def apart(self) -> AbstractContextManager[None]:
-        """Around the general model's whole passes: other work may run beside them until
-        :meth:`read`."""
-        return nullcontext()
-
-    @abstractmethod
-    def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
-        """Keep a model's whole pass over the frame of an index among those at hand.
-
-        Returns:
-            Its (h, w) float32 mask as (gh, gw), until the slot is used again.
-        """
-
-    @abstractmethod
-    def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
-        """Send for the cells of (gh, gw) masks, and of the luma of so many frames at hand.
-
-        Returns:
-            Waits for them, on the host: the frames', then the masks'; overwritten by later calls.
-        """
-
-    def crops(
-        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], boxes: Sequence[Box]
-    ) -> list[AnalysisFrame]:
-        """Parts of frames, for the general model; overwritten by the next call."""
-        return [self._crop(*each) for each in zip(count(), frames, reduced, boxes)]
-
-    def _crop(self, index: int, frame: Frame, reduced: AnalysisFrame, box: Box) -> AnalysisFrame:
-        left, top, right, bottom = box.in_pixels(self._format)
-        halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
-        luma, chroma = frame.luma[top:bottom, left:right], frame.chroma[halved]
-        # Luma is averaged over 2×2 samples where the model takes no more: bilinear sampling reaches
-        # as far as it goes without, and averaging from there on takes OpenCV ten times as long.
-        if luma.shape[0] < 2 * self._model[0] or luma.shape[1] < 2 * self._model[1]:
-            return AnalysisFrame(1, luma, chroma)
-        return AnalysisFrame(2, self._halved(index, frame, reduced)[halved], chroma)
-
-    @abstractmethod
-    def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
-        """The frame's luma, averaged over 2×2 samples, or what the edges leave of them.
-
-        Args:
-            index: Of the crop that is cut from it; each has a buffer.
-            frame, reduced: What it is made from.
-        """
-
-    @abstractmethod
-    def blend(
-        self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
-    ) -> list[Array]:
-        """The masks of the frames at hand from ``first`` on, given (h, w) ones of close passes.
-
-        Returns:
-            (gh, gw) float32, each stretched over its whole frame; overwritten by the next call for
-            the same index.
-        """
 
 
 class _Begun(NamedTuple):
@@ -147,7 +57,7 @@ class ZoomedSegmenter(Segmenter):
     Args:
         general, landscape: Run on whole frames.
         close: Runs on people: the general model, too.
-        planes: Of the side that the frames are on.
+        planes: Where the frames are.
         turns: The whole passes take turns.
         mirrors: Every pass is run a second time, mirrored, and counts as the mean of both.
     """

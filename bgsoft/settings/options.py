@@ -176,6 +176,12 @@ def field_type(section: str, key: str) -> tuple[type, bool]:
     return hint, False
 
 
+def check_text(text: str, label: str) -> None:
+    """Raise ConfigError where a text holds what no file's name and no vendor's option may."""
+    if "\0" in text:
+        raise ConfigError(f"{label} must have no zero bytes in it, not {text!r}")
+
+
 def read_value(
     section: str, key: str, value: object, label: str, *, from_text: bool = False
 ) -> Any:
@@ -186,6 +192,8 @@ def read_value(
     """
     kind, optional = field_type(section, key)
     setting = declared(_FIELDS[section][key])
+    if isinstance(value, str | os.PathLike):
+        check_text(str(value), label)
     if kind == TEXTS:
         texts = (value,) if isinstance(value, str) else value
         if isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts):

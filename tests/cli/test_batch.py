@@ -89,6 +89,15 @@ def test_a_folder_with_broken_files_in_it(run: Run, source: Path, tmp_path: Path
     assert (target / "a.mp4").stat().st_mtime_ns == before
 
 
+def test_a_pipe_among_files_is_not_waited_for(run: Run, tmp_path: Path) -> None:
+    make(tmp_path / "in" / "a.mp4")
+    os.mkfifo(tmp_path / "in" / "b.mp4")
+    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--timeout", "20", *QUICK)
+    assert outcome.code == 1
+    assert f"failed: {tmp_path / 'in' / 'b.mp4'} is a pipe, which only render reads" in outcome.err
+    assert files(tmp_path / "out") == [STATE_NAME, "a.mp4"]
+
+
 def test_pictures_beside_videos(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a.mp4")
     for name in ("a.JPG", "sub/b.png", "cut.webp", "notes.txt"):

@@ -32,7 +32,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["CLIP"], "play it with --realtime or --loop"),
         (["CLIP", "--loop"], "say where frames go: --to, --share or --preview"),
         (["CLIP", "--loop", "--to", "a.doc"], "'.doc' is no video container"),
-        (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to a.ts is named twice"),
+        (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to ./a.ts is named twice"),
         (["CLIP", "--loop", "--share", "x", "--codec", "hevc"], "--codec and its kin"),
         (["CLIP", "--loop", "--to", "a.ts", "--size", "1x1"], "--size has no effect"),
         (["CLIP", "--config", "c.toml"], "SOURCE and --config exclude each other"),
@@ -69,6 +69,20 @@ def test_a_recording_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -
     assert outcome.code == 5
     assert "exists" in outcome.error_line
     assert out.read_text() == "mine"
+
+
+def test_two_recordings_are_two_files(run: Run, clip: Path, tmp_path: Path) -> None:
+    """The one that ended first would be replaced by the other, or that one be lost."""
+    (tmp_path / "link.ts").symlink_to("a.ts")
+    tables = [
+        f'[[source]]\nname = "{name}"\nsource = "{clip}"\nrealtime = true\nto = "{to}"\n'
+        for name, to in (("one", tmp_path / "a.ts"), ("other", tmp_path / "link.ts"))
+    ]
+    cameras = tmp_path / "cameras.toml"
+    cameras.write_text("".join(tables))
+    outcome = run("live", "--config", cameras)
+    assert (outcome.code, outcome.error_line) == (2, f"--to {tmp_path}/link.ts is named twice")
+    assert not (tmp_path / "a.ts").exists()
 
 
 def test_a_file_is_never_written_over_itself(run: Run, clip: Path, tmp_path: Path) -> None:

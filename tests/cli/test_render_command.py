@@ -421,6 +421,15 @@ def test_one_file_cannot_be_two(
         "the report r.json is the same file as r.json",
     )
     assert attempt(clip, target, matte_out="out.mp4")[0] == 2
+    (tmp_path / "link.mp4").symlink_to("out.mp4")
+    for name in ("link.mp4", "a/../out.mp4"):
+        message = f"output {name} is the same file as {target}"
+        assert attempt(clip, target, matte_out=name) == (5, message)
+    for name, setting in (("beach.jpg", "background"), ("own.onnx", "model")):
+        (tmp_path / name).write_text("precious")
+        message = f"the report {name} is the same file as {name}"
+        other = {setting: name, "report": name, "overwrite": True}
+        assert attempt(clip, target, **other) == (5, message)
 
 
 @pytest.mark.parametrize("command", ["render", "preview"])

@@ -80,6 +80,19 @@ def test_a_second_signal_forces(tmp_path: Path) -> None:
     ]
 
 
+def test_a_second_signal_forces_though_nobody_reads_of_it() -> None:
+    process = start("stubborn.mp4")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "cancelled\n"
+    process.stderr.close()
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    process.stdout.close()
+
+
 def test_a_signal_to_a_process_and_its_group_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """As ``timeout`` sends it."""
     monkeypatch.setattr("bgsoft.cli.signals.time", SimpleNamespace(monotonic=lambda: 1.0))

@@ -167,12 +167,27 @@ def test_leaving_early_leaves_nothing_behind(times: int, small: Path) -> None:
     assert len(set(counts[len(ways) :])) == 1, counts
 
 
-def test_an_exit_in_the_middle_is_a_clean_one(small: Path) -> None:
-    code = (
-        "import sys, bgsoft\n"
-        "frames = bgsoft.frames(sys.argv[1], face='off', matte='fast')\n"
-        "print(next(frames).picture.shape)\n"
-    )
+IN_THE_MIDDLE = """
+import sys, bgsoft
+frames = bgsoft.frames(sys.argv[1], face="off", matte="fast")
+print(next(frames).picture.shape)
+"""
+LEFT_IN_A_THREAD = r"""
+import sys, threading, bgsoft
+def look():
+    for frame in bgsoft.frames(sys.argv[1], face="off", matte="fast"):
+        print(f"{frame.picture.shape}\n", end="")
+        return
+threads = [threading.Thread(target=look) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize(("code", "times"), [(IN_THE_MIDDLE, 1), (LEFT_IN_A_THREAD, 6)])
+def test_an_exit_in_the_middle_is_a_clean_one(small: Path, code: str, times: int) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, small],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -181,7 +196,32 @@ def test_an_exit_in_the_middle_is_a_clean_one(small: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "(72, 96, 3)\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, times * "(72, 96, 3)\n", "")
+
+
+OUTLIVES_THE_MAIN_THREAD = """
+import sys, threading
+def work():
+    threading.main_thread().join()
+    import bgsoft
+    quick = {"face": "off", "matte": "fast"}
+    print(bgsoft.render(sys.argv[1], sys.argv[2], **quick).frames_encoded)
+    print(sum(1 for _ in bgsoft.frames(sys.argv[1], **quick)))
+threading.Thread(target=work).start()
+"""
+
+
+def test_a_thread_may_render_longer_than_the_main_one_lives(small: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OUTLIVES_THE_MAIN_THREAD, small, tmp_path / "out.mkv"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    count = len(shown_by_ffmpeg(small))
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{count}\n{count}\n", "")
 
 
 def test_two_at_a_time(small: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import bgsoft.live.stream
 from bgsoft.errors import BgsoftError, OutputError
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.cameras import CameraConfig
@@ -341,7 +342,7 @@ def test_what_hangs_is_named_and_started_anew(
         return process(self, *args)
 
     monkeypatch.setattr(LiveStages, "process", hanging)
-    monkeypatch.setattr("bgsoft.live.engine.HANG_SECONDS", 0.5)
+    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.5)
     out = tmp_path / "out.mkv"
     live = Live(camera(clip, out, loop=True))
     live.until(lambda: any("hangs" in line for line in live.lines))
@@ -363,7 +364,7 @@ def test_a_sink_that_hangs_is_left_out_and_the_others_go_on(
         publish(self, frame)
 
     monkeypatch.setattr(EncodedSink, "publish", hanging)
-    monkeypatch.setattr("bgsoft.live.engine.HANG_SECONDS", 0.5)
+    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.5)
     good, bad = tmp_path / "good.ts", tmp_path / "bad.ts"
     live = Live(camera(clip, bad, good, loop=True))
     live.until(lambda: any("hangs" in line for line in live.lines))
@@ -374,3 +375,46 @@ def test_a_sink_that_hangs_is_left_out_and_the_others_go_on(
     hold.set()
     assert [str(each) for each in live.failures] == [f"the sink {bad} hangs"]
     assert len(shown_by_ffmpeg(good)) > 0
+
+
+@pytest.mark.parametrize("what", ["start", "process"])
+def test_sources_do_not_wait_for_each_other(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Neither for the start of one's picture stages nor for what hangs in them."""
+    from bgsoft.live.stages import LiveStages
+
+    hold, work = threading.Event(), getattr(LiveStages, what)
+    hung: list[LiveStages] = []
+    shown: dict[str, int] = {}
+
+    def hanging(self: LiveStages, *args: Any) -> Any:
+        if self.info.format.width == 64 and not hung:
+            hung.append(self)
+            hold.wait()
+        return work(self, *args)
+
+    publish = EncodedSink.publish
+
+    def counted(self: EncodedSink, frame: LiveFrame) -> None:
+        shown[self.name] = shown.get(self.name, 0) + 1
+        publish(self, frame)
+
+    monkeypatch.setattr(LiveStages, what, hanging)
+    monkeypatch.setattr(EncodedSink, "publish", counted)
+    small = VideoSpec(width=64, height=48, times=regular_times(25, RATE), rate=RATE)
+    source = write_video(tmp_path / "small.mkv", small)
+    good, bad = tmp_path / "good.ts", tmp_path / "bad.ts"
+    first = camera(clip, good, loop=True)
+    second = CameraConfig(name="bad", source=str(source), to=(str(bad),), loop=True, preset="fast")
+    live = Live(first, second, flags={"backends": {"stall_seconds": None, "threads": 1}})
+    live.until(lambda: bool(hung) and shown.get(str(good), 0) > 3)
+    assert not any("hangs" in line for line in live.lines)
+    patience = bgsoft.live.stream.HANG_SECONDS
+    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.3)
+    live.until(lambda: any("hangs" in line for line in live.lines if line.startswith("bad")))
+    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", patience)
+    live.until(lambda: shown.get(str(bad), 0) > 3)
+    live.end()
+    hold.set()
+    assert live.failures == []

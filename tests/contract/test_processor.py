@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -209,3 +212,44 @@ def test_errors_of_settings(person: Image) -> None:
     processor.close()
     with pytest.raises(ConfigError, match="closed"):
         processor.process(person)
+
+
+FORKED = """
+import os, sys
+import numpy as np
+import bgsoft
+
+made = bgsoft.Processor(face="off", matte="fast")
+image = np.zeros((32, 32, 3), np.uint8)
+made.process(image)
+frames = bgsoft.frames(sys.argv[1], face="off", matte="fast")
+next(frames)
+child = os.fork()
+if child == 0:
+    for use in (lambda: made.process(image), lambda: next(frames)):
+        try:
+            use()
+        except bgsoft.errors.ConfigError as exc:
+            print(exc)
+    made.close()
+    frames.close()
+    sys.exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+print(made.process(image).shape, next(frames).index)
+"""
+
+
+def test_a_fork_ends_and_uses_nothing_of_its_parent() -> None:
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED, SAMPLE],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.stdout.splitlines() == [
+        "this Processor is of the process that was forked: make one here",
+        "these frames are of the process that was forked: ask for some here",
+        "7",
+        "(32, 32, 3) 1",
+    ]

@@ -7,6 +7,7 @@ import json
 import threading
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import cv2
@@ -247,6 +248,30 @@ def test_scene_cuts_are_found_and_reported(tmp_path: Path) -> None:
     source = write_video(tmp_path / "in.mkv", picture(0))
     report = bgsoft.render(source, tmp_path / "out.mkv", speed="ultrafast", **QUICK)
     assert [e.frame for e in report.events if e.kind == "scene-cut"] == [10]
+
+
+@pytest.mark.parametrize("change", ["grows", "stays", "is moved away"])
+def test_an_input_that_changes_meanwhile_is_told_of(tmp_path: Path, change: str) -> None:
+    source = write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(60)))
+    whole = source.read_bytes()
+    source.write_bytes(whole[: len(whole) // 2])
+    events: list[Event] = []
+    with bgsoft.frames(source, on_event=events.append, **QUICK) as frames:
+        next(frames)
+        if change == "grows":
+            source.write_bytes(whole)
+        elif change != "stays":
+            source.rename(tmp_path / "done.mkv")
+        assert list(frames)
+    told = "the input changed while it was rendered" in [event.message for event in events]
+    assert told == (change == "grows")
+
+
+@pytest.mark.parametrize("name", ["input", "output", "background", "report", "matte_out"])
+def test_no_name_has_a_zero_byte(tmp_path: Path, name: str) -> None:
+    names: dict[str, Any] = {"input": SAMPLE, "output": tmp_path / "out.mp4"}
+    with pytest.raises(ConfigError, match=f"{name}.* must have no zero bytes"):
+        bgsoft.render(**names | {name: "a\0.png"})
 
 
 def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None:

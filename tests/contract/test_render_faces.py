@@ -168,7 +168,7 @@ def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
     def blind(_probe: object, reduced: Sequence[object]) -> list[bool]:
         return [False] * len(reduced)
 
-    monkeypatch.setattr("bgsoft.analysis.scenes.CpuSceneProbe.cuts", blind)
+    monkeypatch.setattr("bgsoft.analysis.scenes.LumaProbe.cuts", blind)
     clip = write_cut(tmp_path / "in.mp4", 24, cut, right, down)
     target, told = tmp_path / "out.mp4", tmp_path / "faces.jsonl"
     report = render(clip, target, face="anonymize", subjects=0, face_data=told, **UNCHANGED)

@@ -171,6 +171,26 @@ def test_what_makes_no_sense(person: Path, frames: Path, tmp_path: Path) -> None
     assert names(tmp_path) == []
 
 
+def test_no_picture_of_a_sequence_is_written_to(frames: Path, tmp_path: Path) -> None:
+    only, more, linked = (tmp_path / name for name in ("only", "more", "linked"))
+    for folder, numbers in ((only, [1]), (more, [1, 2])):
+        folder.mkdir()
+        for number in numbers:
+            shutil.copy(frames / f"{number}.png", folder)
+    linked.mkdir()
+    (linked / "a.png").symlink_to(only / "1.png")
+    before = {path: path.read_bytes() for path in tmp_path.glob("*/*.png")}
+    for source, target, beside in (
+        (only, only / "1.png", {}),
+        (linked, only / "%d.png", {}),
+        (more, tmp_path / "out.mkv", {"report": more / "2.png"}),
+        (more, tmp_path / "out.mkv", {"matte_out": more / "2.png"}),
+    ):
+        with pytest.raises(OutputError, match="is the same"):
+            bgsoft.render(source, target, overwrite=True, **beside, **QUICK)
+    assert {path: path.read_bytes() for path in tmp_path.glob("*/*.png")} == before
+
+
 def test_an_existing_sequence_may_be_skipped(frames: Path, tmp_path: Path) -> None:
     shutil.copy(frames / "1.png", tmp_path / "7.png")
     assert bgsoft.render(frames, tmp_path / "%d.png", skip_existing=True).skipped

@@ -9,9 +9,10 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
-from bgsoft.analysis.scenes import THUMB_SHAPE, CpuSceneProbe
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import THUMB_SHAPE, LumaProbe
 from bgsoft.frame import PixelLayout
+from bgsoft.ops.sides import device
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import SIZES, flat_frame, frame_format, random_frame
 
@@ -34,12 +35,10 @@ GRID_SIZES = (
 @pytest.mark.parametrize("layout", list(PixelLayout))
 @pytest.mark.parametrize("size", GRID_SIZES)
 def test_the_grid_is_the_same(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
-    from bgsoft.analysis.cuda import CudaReducer
-
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(11))
-    expected = CpuReducer(format).reduce([frame])[0]
-    for made in CudaReducer(format, batch=2).reduce([frame_on_device(frame)] * 2):
+    expected = Reducer(format).reduce([frame])[0]
+    for made in Reducer(format, side=device(), batch=2).reduce([frame_on_device(frame)] * 2):
         for result, wanted in ((made, expected), (made.for_networks, expected.for_networks)):
             assert result.factor == wanted.factor
             np.testing.assert_array_equal(result.luma.get(), wanted.luma)
@@ -47,26 +46,22 @@ def test_the_grid_is_the_same(gpu: Any, size: tuple[int, int], layout: PixelLayo
 
 
 def test_another_format_is_refused(gpu: Any) -> None:
-    from bgsoft.analysis.cuda import CudaReducer
-
     frame = frame_on_device(flat_frame(frame_format((64, 48), PixelLayout.P010), 1, 2, 3))
     with pytest.raises(ValueError, match="uint8"):
-        CudaReducer(frame_format((64, 48))).reduce([frame])
+        Reducer(frame_format((64, 48)), side=device()).reduce([frame])
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
 @pytest.mark.parametrize("size", [(65, 47), (1, 1), (3, 2), (641, 359), (1026, 770), (1920, 1080)])
 def test_thumbnails_and_similarity(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
-    from bgsoft.analysis.cuda import CudaSceneProbe
-
     format = frame_format(size, layout)
     rng = np.random.default_rng(13)
     grids = []
     for _ in range(3):
-        reduced = CpuReducer(format).reduce([random_frame(format, rng)])[0]
+        reduced = Reducer(format).reduce([random_frame(format, rng)])[0]
         grids.append((reduced.luma.copy(), grid_on_device(reduced)))
     peak = float(((1 << format.bit_depth) - 1) << format.shift)
-    probe = CudaSceneProbe(format, batch=3)
+    probe = LumaProbe(format, side=device(), batch=3)
     probe.keep(grids[0][1])
     probe.cuts([grid for _, grid in grids])
     thumbs = probe.thumbs.copy()
@@ -87,33 +82,29 @@ def test_thumbnails_and_similarity(gpu: Any, size: tuple[int, int], layout: Pixe
 
 
 def test_cuts_are_the_same(gpu: Any) -> None:
-    from bgsoft.analysis.cuda import CudaSceneProbe
-
     format = frame_format((640, 360))
-    host, device = CpuSceneProbe(format), CudaSceneProbe(format)
+    host, twin = LumaProbe(format), LumaProbe(format, side=device())
     rng = np.random.default_rng(5)
     rooms = [np.kron(rng.integers(40, 200, (9, 16)), np.ones((40, 40))) for _ in range(2)]
     found = []
     for number in (0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0):
         frame = flat_frame(format, 0, 128, 128)
         frame.planes.luma[:] = rooms[number] + rng.normal(0, 2, format.luma_shape)
-        reduced = CpuReducer(format).reduce([frame])[0]
+        reduced = Reducer(format).reduce([frame])[0]
         grid = grid_on_device(reduced)
         found += host.cuts([reduced])
-        assert device.cuts([grid]) == found[-1:]
+        assert twin.cuts([grid]) == found[-1:]
         for min_db in (20.0, 45.0):
-            assert device.is_similar(grid, min_db) == host.is_similar(reduced, min_db)
+            assert twin.is_similar(grid, min_db) == host.is_similar(reduced, min_db)
         host.keep(reduced)
-        device.keep(grid)
+        twin.keep(grid)
     assert [index for index, cut in enumerate(found) if cut] == [3, 13]
 
 
 def test_nothing_is_similar_before_something_is_kept(gpu: Any) -> None:
-    from bgsoft.analysis.cuda import CudaSceneProbe
-
     format = frame_format((64, 48))
-    grid = grid_on_device(CpuReducer(format).reduce([flat_frame(format, 9, 9, 9)])[0])
-    probe = CudaSceneProbe(format)
+    grid = grid_on_device(Reducer(format).reduce([flat_frame(format, 9, 9, 9)])[0])
+    probe = LumaProbe(format, side=device())
     assert probe.cuts([grid]) == [False]
     probe.keep(grid)
     assert not probe.is_similar(grid, 0.0)

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import AVERAGED_MATTE, BLENDED
 from bgsoft.infer.loading import NetworkLoader
+from bgsoft.ops.sides import device as device_side
 from bgsoft.report import Event
-from bgsoft.segment.averaged import average_on_host
+from bgsoft.segment.averaged import MaskAverage
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
@@ -32,8 +33,6 @@ pytestmark = pytest.mark.gpu
 def test_planes(gpu: Any, size: tuple[int, int]) -> None:
     import cupy
 
-    from bgsoft.segment.cuda import CudaAverage
-
     rng = np.random.default_rng(2)
     format = frame_format(size)
     grid = analysis_shape(*size)
@@ -43,10 +42,9 @@ def test_planes(gpu: Any, size: tuple[int, int]) -> None:
         mattes.append(cv2.resize(coarse, size).clip(0.2, 0.8) / 0.6 - np.float32(1 / 3))
         masks.append(cv2.resize(coarse[:, ::-1] ** 2, grid[::-1]))
     ours = [cupy.asarray(matte) for matte in mattes]
-    CudaAverage(format)(ours, [cupy.asarray(mask) for mask in masks])
+    MaskAverage(format, side=device_side()).apply(ours, [cupy.asarray(mask) for mask in masks])
     before = [matte.copy() for matte in mattes]
-    for matte, mask in zip(mattes, masks, strict=True):
-        average_on_host(matte, mask)
+    MaskAverage(format).apply(mattes, masks)
     for found, wanted in zip(ours, mattes, strict=True):
         np.testing.assert_allclose(found.get(), wanted, atol=BLENDED)
     if min(size) > 50:
@@ -71,7 +69,7 @@ def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
             segmenter.start()
         for start in range(0, 6, 2):
             part = frames[start : start + 2]
-            reduced = CpuReducer(format, workers).reduce(part)
+            reduced = Reducer(format, workers).reduce(part)
             wanted = host.masks(part, reduced)
             placed = [frame_on_device(frame) for frame in part]
             found = device.masks(placed, [grid_on_device(grid) for grid in reduced])

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import InferenceError
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import BatchDriver
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.ops.sides import device
 from bgsoft.report import Event
+from bgsoft.segment.network import NetworkSegmenter
 from tests.gpu.device_frames import frame_on_device
 from tests.pictures import flat_frame
 
@@ -58,9 +61,6 @@ EXPECTED = [(luma - 16) / 219 for luma in LUMAS]
 
 @pytest.mark.parametrize("faults", [0, 1, 2, 4, 10**9])
 def test_each_frame_gets_its_own_mask(gpu: Any, faults: int) -> None:
-    from bgsoft.analysis.cuda import CudaReducer
-    from bgsoft.segment.cuda import DeviceSegmenter
-
     events: list[Event] = []
     left = [faults]
     driver = BatchDriver(
@@ -69,9 +69,9 @@ def test_each_frame_gets_its_own_mask(gpu: Any, faults: int) -> None:
         batch=4,
         on_event=events.append,
     )
-    segmenter = DeviceSegmenter(SPEC, driver, FORMAT, 4)
+    segmenter = NetworkSegmenter(SPEC, driver, FORMAT, side=device(), batch=4)
     frames = [frame_on_device(flat_frame(FORMAT, luma, 128, 128)) for luma in LUMAS]
-    reducer = CudaReducer(FORMAT, 4)
+    reducer = Reducer(FORMAT, side=device(), batch=4)
     for count in (4, 3, 1):
         masks = segmenter.masks(frames[:count], reducer.reduce(frames[:count]))
         means = [float(mask.mean()) for mask in masks]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.background import Hold
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.effects import create_compositor
@@ -59,7 +59,7 @@ def device_matte(frame: Frame, matte: Matte) -> Matte:
 
 def device_grid(frame: Frame) -> AnalysisFrame:
     """The analysis frame that the CPU makes, on the device."""
-    return grid_on_device(CpuReducer(frame.format).reduce([frame])[0])
+    return grid_on_device(Reducer(frame.format).reduce([frame])[0])
 
 
 def create_on(gpu: Any, config: EffectConfig, format: FrameFormat) -> PictureCompositor:
@@ -253,7 +253,7 @@ def test_a_video_crosses_once_for_each_of_its_pictures(
         expected = copy_frame(frame)
         expected.pts = pts
         target = frame_on_device(expected)
-        on_cpu.apply([expected], [matte], [CpuReducer(format).reduce([expected])[0]])
+        on_cpu.apply([expected], [matte], [Reducer(format).reduce([expected])[0]])
         compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
         np.testing.assert_array_equal(target.luma.get(), expected.luma)
         np.testing.assert_array_equal(target.chroma.get(), expected.chroma)

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.diagnose.parity import (
     FACE_ANGLE,
@@ -102,7 +102,7 @@ def test_model_inputs_are_the_same(
     top = (1 << format.bit_depth) - 1
     luma, chroma = (smooth(rng, s, top) for s in (format.luma_shape, format.chroma_shape))
     frame = make_frame(format, codes(format, luma), codes(format, chroma))
-    grid = CpuReducer(format).reduce([frame])[0]
+    grid = Reducer(format).reduce([frame])[0]
     spec = find_spec(name)
     asked = views(size, spec.width)
     expected = np.empty((len(asked), 3, spec.height, spec.width), np.float32)
@@ -135,7 +135,7 @@ def test_views_beyond_a_batch_come_in_turns(gpu: Any) -> None:
         tensor = cupy.zeros(warper.shape, np.float32)
         together = cupy.zeros(whole.shape, np.float32)
         host = random_frame(format, np.random.default_rng(0), 0)
-        frame, grid = frame_on_device(host), grid_on_device(CpuReducer(format).reduce([host])[0])
+        frame, grid = frame_on_device(host), grid_on_device(Reducer(format).reduce([host])[0])
         asked = [(frame, grid, view) for view in views((64, 64), 192)]
         whole.upload(asked)
         whole.write(0, together)
@@ -250,7 +250,7 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
     frames = list(sample())
     format = frames[0].format
     settings = FinderSettings(small_faces=small)
-    reduced = [CpuReducer(format).reduce([frame])[0] for frame in frames]
+    reduced = [Reducer(format).reduce([frame])[0] for frame in frames]
     with FaceFinder(format, CpuFaceNetworks(format), settings) as on_cpu:
         expected = on_cpu.find(frames, reduced)
     found = []
@@ -276,7 +276,7 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
 
     frame = next(sample())
     format = frame.format
-    grid = CpuReducer(format).reduce([frame])[0]
+    grid = Reducer(format).reduce([frame])[0]
     rng = np.random.default_rng(0)
     middle, side = np.array([format.width, format.height]) / 2, format.height / 2
     rois = [
@@ -328,7 +328,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
         return GpuNetwork(asked, stream, graphs=graphs)
 
     frames = list(sample())
-    reducer = CpuReducer(frames[0].format)
+    reducer = Reducer(frames[0].format)
     with gpu.use(stream):
         try:
             finder = FaceFinder(frames[0].format, CudaFaceNetworks(frames[0].format, make, 8))

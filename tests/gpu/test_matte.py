@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import MATTE, CudaSide, compare_mattes
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.matte.stage import create_matte_stage
@@ -214,7 +214,7 @@ def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
     format = frame_format((641, 359))
     stage = create_matte_stage(MatteConfig(), format, device=gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
-    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
+    twin, grid = frame_on_device(frame), grid_on_device(Reducer(format).reduce([frame])[0])
     for value, code in ((np.nan, None), (1.0, 255), (0.0, 0)):
         mask = cupy.full((256, 256), value, np.float32)
         alpha = stage.refine([mask], [twin], [grid])[0].alpha.get()
@@ -229,7 +229,7 @@ def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
     format = frame_format((64, 64))
     stage = create_matte_stage(MatteConfig(style=style), format, device=gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
-    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
+    twin, grid = frame_on_device(frame), grid_on_device(Reducer(format).reduce([frame])[0])
     with pytest.raises(ValueError, match="no mask to hold"):
         stage.refine([None], [twin], [grid])
     stage.refine([cupy.ones((256, 256), np.float32)], [twin], [grid])
@@ -245,7 +245,7 @@ def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
     config = MatteConfig(expand_pct=0.7, feather_pct=1)
     stage = create_matte_stage(config, format, device=gpu)
     frame, mask = person_at(format, np.random.default_rng(3), 0.5)
-    twin, grid = frame_on_device(frame), grid_on_device(CpuReducer(format).reduce([frame])[0])
+    twin, grid = frame_on_device(frame), grid_on_device(Reducer(format).reduce([frame])[0])
     on_device = cupy.asarray(mask)
     first = stage.refine([on_device], [twin], [grid])[0]
     pool = cupy.get_default_memory_pool()

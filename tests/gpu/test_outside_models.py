@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import bgsoft
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel, find_spec, resolve
+from bgsoft.ops.sides import device
 from bgsoft.report import Event
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.workers import Workers
@@ -46,7 +48,7 @@ def frames_of(size: tuple[int, int], layout: PixelLayout = PixelLayout.NV12) -> 
 def on_host(
     model: ResolvedModel, frames: list[Frame], backend: str, gpu: Any, tell: Any
 ) -> list[np.ndarray]:
-    from bgsoft.analysis.cpu import CpuReducer
+    from bgsoft.analysis.reduce import Reducer
 
     workers = Workers(COUNT)
     device = None if backend == "cpu" else gpu
@@ -55,7 +57,7 @@ def on_host(
         backend, loader, frames[0].format, workers, device, lambda _event: None
     )
     made.start()
-    reduced = CpuReducer(frames[0].format, workers).reduce(frames)
+    reduced = Reducer(frames[0].format, workers).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]
     made.close()
     workers.close()
@@ -71,14 +73,13 @@ def on_device(
     told: list[str],
     *instead: str,
 ) -> list[np.ndarray]:
-    from bgsoft.analysis.cuda import CudaReducer
 
     format = frames[0].format
     loader = NetworkLoader(model, tell=told.append, instead=instead)
     made = create_device_segmenter("cuda", loader, format, COUNT, gpu, stream, events.append)
     made.start()
     placed = [frame_on_device(frame) for frame in frames]
-    masks = made.masks(placed, CudaReducer(format, COUNT).reduce(placed))
+    masks = made.masks(placed, Reducer(format, side=device(), batch=COUNT).reduce(placed))
     found = [mask.get() for mask in masks]
     made.close()
     return found

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import TENSOR, TENSOR_8_BITS
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.ops.sides import device
+from bgsoft.segment.preprocess import Preprocessor
 from tests.gpu.device_frames import grid_on_device
 from tests.pictures import frame_format, random_frame
 
@@ -63,15 +64,13 @@ def test_the_tensor_is_the_same(
 ) -> None:
     import cupy
 
-    from bgsoft.segment.cuda import CudaPreprocessor
-
     format = frame_format(size, pixels, full_range=full_range)
-    reduced = CpuReducer(format).reduce([random_frame(format, np.random.default_rng(21))])[0]
+    reduced = Reducer(format).reduce([random_frame(format, np.random.default_rng(21))])[0]
     model = spec(*shape, model_layout, order)
     item = (3, *shape) if model_layout == "NCHW" else (*shape, 3)
     expected = np.empty(item, np.float32)
-    CpuPreprocessor(model, format).write(reduced, expected)
-    preprocessor = CudaPreprocessor(model, format)
+    Preprocessor(model, format).write(reduced, expected[None])
+    preprocessor = Preprocessor(model, format, device())
     std = np.array(STD).reshape((3, 1, 1) if model_layout == "NCHW" else 3)
     for dtype in ("float32", "float16"):
         tensor = cupy.full((2, *item), 9, dtype)
@@ -85,11 +84,9 @@ def test_the_tensor_is_the_same(
 def test_other_tensors_are_refused(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.segment.cuda import CudaPreprocessor
-
     format = frame_format((64, 48))
-    reduced = CpuReducer(format).reduce([random_frame(format, np.random.default_rng(1))])[0]
-    preprocessor = CudaPreprocessor(spec(8, 16), format)
+    reduced = Reducer(format).reduce([random_frame(format, np.random.default_rng(1))])[0]
+    preprocessor = Preprocessor(spec(8, 16), format, device())
     grid = grid_on_device(reduced)
     for tensor, index in (
         (cupy.empty((2, 3, 8, 16), np.float64), 0),

@@ -21,10 +21,11 @@ from bgsoft.diagnose.parity import (
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
+from bgsoft.ops.sides import device
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
-from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device
 from tests.pictures import frame_format, random_frame
@@ -134,8 +135,6 @@ def test_the_whole_frame_as_a_tensor(
 ) -> None:
     import cupy
 
-    from bgsoft.segment.cuda import CudaPreprocessor
-
     format = frame_format(size, layout)
     (frame,) = noise(1, format)
     width, height = size
@@ -144,10 +143,10 @@ def test_the_whole_frame_as_a_tensor(
         width=width, height=height,
     )  # fmt: skip
     want = np.empty((3, height, width), np.float32)
-    CpuPreprocessor(spec, format).write(AnalysisFrame(1, frame.luma, frame.chroma), want)
+    Preprocessor(spec, format).write(AnalysisFrame(1, frame.luma, frame.chroma), want[None])
     placed = frame_on_device(frame)
     got = cupy.empty((1, 3, height, width), np.float32)
-    preprocessor = CudaPreprocessor(spec, format)
+    preprocessor = Preprocessor(spec, format, device())
     preprocessor.write(AnalysisFrame(1, placed.luma, placed.chroma), got)
     codes = np.abs(got[0].get() - want) * 255
     even = layout is PixelLayout.NV12 and size[0] % 2 == 0

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import (
     BLENDED,
     CELLS,
@@ -20,10 +20,12 @@ from bgsoft.diagnose.parity import (
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
+from bgsoft.ops.sides import HOST
+from bgsoft.ops.sides import device as device_side
 from bgsoft.report import Event
-from bgsoft.segment.cpu import CpuZoomPlanes
 from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
-from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.segment.planes import ZoomPlanes
+from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.segment.schedule import GENERAL, LANDSCAPE, BlendWeights, Box, WholePass
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
@@ -42,15 +44,21 @@ MODEL = (256, 256)
 def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     import cupy
 
-    from bgsoft.segment.cuda import CudaPreprocessor, CudaZoomPlanes
-
     rng = np.random.default_rng(5)
     format = frame_format(size, layout)
     frames = [random_frame(format, rng) for _ in range(2)]
     placed = [frame_on_device(frame) for frame in frames]
-    reduced = CpuReducer(format, Workers(2)).reduce(frames)
-    host = CpuZoomPlanes(format, MODEL, Workers(2), 0.45)
-    device = CudaZoomPlanes(format, MODEL, gpu, 2, 0.45, gpu.new_stream())
+    reduced = Reducer(format, Workers(2)).reduce(frames)
+    host = ZoomPlanes(format, MODEL, Workers(2), half=0.45)
+    device = ZoomPlanes(
+        format,
+        MODEL,
+        side=device_side(),
+        batch=2,
+        half=0.45,
+        device=gpu,
+        stream=gpu.new_stream(),
+    )
     assert host.slots == device.slots
     placed_grids = [grid_on_device(grid) for grid in reduced]
     host.watch(reduced)
@@ -74,7 +82,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     rows, columns = analysis_shape(*size)
     boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
     spec = resolve("selfie-general").spec
-    reference, preprocessor = CpuPreprocessor(spec, format), CudaPreprocessor(spec, format)
+    reference, preprocessor = (Preprocessor(spec, format, side) for side in (HOST, device_side()))
     crops = zip(
         host.crops(frames, reduced, boxes),
         device.crops(placed, placed_grids, boxes),
@@ -85,7 +93,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         np.testing.assert_array_equal(ours.luma.get(), theirs.luma)
         np.testing.assert_array_equal(ours.chroma.get(), theirs.chroma)
         tensor = np.empty((3, *MODEL), np.float32)
-        reference.write(theirs, tensor)
+        reference.write(theirs, tensor[None])
         batch = cupy.zeros((2, 3, *MODEL), np.float32)
         preprocessor.write(ours, batch, index)
         codes = np.abs(batch[index].get() - tensor) * 255
@@ -122,7 +130,7 @@ def test_masks(gpu: Any, backend: str, quality: MatteQuality) -> None:
     frames = person_walks(12)
     format = frames[0].format
     workers = Workers(4)
-    grids_of = CpuReducer(format, workers).reduce
+    grids_of = Reducer(format, workers).reduce
     events: list[Event] = []
     stream = gpu.new_stream()
     with gpu.use(stream):

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import bgsoft
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
 from bgsoft.frame import Frame
@@ -20,11 +20,13 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
+from bgsoft.ops.sides import HOST
 from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.network import to_masks
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.marks import slow
-from tests.outside_models import INPUT, SIDECAR, write_grey, write_mixed
+from tests.outside_models import INPUT, SIDECAR, write_grey, write_mixed, write_short
 from tests.pictures import frame_of
 from tests.rendering import read_back
 
@@ -49,7 +51,7 @@ def masks_of(
         "cpu", NetworkLoader(model), frames[0].format, workers, None, lambda _event: None, quality
     )
     made.start()
-    reduced = CpuReducer(frames[0].format, workers).reduce(frames)
+    reduced = Reducer(frames[0].format, workers).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]
     made.close()
     workers.close()
@@ -125,6 +127,17 @@ def own(folder: Path, lines: str = "", *, size: int = 32, batch: int | str = 1) 
     return resolve(str(path))
 
 
+def test_a_model_may_take_half_precision(tmp_path: Path) -> None:
+    """On the CPU, too, where most are single; its input is not written beyond its end."""
+    whole = own(tmp_path)
+    frames = [grey_frame(30, 60, 120, 180), grey_frame(200, 10)]
+    singles = masks_of(whole, frames)
+    write_grey(whole.path, 32, sigmoid=False, half=True)
+    for mask, single in zip(masks_of(resolve(str(whole.path)), frames), singles, strict=True):
+        assert mask.dtype == np.float32
+        np.testing.assert_allclose(mask, single, atol=1e-3)
+
+
 STRETCH = '[[outputs]]\nchannel = 0\nstretch = "min-max"'
 
 
@@ -146,15 +159,13 @@ def test_min_max_is_guarded(
 
 def test_min_max_does_not_pump() -> None:
     """From nobody to somebody, the mask grows no faster than what it is made of, by far."""
-    from bgsoft.segment.cpu import to_mask
-
     spec = replace(catalog.find_spec("u2net"), output="y")
     raw = np.zeros((1, 8, 8), np.float32)
     made = []
     for top in np.linspace(0, 1, 101, dtype=np.float32):
         raw[0, 4, 4] = top
         mask = np.empty((8, 8), np.float32)
-        to_mask(raw, spec, mask)
+        to_masks(HOST, raw[None], spec, mask[None])
         made.append(float(mask.max()))
     assert np.abs(np.diff(made)).max() < 0.021
     assert made[10] < 0.25
@@ -178,6 +189,40 @@ def test_a_files_batch_is_its_own(tmp_path: Path, batch: int | str) -> None:
     masks = masks_of(model, [grey_frame(level, size=(64, 64)) for level in levels])
     found = [float(mask.mean()) for mask in masks]
     np.testing.assert_allclose(found, np.array(levels) / 255, atol=0.006)
+
+
+@pytest.mark.parametrize(
+    ("batch", "axis", "end", "problem"),
+    [
+        (1, 0, 0, r"\(0, 1, 64, 64\) is no mask"),
+        (1, 2, 0, r"\(1, 1, 0, 64\) is no mask"),
+        (2, 0, 1, r"\(1, 1, 64, 64\) has no mask for each of 2 pictures"),
+    ],
+)
+def test_an_output_that_is_short_is_refused(
+    tmp_path: Path, batch: int, axis: int, end: int, problem: str
+) -> None:
+    """Nothing would be written to the masks of the frames that it lacks."""
+    path = tmp_path / "short.onnx"
+    write_short(path, 64, batch=batch, axis=axis, end=end)
+    path.with_suffix(".toml").write_text(SIDECAR.format(size=64))
+    with pytest.raises(ModelError, match=problem):
+        masks_of(resolve(str(path)), [grey_frame(100, size=(64, 64))])
+
+
+def test_what_is_no_number_is_nobody() -> None:
+    """And NumPy, whose warnings are errors here, says nothing of it."""
+    raw = np.zeros((2, 8, 8), np.float32)
+    raw[1] = 9
+    raw[:, 0], raw[:, 1], raw[1, 2] = np.nan, np.inf, np.inf
+    for activation in ("softmax", "sigmoid", "none"):
+        spec = replace(catalog.find_spec("u2net"), output_channel=1, activation=activation)
+        masks = np.empty((1, 8, 8), np.float32)
+        to_masks(HOST, raw[None], spec, masks)
+        mask = masks[0]
+        assert (mask[0] == 0).all()
+        assert np.isfinite(mask).all()
+        assert (mask[3:] > 0.99).all()
 
 
 def test_a_large_model_runs_one_frame_after_another(tmp_path: Path) -> None:

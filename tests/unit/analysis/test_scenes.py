@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.analysis.scenes import REACH, THUMB_SHAPE, CpuSceneProbe, SceneCutDetector
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import REACH, THUMB_SHAPE, LumaProbe, SceneCutDetector
 from bgsoft.frame import AnalysisFrame, FrameFormat, PixelLayout
+from tests.pictures import random_frame
 
 Picture = NDArray[np.float32]
 
@@ -166,18 +168,28 @@ def test_a_jump_to_where_both_pictures_show_the_same_is_no_cut() -> None:
         assert not any(detector.update(moved if i >= 20 else last) for i in range(30))
 
 
-def reduced(value: int, dtype: str, noise: int = 0) -> AnalysisFrame:
-    rng = np.random.default_rng(0)
-    luma = np.full((27, 48), value, dtype)
-    if noise:
-        luma = (luma + rng.integers(0, noise, luma.shape)).astype(dtype)
-    return AnalysisFrame(4, luma, np.zeros((27, 48, 2), dtype))
+def reduced(value: int, dtype: str) -> AnalysisFrame:
+    return AnalysisFrame(1, np.full((108, 192), value, dtype), np.zeros((54, 96, 2), dtype))
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize("size", [(480, 300), (1280, 720), (1001, 1027), (1920, 1080)])
+def test_thumbnails_are_means(size: tuple[int, int], layout: PixelLayout) -> None:
+    format = FrameFormat(width=size[0], height=size[1], layout=layout)
+    peak = float(((1 << format.bit_depth) - 1) << format.shift)
+    rng = np.random.default_rng(1)
+    grids = Reducer(format, batch=3).reduce([random_frame(format, rng) for _ in range(3)])
+    probe = LumaProbe(format, batch=3)
+    probe.cuts(grids)
+    for thumb, grid in zip(probe.thumbs, grids, strict=True):
+        mean = cv2.resize(grid.luma, THUMB_SHAPE[::-1], interpolation=cv2.INTER_AREA)
+        np.testing.assert_array_equal(thumb, mean * np.float32(1 / peak))
 
 
 def test_similarity_is_psnr_in_either_depth() -> None:
     for layout, scale in ((PixelLayout.NV12, 1), (PixelLayout.P010, 256)):
         format = FrameFormat(width=192, height=108, layout=layout)
-        probe = CpuSceneProbe(format)
+        probe = LumaProbe(format)
         assert not probe.is_similar(reduced(100 * scale, format.dtype), 35)
         probe.keep(reduced(100 * scale, format.dtype))
         assert probe.is_similar(reduced(100 * scale, format.dtype), 99)

@@ -8,12 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from bgsoft.batch.find import Found, find, read_list
 from bgsoft.batch.job import Planner, expand
 from bgsoft.batch.watch import is_being_written
 from bgsoft.errors import ConfigError, OpenError
+from bgsoft.models.catalog import resolve
+from tests.hostile.data import SIDECAR
+from tests.hostile.models import ones
 
 
 @pytest.fixture
@@ -226,6 +232,26 @@ def test_a_model_is_known_by_its_contents(tmp_path: Path) -> None:
     assert second != first
     sidecar.write_text(sidecar.read_text().replace("8", "16"))
     assert identity() not in (first, second)
+
+
+def test_a_model_is_known_by_weights_that_lie_beside_it(tmp_path: Path) -> None:
+    model, data = tmp_path / "own.onnx", tmp_path / "own.data"
+    model.with_suffix(".toml").write_text(SIDECAR)
+    flags = {"segment": {"model": str(model)}}
+
+    def identity(weight: float) -> tuple[str, str]:
+        network = ones()
+        spare = numpy_helper.from_array(np.full(4096, weight, np.float32), "spare")
+        network.graph.initializer.append(spare)
+        data.unlink(missing_ok=True)
+        onnx.save(network, str(model), save_as_external_data=True, location=data.name)
+        (job,) = planner(tmp_path, flags=flags).plan([Found(Path("a.mp4"), Path())])
+        return job.made_from(tmp_path)["segment.model"], resolve(str(model)).sha256
+
+    first, again, other = identity(1.0), identity(1.0), identity(2.0)
+    assert first == again
+    assert first[0] != other[0], "a batch renders anew"
+    assert first[1] != other[1], "chunks and engines are made anew"
 
 
 def test_a_file_that_is_open_for_writing_is_known(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import bgsoft
 from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder, _read_sealed, _write_sealed
 from bgsoft.chunks.prepare import Plan
-from bgsoft.errors import DecodeError, OutputError, RenderCancelledError
+from bgsoft.errors import DecodeError, OutputError, RenderCancelledError, VerificationError
 from bgsoft.pipeline.picture import REFRESH_INTERVAL
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
@@ -135,6 +135,14 @@ class TestChunks:
             case "number":
                 config = replace(config, chunks=2)
         assert is_there(config) is False
+
+    def test_chunks_of_two_inputs_are_not_joined(self, config: RenderConfig) -> None:
+        plan = planned(config)
+        assert plan.tasks()[0].run(context()) is False
+        config.input.write_bytes(config.input.read_bytes())  # as long, at another time
+        with pytest.raises(VerificationError, match="changed while it was rendered"):
+            joined(plan)
+        assert not config.output.exists()
 
     def test_where_settings_change_no_picture_chunks_are_used(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())

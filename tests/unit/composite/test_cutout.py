@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
@@ -127,7 +127,7 @@ def test_frames_do_not_influence_each_other() -> None:
 
     rng = np.random.default_rng(3)
     compositor = create_compositor(CUTOUT, HD)
-    reducer = CpuReducer(HD)
+    reducer = Reducer(HD)
     for radius in (0.4, 0.1):
         frame, matte = random_frame(HD, rng), matte_from(HD, disc_mask(HD, radius))
         alone = composite(CUTOUT, frame, matte)

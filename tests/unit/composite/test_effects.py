@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.effects import create_compositor
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
@@ -151,7 +151,7 @@ def test_frames_do_not_influence_each_other(
     config = effect(kind, files)
     alone = composite(config, second, mattes[1])
 
-    compositor, reducer = create_compositor(config, format), CpuReducer(format)
+    compositor, reducer = create_compositor(config, format), Reducer(format)
     for frame, matte in ((copy_frame(first), mattes[0]), (copy_frame(second), mattes[1])):
         compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
     compositor.close()
@@ -169,7 +169,7 @@ def test_camera_noise_leaves_a_blurred_background_still(kind: EffectKind) -> Non
     scene = random_frame(format, rng)
     matte = no_one(format)
     compositor = create_compositor(EffectConfig(kind=kind, strength=4.0), format)
-    reducer = CpuReducer(format)
+    reducer = Reducer(format)
     results = []
     for step in range(6):
         frame = copy_frame(scene)
@@ -193,7 +193,7 @@ def test_planes_of_another_format_are_refused(kind: EffectKind) -> None:
     rng = np.random.default_rng(0)
     format, small = frame_format((320, 240)), frame_format((300, 240))
     frame, matte = random_frame(format, rng), no_one(format)
-    reduced = CpuReducer(format).reduce([frame])[0]
+    reduced = Reducer(format).reduce([frame])[0]
     compositor = create_compositor(EffectConfig(kind=kind), format)
     for given, its_matte, message in (
         (frame, no_one(small), "320x240"),

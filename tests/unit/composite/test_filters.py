@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.effects import create_compositor
 from bgsoft.composite.fill import PushPull
 from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan, disc_kernel, dither_pattern
@@ -242,7 +242,7 @@ def test_nothing_as_large_as_a_frame_is_allocated(kind: EffectKind, layout: Pixe
     format = frame_format((1024, 768), layout)
     frame = random_frame(format, np.random.default_rng(0))
     matte = matte_from(format, disc_mask(format))
-    reducer = CpuReducer(format)
+    reducer = Reducer(format)
     compositor = create_compositor(EffectConfig(kind=kind), format)
     compositor.apply([frame], [matte], [reducer.reduce([frame])[0]])
     tracemalloc.start()

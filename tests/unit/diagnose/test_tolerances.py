@@ -8,11 +8,11 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.clips import draw_frame
 from bgsoft.diagnose.parity import mask_tolerance
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.preprocess import CpuPreprocessor
+from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.settings.config import Precision
 
 _TF32_SPLIT = 2.0**13 + 1
@@ -56,8 +56,8 @@ def test_tf32_needs_a_tolerance_of_its_own_and_keeps_it() -> None:
     for index in (0, 7, 20):
         frame = draw_frame(index, 1280, 720)
         tensor: NDArray[np.float32] = np.empty((3, spec.height, spec.width), np.float32)
-        (grid,) = CpuReducer(frame.format).reduce([frame])
-        CpuPreprocessor(spec, frame.format).write(grid, tensor)
+        (grid,) = Reducer(frame.format).reduce([frame])
+        Preprocessor(spec, frame.format).write(grid, tensor[None])
         one, other = (s.run([spec.output], {spec.input: tensor[None]})[0] for s in (exact, tf32))
         worst = max(worst, float(np.abs(one - other).max()))
     assert mask_tolerance("cuda", Precision.FP32) < worst

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
 from bgsoft.face.landmarks import OneEuro, make_meshes, presence, read_meshes, roi_from_box
 from bgsoft.face.warp import CpuWarper, View
@@ -99,7 +99,7 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
     format = frame_format((1200, 1024), layout, full_range=True, matrix=1)
     luma, chroma = ramps(format)
     frame = make_frame(format, codes(format, luma), codes(format, chroma))
-    grid = CpuReducer(format).reduce([frame])[0]
+    grid = Reducer(format).reduce([frame])[0]
     view = View(frame_from_roi(Roi(610, 500, side, angle), 192), True)
     tensor = np.empty((3, 192, 192), np.float32)
     CpuWarper(MESH, format).write(frame, grid, view, tensor)
@@ -139,7 +139,7 @@ def test_upright_views_are_those_of_opencv(size: tuple[int, int], side: float) -
     """From enlarged to averaged over 4×4 samples, inside of the frame and far outside."""
     format = frame_format(size)
     frame = random_frame(format, np.random.default_rng(7))
-    (grid,) = CpuReducer(format).reduce([frame])
+    (grid,) = Reducer(format).reduce([frame])
     grid = AnalysisFrame(1, grid.luma, grid.chroma)  # the frame itself is looked at
     tensor = np.empty((3, 128, 128), np.float32)
     for x, y in ((0.237, 0.131), (-0.4, -2.5), (0.7, 0.65)):
@@ -160,7 +160,7 @@ def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
     format = frame_format(size)
     frame = flat_frame(format, 235, 128, 128)
     view = View(letterbox(*size, 128).inverse(), False)
-    grid = CpuReducer(format).reduce([frame])[0]
+    grid = Reducer(format).reduce([frame])[0]
     tensor = np.empty((3, 128, 128), np.float32)
     CpuWarper(DETECTOR, format).write(frame, grid, view, tensor)
     white = np.zeros((128, 128), bool)
@@ -175,7 +175,7 @@ def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
 def test_the_grid_serves_large_faces_only() -> None:
     format = frame_format((1920, 1080))
     white = flat_frame(format, 235, 128, 128)
-    grid = CpuReducer(format).reduce([white])[0]
+    grid = Reducer(format).reduce([white])[0]
     frame = flat_frame(format, 16, 128, 128)
     tensor = np.empty((3, 192, 192), np.float32)
     for side, shown in ((900, 1), (300, 0)):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import OutputError
 from bgsoft.face.base import Face
 from bgsoft.face.geometry import Roi
@@ -96,7 +96,7 @@ def run(
     step: FaceStep, frames: Sequence[Frame], value: int, cuts: Sequence[int] = ()
 ) -> list[list[int]]:
     """Numbers of the frames that each frame finishes, and at last of those that are flushed."""
-    reducer = CpuReducer(HD)
+    reducer = Reducer(HD)
     finished = []
     for frame in frames:
         if frame.index in cuts:
@@ -126,7 +126,7 @@ def test_contested_faces_are_listed_and_begin_a_scene_for_mattes() -> None:
     moved = replace(OTHER, id=2, contested=True)
     step, _ = make_step(FakeFinder([[MAIN], [moved], [OTHER]]), FaceMode.GUARD)
     frames = frames_of(3)
-    reduced = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
     covered = [step.find([f], [g])[0].covered for f, g in zip(frames, reduced, strict=True)]
     before, after, _ = ([(face.id, opacity) for face, opacity in each] for each in covered)
     assert (before, after) == ([(1, 1.0)], [(2, 1.0)])
@@ -231,7 +231,7 @@ def test_the_first_frame_of_a_scene_is_told_apart() -> None:
     data = FakeData()
     step, _ = make_step(finder, FaceMode.OFF, data)
     frames = frames_of(5)
-    reduced = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
     found = step.find(frames[:2], reduced[:2])
     step.reset()
     found += step.find(frames[2:], reduced[2:])
@@ -253,7 +253,7 @@ def test_mattes_of_a_batch_are_looked_at_first() -> None:
         matte.reduced[:] = matte.alpha[::2, ::2]
         mattes.append(matte)
     frames = frames_of(4)
-    reduced = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
     for scene in (slice(0, 2), slice(2, 4)):
         if scene.start:
             step.reset()
@@ -290,7 +290,7 @@ def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None
     finder = CloseUpFinder([plain] * 2)
     step, _ = make_step(finder, FaceMode.GUARD)
     frames = frames_of(2)
-    reduced = [CpuReducer(HD).reduce([frame])[0] for frame in frames]
+    reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
     mattes = [matte_of(0), matte_of(255)]
     mattes[0].alpha[:, 400:] = mattes[0].reduced[:, 200:] = 255
     found = step.find(frames, reduced)

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face, box_overlap
@@ -248,7 +248,7 @@ def finder_of(format: FrameFormat, settings: FinderSettings | None = None) -> Fa
 
 
 def find(finder: FaceFinder, frame: Frame) -> list[Face]:
-    (faces,) = finder.find([frame], CpuReducer(frame.format).reduce([frame]))
+    (faces,) = finder.find([frame], Reducer(frame.format).reduce([frame]))
     for face in faces:
         assert np.isfinite(face.landmarks).all()
         assert face.landmarks.shape == (468 * face.has_landmarks, 3)
@@ -289,7 +289,7 @@ def test_a_batch_gives_the_faces_of_single_frames(monkeypatch: pytest.MonkeyPatc
         singles = [find(finder, frame) for frame in frames]
     monkeypatch.setattr(CpuFaceNetworks, "faces_per_run", 8)
     monkeypatch.setattr(CpuFaceNetworks, "views_per_run", 8)
-    reduced = [CpuReducer(format).reduce([frame])[0] for frame in frames]
+    reduced = [Reducer(format).reduce([frame])[0] for frame in frames]
     with finder_of(format) as finder:
         found = finder.find(frames[:8], reduced[:8]) + finder.find(frames[8:], reduced[8:])
         assert finder.find([], []) == []
@@ -439,7 +439,7 @@ def test_landmarks_are_made_where_they_are_asked_for() -> None:
     for pts in range(8):
         frame = make_frame(format, luma, chroma, 33 * pts)
         frame.index = pts
-        (reduced,) = CpuReducer(format).reduce([frame])
+        (reduced,) = Reducer(format).reduce([frame])
         (face,) = finder.close_up(frame, reduced, find(finder, frame))
         (known,) = find(settled, frame)
         size = known.box_xyxy[2] - known.box_xyxy[0]
@@ -447,7 +447,7 @@ def test_landmarks_are_made_where_they_are_asked_for() -> None:
     assert sum(networks.counts) == 5
     # Where there is none, there are no landmarks.
     frame.luma[:], frame.chroma[:] = format.luma_range[0], format.chroma_neutral
-    (reduced,) = CpuReducer(format).reduce([frame])
+    (reduced,) = Reducer(format).reduce([frame])
     finder.reset()
     assert finder.close_up(frame, reduced, [replace(face, landmarks=face.landmarks[:0])]) == []
 

@@ -25,7 +25,7 @@ Script = Callable[[threading.Event], Iterator[Picture]]
 
 
 def picture() -> Picture:
-    return Picture(VideoFrame(16, 16, "yuv420p"), None, time.monotonic_ns())
+    return Picture(VideoFrame(16, 16, "yuv420p"), INFO, None, time.monotonic_ns())
 
 
 class FakeFeed:
@@ -36,7 +36,6 @@ class FakeFeed:
         self.opened = 0
         self.closed = 0
         self.skipped = self.damaged = 0
-        self.info = INFO
 
     def __call__(self, _spec: object, stop: threading.Event, _clock: object) -> Any:
         self.opened += 1

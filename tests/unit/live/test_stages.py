@@ -15,6 +15,7 @@ from bgsoft.clock import StageClock
 from bgsoft.errors import DecodeError
 from bgsoft.face.base import hiding_ellipse
 from bgsoft.frame import Frame, PixelLayout
+from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.live.policy import Quality
 from bgsoft.live.settings import picture_config
 from bgsoft.live.source import LIVE_TICKS
@@ -39,7 +40,9 @@ def info() -> VideoInfo:
 
 @pytest.fixture(scope="module")
 def builder() -> Iterator[StageBuilder]:
-    made = StageBuilder(picture_config("soft", {}).backends, lambda _event: None, keeps=True)
+    made = StageBuilder(
+        picture_config("soft", {}).backends, lambda _event: None, user=ModelUser(SharedModels())
+    )
     yield made
     made.close()
 

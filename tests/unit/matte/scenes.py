@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout, Planes
 
 Plane = npt.NDArray[Any]
@@ -54,4 +54,4 @@ def blank_frame(
 
 
 def reduce(frame: Frame) -> AnalysisFrame:
-    return CpuReducer(frame.format).reduce([frame])[0]
+    return Reducer(frame.format).reduce([frame])[0]

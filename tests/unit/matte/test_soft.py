@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.stage import create_matte_stage
@@ -307,7 +307,7 @@ def test_the_number_of_workers_changes_nothing(fine: bool) -> None:
             stage = create_matte_stage(config, frames[0].format, workers, fine=fine)
             for start in range(0, len(frames), lanes):
                 batch = frames[start : start + lanes]
-                grids = CpuReducer(batch[0].format, workers).reduce(batch)
+                grids = Reducer(batch[0].format, workers).reduce(batch)
                 stage.refine(masks[start : start + lanes], batch, grids)
         return [frame.planes.alpha for frame in frames]
 

@@ -11,8 +11,9 @@ import pytest
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import FrameFormat
+from bgsoft.matte.contour import contour_step
 from bgsoft.matte.guided import EdgeFitter
-from bgsoft.matte.host import IslandFilter, contour_step, to_grid
+from bgsoft.matte.islands import FLAG_COUNT, IslandFilter, MaskState
 from bgsoft.matte.plan import (
     ContourPlan,
     DilationPlan,
@@ -21,8 +22,8 @@ from bgsoft.matte.plan import (
     MattePlan,
     SmoothPlan,
 )
-from bgsoft.matte.steps import FLAG_COUNT, MaskState
 from bgsoft.matte.temporal import TemporalFilter
+from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import HOST
 from bgsoft.settings.config import MatteConfig
 from tests.unit.matte.scenes import Plane, discs
@@ -172,10 +173,10 @@ def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
     x = (np.arange(256) + 0.5) / 256
     mask = (250 * x).astype(np.float32)[None, :].repeat(256, axis=0)
     plan = MattePlan.of(MatteConfig(), fmt)
-    rows, columns = plan.shape
+    columns = plan.shape[1]
     factor = -(-width // columns)
-    grid = np.empty((rows, columns), np.float32)
-    to_grid(mask, plan.mask_scale(mask.shape), grid)
+    resized = Resized(HOST, plan.shape, np.float32)
+    grid = resized.arguments(mask, plan.shape, scale=plan.mask_scale(mask.shape))[0]
     cells = 250 * (np.arange(columns) + 0.5) * factor / width
     inner = slice(3, -3)
     assert np.allclose(grid[:, inner], cells[None, inner], atol=0.05)
@@ -286,7 +287,7 @@ class Islands:
 
     def __init__(self, shape: tuple[int, int], min_area: float) -> None:
         self._plan = plan_of(shape[::-1], min_area=min_area)
-        self._filter = IslandFilter(self._plan)
+        self._filter = IslandFilter(HOST, self._plan)
         self._limit = HOST.operation("matte", "limit_alpha")
         self.state = MaskState(HOST, self._plan)
         self.state.is_clean.set()
@@ -390,7 +391,7 @@ def test_smoothing_rounds_notches_and_keeps_the_edge_narrow() -> None:
 
 def move(plane: Plane, plan: ContourPlan) -> Plane:
     out = np.full_like(plane, 9)
-    contour_step(plan).apply(plane, out)
+    contour_step(HOST, plan).apply(plane, out)
     return out
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import bgsoft
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame
 from tests.face_clips import SAMPLE
@@ -21,12 +21,12 @@ SECONDS = 20.0
 def test_nobody_waits_for_faces_while_there_are_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reduce, look_at = CpuReducer.reduce, FaceStep.look_at
+    reduce, look_at = Reducer.reduce, FaceStep.look_at
     batches: list[int] = []
     goes_on = threading.Event()
     waited: list[bool] = []
 
-    def reducing(self: CpuReducer, frames: Sequence[Frame]) -> list[AnalysisFrame]:
+    def reducing(self: Reducer, frames: Sequence[Frame]) -> list[AnalysisFrame]:
         batches.append(len(frames))
         if len(batches) > 1:
             goes_on.set()
@@ -36,7 +36,7 @@ def test_nobody_waits_for_faces_while_there_are_frames(
         waited.append(goes_on.wait(SECONDS))
         look_at(self, *args)
 
-    monkeypatch.setattr(CpuReducer, "reduce", reducing)
+    monkeypatch.setattr(Reducer, "reduce", reducing)
     monkeypatch.setattr(FaceStep, "look_at", looking)
     report = bgsoft.render(SAMPLE, tmp_path / "out.mp4", batch=2, duration=0.2, infer="cpu")
     assert waited == [True] * len(batches)

@@ -11,7 +11,8 @@ import pytest
 import bgsoft
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
-from bgsoft.segment.averaged import average_on_host, thin_width
+from bgsoft.segment.averaged import MaskAverage, thin_width
+from tests.pictures import frame_format
 from tests.recurrent_model import write_model
 from tests.rendering import read_back
 
@@ -34,7 +35,7 @@ BODY, ARM, CHAIR = (400, 200, 800, 720), (800, 300, 960, 380), (100, 500, 250, 7
 
 def averaged(matte: np.ndarray, mask: np.ndarray) -> np.ndarray:
     changed = matte.copy()
-    average_on_host(changed, mask)
+    MaskAverage(frame_format(SIZE)).apply([changed], [mask])
     return changed
 
 

@@ -10,8 +10,8 @@ from bgsoft.frame import AnalysisFrame, ColorInfo, Frame, FrameFormat, PixelLayo
 from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import LanesDriver
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.segment.cpu import HostSegmenter
-from bgsoft.segment.preprocess import CpuPreprocessor, yuv_to_rgb_matrix
+from bgsoft.segment.network import NetworkSegmenter
+from bgsoft.segment.preprocess import Preprocessor, yuv_to_rgb_matrix
 from bgsoft.workers import Workers
 
 
@@ -69,7 +69,7 @@ def test_preprocessing_recovers_rgb(
     format = FrameFormat(width=192, height=108, layout=layout, color=color)
     codes = rgb_to_yuv_codes(rgb, kr, kb, format.bit_depth, full)
     tensor = np.full((3, 8, 16), np.nan, np.float32)
-    CpuPreprocessor(spec(), format).write(flat(format, codes, (27, 48)), tensor)
+    Preprocessor(spec(), format).write(flat(format, codes, (27, 48)), tensor[None])
     # Two roundings: of the source's chroma codes and of the 8-bit RGB.
     np.testing.assert_allclose(
         tensor, np.broadcast_to(np.reshape(rgb, (3, 1, 1)), (3, 8, 16)), atol=0.012
@@ -82,7 +82,7 @@ def test_normalisation_order_and_layout() -> None:
     reduced = flat(format, codes, (27, 48))
     nhwc = np.empty((8, 16, 3), np.float32)
     changed = spec(layout="NHWC", color_order="bgr", mean=(0.1, 0.2, 0.3), std=(0.5, 0.25, 2.0))
-    CpuPreprocessor(changed, format).write(reduced, nhwc)
+    Preprocessor(changed, format).write(reduced, nhwc[None])
     expected = (np.array([0.1, 0.2, 0.9]) - [0.1, 0.2, 0.3]) / [0.5, 0.25, 2.0]
     np.testing.assert_allclose(nhwc, np.broadcast_to(expected, nhwc.shape), atol=0.05)
 
@@ -101,7 +101,7 @@ def test_every_sample_is_converted(layout: PixelLayout, order: str, divisor: str
     deep = codes << (8 if format.shift else 0)
     luma, chroma = deep[0].astype(format.dtype), np.stack(deep[1:], -1).astype(format.dtype)
     tensor = np.empty((3, 5, 17) if order == "NCHW" else (5, 17, 3), np.float32)
-    CpuPreprocessor(model, format).write(AnalysisFrame(4, luma, chroma), tensor)
+    Preprocessor(model, format).write(AnalysisFrame(4, luma, chroma), tensor[None])
     yuv = np.concatenate([codes, np.ones((1, 5, 17))])
     rgb = np.clip(np.tensordot(yuv_to_rgb_matrix(format), yuv, axes=1), 0, 255)
     most = 255 if divisor == "255" else np.floor(rgb.max() + 0.5)
@@ -137,10 +137,10 @@ class FakeNetwork(Network):
 FORMAT = FrameFormat(width=192, height=108)
 
 
-def make_segmenter(model: ModelSpec, network: Network) -> HostSegmenter:
+def make_segmenter(model: ModelSpec, network: Network) -> NetworkSegmenter:
     workers = Workers()
     driver = LanesDriver([network], workers)
-    return HostSegmenter(model, driver, FORMAT, workers)
+    return NetworkSegmenter(model, driver, FORMAT, workers)
 
 
 def segment(raw: np.ndarray, **changes: object) -> np.ndarray:

@@ -12,13 +12,13 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.analysis.cpu import CpuReducer
+from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.cpu import CpuZoomPlanes, HostSide
 from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.schedule import (
     CELL,
     GENERAL,
@@ -32,6 +32,7 @@ from bgsoft.segment.schedule import (
     find_box,
     tiles,
 )
+from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.marks import slow
@@ -229,8 +230,8 @@ def test_a_box_in_pixels(size: tuple[int, int]) -> None:
 def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(3))
-    (grid,) = CpuReducer(format).reduce([frame])
-    side = CpuZoomPlanes(format, (256, 256), Workers())
+    (grid,) = Reducer(format).reduce([frame])
+    side = ZoomPlanes(format, (256, 256), Workers())
     rows, columns = grid.luma.shape
     mask = np.random.default_rng(4).random((rows, columns), np.float32)
     side.watch([grid])
@@ -246,11 +247,11 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
 @pytest.mark.parametrize("layout", list(PixelLayout))
 def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     format = frame_format((1281, 719), layout)
-    side = CpuZoomPlanes(format, (256, 256), Workers(2))
+    side = ZoomPlanes(format, (256, 256), Workers(2))
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (1, 2)]
     rows, columns = analysis_shape(1281, 719)
     small, large = Box(40, 20, 160, 100), Box(columns - 200, 0, columns, rows)
-    grids = CpuReducer(format, Workers(2)).reduce(frames)
+    grids = Reducer(format, Workers(2)).reduce(frames)
     near, far = side.crops(frames, grids, [small, large])
     left, top, right, bottom = small.in_pixels(format)
     assert near.factor == 1
@@ -268,7 +269,7 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
 
 def test_the_mean_of_all_passes() -> None:
     format = frame_format((240, 160))
-    side = CpuZoomPlanes(format, (256, 256), Workers(2))
+    side = ZoomPlanes(format, (256, 256), Workers(2))
     side.keep(GENERAL, 0, 0, np.full((256, 256), 0.4, np.float32))
     side.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.8, np.float32))
     close = np.full((256, 256), 1.0, np.float32)
@@ -296,7 +297,7 @@ def test_the_mean_of_all_passes() -> None:
     once = BlendWeights(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
     (mask,) = side.blend(1, [once], [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
-    lifting = CpuZoomPlanes(format, (256, 256), Workers(), half=0.4)
+    lifting = ZoomPlanes(format, (256, 256), Workers(), half=0.4)
     lifting.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.4, np.float32))
     for shade, lifted in ((0.4, 0.5), (0.8, 0.75), (1.0, 0.875)):
         (mask,) = lifting.blend(0, [once], [np.full((256, 256), shade, np.float32)])
@@ -307,7 +308,7 @@ def test_the_mean_of_all_passes() -> None:
 def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
     """As OpenCV enlarges cells, with a box in the middle of the frame, and without one."""
     format, rng = frame_format(size), np.random.default_rng(9)
-    side = CpuZoomPlanes(format, (256, 256), Workers(2))
+    side = ZoomPlanes(format, (256, 256), Workers(2))
     rows, columns = side.grid
     slots = ((GENERAL, 1), (LANDSCAPE, 0))
     kept = [side.keep(*slot, 0, rng.random((50, 60), np.float32)).copy() for slot in slots]
@@ -363,7 +364,7 @@ def segment(
         quality,
     )
     made.start()
-    reducer = CpuReducer(format, workers)
+    reducer = Reducer(format, workers)
     masks = []
     for first in range(0, len(frames), batch):
         part = frames[first : first + batch]
@@ -388,7 +389,7 @@ def test_a_mirrored_pass_sees_the_other_way_round() -> None:
     side = HostSide("cpu", format, workers)
     driver = side.driver(NetworkLoader(model))
     segmenter = side.segmenter(model.spec, driver)
-    reduced = CpuReducer(format, workers).reduce(frames)
+    reduced = Reducer(format, workers).reduce(frames)
     plain = [mask.copy() for mask in segmenter.masks(frames, reduced)]
     mirrored = segmenter.run(frames, reduced, mirrored=True)
     for mask, other in zip(mirrored, reversed(plain), strict=True):

@@ -91,6 +91,7 @@ def test_obs_has_the_filters_defaults() -> None:
         ("[hide]\nregions = ['0,0,9,9', 3]\n", ["hide.regions", "a list of them"]),
         ("[hide]\nstyle = 'black'\n", ["hide.style", "unknown value 'black'"]),
         ("[segment]\nmodel = 3\n", ["segment.model", "a text"]),
+        ('[segment]\nmodel = "\\u0000.onnx"\n', ["segment.model", "no zero bytes"]),
         ("[backends]\nrequire_gpu = 'yes'\n", ["backends.require_gpu", "true or false"]),
         ("[effect]\nkind = 'blurr'\n", ["effect.kind", "'blurr'", "did you mean blur?"]),
         ("[effect]\nkind = 1\n", ["effect.kind", "unknown value 1"]),

@@ -1,4 +1,5 @@
-"""Tables that make a kernel resize as ``cv2.resize`` does (``bgsoft/ops/resample.cuh``).
+"""Resizing as part of an operation: by OpenCV on the host, on a device by tables that make a kernel
+resize as ``cv2.resize`` does (``bgsoft/ops/resample.cuh``).
 
 The arithmetic follows the interpolation rules that OpenCV documents for ``INTER_LINEAR`` and
 ``INTER_AREA``: sample centres at one half, edge samples repeated, area weights by overlap.
@@ -8,13 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-import cupy
+import cv2
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 
 from bgsoft.frame import Array
+from bgsoft.ops.sides import Side
 
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""
@@ -22,13 +26,80 @@ _FIXED_ONE = 2048
 """8-bit bilinear weights are whole multiples of its reciprocal."""
 _SLIVER = 1e-3
 """Overlaps smaller than this part of a sample are left out, as OpenCV leaves them out."""
+_MOST_TABLES = 256
+"""Pairs of sizes that tables are kept for; crops and boxes may have any."""
+
+
+NO_TABLES = (None, 0, None, 0, 0)
+"""Of a plane that has the size already."""
+Scale = tuple[float, float]
+"""Source samples per target sample, (vertical, horizontal); corners coincide."""
+
+
+class Resized:
+    """Planes as operations read them at another size, one after the other.
+
+    Args:
+        side: Where planes are.
+        most: The largest size that is asked for: (rows, columns), and channels where there are any.
+        dtype: Of their samples.
+    """
+
+    def __init__(self, side: Side, most: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        self._made = side.scratch(math.prod(most), dtype)
+        self._channels = most[2:]
+
+        @lru_cache(_MOST_TABLES)
+        def tables(
+            source: tuple[int, int], target: tuple[int, int], area: bool, scale: Scale | None
+        ) -> tuple[Any, ...]:
+            if scale is not None:
+                return aligned_resampling(side, source, target, scale).args
+            return resampling(
+                side, source, target, area=area, fixed_point=np.dtype(dtype) == np.uint8
+            ).args
+
+        self._tables = tables
+
+    def arguments(
+        self,
+        plane: Array,
+        shape: tuple[int, int],
+        *,
+        area: bool = False,
+        scale: Scale | None = None,
+    ) -> tuple[Any, ...]:
+        """A plane, its pitch in samples, x table, its stride, y table, its stride, mode.
+
+        On the host the plane is resized, overwritten by the next, and there are no tables.
+
+        Args:
+            plane: (rows, columns) or (rows, columns, channels); rows may be padded.
+            shape: (rows, columns) that it is read at.
+            area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
+            scale: See :func:`aligned_resampling`; None: the plane's edges become the other's.
+        """
+        if self._made is None:
+            pitch = plane.strides[0] // plane.itemsize
+            return plane, pitch, *self._tables(plane.shape[:2], shape, area, scale)
+        made = self._made[: math.prod((*shape, *self._channels))].reshape(*shape, *self._channels)
+        method, size = cv2.INTER_AREA if area else cv2.INTER_LINEAR, shape[::-1]
+        if scale is None:
+            cv2.resize(plane, size, dst=made, interpolation=method)
+        else:
+            y, x = scale
+            # Centre of sample i is (i + 1/2)·scale in the plane's units, whose samples sit at 1/2.
+            matrix = np.array([[x, 0, x / 2 - 0.5], [0, y, y / 2 - 0.5]], np.float64)
+            how = {"flags": method | cv2.WARP_INVERSE_MAP, "borderMode": cv2.BORDER_REPLICATE}
+            cv2.warpAffine(plane, matrix, size, dst=made, **how)
+        return made, made[0].size, *NO_TABLES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resampling:
-    """How to resize planes of one shape to another: one table an axis, on the device."""
+    """How to resize planes of one shape to another: one table an axis, on a side."""
 
-    mode: np.int32
+    mode: int
     x_table: Array
     """(columns, x_stride) float32."""
     y_table: Array
@@ -37,13 +108,11 @@ class Resampling:
     @property
     def args(self) -> tuple[Any, ...]:
         """x table, its stride, y table, its stride, mode: as kernels take them."""
-        x_stride = np.int32(self.x_table.shape[1])
-        y_stride = np.int32(self.y_table.shape[1])
-        return self.x_table, x_stride, self.y_table, y_stride, self.mode
+        return self.x_table, self.x_table.shape[1], self.y_table, self.y_table.shape[1], self.mode
 
 
 def resampling(
-    source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
+    side: Side, source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
 ) -> Resampling:
     """Tables for ``cv2.resize`` from (rows, columns) to others.
 
@@ -67,18 +136,18 @@ def resampling(
             _linear_table(_positions(s, t, area), s, fixed_point)
             for s, t in zip(source, target, strict=True)
         ]
-    return Resampling(np.int32(mode), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
+    return Resampling(mode, side.array(tables[1]), side.array(tables[0]))
 
 
 def aligned_resampling(
-    source: tuple[int, int], target: tuple[int, int], scale: tuple[float, float]
+    side: Side, source: tuple[int, int], target: tuple[int, int], scale: Scale
 ) -> Resampling:
     """Tables for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
 
     Args:
         source: (rows, columns).
         target: (rows, columns), which may reach over the source's edge.
-        scale: Source samples per target sample, (vertical, horizontal); corners coincide.
+        scale: Between them.
     """
     tables = []
     for rows, count, step in zip(source, target, scale, strict=True):
@@ -86,7 +155,7 @@ def aligned_resampling(
         step32, offset = np.float32(step), np.float32(step / 2 - 0.5)
         positions = (np.arange(count, dtype=np.float32) * step32 + offset).astype(np.float64)
         tables.append(_linear_table(positions, rows, fixed_point=False))
-    return Resampling(np.int32(_LERP), cupy.asarray(tables[1]), cupy.asarray(tables[0]))
+    return Resampling(_LERP, side.array(tables[1]), side.array(tables[0]))
 
 
 def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:

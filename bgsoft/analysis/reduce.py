@@ -1,0 +1,168 @@
+"""Reduction of frames to the analysis frame, and of planes likewise."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
+from bgsoft.ops.sides import HOST, Side
+from bgsoft.workers import Workers
+
+_KEPT_BATCHES = 2
+"""Batches whose analysis frames are there at a time: while one is segmented, the one before is
+composited."""
+_MAX_FACTOR = 64
+
+
+class AreaReducer:
+    """Averages planes over square cells; one launch on the current stream.
+
+    Whole cells are halved repeatedly. Each halving rounds halves up, so a cell is above its exact
+    mean by half a code value per halving at most, and below it by a quarter. P010 cells keep the
+    fraction in the low six bits. Cells that the right and bottom edges cut are the means of what
+    they hold.
+
+    Args:
+        shape: (rows, columns) of the plane.
+        factor: Cell edge in samples, a power of two.
+        side: Where planes are.
+        bits: Of a sample.
+
+    Raises:
+        ValueError: There are no such cells.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int], factor: int, *, side: Side = HOST, bits: int = 8
+    ) -> None:
+        if factor not in (1 << power for power in range(_MAX_FACTOR.bit_length())):
+            raise ValueError(f"a factor must be a power of two up to {_MAX_FACTOR}, not {factor}")
+        height, width = shape
+        self.shape = analysis_shape(width, height, factor)
+        self._reduce = side.operation("analysis", "reduce_planes", sample_bits=bits)
+        self._sizes = (factor, height, width, *self.shape)
+        self._lines = side.scratch(2 * width + 4, f"u{bits // 8}")
+
+    def reduce(
+        self,
+        plane: Array,
+        out: Array,
+        chroma: tuple[Array, Array] | None = None,
+        halved: Array | None = None,
+    ) -> None:
+        """Average a plane into ``out``, of :attr:`shape`.
+
+        Args:
+            plane, out: Of ``bits`` bits.
+            chroma: The picture's other plane, (h, w, 2), half as large, and what it is averaged
+                into: of :attr:`shape`, too, or of its own where the factor is 1.
+            halved: For the plane averaged over 2×2 samples; on the host, where the factor is more.
+        """
+        source, target = chroma or (None, None)
+        self._reduce(self.shape, plane, source, out, target, halved, self._lines, *self._sizes)
+
+
+def alpha_reducer(format: FrameFormat, side: Side) -> AreaReducer:
+    """Reduces mattes of the frame's size to its analysis frame."""
+    factor = analysis_factor(format.width, format.height)
+    return AreaReducer(format.luma_shape, factor, side=side)
+
+
+class Reducer:
+    """Reduces frames of one format, those of a batch side by side on the host.
+
+    Args:
+        format: Format of every frame.
+        workers: What does it; a lane a frame.
+        side: Where frames are.
+        batch: Frames at a time on a device.
+
+    Raises:
+        ValueError: The frames are larger than 32k on the short side.
+    """
+
+    def __init__(
+        self,
+        format: FrameFormat,
+        workers: Workers | None = None,
+        *,
+        side: Side = HOST,
+        batch: int = 1,
+    ) -> None:
+        self._format = format
+        self._workers = workers or Workers()
+        size = (format.width, format.height)
+        factor, detail = analysis_factor(*size), detail_factor(*size)
+        count = max(batch, self._workers.lanes)
+        self._grids = [Grid(format, factor, side=side, halves=True) for _ in range(count)]
+        # What the host has halved on the way serves as detail.
+        own = 1 < detail < factor and (side.on_device or detail > 2)
+        self._details = [Grid(format, detail, side=side) for _ in range(count)] if own else []
+        self._detail = detail if detail < factor else 0
+
+    def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
+        """The analysis frame of each frame of a batch; overwritten by the next call but one.
+
+        Raises:
+            ValueError: A frame's planes are not of the reducer's format.
+        """
+        numbered = list(enumerate(frames))
+        reduced: list[AnalysisFrame] = []
+        for part in self._workers.parts(len(frames)):
+            reduced += self._workers.map(self._reduce, numbered[part])
+        return reduced
+
+    def _reduce(self, _lane: int, numbered: tuple[int, Frame]) -> AnalysisFrame:
+        index, frame = numbered
+        _check(frame.luma, self._format.luma_shape, self._format.dtype)
+        _check(frame.chroma, self._format.chroma_shape, self._format.dtype)
+        reduced = self._grids[index].reduce(frame)
+        if self._details:
+            reduced.detail = self._details[index].reduce(frame)
+        elif self._detail:
+            luma = frame.luma if self._detail == 1 else reduced.halved
+            reduced.detail = AnalysisFrame(self._detail, luma, frame.chroma)
+        return reduced
+
+
+class Grid:
+    """Analysis frames of one factor, in turn.
+
+    Args:
+        format: Of the frames that are reduced.
+        factor: See :class:`AnalysisFrame`.
+        side: Where they are.
+        halves: The host keeps what it has halved.
+    """
+
+    def __init__(
+        self, format: FrameFormat, factor: int, *, side: Side = HOST, halves: bool = False
+    ) -> None:
+        bits = 8 * format.bytes_per_sample
+        self._reducer = AreaReducer(format.luma_shape, factor, side=side, bits=bits)
+        shape, half = self._reducer.shape, format.chroma_shape[:2]
+        halves &= factor > 2 and not side.on_device
+        empty = side.xp.empty
+        self._reduced = deque(
+            AnalysisFrame(
+                factor=factor,
+                luma=empty(shape, format.dtype),
+                chroma=empty((*(shape if factor > 1 else half), 2), format.dtype),
+                halved=empty(half, format.dtype) if halves else None,
+            )
+            for _ in range(_KEPT_BATCHES)
+        )
+
+    def reduce(self, frame: Frame) -> AnalysisFrame:
+        """Reduce a frame; overwritten by the next call but one."""
+        self._reduced.rotate()
+        grid = self._reduced[0]
+        self._reducer.reduce(frame.luma, grid.luma, (frame.chroma, grid.chroma), grid.halved)
+        return grid
+
+
+def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
+    if plane.shape != shape or plane.dtype != dtype or not plane.flags.c_contiguous:
+        raise ValueError(f"expected contiguous {shape} {dtype}, not {plane.shape} {plane.dtype}")

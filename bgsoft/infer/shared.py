@@ -1,0 +1,282 @@
+"""Models that the streams of one process share: loaded once; on a GPU run on frames of several.
+
+Every user has arrays of its own. What all who ask at the same time have in theirs is copied into
+one batch, which a thread of the network's own runs: so nobody's frame waits for another's longer
+than :data:`_DEADLINE_SECONDS`, and who dies or hangs is not waited for at all. Networks that
+remember earlier frames are not shared.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
+
+from bgsoft.errors import InferenceError
+from bgsoft.frame import Array
+from bgsoft.infer.base import Network
+from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.infer.warm import daemon_thread
+from bgsoft.workers import usable_cores
+
+MOST_ITEMS = 8
+"""Frames of one run, as a render has: the same TensorRT engine serves both."""
+_DEADLINE_SECONDS = 0.002
+"""How long a run waits for those who are at work on a frame and have not asked yet."""
+_CLOSE_SECONDS = 2.0
+"""How long a network may take to be closed, unless it hangs."""
+_TURN_SECONDS = 0.25
+"""After so long without a free core a frame goes on all the same: whoever has it may hang."""
+
+
+class Order(Protocol):
+    """What comes after what, where the host does not wait for the work that it begins."""
+
+    def working(self) -> AbstractContextManager[None]:
+        """Around what is done for the network itself; all of it is done when that ends."""
+        ...
+
+    def mark(self) -> Any:
+        """Behind all that this thread has begun."""
+        ...
+
+    def after(self, mark: Any) -> None:
+        """What this thread begins from now on comes after a mark."""
+        ...
+
+
+class SharedModels:
+    """What is loaded for several users; thread-safe.
+
+    Args:
+        users: How many there will be.
+        cores: How many may work at a time on the CPU; 0: one a core.
+    """
+
+    def __init__(self, users: int = 1, cores: int = 0) -> None:
+        self.users = users
+        self._cores = cores or usable_cores()
+        self._lock = threading.Lock()
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._on_cpu: dict[Hashable, CpuNetwork] = {}
+        self._shared: dict[Hashable, SharedNetwork] = {}
+        self.at_work: set[ModelUser] = set()
+        """Those inside :meth:`ModelUser.working`."""
+        self._changed = threading.Condition()
+        self._waiting: deque[ModelUser] = deque()
+
+    def _loading(self, key: Hashable) -> threading.Lock:
+        """Held while a model is loaded; others are loaded beside it."""
+        with self._lock:
+            return self._locks.setdefault(key, threading.Lock())
+
+    def on_cpu(self, key: Hashable, load: Callable[[], CpuNetwork]) -> CpuNetwork:
+        """A network with arrays of its own; ``key``: all that decides what is loaded."""
+        with self._loading(key):
+            if key not in self._on_cpu:
+                self._on_cpu[key] = load()
+            return self._on_cpu[key].sharing()
+
+    def join(self, key: Hashable, user: ModelUser, load: Callable[[], SharedNetwork]) -> Network:
+        """A user's part of a network; ``key``: all that decides what is loaded."""
+        with self._loading(key):
+            part = self._shared[key].part(user) if key in self._shared else None
+            while part is None:
+                self._shared[key] = load()
+                part = self._shared[key].part(user)
+            return part
+
+    def begin(self, user: ModelUser, *, limited: bool) -> None:
+        """See :meth:`ModelUser.working`."""
+        with self._changed:
+            if limited:
+                self._waiting.append(user)
+                self._changed.wait_for(
+                    lambda: self._waiting[0] is user and len(self.at_work) < self._cores,
+                    _TURN_SECONDS,
+                )
+                self._waiting.remove(user)
+            self.at_work.add(user)
+            self._changed.notify_all()
+
+    def end(self, user: ModelUser) -> None:
+        """See :meth:`ModelUser.leave`."""
+        with self._changed:
+            self.at_work.discard(user)
+            self._changed.notify_all()
+
+
+class ModelUser:
+    """One stream, as a user of shared models."""
+
+    def __init__(self, models: SharedModels) -> None:
+        self.models = models
+        self.frames = 0
+        """Begun so far."""
+
+    @contextmanager
+    def working(self, *, limited: bool) -> Iterator[None]:
+        """Around the work on a frame; where that is limited, it waits for a core that is free."""
+        self.models.begin(self, limited=limited)
+        self.frames += 1
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """It is not at work any more, whatever its thread says; safe to call twice."""
+        self.models.end(self)
+
+
+class _Part(Network):
+    """A network as one user has it: with its own arrays, and run with others' at once."""
+
+    def __init__(self, shared: SharedNetwork, network: Network, user: ModelUser) -> None:
+        self.provider, self.mixed, self.user = network.provider, network.mixed, user
+        self.inputs = {name: _own(array, shared.items) for name, array in network.inputs.items()}
+        batch = shared.items * shared.most
+        self.outputs = {
+            name: _own(array, shared.items)
+            for name, array in network.outputs.items()
+            if array.shape[:1] == (batch,)
+        }
+        self.frame = 0
+        """Of the user's, in which it was last asked for."""
+        self._shared = shared
+
+    def run(self) -> None:
+        self._shared.run(self)
+
+    def close(self) -> None:
+        self._shared.leave(self)
+
+
+def _own(array: Array, items: int) -> Array:
+    """An array for so many items, where the other one is."""
+    own = array[:items].copy()
+    own.fill(0)
+    return own
+
+
+class _Asked:
+    """A run that somebody waits for."""
+
+    def __init__(self, part: _Part, mark: Any) -> None:
+        self.part = part
+        self.mark = mark
+        """Behind what was written; in the end, behind what was made of it."""
+        self.since = time.monotonic()
+        self.error: Exception | None = None
+        self.done = threading.Event()
+
+
+class SharedNetwork:
+    """A network and the thread that runs it, for all who ask.
+
+    Args:
+        network: Loaded for a whole batch; closed when nobody uses it any more.
+        items: Of each user, in the batch.
+        order: Of the users' work and the network's.
+    """
+
+    def __init__(self, network: Network, items: int, order: Order) -> None:
+        self.items = items
+        self.most = next(iter(network.inputs.values())).shape[0] // items
+        """Users whose items one run takes."""
+        self._network, self._order = network, order
+        self._parts: set[_Part] = set()
+        self._asked: list[_Asked] = []
+        self._is_over = False
+        self._changed = threading.Condition()
+        self._thread = daemon_thread(self._serve, "bgsoft-network")
+        self._thread.start()
+
+    def part(self, user: ModelUser) -> Network | None:
+        """A user's part; None: it has just been closed."""
+        with self._changed:
+            if self._is_over:
+                return None
+            with self._order.working():
+                part = _Part(self, self._network, user)
+            self._parts.add(part)
+            return part
+
+    def leave(self, part: _Part) -> None:
+        """A part is not used any more; the last one closes the network, and waits for that."""
+        with self._changed:
+            self._parts.discard(part)
+            self._is_over = not self._parts
+            self._changed.notify_all()
+        if self._is_over:
+            self._thread.join(_CLOSE_SECONDS)
+
+    def run(self, part: _Part) -> None:
+        """Run a part's inputs into its outputs, and wait for that.
+
+        Raises:
+            InferenceError: The network failed; who asked at the same time is told so, too.
+        """
+        asked = _Asked(part, self._order.mark())
+        with self._changed:
+            part.frame = part.user.frames
+            self._asked.append(asked)
+            self._changed.notify_all()
+        asked.done.wait()
+        if isinstance(asked.error, (InferenceError, MemoryError)):
+            raise InferenceError(str(asked.error), stage="segment") from asked.error
+        if asked.error is not None:
+            raise asked.error
+        self._order.after(asked.mark)
+
+    def _serve(self) -> None:
+        with self._order.working():
+            while asked := self._next():
+                try:
+                    self._run(asked)
+                except Exception as exc:
+                    for each in asked:
+                        each.error = exc
+                for each in asked:
+                    each.done.set()
+                del asked
+            self._network.close()
+
+    def _next(self) -> list[_Asked]:
+        """Who is in the next run; nobody, once it is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._asked or self._is_over)
+            if not self._asked:
+                return []
+            until = self._asked[0].since + _DEADLINE_SECONDS
+            while len(self._asked) < self.most and self._is_awaited():
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            asked, self._asked = self._asked[: self.most], self._asked[self.most :]
+            return asked
+
+    def _is_awaited(self) -> bool:
+        """Whether somebody is at work on a frame for which it has not asked yet."""
+        have_asked = {part.user for part in self._parts if part.frame == part.user.frames}
+        users = {part.user for part in self._parts} - have_asked
+        return any(user in user.models.at_work for user in users)
+
+    def _run(self, asked: list[_Asked]) -> None:
+        network, items = self._network, self.items
+        places = [slice(at * items, (at + 1) * items) for at in range(len(asked))]
+        for place, each in zip(places, asked, strict=True):
+            self._order.after(each.mark)
+            for name, array in each.part.inputs.items():
+                network.inputs[name][place] = array
+        network.run()
+        for place, each in zip(places, asked, strict=True):
+            for name, array in each.part.outputs.items():
+                array[...] = network.outputs[name][place]
+        mark = self._order.mark()
+        for each in asked:
+            each.mark = mark

@@ -1,0 +1,208 @@
+"""Arithmetic on the planes of the zoomed segmenter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bgsoft.analysis.base import analysis_shape
+from bgsoft.analysis.reduce import AreaReducer
+from bgsoft.cuda.readback import Readback
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
+from bgsoft.ops.resize import NO_TABLES, Resized
+from bgsoft.ops.sides import HOST, Side
+from bgsoft.segment.schedule import CELL, MOVED, STILL, BlendWeights, Box, Cells, cell_shape
+from bgsoft.workers import Workers
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+
+class ZoomPlanes:
+    """What the passes over frames of one format are made of, and what becomes of them.
+
+    What is decided from planes is decided on the host (:mod:`bgsoft.segment.schedule`), so that
+    both sides decide alike: of a device it reads 30 to 60 kB a frame. They are sent for when a
+    batch begins, so that as a rule they have come with what else the host waits for; it waits once
+    more where the mask is fed back midway or the frame is searched, and for each frame in which
+    somebody may have come in.
+
+    Args:
+        format: Format of the frames.
+        model: (rows, columns) of the general model's input.
+        workers: What blends, side by side on the host; a lane a frame.
+        side: Where the frames are.
+        batch: Frames at a time on a device.
+        half: The mean of all passes that becomes 0.5.
+        device: Whose copies are counted; None: on the host.
+        stream: That the general model runs over whole frames on; None: the current one.
+    """
+
+    def __init__(
+        self,
+        format: FrameFormat,
+        model: tuple[int, int],
+        workers: Workers | None = None,
+        *,
+        side: Side = HOST,
+        batch: int = 1,
+        half: float = 0.5,
+        device: CudaDevice | None = None,
+        stream: Any = None,
+    ) -> None:
+        self._workers = workers or Workers()
+        batch = max(batch, self._workers.lanes)
+        self.grid = grid = analysis_shape(format.width, format.height)
+        self.slots = 2 * batch + 1
+        """Masks of each model that can be kept, in turn: what is still used when a batch comes is
+        not overwritten by its passes, be they begun a second time."""
+        self._side, self._device, self._stream = side, device, stream
+        self._format, self._model, self._lift = format, model, 0.5 / half
+        self._cell_shape = cells = cell_shape(grid)
+        # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
+        self._luma_scale = 1.0 if format.bit_depth == 8 else 1.0 / 256.0
+        xp, bits = side.xp, 8 * format.bytes_per_sample
+        self._kept = xp.zeros((2, self.slots, *grid), np.float32)
+        self._masks = xp.empty((batch, *grid), np.float32)
+        # The luma of the frames at hand; two passes each, and a mask that is fed back; and a mask
+        # each for what is read later.
+        self._cells = Readback(side, (4 * batch + 1, *cells), np.float32)
+        self._luma_cells, self._mask_cells, self._resize, self._launch = (
+            side.operation("zoom", name, sample_bits=bits)
+            for name in ("luma_cells", "mask_cells", "resize_mask", "blend_passes")
+        )
+        lanes = range(self._workers.lanes)
+        self._resized = [Resized(side, grid, np.float32) for _ in lanes]
+        room = (4 * CELL + 1) * cells[1] + 2 + grid[1]
+        self._lines = [side.scratch(room, np.float32) for _ in lanes]
+        if side.on_device:
+            self._kept_lumas = xp.zeros((2, self.slots, *cells), np.float32)
+            self._halve = AreaReducer(format.luma_shape, 2, side=side, bits=bits)
+            self._halves = xp.empty((batch, *format.chroma_shape[:2]), format.dtype)
+            self._forked, self._joined = (xp.cuda.Event(disable_timing=True) for _ in range(2))
+
+    def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
+        """Take the cells of the luma of the frames at hand, in 8-bit codes."""
+        size = self._cell_shape
+        for grid, cells in zip(reduced, self._cells.array, strict=False):
+            self._luma_cells(size, grid.luma, *self.grid, self._luma_scale, cells, *size)
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Around the general model's whole passes: other work may run beside them until
+        :meth:`read`."""
+        if self._stream is None:
+            yield
+            return
+        self._forked.record()
+        self._stream.wait_event(self._forked)
+        with self._stream:
+            yield
+            self._joined.record()
+
+    def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
+        """Keep a model's whole pass over the frame of an index among those at hand.
+
+        Returns:
+            Its (h, w) float32 mask as (gh, gw), until the slot is used again.
+        """
+        kept = self._kept[network, slot]
+        self._resize(self.grid, *self._at(0, mask, self.grid), kept, *self.grid)
+        if self._side.on_device:
+            self._side.copy(self._cells.array[index], self._kept_lumas[network, slot])
+        return kept
+
+    def _at(self, lane: int, mask: Array, shape: tuple[int, int]) -> tuple[Any, ...]:
+        """A mask at another size: averaged where it becomes smaller both ways."""
+        smaller = all(s >= t for s, t in zip(mask.shape, shape, strict=True))
+        return self._resized[lane].arguments(mask, shape, area=smaller)
+
+    def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
+        """Send for the cells of (gh, gw) masks, and of the luma of so many frames at hand.
+
+        Returns:
+            Waits for them, on the host: the frames', then the masks'; overwritten by later calls.
+        """
+        if self._stream is not None:
+            self._side.xp.cuda.get_current_stream().wait_event(self._joined)
+        # What is read later does not touch the luma of the frames at hand.
+        first = 0 if lumas else len(self._cells.array) - len(masks)
+        size = self._cell_shape
+        for index, mask in enumerate(masks, first + lumas):
+            self._mask_cells(size, mask, *self.grid, self._cells.array[index], *size)
+        part = slice(first, first + lumas + len(masks))
+        sent = self._cells.send(part)
+        if self._device is not None:
+            self._device.copies.add_d2h(sent)
+
+        def wait() -> list[Cells]:
+            self._cells.wait()
+            return list(self._cells.host[part])
+
+        return wait
+
+    def crops(
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], boxes: Sequence[Box]
+    ) -> list[AnalysisFrame]:
+        """Parts of frames, for the general model; overwritten by the next call."""
+        return [self._crop(*each) for each in zip(count(), frames, reduced, boxes)]
+
+    def _crop(self, index: int, frame: Frame, reduced: AnalysisFrame, box: Box) -> AnalysisFrame:
+        left, top, right, bottom = box.in_pixels(self._format)
+        halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
+        luma, chroma = frame.luma[top:bottom, left:right], frame.chroma[halved]
+        # Luma is averaged over 2×2 samples where the model takes no more: bilinear sampling reaches
+        # as far as it goes without, and averaging from there on takes OpenCV ten times as long.
+        if luma.shape[0] < 2 * self._model[0] or luma.shape[1] < 2 * self._model[1]:
+            return AnalysisFrame(1, luma, chroma)
+        return AnalysisFrame(2, self._halved(index, frame, reduced)[halved], chroma)
+
+    def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
+        """The frame's luma, averaged over 2×2 samples, or what the edges leave of them."""
+        if reduced.factor == 2:
+            return reduced.luma
+        if reduced.halved is None:
+            self._halve.reduce(frame.luma, self._halves[index])
+            return self._halves[index]
+        return reduced.halved
+
+    def blend(
+        self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
+    ) -> list[Array]:
+        """The masks of the frames at hand from ``first`` on, given (h, w) ones of close passes.
+
+        Returns:
+            (gh, gw) float32, each stretched over its whole frame; overwritten by the next call for
+            the same index.
+        """
+        indices = range(first, first + len(blends))
+        for part in self._workers.parts(len(blends)):
+            self._workers.map(self._blend, indices[part], blends[part], close[part])
+        return list(self._masks[first : first + len(blends)])
+
+    def _blend(self, lane: int, index: int, blend: BlendWeights, close: Array | None) -> None:
+        slots = [(network, each.slot) for network, each in enumerate(blend.passes)]
+        lumas = [blend.luma, *(each.luma for each in blend.passes)]
+        if self._side.on_device:
+            lumas = [self._cells.array[index], *(self._kept_lumas[slot] for slot in slots)]
+        self._launch(
+            self.grid,
+            *(self._kept[slot] for slot in slots),
+            *(*lumas, *self._cell_shape),
+            *(float(limit) for limits in blend.limits for limit in limits),
+            *(MOVED, MOVED - STILL, *self._close(lane, blend.box, close), self._lift),
+            *(self._masks[index], *self.grid, self._lines[lane]),
+        )
+
+    def _close(self, lane: int, box: Box | None, mask: Array | None) -> tuple[Any, ...]:
+        if box is None or mask is None:
+            return (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
+        return (
+            *self._at(lane, mask, box.shape),
+            *(box.left, box.top, box.right, box.bottom),
+            *map(float, (*box.fade_widths(self.grid), box.weight(self.grid))),
+        )
