@@ -27,7 +27,7 @@ from bgsoft.live.run import run_live
 from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.source import parse_source
 from tests.live_threads import no_thread_is_left
-from tests.outside import ffmpeg_program, shown_by_ffmpeg
+from tests.outside import ffmpeg, ffmpeg_program, shown_by_ffmpeg
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
 __all__ = ["no_thread_is_left"]
@@ -205,7 +205,7 @@ def watch_sinks(monkeypatch: pytest.MonkeyPatch, look: Callable[[LiveFrame], Non
     monkeypatch.setattr(EncodedSink, "publish", watched)
 
 
-def test_a_size_that_changes_in_the_middle_reopens_the_source(
+def test_a_source_may_change_its_size(
     clip: Path, tmp_path: Path, port: int, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.mkv"
@@ -222,6 +222,24 @@ def test_a_size_that_changes_in_the_middle_reopens_the_source(
     assert live.failures == []
     assert sizes == sorted(sizes)
     check_sums(live.last, out)
+
+
+def test_a_file_may_change_its_size_and_its_clock(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = ("-an", "-c:v", "libx264", "-f", "mpegts")
+    small, large, both = tmp_path / "small.ts", tmp_path / "large.ts", tmp_path / "both.ts"
+    ffmpeg("-i", clip, *code, small)
+    ffmpeg("-i", clip, "-vf", "scale=160:90", *code, large)
+    both.write_bytes(small.read_bytes() + large.read_bytes())
+    sizes: list[int] = []
+    watch_sinks(monkeypatch, lambda f: sizes.append(f.frame.format.width))
+    live = Live(camera(both, tmp_path / "out.mkv", realtime=True))
+    live.wait()
+    assert live.failures == []
+    assert live.last["frames_in"] == 50
+    assert set(sizes) == {96, 160}
+    assert sizes == sorted(sizes)
 
 
 def test_a_pipe_ends_with_its_writer(clip: Path, tmp_path: Path) -> None:
