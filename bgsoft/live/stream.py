@@ -31,8 +31,6 @@ STALE_SECONDS = 1.0
 """Without a frame for so long, and for three frames' time, the last one is shown dimmed."""
 _STALE_INTERVAL_SECONDS = 0.2
 _STAGES = ("decode", "segment", "face", "matte", "composite")
-
-
 _SINK = "the sink "
 _STARTING = "the start of the picture stages"
 HANG_SECONDS = 10.0
