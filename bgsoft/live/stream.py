@@ -225,7 +225,11 @@ class LiveStream:
 
     def _take_over(self, stages: LiveStages) -> None:
         self._begin(_STARTING)
-        stages.start()
+        try:
+            stages.start()
+        except BaseException:
+            stages.close()  # the next picture has others made
+            raise
         self._begin()
         old, self._stages = self._stages, stages
         self.info, self.config = stages.info, stages.config
