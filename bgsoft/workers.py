@@ -78,6 +78,7 @@ class Threads(Closing):
     def __init__(self, most: int, name: str) -> None:
         self._room = threading.Semaphore(most)
         self._name = name
+        self._lock = threading.Lock()
         self._begun: list[tuple[threading.Thread, Future[Any]]] = []
 
     def submit(self, work: Callable[..., R], *arguments: Any) -> Future[R]:
@@ -96,9 +97,10 @@ class Threads(Closing):
                     future.set_result(result)
 
         thread = threading.Thread(target=run, name=self._name)
-        self._begun = [each for each in self._begun if each[0].is_alive()]
-        thread.start()
-        self._begun.append((thread, future))
+        with self._lock:
+            self._begun = [each for each in self._begun if each[0].is_alive()]
+            thread.start()
+            self._begun.append((thread, future))
         return future
 
     def close(self) -> None:

@@ -51,8 +51,8 @@ def write_grey(
         helper.make_node("Identity", ["mean"], ["d1"]),
         helper.make_node("MaxPool", [INPUT], ["d2"], kernel_shape=[2, 2], strides=[2, 2]),
     ]
-    one, half = (batch, 1, size, size), (batch, 3, size // 2, size // 2)
-    shapes = {INPUT: (batch, 3, size, size), "d0": one, "d1": one, "d2": half}
+    one, pooled = (batch, 1, size, size), (batch, 3, size // 2, size // 2)
+    shapes = {INPUT: (batch, 3, size, size), "d0": one, "d1": one, "d2": pooled}
     _save(path, nodes, shapes, {}, TensorProto.FLOAT16 if half else TensorProto.FLOAT)
 
 

@@ -14,7 +14,7 @@ from bgsoft.ops.sides import Operation
 
 _FOLDER = Path(bgsoft.ops.__file__).parent
 _DEFINED = re.compile(r"KERNEL\((\w+)\)\(([^)]*)\)")
-_ITEMS = {"u8": 1, "u16": 2, "u32": 4, "int": 4, "float": 4, "float4": 4}
+_ITEMS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "int": 4, "float": 4, "float4": 4}
 """Bytes of a pointer's items; of those that have several parts, of a part."""
 
 

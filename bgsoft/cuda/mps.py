@@ -70,7 +70,7 @@ def _start(path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     # client would count within what the service sees.
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     return subprocess.Popen(
-        [sys.executable, "-c", _DIES_WITH_PARENT, path, "-f"],
+        [sys.executable, "-I", "-c", _DIES_WITH_PARENT, path, "-f"],  # not the folder's ctypes.py
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -14,7 +14,7 @@ from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.engine import Engine
 from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.stream import LiveStream
-from bgsoft.outputs import check_apart, check_target
+from bgsoft.outputs import check_target
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.settings.presets import Layer
 from bgsoft.suggestions import network_address
@@ -59,19 +59,21 @@ def run_live(
             raise ConfigError(f"--to {target} is named twice")
         taken.add(path)
     specs = [camera.spec for camera in cameras]
-    read = [file for spec in specs for file in spec.files]
-    for target in targets:
-        if network_address(target) is None:
-            check_apart(Path(target), "output", read)
-    if trace is not None:
-        check_target(trace, "trace", others=read)
-    recorder = None if trace is None else TraceRecorder()
     configs = [picture_config(camera.preset, flags) for camera in cameras]
+    inputs = [
+        file
+        for spec, config in zip(specs, configs, strict=True)
+        for file in (*spec.files, *config.inputs[1:])  # the first is nowhere
+    ]
+    if trace is not None:
+        recorded = [Path(to) for to in targets if network_address(to) is None]
+        check_target(trace, "trace", others=[*inputs, *recorded])
+    recorder = None if trace is None else TraceRecorder()
     engine = Engine(configs[0], report, len(cameras), on_stats=on_stats, recorder=recorder)
     with engine:
         for camera, spec, config in zip(cameras, specs, configs, strict=True):
             stream = engine.add(camera.name, spec, config)
-            _open_sinks(stream, camera, flags, report, overwrite=overwrite)
+            _open_sinks(stream, camera, flags, report, inputs, overwrite=overwrite)
         engine.run(cancel)
     if recorder is not None and trace is not None:
         recorder.write(trace)
@@ -83,14 +85,14 @@ def _open_sinks(
     camera: CameraConfig,
     flags: Layer,
     report: Callable[[str], None],
+    inputs: Sequence[Path],
     *,
     overwrite: bool,
 ) -> None:
-    """Give a stream its sinks."""
+    """Give a stream its sinks, which replace none of the inputs of any stream."""
     if not camera.to and camera.share is None and camera.preview is None:
         raise ConfigError(f"{camera.name}: say where frames go: --to, --share or --preview")
     config, info = stream.config, lambda: stream.info
-    inputs = (*config.inputs, *stream.capture.spec.files)
     for target in camera.to:
         if target.startswith(_CAMERAS):
             from bgsoft.live.virtual_camera import VirtualCamera

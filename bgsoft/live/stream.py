@@ -31,8 +31,6 @@ STALE_SECONDS = 1.0
 """Without a frame for so long, and for three frames' time, the last one is shown dimmed."""
 _STALE_INTERVAL_SECONDS = 0.2
 _STAGES = ("decode", "segment", "face", "matte", "composite")
-
-
 _SINK = "the sink "
 _STARTING = "the start of the picture stages"
 HANG_SECONDS = 10.0
@@ -227,7 +225,11 @@ class LiveStream:
 
     def _take_over(self, stages: LiveStages) -> None:
         self._begin(_STARTING)
-        stages.start()
+        try:
+            stages.start()
+        except BaseException:
+            stages.close()  # the next picture has others made
+            raise
         self._begin()
         old, self._stages = self._stages, stages
         self.info, self.config = stages.info, stages.config

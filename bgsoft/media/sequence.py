@@ -78,7 +78,7 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
         rate: Frames per second; None: 25.
 
     Raises:
-        OpenError, UnsupportedFormatError: As :func:`bgsoft.media.stills.read_still`.
+        OpenError, UnsupportedFormatError: As :func:`bgsoft.decode.stills.read_still`.
     """
     facts, _ = read_file(files[0])
     width, height = facts.size

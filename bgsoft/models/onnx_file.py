@@ -101,19 +101,21 @@ def _dims(value_info: Message) -> list[Message]:
 def free_axes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """What a model calls its free axes, and their sizes where its inputs have these shapes.
 
+    Names that stand for several sizes, as some write ``?`` for all of them, are left out.
+
     Raises:
         ModelError: The file cannot be read, or is no ONNX file.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, set[int]] = {}
     with reading(path):
         for number, _, value in fields(first(mapped(path), MODEL_GRAPH)):
             if number != GRAPH_INPUT:
                 continue
             shape = shapes.get(text(first(value, _VALUE_NAME)), ())
             for dim, size in zip(_dims(value), shape, strict=False):
-                names = (name for number, _, name in fields(dim) if number == _DIM_NAME)
-                sizes.update((text(name), size) for name in names)
-    return sizes
+                for name in (name for number, _, name in fields(dim) if number == _DIM_NAME):
+                    sizes.setdefault(text(name), set()).add(size)
+    return {name: found.pop() for name, found in sizes.items() if len(found) == 1}
 
 
 def text(message: Message) -> str:

@@ -1,5 +1,4 @@
-// Planes averaged over square cells, and what scene detection reads of the analysis frame: on the
-// host that is OpenCV's, in bgsoft/analysis/scenes.py.
+// Planes averaged over square cells, and what scene detection reads of the analysis frame.
 
 #include "cells.cuh"
 #include "drivers.cuh"

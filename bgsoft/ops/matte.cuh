@@ -5,7 +5,7 @@
 #include "resample.cuh"
 
 // What the kernels of one frame leave for those after them, int32 each; places as in
-// bgsoft/matte/steps.py.
+// bgsoft/matte/islands.py.
 enum MatteFlag {
     FLAG_PERSON_EXCEEDS = 0,    // 1: alpha has to be cut by the person's limit
     FLAG_BACKGROUND_EXCEEDS = 1,

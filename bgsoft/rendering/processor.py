@@ -83,7 +83,11 @@ class _Stages(Closing):
             config, info, model, Metrics(), lambda _frame: None, began=Fraction(0)
         )
         self._pictures = OneByOne(builder, self._stages, info, keeps_source=True)
-        self._stages.start()
+        try:
+            self._stages.start()
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, image: Rgb) -> tuple[Rgb, Rgb, NDArray[np.uint8]]:
         """(decoded, composited, alpha) of a picture, the first two by way of 4:2:0."""

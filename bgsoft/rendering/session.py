@@ -231,7 +231,6 @@ class _Session:
                 range=None if chunk is None else chunk.frames,
                 keeps_chroma=keeps,
             )
-            open_decoder = partial(builder.open_decoder, config.input, settings, info)
             make_stages = partial(
                 builder.make_picture_stages,
                 config,
@@ -243,10 +242,10 @@ class _Session:
                 trim_start=self._trim_start,
                 began=None if chunk is None else chunk.began * info.time_base,
             )
-            open_outputs = partial(self._open_outputs, info, builder, cancel)
+            open_decoder = partial(builder.open_decoder, config.input, settings, info)
             decoding = pool.submit("decoder", open_decoder)
             making = pool.submit("picture stages", make_stages)
-            opening = pool.submit("output", open_outputs)
+            opening = pool.submit("output", partial(self._open_outputs, info, builder, cancel))
         decoder, stages = decoding.result(), making.result()
         targets, takers = opening.result()
         stack.callback(decoder.close)
@@ -330,7 +329,6 @@ class _Session:
         sink = Sink(built.takers, built.decoder.stats, self._trim_start)
         sent = [target.file for target in built.targets if isinstance(target.file, PipeOutput)]
         pipes: list[PipeInput | PipeOutput] = [*sent, *filter(None, [self._pipe])]
-        takers = [] if self._taker is None else [self._taker]
 
         def tick() -> None:
             meter.tick(sink.frames)
@@ -349,7 +347,7 @@ class _Session:
             metrics=log.metrics,
             on_tick=tick,
             on_failure=stop,
-            outside=lambda: sum(end.waits for end in (*pipes, *takers)),
+            outside=lambda: sum(end.waits for end in (*pipes, *filter(None, [self._taker]))),
             cancel=cancel,
             stall_seconds=config.backends.stall_seconds,
         )

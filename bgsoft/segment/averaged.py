@@ -64,6 +64,10 @@ class AveragedSegmenter(Segmenter):
         self._mattes.reset()
         self._masks.reset()
 
+    def refresh(self) -> None:
+        self._mattes.refresh()
+        self._masks.refresh()
+
     def close(self) -> None:
         self._mattes.close()
         self._masks.close()

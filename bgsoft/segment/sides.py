@@ -109,10 +109,16 @@ class SegmentSide(ABC):
         def make(size: int, graphs: bool) -> Network:
             if self._backend == "cpu":
                 return on_cpu(size)
-            # After a fault, a smaller batch goes on with the engine of the whole one.
-            options: dict[str, Any] = {"graphs": graphs, "largest_batch": largest_batch}
-            wired = wiring(spec, format, size)
-            return wrap(loader.on_gpu(wired, self._backend, *gpu, alone=not graphs, **options))
+            network = loader.on_gpu(
+                wiring(spec, format, size),
+                self._backend,
+                *gpu,
+                graphs=graphs,
+                # After a fault, a smaller batch goes on with the engine of the whole one.
+                largest_batch=largest_batch,
+                alone=not graphs,
+            )
+            return wrap(network)
 
         return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
 

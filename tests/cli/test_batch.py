@@ -201,7 +201,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(
 
 @pytest.mark.slow
 def test_what_changes_between_two_runs(run: Run, tmp_path: Path) -> None:
-    """With real renders; ``tests/batch/test_state.py`` has each case."""
+    """With real renders; ``tests/unit/batch/test_state.py`` has each case."""
     source, target = tmp_path / "in", tmp_path / "out"
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         make(source / name)

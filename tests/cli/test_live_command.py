@@ -86,18 +86,34 @@ def test_two_recordings_are_two_files(run: Run, clip: Path, tmp_path: Path) -> N
     assert not (tmp_path / "a.ts").exists()
 
 
-def test_a_recording_replaces_no_other_source(run: Run, clip: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other.ts"
+@pytest.mark.parametrize("part", ["source", "background"])
+def test_a_recording_replaces_no_other_input(
+    run: Run, clip: Path, tmp_path: Path, part: str
+) -> None:
+    other, preset = tmp_path / "other.ts", tmp_path / "preset.toml"
     shutil.copy(clip, other)
+    preset.write_text(f'[effect]\nkind = "video"\nbackground = "{other}"\n')
+    source = f'source = "{other}"\n'
+    if part == "background":
+        source = f'source = "{clip}"\npreset = "{preset}"\n'
     cameras = tmp_path / "cameras.toml"
-    tables = [
-        f'[[source]]\nname = "{name}"\nsource = "{source}"\nrealtime = true\nto = "{to}"\n'
-        for name, source, to in (("one", other, tmp_path / "a.ts"), ("two", clip, other))
-    ]
-    cameras.write_text("".join(tables))
+    cameras.write_text(
+        f'[[source]]\nname = "one"\n{source}realtime = true\nto = "{tmp_path}/a.ts"\n'
+        f'[[source]]\nname = "two"\nsource = "{clip}"\nrealtime = true\nto = "{other}"\n'
+    )
     outcome = run("live", "--config", cameras, "--overwrite")
     assert (outcome.code, outcome.error_line) == (5, f"output {other} is the same file as {other}")
     assert other.read_bytes() == clip.read_bytes()
+    assert not (tmp_path / "a.ts").exists()
+
+
+def test_a_trace_replaces_no_recording(run: Run, clip: Path, tmp_path: Path) -> None:
+    (tmp_path / "trace.json").symlink_to("a.ts")
+    for trace in ("a.ts", "trace.json"):
+        arguments = ("--to", tmp_path / "a.ts", "--trace", tmp_path / trace)
+        outcome = run("live", clip, "--realtime", "--preset", "fast", *arguments)
+        assert (outcome.code, "same file" in outcome.error_line) == (5, True)
+    assert not (tmp_path / "a.ts").exists()
 
 
 def test_a_file_is_never_written_over_itself(run: Run, clip: Path, tmp_path: Path) -> None:

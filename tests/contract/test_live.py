@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import bgsoft.live.stream
-from bgsoft.errors import BgsoftError, OutputError
+from bgsoft.errors import BgsoftError, InferenceError, OutputError
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.cameras import CameraConfig
 from bgsoft.live.encoded import EncodedSink
@@ -393,6 +393,33 @@ def test_a_sink_that_hangs_is_left_out_and_the_others_go_on(
     hold.set()
     assert [str(each) for each in live.failures] == [f"the sink {bad} hangs"]
     assert len(shown_by_ffmpeg(good)) > 0
+
+
+def test_stages_that_do_not_start_are_freed(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bgsoft.live.stages import LiveStages
+
+    start, close = LiveStages.start, LiveStages.close
+    failed, closed = list[LiveStages](), list[LiveStages]()
+
+    def failing(self: LiveStages) -> None:
+        if len(failed) < 2:
+            failed.append(self)
+            raise InferenceError("out of memory")
+        start(self)
+
+    def watched(self: LiveStages) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(LiveStages, "start", failing)
+    monkeypatch.setattr(LiveStages, "close", watched)
+    live = Live(camera(clip, tmp_path / "out.mkv", realtime=True))
+    live.wait()
+    assert closed[:2] == failed
+    assert len(closed) == 3
+    assert live.last["frames_out"] > 0
 
 
 @pytest.mark.parametrize("what", ["start", "process"])

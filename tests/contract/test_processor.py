@@ -17,7 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 import bgsoft
-from bgsoft.errors import ConfigError
+from bgsoft.errors import ConfigError, InferenceError
+from bgsoft.pipeline.picture import PictureStages
 from tests.marks import slow
 from tests.outside import ffmpeg
 
@@ -212,6 +213,27 @@ def test_errors_of_settings(person: Image) -> None:
     processor.close()
     with pytest.raises(ConfigError, match="closed"):
         processor.process(person)
+
+
+def test_stages_that_do_not_start_are_freed(person: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed, closed, close = list[PictureStages](), list[PictureStages](), PictureStages.close
+
+    def failing(self: PictureStages) -> None:
+        failed.append(self)
+        raise InferenceError("out of memory")
+
+    def watched(self: PictureStages) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(PictureStages, "close", watched)
+    with bgsoft.Processor(face="off", matte="fast") as processor:
+        with monkeypatch.context() as patch:
+            patch.setattr(PictureStages, "start", failing)
+            with pytest.raises(InferenceError, match="out of memory"):
+                processor.process(person)
+        assert closed == failed != []
+        assert processor.process(person).shape == person.shape
 
 
 FORKED = """

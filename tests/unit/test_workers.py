@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+
+import pytest
 
 from bgsoft.workers import Threads
 
 
+@pytest.fixture
+def often() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
 def test_threads_take_so_many_pieces_at_a_time() -> None:
-    go, running, most = threading.Event(), [0], [0]
+    go, running = threading.Event(), list[int]()
 
     def work(number: int) -> int:
-        running[0] += 1
-        most[0] = max(most[0], running[0])
+        running.append(number)
         go.wait(5)
-        running[0] -= 1
         if number == 3:
             raise ValueError("three")
         return number
 
     with Threads(2, "test") as threads:
         pieces = [threads.submit(work, number) for number in range(5)]
+        time.sleep(0.02)
+        assert len(running) <= 2
         go.set()
         assert [piece.result(5) for piece in (*pieces[:3], pieces[4])] == [0, 1, 2, 4]
         assert str(pieces[3].exception(5)) == "three"
-    assert most[0] <= 2
 
 
 def test_what_waits_is_cancelled_at_the_end() -> None:
@@ -43,3 +57,22 @@ def test_what_waits_is_cancelled_at_the_end() -> None:
     assert first.result() is True
     assert second.cancelled()
     threads.close()
+
+
+def test_what_several_threads_begin_is_cancelled_at_the_end(often: None) -> None:
+    """A part of a render's start begins others."""
+    threads, go, pieces = Threads(1, "test"), threading.Event(), list[Future[bool]]()
+
+    def begin() -> None:
+        for _ in range(15):
+            pieces.append(threads.submit(go.wait, 5))
+
+    beginning = [threading.Thread(target=begin) for _ in range(6)]
+    for thread in beginning:
+        thread.start()
+    for thread in beginning:
+        thread.join()
+    threading.Timer(0.05, go.set).start()
+    threads.close()
+    wait(pieces, 5)
+    assert sum(not piece.cancelled() for piece in pieces) == 1

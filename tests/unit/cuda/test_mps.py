@@ -61,6 +61,15 @@ def test_the_service_runs_inside_the_block_only(
     assert not notices
 
 
+def test_nothing_in_the_current_folder_is_run(
+    service: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (service / "ctypes.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(service)
+    with shared_gpus(pytest.fail) as variables:
+        assert variables
+
+
 def test_the_users_own_service_is_used(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somewhere")
     with shared_gpus(pytest.fail) as variables:

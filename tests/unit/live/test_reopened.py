@@ -109,9 +109,7 @@ def test_a_stream_whose_receiver_dies_is_opened_again(
     assert 0 < sink.dropped < player.published
 
 
-def test_what_cannot_be_sent_at_all_is_no_stream_that_is_away(
-    port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_sent_at_all_is_no_stream_that_is_away(port: int) -> None:
     """A protocol that this build lacks, for instance."""
     lines: list[str] = []
     url = f"srt://127.0.0.1:{port}"

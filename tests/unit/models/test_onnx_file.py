@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from bgsoft.errors import ModelError
+from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.onnx_file import bake, free_axes
 from tests.recurrent_model import write_model
 
@@ -51,6 +53,23 @@ def test_free_axes_are_told_with_their_sizes(tmp_path: Path) -> None:
     own = {"r1i_b": 1, "r1i_c": 16, "r1i_h": 4, "r1i_w": 8}
     assert {name: found[name] for name in own} == own
     assert 3 not in found.values()  # the model says that itself
+
+
+@pytest.mark.parametrize("names", ["n??", "???", "nhw"])
+def test_axes_may_be_called_alike(tmp_path: Path, names: str) -> None:
+    """As some exporters call all that they do not know."""
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [*names, 3]) for name in ("x", "y")
+    ]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "", values[:1], values[1:])
+    path = tmp_path / "alike.onnx"
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+    network = CpuNetwork(path, {"x": (1, 8, 16, 3)})
+    network.inputs["x"].fill(2)
+    network.run()
+    np.testing.assert_array_equal(network.outputs["y"], np.full((1, 8, 16, 3), -2))
+    network.close()
 
 
 def test_what_the_file_has_no_input_for_is_passed_over(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import cv2
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 import bgsoft
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
-from bgsoft.segment.averaged import MaskAverage, thin_width
+from bgsoft.segment.averaged import AveragedSegmenter, MaskAverage, thin_width
+from bgsoft.segment.base import Segmenter
 from tests.pictures import frame_format
 from tests.recurrent_model import write_model
 from tests.rendering import read_back
@@ -69,6 +71,17 @@ def test_the_edge_is_the_mattes_own() -> None:
     left, top, right, bottom = BODY
     _, mask = drawn((left - pixels, top - pixels, right + pixels, bottom))
     np.testing.assert_array_equal(averaged(matte, mask), matte)
+
+
+def test_what_happens_between_frames_is_told_to_both() -> None:
+    """A chunk begins with what the render in one go refreshes there."""
+    mattes, masks = (Mock(spec=[*dir(Segmenter), "name"]) for _ in range(2))
+    both = AveragedSegmenter(mattes, masks, MaskAverage(frame_format(SIZE)))
+    for name in ("start", "reset", "refresh", "close"):
+        getattr(both, name)()
+        assert [each.method_calls for each in (mattes, masks)] == [[getattr(call, name)()]] * 2
+        mattes.reset_mock()
+        masks.reset_mock()
 
 
 @pytest.mark.slow
