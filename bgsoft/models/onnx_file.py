@@ -101,10 +101,13 @@ def _dims(value_info: Message) -> list[Message]:
 def free_axes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """What a model calls its free axes, and their sizes where its inputs have these shapes.
 
+    A name that stands for several sizes, as some exporters write one for whatever is free, is left
+    out: it settles nothing.
+
     Raises:
         ModelError: The file cannot be read, or is no ONNX file.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[str, set[int]] = {}
     with reading(path):
         for number, _, value in fields(first(mapped(path), MODEL_GRAPH)):
             if number != GRAPH_INPUT:
@@ -112,8 +115,9 @@ def free_axes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, in
             shape = shapes.get(text(first(value, _VALUE_NAME)), ())
             for dim, size in zip(_dims(value), shape, strict=False):
                 names = (name for number, _, name in fields(dim) if number == _DIM_NAME)
-                sizes.update((text(name), size) for name in names)
-    return sizes
+                for name in names:
+                    sizes.setdefault(text(name), set()).add(size)
+    return {name: min(each) for name, each in sizes.items() if len(each) == 1}
 
 
 def text(message: Message) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from bgsoft.errors import ModelError
+from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.onnx_file import bake, free_axes
 from tests.recurrent_model import write_model
 
@@ -51,6 +53,25 @@ def test_free_axes_are_told_with_their_sizes(tmp_path: Path) -> None:
     own = {"r1i_b": 1, "r1i_c": 16, "r1i_h": 4, "r1i_w": 8}
     assert {name: found[name] for name in own} == own
     assert 3 not in found.values()  # the model says that itself
+
+
+def test_a_name_of_axes_of_several_sizes_settles_none(tmp_path: Path) -> None:
+    """Some exporters write one name for whatever is free; ONNX Runtime would take the last size."""
+    node = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=1)
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ("n", channels, "side", "side"))
+        for name, channels in (("x", 3), ("y", 1))
+    )
+    graph = helper.make_graph([node], "free", [x], [y])
+    opset = [helper.make_opsetid("", 17)]
+    path = tmp_path / "free.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+    shapes = {"x": (1, 3, 24, 32)}
+    assert free_axes(path, shapes) == {"n": 1}
+    network = CpuNetwork(path, shapes)
+    network.inputs["x"][0, 0] = 3
+    network.run()
+    assert np.array_equal(network.outputs["y"], np.ones((1, 1, 24, 32), np.float32))
 
 
 def test_what_the_file_has_no_input_for_is_passed_over(tmp_path: Path) -> None:
