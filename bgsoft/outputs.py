@@ -20,11 +20,10 @@ from pathlib import Path
 
 from bgsoft.closing import Closing
 from bgsoft.errors import DiskFullError, OutputError, errors_as, os_errors_as, translated
+from bgsoft.part_names import TOKEN_CHARS, hidden_beside, hidden_parts, partial_beside, with_token
 from bgsoft.suggestions import network_address
 from bgsoft.untrusted import parse_json
 
-_MAX_NAME_BYTES = 255
-_TOKEN_CHARS = 8
 _REASONS: dict[int | None, str] = {
     errno.ENOSPC: "disk full",
     errno.EDQUOT: "disk quota used up",
@@ -171,35 +170,6 @@ def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Ite
                 folder.rmdir()
 
 
-def hidden_beside(target: Path) -> Path:
-    """A hidden name, that no other file has, in the same folder."""
-    return with_token(target, *hidden_parts(target))
-
-
-def hidden_parts(target: Path, suffix: str = "") -> tuple[str, str]:
-    """What the hidden names of a target start and end with.
-
-    Long names are cut so that the whole stays within the file system's limit. A name is bytes: it
-    need not be UTF-8, and need not be what the locale can say.
-    """
-    ending = f".part{suffix}"
-    room = _MAX_NAME_BYTES - len(os.fsencode(ending)) - _TOKEN_CHARS - 2
-    whole = os.fsencode(target.name)[:room].decode(errors="ignore")  # no half character at the end
-    return f".{os.fsdecode(whole.encode())}.", ending
-
-
-def with_token(target: Path, prefix: str, ending: str) -> Path:
-    """A hidden name of a target that no other file has, of :func:`hidden_parts`."""
-    return target.with_name(f"{prefix}{os.urandom(_TOKEN_CHARS // 2).hex()}{ending}")
-
-
-def partial_beside(target: Path, number: int = 1) -> Path:
-    """The name of what was written until something stopped it, of so many such."""
-    ending = f".partial{f'-{number}' if number > 1 else ''}{target.suffix}"
-    stem = os.fsencode(target.stem)[: _MAX_NAME_BYTES - len(os.fsencode(ending))]
-    return target.with_name(os.fsdecode(stem) + ending)
-
-
 def stamp(path: Path | int) -> str:
     """Size and time of change of a file, ``bytes:nanoseconds``; empty: there is none.
 
@@ -332,7 +302,7 @@ def remove_leftovers(path: Path, *, keeps: bool = False) -> list[Path]:
         return kept
     for name in names:
         token = name.removeprefix(prefix).removesuffix(ending)
-        if len(token) != _TOKEN_CHARS or name != prefix + token + ending:
+        if len(token) != TOKEN_CHARS or name != prefix + token + ending:
             continue
         stale = target.parent / name
         with suppress(OSError), _opened(stale, os.O_RDWR | os.O_NOFOLLOW) as fd:

@@ -35,12 +35,12 @@ from bgsoft.errors import (
 )
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import resolved, write_whole, writing
+from bgsoft.part_names import MAX_NAME_BYTES
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.untrusted import parse_json
 
-_MAX_NAME_BYTES = 255
 _ENDING = ".chunks"
 _NOT_IN_PICTURES = (
     *("output", "matte_out", "overwrite", "skip_existing", "report", "preset", "receipt"),
@@ -66,7 +66,7 @@ class WorkFolder:
 
     def __init__(self, output: Path) -> None:
         target = resolved(output)
-        room = _MAX_NAME_BYTES - len(_ENDING) - 1
+        room = MAX_NAME_BYTES - len(_ENDING) - 1
         name = os.fsdecode(os.fsencode(target.name)[:room])
         self.path = target.with_name(f".{name}{_ENDING}")
         self._output = output

@@ -28,7 +28,8 @@ from bgsoft.errors import ConfigError, OutputError
 from bgsoft.face.base import Face, RecordedFrame
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
-from bgsoft.outputs import check_target, note_receipt, partial_beside, put, writing
+from bgsoft.outputs import check_target, note_receipt, put, writing
+from bgsoft.part_names import partial_beside
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _WHAT = "face data"

@@ -25,7 +25,8 @@ from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, ConfigError, errors_as
 from bgsoft.jobs.ray_worker import Worker, node_problem
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
-from bgsoft.outputs import hidden_beside, write_whole
+from bgsoft.outputs import write_whole
+from bgsoft.part_names import hidden_beside
 from bgsoft.workers import usable_cores
 
 LOCAL = "local"

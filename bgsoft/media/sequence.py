@@ -17,14 +17,8 @@ from bgsoft.media.info import STILLS, VideoInfo
 from bgsoft.media.naming import STILL_SUFFIXES, is_pattern, is_sequence, name_of, number_of
 from bgsoft.media.source import read_head
 from bgsoft.media.stills import read_file, still_kind
-from bgsoft.outputs import (
-    hidden_parts,
-    lock_folder,
-    resolved,
-    sync_folder,
-    with_token,
-    writing,
-)
+from bgsoft.outputs import lock_folder, resolved, sync_folder, writing
+from bgsoft.part_names import hidden_parts, with_token
 
 _RATE = Fraction(25)
 _BROADCAST, _MEANT = (24, 30, 48, 60, 120), Fraction(6, 1000)

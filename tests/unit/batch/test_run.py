@@ -28,7 +28,8 @@ from bgsoft.errors import (
 )
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Started, Task, Update
-from bgsoft.outputs import hidden_beside, note_receipt
+from bgsoft.outputs import note_receipt
+from bgsoft.part_names import hidden_beside
 from bgsoft.report import RenderReport
 
 Render = Callable[[RenderWhole], object]
