@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import shutil
@@ -192,9 +193,9 @@ def with_token(target: Path, prefix: str, ending: str) -> Path:
     return target.with_name(f"{prefix}{os.urandom(_TOKEN_CHARS // 2).hex()}{ending}")
 
 
-def partial_beside(target: Path) -> Path:
-    """The name of what was written until something stopped it."""
-    ending = f".partial{target.suffix}"
+def partial_beside(target: Path, number: int = 1) -> Path:
+    """The name of what was written until something stopped it, of so many such."""
+    ending = f".partial{f'-{number}' if number > 1 else ''}{target.suffix}"
     stem = os.fsencode(target.stem)[: _MAX_NAME_BYTES - len(os.fsencode(ending))]
     return target.with_name(os.fsdecode(stem) + ending)
 
@@ -293,14 +294,42 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
             part.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
-def remove_leftovers(path: Path) -> None:
-    """Remove temporary files for this video whose owner has died: their lock is free."""
+def _name_partial(part: Path, target: Path) -> Path:
+    """Give what was written until something stopped it the first of its names that is free."""
+    for number in itertools.count(1):
+        name = partial_beside(target, number)
+        with suppress(FileExistsError):
+            _name_new(part, name)
+            return name
+    raise AssertionError
+
+
+def _name_new(part: Path, name: Path) -> None:
+    """Give a file another name without replacing any; FileExistsError where one exists."""
+    try:
+        os.link(part, name)
+    except OSError as exc:
+        if exc.errno not in _NO_HARD_LINKS:
+            raise
+        # No hard links here (FAT, some network shares): reserve the name, then replace.
+        name.touch(exist_ok=False)
+        part.replace(name)
+    else:
+        part.unlink()
+
+
+def remove_leftovers(path: Path, *, keeps: bool = False) -> list[Path]:
+    """Remove temporary files for this video whose owner has died: their lock is free.
+
+    ``keeps``: They get names of their own, which are returned, unless they are empty.
+    """
     target = path.resolve()
     prefix, ending = hidden_parts(target, path.suffix)
+    kept: list[Path] = []
     try:
         names = os.listdir(target.parent)  # noqa: PTH208 - names only, no stat each
     except OSError:
-        return
+        return kept
     for name in names:
         token = name.removeprefix(prefix).removesuffix(ending)
         if len(token) != _TOKEN_CHARS or name != prefix + token + ending:
@@ -308,11 +337,15 @@ def remove_leftovers(path: Path) -> None:
         stale = target.parent / name
         with suppress(OSError), _opened(stale, os.O_RDWR | os.O_NOFOLLOW) as fd:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            stale.unlink()
+            if keeps and os.fstat(fd).st_size:
+                kept.append(_name_partial(stale, target))
+            else:
+                stale.unlink()
+    return kept
 
 
 class AtomicOutput(Closing):
-    """A video that is being written; without :meth:`commit` nothing is left behind.
+    """A video that is being written; without :meth:`commit` nothing is left behind, or a part.
 
     The constructor checks what can be checked before any work is done, removes what killed runs
     left behind for the same target, and creates the temporary file.
@@ -323,6 +356,8 @@ class AtomicOutput(Closing):
         inputs: Files that must not be overwritten under any name.
         receipt: Where it is noted before it appears (:func:`note_receipt`). With one, even
             ``overwrite`` only replaces the file that is there now.
+        keeps: What was written can be used without its end: where it does not get its name, it gets
+            that of a partial file (:attr:`kept`), as do those of killed runs.
 
     Raises:
         OutputError: The folder cannot be made or is not writable; the target is a directory, a
@@ -336,6 +371,7 @@ class AtomicOutput(Closing):
         overwrite: bool = False,
         inputs: Iterable[Path] = (),
         receipt: Path | None = None,
+        keeps: bool = False,
     ) -> None:
         self._path = path
         self._overwrite = overwrite
@@ -344,7 +380,11 @@ class AtomicOutput(Closing):
         if not _is_regular(self._target):
             raise OutputError(f"output {path} is not a regular file", path=path)
         self._found = stamp(self._target)
-        remove_leftovers(path)
+        self._keeps = keeps
+        self.left = remove_leftovers(path, keeps=keeps)
+        """The partial files of killed runs."""
+        self.kept: Path | None = None
+        """This one as a partial file."""
         with writing(path):
             self._lock_fd, self.temporary = self._create()
         self._open = True
@@ -383,7 +423,7 @@ class AtomicOutput(Closing):
 
         Raises:
             OutputError: The data could not be written, or, without ``overwrite`` or with a receipt,
-                a file of that name has appeared meanwhile; the temporary file is removed.
+                a file of that name has appeared meanwhile; the temporary file is closed.
         """
         if not self._open:
             raise ValueError("the output is closed already")
@@ -399,27 +439,18 @@ class AtomicOutput(Closing):
             if self._overwrite:
                 put(self.temporary, self._target)
             else:
-                self._publish_new()
+                _name_new(self.temporary, self._target)
             sync_folder(self._target.parent)
             self._release()
 
-    def _publish_new(self) -> None:
-        """Name the file without replacing any; FileExistsError where one exists."""
-        try:
-            os.link(self.temporary, self._target)
-        except OSError as exc:
-            if exc.errno not in _NO_HARD_LINKS:
-                raise
-            # No hard links here (FAT, some network shares): reserve the name, then replace.
-            self._target.touch(exist_ok=False)
-            self.temporary.replace(self._target)
-        else:
-            self.temporary.unlink()
-
     def close(self) -> None:
-        """Remove the temporary file; safe to call twice and after :meth:`commit`."""
+        """Remove the temporary file, or keep it; safe to call twice and after :meth:`commit`."""
         if self._open:
-            self.temporary.unlink(missing_ok=True)
+            if self._keeps and os.fstat(self._lock_fd).st_size:
+                with suppress(OSError):  # the next run finds it
+                    self.kept = _name_partial(self.temporary, self._target)
+            else:
+                self.temporary.unlink(missing_ok=True)
             self._release()
 
     def _release(self) -> None:

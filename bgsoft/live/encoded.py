@@ -24,7 +24,7 @@ from bgsoft.live.queued import Fitter, QueuedSink
 from bgsoft.media.containers import CONTAINERS, Container, container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import TAG_OPTIONS, pyav_errors_as
-from bgsoft.outputs import AtomicOutput, partial_beside, writing
+from bgsoft.outputs import AtomicOutput, writing
 from bgsoft.settings.config import Codec, EffectKind, RenderConfig
 from bgsoft.suggestions import network_address
 
@@ -161,7 +161,9 @@ class EncodedSink(QueuedSink):
         )
         choose_codec(config.encode, self._container, FrameFormat(width=2, height=2), self._kind)
         if address is None:
-            self._file = AtomicOutput(Path(target), overwrite=overwrite, inputs=inputs)
+            self._file = AtomicOutput(Path(target), overwrite=overwrite, inputs=inputs, keeps=True)
+            for kept in self._file.left:
+                report(f"an unfinished recording of before is {kept} now")
             self._target = f"file:{self._file.temporary}"
         super().__init__(target, report)
 
@@ -214,12 +216,5 @@ class EncodedSink(QueuedSink):
         if self._file is None:
             self._encoder = None
             return ""
-        kept = partial_beside(Path(self.name))
-        try:
-            written = self._encoder is not None and self._file.temporary.stat().st_size > 0
-            if written:
-                self._file.temporary.replace(kept)
-        except OSError:
-            written = False
         self._file.close()
-        return str(kept) if written else ""
+        return str(self._file.kept or "")

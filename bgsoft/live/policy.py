@@ -173,8 +173,11 @@ class Quality:
     """Frames from one mask to the next are as many times those of ``--mask-every``."""
 
     def __str__(self) -> str:
-        faces = f"faces looked for on 1 of {self.faces_every} frames"
-        return f"{faces}, people on 1 of {self.masks_every} of those that --mask-every takes"
+        faces, people = self.faces_every, self.masks_every
+        parts = [f"faces looked for on 1 of {faces} frames"] if faces > 1 else []
+        if people > 1:
+            parts.append(f"people on 1 of {people} of those that --mask-every takes")
+        return ", ".join(parts) or "all that was asked for"
 
 
 LADDER = (

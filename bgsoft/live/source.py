@@ -251,7 +251,7 @@ class Feed(Closing):
         """Pictures as they arrive.
 
         Raises:
-            DecodeError: It cannot be read further, or its pictures are of another size now.
+            DecodeError: It cannot be read further.
             OpenError: It has stalled.
         """
         if self._spec.kind is SourceKind.FILE:
@@ -279,11 +279,13 @@ class Feed(Closing):
             first = last = None
             for packet in self._packets():
                 for frame in self._decode(packet):
-                    seconds = last = float(frame.time or 0.0)
+                    seconds = float(frame.time or 0.0)
                     if first is None:
                         first = seconds
                         due -= first
-                    at = due + seconds
+                    elif last is not None and seconds < last:  # its clock was set anew
+                        due += last + self._interval - seconds
+                    last, at = seconds, due + seconds
                     if not self._in_time(time.monotonic() - at):
                         continue
                     if self._stop.wait(max(0.0, at - time.monotonic())):
@@ -293,11 +295,16 @@ class Feed(Closing):
                 raise DecodeError(f"{self._spec.name}: no frame could be decoded")
             if not self._spec.loop:
                 return
-            assert self._info is not None
-            due += last + float(1 / self._info.nominal_rate)
+            due += last + self._interval
             with translated(*PYAV_ERRORS, to=self._explain):
                 self._container.seek(0)
                 self._codec.flush_buffers()
+
+    @property
+    def _interval(self) -> float:
+        """Seconds from one frame to the next."""
+        assert self._info is not None
+        return float(1 / self._info.nominal_rate)
 
     def _packets(self) -> Iterator[Packet[VideoStream]]:
         """Packets of the video; read errors are counted, and end it where they do not stop."""
@@ -342,9 +349,9 @@ class Feed(Closing):
         return in_time
 
     def _checked(self, frame: VideoFrame) -> VideoInfo:
-        """What a picture is of, which has the same size as all of this opening."""
+        """What a picture is of; sources may change their size."""
         info = self._info
-        if info is None:
+        if info is None or (frame.width, frame.height) != (info.coded_width, info.coded_height):
             path = Path(self._spec.name)
             with translated(
                 ValueError,
@@ -353,9 +360,6 @@ class Feed(Closing):
                 found = describe(path, self._container, self._stream, [frame])
             # The clock is our own: that of a source may jump.
             self._info = info = replace(found, time_base=Fraction(1, LIVE_TICKS), start_pts=0)
-        elif (frame.width, frame.height) != (info.coded_width, info.coded_height):
-            size = f"{frame.width}x{frame.height}"
-            raise DecodeError(f"{self._spec.name}: its pictures are of {size} now")
         return info
 
     def _explain(self, exc: Exception) -> BgsoftError:

@@ -205,9 +205,12 @@ class LiveStream:
                 self._discarded.pop().close()
             if coming is not None and coming.fits(info):
                 self._take_over(coming)
-            elif stages is None or not stages.fits(info):
+            elif coming is not None or stages is None or not stages.fits(info):
                 self._begin(_STARTING)
-                config = self.config if coming is None else coming.config
+                config = self.config
+                if coming is not None:  # the source has changed its size since they were built
+                    config = coming.config
+                    coming.close()
                 self._take_over(self._build(config, info))
             assert self._stages is not None
             return self._stages
@@ -351,6 +354,8 @@ class LiveStream:
             # Beside, as that may hang, too.
             daemon_thread(partial(self._close_sink, sink, quiet=True), "bgsoft-close").start()
         self.builder.leave()
+        if self._coming is not None:
+            self.config = self._coming.config
         self.builder, self._stages, self._coming = builder, None, None
         self._building = threading.Lock()
         self._start_worker()

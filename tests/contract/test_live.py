@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,14 @@ from bgsoft.live.engine import Engine
 from bgsoft.live.run import run_live
 from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.source import parse_source
+from bgsoft.live.stages import LiveStages
+from bgsoft.live.stream import LiveStream
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.probe import probe
 from bgsoft.rendering.build import StageBuilder
+from bgsoft.settings.config import RenderConfig
 from tests.live_threads import no_thread_is_left
-from tests.outside import ffmpeg_program, shown_by_ffmpeg
+from tests.outside import ffmpeg, ffmpeg_program, shown_by_ffmpeg
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
 __all__ = ["no_thread_is_left"]
@@ -206,7 +212,7 @@ def watch_sinks(monkeypatch: pytest.MonkeyPatch, look: Callable[[LiveFrame], Non
     monkeypatch.setattr(EncodedSink, "publish", watched)
 
 
-def test_a_size_that_changes_in_the_middle_reopens_the_source(
+def test_a_source_may_change_its_size(
     clip: Path, tmp_path: Path, port: int, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.mkv"
@@ -223,6 +229,24 @@ def test_a_size_that_changes_in_the_middle_reopens_the_source(
     assert live.failures == []
     assert sizes == sorted(sizes)
     check_sums(live.last, out)
+
+
+def test_a_file_may_change_its_size_and_its_clock(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = ("-an", "-c:v", "libx264", "-f", "mpegts")
+    small, large, both = tmp_path / "small.ts", tmp_path / "large.ts", tmp_path / "both.ts"
+    ffmpeg("-i", clip, *code, small)
+    ffmpeg("-i", clip, "-vf", "scale=160:90", *code, large)
+    both.write_bytes(small.read_bytes() + large.read_bytes())
+    sizes: list[int] = []
+    watch_sinks(monkeypatch, lambda f: sizes.append(f.frame.format.width))
+    live = Live(camera(both, tmp_path / "out.mkv", realtime=True))
+    live.wait()
+    assert live.failures == []
+    assert live.last["frames_in"] == 50
+    assert set(sizes) == {96, 160}
+    assert sizes == sorted(sizes)
 
 
 def test_a_pipe_ends_with_its_writer(clip: Path, tmp_path: Path) -> None:
@@ -328,11 +352,49 @@ def test_settings_change_between_two_frames(clip: Path, monkeypatch: pytest.Monk
     assert engine.failures == []
 
 
+class Changing(LiveStream):
+    """Whose source may have another size by the time that new settings are built; in one thread."""
+
+    then: VideoInfo | None = None
+
+    def begin(self, info: VideoInfo) -> LiveStages:
+        self._worker = threading.current_thread()
+        return self._stages_for(info)
+
+    def _build(self, config: RenderConfig, info: VideoInfo) -> LiveStages:
+        built = super()._build(config, info)
+        if self.then is not None:
+            then, self.then = self.then, None
+            self._stages_for(then)
+        return built
+
+
+def test_settings_outlast_a_change_of_size_and_a_hang(clip: Path) -> None:
+    config = picture_config("fast", {})
+    info = probe(clip)
+    small = replace(info, format=replace(info.format, width=32, height=24))
+    with Engine(config, lambda _line: None) as engine:
+        spec = parse_source(str(clip), loop=True)
+        builder = engine.add("cam", spec, config).builder
+        stream = Changing("cam", spec, config, builder, lambda _line: None)
+        stream.begin(info)
+        stream.then = small
+        stream.apply(picture_config("fast", {"effect": {"strength": 8.0}}))
+        assert stream.config == config
+        stages = stream.begin(small)
+        assert stages.fits(small)
+        assert stream.config.effect.strength == stages.config.effect.strength == 8.0
+        stream.apply(picture_config("fast", {"effect": {"strength": 4.0}}))
+        stream.replace("the picture stages", builder)
+        assert stream.config.effect.strength == 4.0
+        stream.stop()
+        stream.join(10)
+        stream.close()
+
+
 def test_what_hangs_is_named_and_started_anew(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bgsoft.live.stages import LiveStages
-
     hold, process = threading.Event(), LiveStages.process
     hung: list[int] = []
 
@@ -439,8 +501,6 @@ def test_sources_do_not_wait_for_each_other(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Neither for the start of one's picture stages nor for what hangs in them."""
-    from bgsoft.live.stages import LiveStages
-
     hold, work = threading.Event(), getattr(LiveStages, what)
     hung: list[LiveStages] = []
     shown: dict[str, int] = {}

@@ -162,6 +162,33 @@ def test_a_full_disk_leaves_what_was_written(
     assert [each.name for each in tmp_path.iterdir()] == ["a.partial.ts"]
 
 
+def test_a_recording_is_kept_where_its_name_is_taken(tmp_path: Path) -> None:
+    """Meanwhile; nor does it replace what was kept of an earlier one."""
+    (tmp_path / "a.partial.mkv").write_text("an earlier one")
+    sink = EncodedSink(str(tmp_path / "a.mkv"), CONFIG, lambda: video_info(SMALL))
+    sink.publish(live_frame(1))
+    wait_until(lambda: not sink._waiting)
+    (tmp_path / "a.mkv").write_text("mine")
+    with pytest.raises(OutputError, match=r"appeared meanwhile.*written is .*a\.partial-2\.mkv"):
+        sink.close()
+    assert len(shown_by_ffmpeg(tmp_path / "a.partial-2.mkv")) == 1
+    (tmp_path / "a.partial-2.mkv").unlink()
+    texts = {each.name: each.read_text() for each in tmp_path.iterdir()}
+    assert texts == {"a.mkv": "mine", "a.partial.mkv": "an earlier one"}
+
+
+def test_the_recording_of_a_killed_run_is_kept(tmp_path: Path) -> None:
+    for name, data in ((".a.ts.01234567.part.ts", b"frames"), (".a.ts.ab.part.ts", b"other")):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / ".a.ts.76543210.part.ts").touch()
+    told: list[str] = []
+    EncodedSink(str(tmp_path / "a.ts"), CONFIG, lambda: None, report=told.append).close()
+    kept = tmp_path / "a.partial.ts"
+    assert told == [f"an unfinished recording of before is {kept} now"]
+    assert kept.read_bytes() == b"frames"
+    assert {each.name for each in tmp_path.iterdir()} == {kept.name, ".a.ts.ab.part.ts"}
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
