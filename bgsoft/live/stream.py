@@ -346,6 +346,7 @@ class LiveStream:
     def replace(self, what: str, builder: StageBuilder) -> None:
         """Leave a thread that hangs, and its stages, to itself; another goes on with new ones."""
         stage = stuck_stage([("picture", self._worker)]) if self._worker is not None else ""
+        self._worker = None  # from now on it ends where it comes back
         self._report(f"{self.name}: {what} hangs (in {stage}); it is started anew")
         for sink in [sink for sink in self.sinks if what == f"{_SINK}{sink.name}"]:
             self.sinks.remove(sink)

@@ -62,11 +62,10 @@ def check_outputs(config: RenderConfig) -> bool:
     if config.skip_existing and output_exists(config.output):
         return False
     taken = read_files(config)
-    for path in config.videos:
+    for path in (*config.videos, *filter(None, [config.face_data])):
         if not is_pattern(path) and not is_output_pipe(path):
             check_apart(path, "output", taken)
         taken.append(path)
-    taken += filter(None, [config.face_data])
     for file, what in ((config.trace, "trace"), (config.report, "report")):
         if file is not None:
             check_target(file, what, overwrite=config.overwrite, others=taken)

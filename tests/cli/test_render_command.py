@@ -430,6 +430,10 @@ def test_one_file_cannot_be_two(
         message = f"the report {name} is the same file as {name}"
         other = {setting: name, "report": name, "overwrite": True}
         assert attempt(clip, target, **other) == (5, message)
+    (tmp_path / "faces.jsonl").symlink_to("own.onnx")
+    message = "output faces.jsonl is the same file as own.onnx"
+    other = {"model": "own.onnx", "face_data": "faces.jsonl", "overwrite": True}
+    assert attempt(clip, target, **other) == (5, message)
 
 
 @pytest.mark.parametrize("command", ["render", "preview"])

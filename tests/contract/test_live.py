@@ -31,6 +31,7 @@ from bgsoft.live.stages import LiveStages
 from bgsoft.live.stream import LiveStream
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import RenderConfig
 from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg, ffmpeg_program, shown_by_ffmpeg
@@ -413,6 +414,35 @@ def test_what_hangs_is_named_and_started_anew(
     hold.set()
     assert live.lines[0].startswith("cam: the picture stages hangs (in ")
     assert len(shown_by_ffmpeg(out)) > 0
+
+
+def test_what_comes_back_while_it_is_replaced_ends(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bgsoft.live.stages import LiveStages
+
+    hold, process, leave = threading.Event(), LiveStages.process, StageBuilder.leave
+    hung, ended = list[threading.Thread](), list[bool]()
+
+    def hanging(self: LiveStages, *args: Any) -> Any:
+        if not hung:
+            hung.append(threading.current_thread())
+            hold.wait()
+        return process(self, *args)
+
+    def slowly(self: StageBuilder) -> None:
+        hold.set()
+        hung[0].join(2)
+        ended.append(not hung[0].is_alive())
+        leave(self)
+
+    monkeypatch.setattr(LiveStages, "process", hanging)
+    monkeypatch.setattr(StageBuilder, "leave", slowly)
+    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.5)
+    live = Live(camera(clip, tmp_path / "out.mkv", loop=True))
+    live.until(lambda: bool(ended))
+    live.end()
+    assert ended[0]
 
 
 def test_a_sink_that_hangs_is_left_out_and_the_others_go_on(
