@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import re
 import string
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from bgsoft.settings.options import SECTIONS, TOP
 from bgsoft.settings.presets import Layer
 from bgsoft.suggestions import did_you_mean
 
+_WIDEST = 255
+"""Characters of one field of a name: no file's may be longer."""
 _BESIDE = ("matte_out", "face_data", "trace")
 """Settings that name a file beside the output: they are templates here."""
 _NO_PART_OF_THE_RESULT = {
@@ -237,7 +240,12 @@ def expand(template: str, found: Found, index: int) -> Path:
         "index": index,
     }
     try:
-        used = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        fields = [each for each in string.Formatter().parse(template) if each[1] is not None]
+        used = {name or "" for _, name, _, _ in fields}
+        # What is filled up so far would be made in memory first.
+        widths = re.findall(r"\d+", " ".join(each[2] or "" for each in fields))
+        if any(int(width) > _WIDEST for width in widths):
+            raise ValueError(f"a field is wider than {_WIDEST}")
         unknown = min(used - values.keys(), default=None)
         if unknown is not None:
             near = did_you_mean(unknown, values)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import stat
 import tempfile
 from abc import abstractmethod
 from array import array
@@ -44,12 +45,16 @@ class FaceDataWriter(Closing):
         receipt: Where it is noted before it appears; see :func:`bgsoft.outputs.note_receipt`.
     """
 
+    _begins: bytes
+    """What its data begins with."""
+
     def __init__(self, path: Path, *, overwrite: bool, receipt: Path | None = None) -> None:
         self._path = path
         self._overwrite = overwrite
         self._receipt = receipt
         self._target = path.resolve()
         self._partial = partial_beside(self._target)
+        self._check_partial()
         self._open = True
         self._is_finished = False
         self._is_published = False
@@ -57,6 +62,17 @@ class FaceDataWriter(Closing):
         """Frames that were written whole."""
         self.kept: Path | None = None
         """Where the faces are that were found until something stopped the render."""
+
+    def _check_partial(self) -> None:
+        """Raise OutputError where what has the partial file's name was not left by a render."""
+        with writing(self._path, _WHAT), suppress(FileNotFoundError):
+            found = os.lstat(self._partial)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+                with self._partial.open("rb") as file:
+                    if file.read(len(self._begins)) in (b"", self._begins):
+                        return
+            text = f"{self._partial} is in the way: no render has left it"
+            raise OutputError(text, path=self._path)
 
     def write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         """Add a frame; raises OutputError where the file cannot be written."""
@@ -169,6 +185,7 @@ class _JsonLinesWriter(FaceDataWriter):
     Boxes and landmarks are in pixels of the upright frame, to a hundredth.
     """
 
+    _begins = b'{"index":'
     _file: FileIO | None = None
     _bytes = 0
 
@@ -200,7 +217,8 @@ class _JsonLinesWriter(FaceDataWriter):
 
     def _begin(self) -> FileIO:
         """Open the partial file, which only one render writes at a time."""
-        file = FileIO(os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "w")
+        how = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        file = FileIO(os.open(self._partial, how, 0o666), "w")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
@@ -232,6 +250,8 @@ class _NpzWriter(FaceDataWriter):
     ``box`` (K, 4) and ``landmarks`` (K, 468, 3), the last two float32 in pixels of the upright
     frame.
     """
+
+    _begins = b"PK"
 
     def __init__(
         self, path: Path, *, overwrite: bool, receipt: Path | None = None, exact: bool

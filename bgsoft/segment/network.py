@@ -177,12 +177,16 @@ def channels(network: Network, spec: ModelSpec) -> Array:
         raw = raw[:, None]
     if raw.ndim != 4 or not raw.size:
         raise ModelError(f"model {spec.name}: output of shape {shape} is no mask")
-    pictures = len(network.inputs[spec.input])
+    seen = network.inputs[spec.input].shape
+    pictures = seen[0]
     if len(raw) < pictures:
         text = f"output of shape {shape} has no mask for each of {pictures} pictures"
         raise ModelError(f"model {spec.name}: {text}")
-    # Masks have one or two channels: the short axis is the channel axis.
-    if raw.shape[1] > raw.shape[-1]:
+    height, width = seen[2:] if spec.layout == "NCHW" else seen[1:3]
+    first, second, third = raw.shape[1:]
+    # A mask has the picture's proportions; where none has, the short axis is the channel axis.
+    as_first, as_last = second * width == third * height, first * width == second * height
+    if not as_first and (as_last or first > third):
         raw = raw.transpose(0, 3, 1, 2)
     if not 0 <= spec.output_channel < raw.shape[1]:
         raise ModelError(f"model {spec.name} has no output channel {spec.output_channel}")

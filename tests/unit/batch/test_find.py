@@ -140,7 +140,10 @@ def test_a_kind_that_is_not_written_becomes_matroska() -> None:
 
 @pytest.mark.parametrize(
     "template",
-    ["{stm}.mp4", "{stem.__class__}.mp4", "{stem", "{}.mp4", "../{stem}.mp4", "/tmp/a.mp4", "."],
+    [
+        *("{stm}.mp4", "{stem.__class__}.mp4", "{stem", "{}.mp4", "../{stem}.mp4", "/tmp/a.mp4"),
+        *(".", "{index:256}.mp4", "{index:999999999999}.mp4", "{stem:{index}99999999999}.mp4"),
+    ],
 )
 def test_bad_templates(template: str) -> None:
     with pytest.raises(ConfigError):

@@ -174,6 +174,27 @@ def test_what_appears_meanwhile_is_not_overwritten(tmp_path: Path, name: str) ->
     assert indices(writer.kept) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("how", ["file", "symlink", "hard link", "folder"])
+@pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])
+def test_what_no_render_has_left_is_not_replaced(tmp_path: Path, name: str, how: str) -> None:
+    partial = tmp_path / name.replace(".", ".partial.")
+    other = tmp_path / "other"
+    # Of a link not even what a render has left: it has another name.
+    other.write_text("mine" if how == "file" else '{"index":0}\n')
+    if how == "file":
+        other.rename(partial)
+    elif how == "symlink":
+        partial.symlink_to(other)
+    elif how == "hard link":
+        partial.hardlink_to(other)
+    else:
+        partial.mkdir()
+    before = {path: path.is_dir() or path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(OutputError, match=r"faces\.partial\.\w+ is in the way"):
+        open_face_data(tmp_path / name, overwrite=True)
+    assert {path: path.is_dir() or path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 @contextmanager
 def file_size_limit(limit: int) -> Iterator[None]:
     """Writes beyond so many bytes of a file fail, as on a full disk."""

@@ -10,7 +10,7 @@ from bgsoft.frame import AnalysisFrame, ColorInfo, Frame, FrameFormat, PixelLayo
 from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import LanesDriver
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.segment.network import NetworkSegmenter
+from bgsoft.segment.network import NetworkSegmenter, channels
 from bgsoft.segment.preprocess import Preprocessor, yuv_to_rgb_matrix
 from bgsoft.workers import Workers
 
@@ -199,3 +199,33 @@ def test_a_failure_names_the_frame() -> None:
     with pytest.raises(InferenceError) as caught:
         segmenter.masks([frame], [reduced])
     assert caught.value.pts == 77
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "seen"),
+    [
+        ("NCHW", (1, 21, 8, 16), (21, 8, 16)),
+        ("NCHW", (1, 21, 4, 8), (21, 4, 8)),
+        ("NHWC", (1, 21, 8, 16), (21, 8, 16)),
+        ("NCHW", (1, 8, 16, 21), (21, 8, 16)),
+        ("NHWC", (1, 8, 16, 2), (2, 8, 16)),
+        ("NHWC", (1, 7, 15, 2), (2, 7, 15)),
+        ("NCHW", (1, 2, 7, 15), (2, 7, 15)),
+    ],
+)
+def test_channels_are_told_by_the_proportions_of_the_picture(
+    layout: str, shape: tuple[int, ...], seen: tuple[int, ...]
+) -> None:
+    class Made(Network):
+        def __init__(self) -> None:
+            size = (1, 3, 8, 16) if layout == "NCHW" else (1, 8, 16, 3)
+            self.inputs = {"image": np.zeros(size, np.float32)}
+            self.outputs = {"mask": np.zeros(shape, np.float32)}
+
+        def run(self) -> None:
+            """Nothing to run."""
+
+        def close(self) -> None:
+            """Nothing to close."""
+
+    assert channels(Made(), spec(layout=layout)).shape == (1, *seen)
