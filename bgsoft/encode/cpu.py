@@ -13,7 +13,7 @@ from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.pictures import picture_maker
 from bgsoft.encode.stills import StillEncoder, choose_still
-from bgsoft.errors import EncodeError
+from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
@@ -30,6 +30,10 @@ _X265_REORDER = 2
 """Frames that x265 waits for before it knows by how much decoding precedes showing. In videos that
 are no longer it reads that from memory it never wrote; they have nothing to reorder either."""
 
+_MOST_SIDE = {"libx264": 16384, "libsvtav1": 16384, "libvpx-vp9": 65535}
+"""Pixels of width or height that encoders take; a side beyond 16 bits SVT-AV1 takes for another,
+and does not come back."""
+
 
 class CpuEncoder:
     """Encodes frames that live on the host. See :class:`bgsoft.encode.base.Encoder`.
@@ -39,7 +43,7 @@ class CpuEncoder:
         choice: Encoder and settings.
 
     Raises:
-        UnsupportedFormatError: The container cannot hold the codec.
+        UnsupportedFormatError: The container cannot hold the codec, or the encoder the picture.
         EncodeError: The encoder refuses its settings.
     """
 
@@ -47,6 +51,11 @@ class CpuEncoder:
         info, format = muxer.info, muxer.info.format
         self.name, self.pixel_format = choice.encoder, choice.coded_format
         self.frames = 0
+        size = f"{format.width}x{format.height}"
+        most = _MOST_SIDE.get(choice.encoder)
+        if most is not None and max(format.width, format.height) > most:
+            text = f"{choice.encoder} takes pictures of up to {most} pixels a side, not {size}"
+            raise UnsupportedFormatError(f"{text}: FFV1 in .mkv takes larger ones", stage="encode")
         self._muxer = muxer
         self._time_base = info.time_base
         self._durations: dict[int, int] = {}
@@ -74,7 +83,6 @@ class CpuEncoder:
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED or choice.at_once
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-        size = f"{format.width}x{format.height}"
         refused = f"{choice.encoder} refuses {size} {choice.pixel_format} with its settings"
         with pyav_errors_as(EncodeError, refused, stage="encode"):
             context.open()

@@ -77,7 +77,9 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
     facts, _ = read_file(files[0])
     width, height = facts.size
     frame_rate = exact_rate(rate) if rate else _RATE
-    notice = gaps(path, files)
+    notices = [gaps(path, files)]
+    if facts.has_more_pages:
+        notices.append(f"{files[0].name} has several pages: only the first is taken")
     deep = facts.bits > 8
     return VideoInfo(
         path=path,
@@ -100,7 +102,7 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
         duration_seconds=float(len(files) / frame_rate),
         num_frames_from_header=len(files),
         stills=tuple(files),
-        notices=() if notice is None else (notice,),
+        notices=tuple(filter(None, notices)),
     )
 
 

@@ -21,7 +21,7 @@ _MAX_PIXELS = 1 << 27
 _MAX_FILE_BYTES = 1 << 31
 # TIFF 6.0 and EXIF.
 _WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG = 256, 257, 258, 274
-_EXTRA_SAMPLES_TAG, _PROFILE_TAG = 338, 34675
+_SUBFILE_TAG, _EXTRA_SAMPLES_TAG, _PROFILE_TAG = 254, 338, 34675
 _EXIF = b"Exif\0\0"
 _JPEG_PROFILE = b"ICC_PROFILE\0"
 _JPEG_PART = 65_519
@@ -48,6 +48,8 @@ class StillFacts:
     profile: bytes = b""
     """ICC profile of the colours; empty: there is none."""
     animated: bool = False
+    has_more_pages: bool = False
+    """After the first, which is the picture; of TIFF files."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -194,7 +196,21 @@ def _tiff(data: bytes) -> StillFacts:
         orientation=number(_ORIENTATION_TAG, 1),
         bits=int.from_bytes(tags.get(_BITS_TAG, b"\1")[:2], _byte_order(data)),
         profile=tags.get(_PROFILE_TAG, b""),
+        has_more_pages=_has_more_pages(data),
     )
+
+
+def _has_more_pages(data: bytes) -> bool:
+    """Whether a directory follows that is no smaller version of the first one's picture."""
+    order = _byte_order(data)
+    try:
+        start = int.from_bytes(data[4:8], order)
+        at = start + 2 + 12 * int.from_bytes(data[start : start + 2], order)
+        second = int.from_bytes(data[at : at + 4], order)
+        kind = dict(_tiff_tags(data, second)).get(_SUBFILE_TAG, b"") if second else b"\1\1\1\1"
+    except (struct.error, IndexError):  # the first can be read all the same
+        return False
+    return not int.from_bytes(kind[:4], order) & 1
 
 
 _MAX_PROFILE = 16 << 20
@@ -219,10 +235,10 @@ def _byte_order(data: bytes) -> Literal["little", "big"]:
     return "little" if data.startswith(b"II") else "big"
 
 
-def _tiff_tags(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The tags of a TIFF file's first directory, with their bytes (TIFF 6.0, section 2)."""
+def _tiff_tags(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]:
+    """The tags of a TIFF file's directory, with their bytes (TIFF 6.0, section 2); 0: the first."""
     order = "<" if _byte_order(data) == "little" else ">"
-    (start,) = struct.unpack_from(f"{order}I", data, 4)
+    start = start or struct.unpack_from(f"{order}I", data, 4)[0]
     (count,) = struct.unpack_from(f"{order}H", data, start)
     for at in range(start + 2, start + 2 + 12 * count, 12):
         tag, kind, number = struct.unpack_from(f"{order}HHI", data, at)

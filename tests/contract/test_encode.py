@@ -18,6 +18,7 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError
+from bgsoft.exitcodes import ExitCode, exit_code
 from bgsoft.frame import (
     ColorInfo,
     ContentLight,
@@ -453,6 +454,22 @@ def test_quality_and_speed_reach_the_encoder(
         )
         sizes.append(path.stat().st_size)
     assert sizes[0] * 1.3 < sizes[1]
+
+
+@pytest.mark.parametrize(("codec", "width"), [(Codec.H264, 16386), (Codec.AV1, 66000)])
+def test_a_picture_that_no_such_encoder_takes_is_wrong_usage(
+    tmp_path: Path, codec: Codec, width: int
+) -> None:
+    """SVT-AV1 took one of 66000 pixels, and did not come back."""
+    info = video_info(FrameFormat(width=width, height=4))
+    container = container_for(Path("a.mkv"))
+    choice = choose_encoder(EncodeConfig(codec=codec), container, info)
+    with (
+        Muxer(tmp_path / "a.mkv", container, info, copy_tracks=False) as muxer,
+        pytest.raises(UnsupportedFormatError, match=f"16384 pixels a side, not {width}x4") as told,
+    ):
+        CpuEncoder(muxer, choice)
+    assert exit_code(told.value) is ExitCode.USAGE
 
 
 def test_an_encoder_that_refuses_is_an_encode_error(tmp_path: Path) -> None:

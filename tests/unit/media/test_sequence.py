@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from fractions import Fraction
 from pathlib import Path
 
@@ -159,3 +160,26 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path, exists: b
     os.close(killed._lock)  # as the system does when a process ends
     with SequenceOutput(folder / "%d.png"):
         assert not killed.temporary.exists()
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize(("kind", "told"), [(0, True), (2, True), (1, False), (None, False)])
+def test_further_pages_of_a_picture_are_told(
+    tmp_path: Path, order: str, kind: int | None, told: bool
+) -> None:
+    """A smaller version of the same picture (NewSubfileType 1) is no page."""
+
+    def directory(tags: dict[int, int], then: int) -> bytes:
+        entries = [struct.pack(f"{order}HHII", tag, 4, 1, value) for tag, value in tags.items()]
+        count, end = struct.pack(f"{order}H", len(tags)), struct.pack(f"{order}I", then)
+        return count + b"".join(entries) + end
+
+    first = directory({256: 16, 257: 12}, 0)
+    if kind is not None:
+        first = directory({256: 16, 257: 12}, 8 + len(first)) + directory({254: kind}, 0)
+    path = tmp_path / "a.tif"
+    start = b"II*\0" if order == "<" else b"MM\0*"
+    path.write_bytes(start + struct.pack(f"{order}I", 8) + first)
+    info = probe_stills(path, [path], None)
+    assert info.notices == (("a.tif has several pages: only the first is taken",) if told else ())
+    assert (info.format.width, info.format.height) == (16, 12)
