@@ -159,7 +159,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--name", "same.mp4"], 2, "would both become"),
         (["{in}", "{out}", "--name", "{{stem}}.xyz"], 2, "no video container"),
         (["{in}", "{out}", "--name", "{{index:{{stem}}}}.mp4"], 2, "malformed name"),
-        (["{in}", "{out}", "--name", "{{stem:_<300}}.mp4"], 2, "name too long"),
+        (["{in}", "{out}", "--name", "{{stem:_<255}}.mp4"], 2, "name too long"),
         (["{in}", "{in}"], 2, "would replace its input"),
         (["{in}", "{out}", "--skip-existing", "-y"], 2, "exclude each other"),
         (["{in}", "{out}", "--skip-existing", "--background", "{in}/no.png"], 2, "does not exist"),
