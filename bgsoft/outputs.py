@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import itertools
 import json
 import os
 import shutil
@@ -266,12 +265,13 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
 
 def _name_partial(part: Path, target: Path) -> Path:
     """Give what was written until something stopped it the first of its names that is free."""
-    for number in itertools.count(1):
+    number = 1
+    while True:
         name = partial_beside(target, number)
         with suppress(FileExistsError):
             _name_new(part, name)
             return name
-    raise AssertionError
+        number += 1
 
 
 def _name_new(part: Path, name: Path) -> None:
