@@ -76,20 +76,6 @@ def span(name: str) -> Iterator[None]:
         log.append(Span(threading.current_thread().name, name, started, ended))
 
 
-def begun(name: str, make: Callable[[], R]) -> Future[R]:
-    """Begin to make what will be wanted later, in a thread of that name; nobody waits for it."""
-    future: Future[R] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(make())
-        except BaseException as exc:
-            future.set_exception(exc)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return future
-
-
 class StartupPool:
     """Threads that make parts of a render beside each other, and beside a ``with`` block.
 

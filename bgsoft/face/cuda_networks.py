@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -26,10 +27,12 @@ from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector, resolve_
 from bgsoft.face.warp import MAX_SPACING, MAX_TAPS, MIN_GRID_SAMPLES, WARP_VIEW, View
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
+from bgsoft.infer.warm import daemon_thread
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
-from bgsoft.startup import StartupPool, begun
+from bgsoft.startup import StartupPool
+from bgsoft.workers import Job
 
 MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
 """Loads a model for a batch size, with its arrays on the device, on the current stream; the last
@@ -97,7 +100,7 @@ class CudaFaceNetworks(Closing):
             return made
 
         self._load_landmarker = partial(load, landmarker, False)
-        self._landmarker: Future[_Model] | None = None
+        self._landmarker: Future[_Model] | Job[_Model] | None = None
         with StartupPool() as pool:
             loading = pool.submit("face detector", partial(load, detector, True))
             if needs_landmarks:
@@ -110,7 +113,8 @@ class CudaFaceNetworks(Closing):
         """Run what is loaded once, in the thread that will use it."""
         self._detector.network.run()
         if self._landmarker is None:
-            self._landmarker = begun("bgsoft-start face landmarks", self._load_landmarker)
+            loading = self._landmarker = Job(self._load_landmarker)
+            daemon_thread(loading.run, "bgsoft-start face landmarks").start()
         else:
             self._landmarker.result().network.run()
 
@@ -147,8 +151,9 @@ class CudaFaceNetworks(Closing):
     def close(self) -> None:
         """Free the networks; safe to call twice."""
         self._detector.network.close()
-        if self._landmarker is not None and self._landmarker.exception() is None:
-            self._landmarker.result().network.close()
+        if self._landmarker is not None:
+            with suppress(Exception):  # it did not load
+                self._landmarker.result().network.close()
 
 
 class _Model:
