@@ -11,6 +11,7 @@ import numpy as np
 
 from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.pipeline.runner import FrameStage
 from bgsoft.ring import FrameRing
 
 FORMAT = FrameFormat(width=8, height=6)
@@ -58,16 +59,29 @@ class FakeDecoder:
             self.closed = True
 
 
-class FakeStage:
-    """Calls ``action`` on every frame once it lets it go, and keeps some back until then."""
+class FakeStage(FrameStage):
+    """Calls ``action`` on every frame once it lets it go, and keeps some back until then.
+
+    With ``ahead``, it calls ``first`` on every frame before.
+    """
+
+    batch = held = ahead = 0
 
     def __init__(
-        self, action: Callable[[Frame], None] | None = None, batch: int = 1, held: int = 0
+        self,
+        action: Callable[[Frame], None] | None = None,
+        batch: int = 1,
+        held: int = 0,
+        *,
+        ahead: int = 0,
+        first: Callable[[Frame], None] | None = None,
     ) -> None:
-        self._action = action
+        self._action, self._first = action, first
         self._kept: deque[Frame] = deque()
         self.batch = batch
-        self.held = held
+        self.held = held + 2 * ahead * batch
+        self.ahead = ahead
+        self._keeps = held
         self.sizes: list[int] = []
         self.started = False
         self.flushed = False
@@ -75,10 +89,21 @@ class FakeStage:
     def start(self) -> None:
         self.started = True
 
+    def prepare(self, frames: Sequence[Frame]) -> tuple[Frame, ...]:
+        for frame in frames:
+            if self._first is not None:
+                self._first(frame)
+        return tuple(frames)
+
+    def process(self, prepared: tuple[Frame, ...]) -> list[Frame]:
+        assert isinstance(prepared, tuple)
+        return self.process_batch(prepared)
+
     def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
+        assert isinstance(frames, tuple) == (self.ahead > 0)
         self.sizes.append(len(frames))
         self._kept.extend(frames)
-        return self._finish(len(self._kept) - self.held)
+        return self._finish(len(self._kept) - self._keeps)
 
     def flush(self) -> list[Frame]:
         self.flushed = True

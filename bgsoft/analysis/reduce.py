@@ -10,9 +10,9 @@ from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.workers import Workers
 
-_KEPT_BATCHES = 2
-"""Batches whose analysis frames are there at a time: while one is segmented, the one before is
-composited."""
+_KEPT_BATCHES = 4
+"""Batches whose analysis frames are there at a time: while one is segmented, one may wait for its
+matte, one gets it, and the one before is composited."""
 _MAX_FACTOR = 64
 
 
@@ -103,7 +103,7 @@ class Reducer:
         self._detail = detail if detail < factor else 0
 
     def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
-        """The analysis frame of each frame of a batch; overwritten by the next call but one.
+        """The analysis frame of each frame of a batch; overwritten by the third call from now.
 
         Raises:
             ValueError: A frame's planes are not of the reducer's format.
@@ -156,7 +156,7 @@ class Grid:
         )
 
     def reduce(self, frame: Frame) -> AnalysisFrame:
-        """Reduce a frame; overwritten by the next call but one."""
+        """Reduce a frame; overwritten by the third call from now."""
         self._reduced.rotate()
         grid = self._reduced[0]
         self._reducer.reduce(frame.luma, grid.luma, (frame.chroma, grid.chroma), grid.halved)

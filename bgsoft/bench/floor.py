@@ -22,7 +22,7 @@ from bgsoft.exitcodes import exit_code, one_line
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.runner import Pipeline
+from bgsoft.pipeline.runner import FrameStage, Pipeline
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.configure import build_config
@@ -30,7 +30,7 @@ from bgsoft.rendering.session import hand_over_frames
 from bgsoft.settings.config import RenderConfig
 
 
-class _NoPicture:
+class _NoPicture(FrameStage):
     """A picture stage that leaves frames as they are."""
 
     batch, held = 1, 0

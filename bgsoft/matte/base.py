@@ -26,7 +26,7 @@ class MatteStage(ABC):
     def __init__(self, side: Side, format: FrameFormat, workers: Workers, batch: int) -> None:
         self._side, self._workers = side, workers
         grid = analysis_shape(format.width, format.height)
-        self._made = [side.xp.empty(grid, np.uint8) for _ in range(batch)]
+        self._made = [[side.xp.empty(grid, np.uint8) for _ in range(batch)] for _ in range(2)]
         self._has_mask = False
 
     def refine(
@@ -45,16 +45,17 @@ class MatteStage(ABC):
 
         Returns:
             The mattes, whose planes may be changed: the next call goes on from others. Overwritten
-            when the slot is reused or by the next call.
+            when the slot is reused or by the next call but one.
 
         Raises:
             ValueError: A mask is None on the first frame after construction or reset.
         """
         if masks[0] is None and not self._has_mask:
             raise ValueError("no mask to hold: the first frame must be segmented")
+        self._made.reverse()
         mattes = [
             Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None)
-            for mask, frame, made in zip(masks, frames, self._made, strict=False)
+            for mask, frame, made in zip(masks, frames, self._made[0], strict=False)
         ]
         self._refine(masks, frames, reduced, mattes)
         self._has_mask = True

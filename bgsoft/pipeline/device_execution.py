@@ -102,6 +102,8 @@ class DeviceExecution:
         observer: Given each stage's time on the device.
     """
 
+    ahead = 0
+
     def __init__(
         self,
         device: CudaDevice,

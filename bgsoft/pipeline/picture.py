@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -43,6 +43,9 @@ class Execution(Protocol):
 
     batch: int
     """Frames at a time, 1 or more."""
+    ahead: int
+    """Batches that are segmented before those that the other stages work on, in a thread of their
+    own; 0: one thread does all."""
 
     def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
         """Around all work on some frames: what is done inside comes after what made them."""
@@ -70,11 +73,19 @@ class Execution(Protocol):
 
 
 class HostExecution:
-    """Works at once, the frames of a batch side by side; closes its workers."""
+    """Works at once, the frames of a batch side by side.
 
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-        self.batch = workers.lanes
+    Args:
+        batch: Frames at a time.
+        workers: Closed with this; the first does what runs beside.
+        others: Closed with this, too.
+    """
+
+    ahead = 1
+
+    def __init__(self, batch: int, workers: Workers, *others: Workers) -> None:
+        self.batch = batch
+        self._workers, self._others = workers, others
 
     def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
         return nullcontext()
@@ -92,7 +103,8 @@ class HostExecution:
         """Nothing is under way."""
 
     def close(self) -> None:
-        self._workers.close()
+        for workers in (self._workers, *self._others):
+            workers.close()
 
 
 class SceneProbe(Protocol):
@@ -187,9 +199,15 @@ class PictureStages:
         return self.execution.batch
 
     @property
+    def ahead(self) -> int:
+        """Batches that are prepared before those that are processed, for the same."""
+        return self.execution.ahead
+
+    @property
     def held(self) -> int:
         """Frames kept back at most, for the same."""
-        return 0 if self.faces is None else self.faces.held + self.batch
+        prepared = 2 * self.ahead * self.batch  # each batch while it waits, and while others do
+        return prepared + (0 if self.faces is None else self.faces.held + self.batch)
 
     def _measure(self, stage: str) -> AbstractContextManager[None]:
         return self.execution.measure(self.metrics.stage(stage))
@@ -204,14 +222,30 @@ class PictureStages:
                     self.execution.submit(self.faces.start)()
             self.execution.wait()
 
+    def prepare(self, frames: Sequence[Frame]) -> list[Scene]:
+        """Segment up to :attr:`batch` frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
+
+        Raises:
+            InferenceError: The model failed on a frame.
+        """
+        scenes = self._scenes(frames)
+        for scene in scenes:
+            masks = self._segment(scene)
+            scene.masks = [None if mask is None else mask.copy() for mask in masks]
+        return scenes
+
+    def process(self, prepared: Sequence[Scene]) -> list[Frame]:
+        """Composite them; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        return [frame for scene in prepared for frame in self._process(scene)]
+
     def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
-        """Composite up to :attr:`batch` frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
+        """Segment and composite up to :attr:`batch` frames, all in this thread.
 
         Raises:
             InferenceError: The model failed on a frame.
         """
         with self.execution.working(frames):
-            finished = self._composite_batch(frames)
+            finished = self.process(self._scenes(frames))
             self.execution.hand_out(finished)
         return finished
 
@@ -229,39 +263,53 @@ class PictureStages:
             self.execution.hand_out(finished)
         return finished
 
-    def _composite_batch(self, frames: Sequence[Frame]) -> list[Frame]:
-        """Composite frames; returns those that are finished now."""
+    def _scenes(self, frames: Sequence[Frame]) -> list[Scene]:
+        """Reduce the frames of a batch, and divide them where scenes begin."""
         with self._measure("segment"):
             reduced = self.reducer.reduce(frames)
             if self.schedule.takes_all:
                 # On a device, the next line waits.
                 self.segmenter.begin(frames, reduced)
             cuts = self.scenes.cuts(reduced)
-        finished: list[Frame] = []
-        for start, stop in _stretches(frames, cuts):
-            if cuts[start] or _is_renewed(frames[start]):
-                finished += self._composite()
-            if cuts[start]:
-                self._reset(frames[start])
-            self._renew(frames[start])
-            finished += self._process_scene(frames[start:stop], reduced[start:stop])
-        return finished
+        return [
+            Scene(frames[start:stop], reduced[start:stop], begins=cuts[start])
+            for start, stop in _stretches(frames, cuts)
+        ]
 
-    def _process_scene(
-        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> list[Frame]:
-        """The same for frames of one scene; where faces are looked for, they stay open."""
-        measure, faces = self._measure, self.faces
+    def _segment(self, scene: Scene) -> list[Array | None]:
+        """The masks of the frames that are due, made at once; None for the others."""
+        frames, reduced, refreshed = scene.frames, scene.reduced, scene.since_refresh == 0
+        if scene.begins or refreshed:
+            self.schedule.reset()
+        with self._measure("segment"):
+            if scene.begins:
+                self.segmenter.reset()
+            if refreshed:
+                self.segmenter.refresh()
+            due = [i for i, grid in enumerate(reduced) if self.schedule.is_due(grid, self.scenes)]
+            masks: list[Array | None] = [None] * len(frames)
+            if due:
+                made = self.segmenter.masks([frames[i] for i in due], [reduced[i] for i in due])
+                for index, mask in zip(due, made, strict=True):
+                    masks[index] = mask
+        return masks
+
+    def _process(self, scene: Scene) -> list[Frame]:
+        """Do the rest with frames of one scene; where faces are looked for, they stay open.
+
+        Returns those that are finished now.
+        """
+        finished = self._renew(scene)
+        frames, reduced, faces = scene.frames, scene.reduced, self.faces
         if faces is not None:
             found = self.execution.submit(partial(self._for_faces, faces.find, frames, reduced))
-        with measure("segment"):
-            masks = self._masks(frames, reduced)
-        finished = self._composite()  # its mattes are overwritten by the next
-        with measure("matte"):
+        masks = scene.masks or self._segment(scene)
+        with self._measure("matte"):
             mattes = self.matte.refine(masks, frames, reduced)
-        self._open = matted = _Matted(frames, reduced, mattes)
+        matted = _Matted(frames, reduced, mattes)
         if faces is None:
-            return self._composite()
+            self._open = matted
+            return finished + self._composite()
 
         def look_at() -> list[FoundFaces]:
             faces_of = found()  # in this thread, before
@@ -269,6 +317,25 @@ class PictureStages:
             return faces_of
 
         matted.faces = self.execution.submit(partial(self._for_faces, look_at))
+        finished += self._composite()
+        self._open = matted
+        return finished
+
+    def _renew(self, scene: Scene) -> list[Frame]:
+        """Forget, and decide anew, what is due before these frames.
+
+        Returns the frames before, which have to be finished by then.
+        """
+        finished: list[Frame] = []
+        if scene.begins or _is_renewed(scene.frames[0]):
+            finished = self._composite()
+        if scene.begins:
+            self._forget()
+            self.on_cut(scene.frames[0])
+        if scene.since_refresh == 0 and self.faces is not None:
+            self.faces.refresh()
+        elif scene.since_refresh == BACKGROUND_REFRESH_OFFSET:
+            self.compositor.refresh()
         return finished
 
     def _composite(self) -> list[Frame]:
@@ -296,52 +363,25 @@ class PictureStages:
         with self._measure("face"):
             return faces.finish(frames, faces_of)
 
-    def _masks(
-        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> list[Array | None]:
-        """The masks of the frames that are due, made at once; None for the others."""
-        due = [i for i, grid in enumerate(reduced) if self.schedule.is_due(grid, self.scenes)]
-        masks: list[Array | None] = [None] * len(frames)
-        if due:
-            made = self.segmenter.masks([frames[i] for i in due], [reduced[i] for i in due])
-            for index, mask in zip(due, made, strict=True):
-                masks[index] = mask
-        return masks
-
     def _for_faces(self, work: Callable[..., R], *args: Any) -> R:
         """Do something for faces in the thread that the execution has for it."""
         with self.metrics.submitted("face").measure():
             return work(*args)
 
-    def _reset(self, frame: Frame) -> None:
-        """Forget what was before this frame, which begins a new scene."""
-        self._forget()
-        self.on_cut(frame)
-
     def _forget(self) -> None:
-        """Forget all frames so far, but for what is shown behind people."""
-        self.schedule.reset()
-        self.segmenter.reset()
+        """Forget the frames so far in what follows segmentation, but for what is shown behind
+        people."""
         self.matte.reset()
         if self.faces is not None:
             self.faces.reset()
-
-    def _renew(self, frame: Frame) -> None:
-        """Decide anew what is due for it at this frame."""
-        since = frame.index % REFRESH_INTERVAL
-        if since == 0:
-            self.schedule.reset()
-            self.segmenter.refresh()
-            if self.faces is not None:
-                self.faces.refresh()
-        elif since == BACKGROUND_REFRESH_OFFSET:
-            self.compositor.refresh()
 
     def restart(self) -> None:
         """Forget all frames, also any that failed half-way: others follow, with times of their
         own."""
         with self.execution.working(()):
             self._open = None
+            self.schedule.reset()
+            self.segmenter.reset()
             self._forget()
             self.compositor.refresh()
 
@@ -355,6 +395,23 @@ class PictureStages:
         self.segmenter.close()
         self.compositor.close()
         self.execution.close()
+
+
+@dataclass(slots=True, eq=False)
+class Scene:
+    """Frames of one scene, up to a batch of them."""
+
+    frames: Sequence[Frame]
+    reduced: Sequence[AnalysisFrame]
+    begins: bool
+    """With these frames."""
+    masks: list[Array | None] = field(default_factory=list)
+    """Empty: they are not segmented yet."""
+
+    @property
+    def since_refresh(self) -> int:
+        """How many frames after what would else be kept is decided anew the first one comes."""
+        return self.frames[0].index % REFRESH_INTERVAL
 
 
 @dataclass(slots=True, eq=False)

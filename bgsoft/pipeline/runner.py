@@ -1,14 +1,14 @@
-"""The pipeline: decode, picture stages and encode in three threads joined by bounded queues."""
+"""The pipeline: decode, picture stages and encode in threads joined by bounded queues."""
 
 from __future__ import annotations
 
 import threading
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from bgsoft.clock import StageClock
 from bgsoft.decode.base import Decoder
@@ -36,12 +36,27 @@ class FrameStage(Protocol):
 
     @property
     def held(self) -> int:
-        """Frames it keeps back at most between batches, 0 or more."""
+        """Frames it keeps back at most between batches, those that are prepared among them."""
         ...
 
+    @property
+    def ahead(self) -> int:
+        """Batches that may wait between :meth:`prepare` and :meth:`process`, each of which has a
+        thread of its own; 0: :meth:`process_batch` does all."""
+        return 0
+
     def start(self) -> None:
-        """Called once, in the thread that will process, before the first frame is decoded."""
+        """Called once, in the thread that will prepare frames, or process them where none does,
+        before the first is decoded."""
         ...
+
+    def prepare(self, frames: Sequence[Frame]) -> Any:
+        """Begin work on up to :attr:`batch` frames; what it gives is for :meth:`process`."""
+        return frames
+
+    def process(self, prepared: Any) -> Sequence[Frame]:
+        """Do the rest; see :meth:`process_batch`."""
+        return self.process_batch(prepared)
 
     def process_batch(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Work on up to :attr:`batch` frames, in place.
@@ -141,6 +156,7 @@ class Pipeline:
             )
         depth = max(1, ring.size // 2)
         self._decoded: Channel[Frame] = Channel(depth)
+        self._prepared: Channel[Any] | None = Channel(stage.ahead) if stage.ahead else None
         self._finished: Channel[Frame] = Channel(depth)
         self._result = PipelineResult()
         self._calls = 0
@@ -159,13 +175,19 @@ class Pipeline:
             BgsoftError: What failed first in a stage.
         """
         self._started = time.perf_counter()
+        stages: list[tuple[str, Callable[..., StageThread], Callable[[], None]]] = [
+            ("encode", daemon_thread, self._encode),
+            ("picture", network_thread, self._process),
+            ("decode", daemon_thread, self._decode),
+        ]
+        if self._prepared is not None:
+            stages[1:2] = [
+                ("picture", daemon_thread, partial(self._process_prepared, self._prepared)),
+                ("segment", network_thread, partial(self._prepare, self._prepared)),
+            ]
         threads: dict[str, StageThread] = {
             name: make(partial(self._guard, name, body), f"bgsoft-{name}")
-            for name, make, body in (
-                ("encode", daemon_thread, self._encode),
-                ("picture", network_thread, self._process),
-                ("decode", daemon_thread, self._decode),
-            )
+            for name, make, body in stages
         }
         for thread in threads.values():
             thread.start()
@@ -218,8 +240,9 @@ class Pipeline:
         with self._lock:
             if self._error is None:
                 self._error = exc
-        self._decoded.abort()
-        self._finished.abort()
+        for channel in (self._decoded, self._prepared, self._finished):
+            if channel is not None:
+                channel.abort()
         self._ring.close()
         self._on_failure()
 
@@ -246,24 +269,41 @@ class Pipeline:
                 close()
         self._decoded.finish()
 
-    def _process(self) -> None:
+    def _start_stage(self) -> None:
         try:
             self._stage.start()
         finally:
             self._started_stage.set()
-        call = 0
+
+    def _process(self) -> None:
+        self._start_stage()
+        self._pass_on(self._batches(), self._stage.process_batch)
+
+    def _prepare(self, prepared: Channel[Any]) -> None:
+        self._start_stage()
+        for frames in self._batches():
+            prepared.put(self._stage.prepare(frames))
+        prepared.finish()
+
+    def _process_prepared(self, prepared: Channel[Any]) -> None:
+        self._pass_on(prepared, self._stage.process)
+
+    def _batches(self) -> Iterator[list[Frame]]:
         while frames := self._decoded.take(self._stage.batch):
-            self._pass_on(partial(self._stage.process_batch, frames), call)
-            call += 1
+            yield frames
+
+    def _pass_on(self, batches: Iterable[Any], process: Callable[[Any], Sequence[Frame]]) -> None:
+        """Let the stage work, and hand on what it has finished."""
+        for batch in batches:
+            self._call(partial(process, batch))
         if self._stage.held:
-            self._pass_on(self._stage.flush, call)
+            self._call(self._stage.flush)
         self._finished.finish()
 
-    def _pass_on(self, work: Callable[[], Sequence[Frame]], call: int) -> None:
-        """Let the stage work, and hand on what it has finished."""
-        with StageClock("picture", self._metrics.observer, calls=call).measure():
+    def _call(self, work: Callable[[], Sequence[Frame]]) -> None:
+        with StageClock("picture", self._metrics.observer, calls=self._calls).measure():
             finished = work()
-        self._calls = call + 1
+        self._calls += 1
         for frame in finished:
             self._finished.put(frame)
 

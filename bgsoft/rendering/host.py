@@ -67,10 +67,12 @@ class SideStages:
     def __init__(self, side: Side, device: CudaDevice | None, batch: int) -> None:
         self.batch = batch
         self._side, self._frames_device = side, device
-        self._workers = Workers(batch if device is None else 1)  # closed with the execution
+        lanes = batch if device is None else 1
+        # Closed with the execution: those of segmentation, and of what follows it.
+        self._ahead, self._workers = Workers(lanes), Workers(lanes)
 
     def reducer(self, format: FrameFormat) -> Reducer:
-        return Reducer(format, self._workers, side=self._side, batch=self.batch)
+        return Reducer(format, self._ahead, side=self._side, batch=self.batch)
 
     def scenes(self, format: FrameFormat) -> SceneProbe:
         return LumaProbe(format, side=self._side, batch=self.batch)
@@ -140,7 +142,7 @@ class HostStages(SideStages):
         return self
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
-        return HostExecution(self._workers)
+        return HostExecution(self.batch, self._workers, self._ahead)
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
@@ -149,7 +151,7 @@ class HostStages(SideStages):
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
         return create_host_segmenter(
-            backend, loader, format, self._workers, device, resources.on_event, quality
+            backend, loader, format, self._ahead, device, resources.on_event, quality
         )
 
     def faces(

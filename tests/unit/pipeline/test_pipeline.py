@@ -72,13 +72,14 @@ def test_a_batch_larger_than_the_ring_allows_is_refused() -> None:
 
 @pytest.mark.parametrize(("batch", "held"), [(1, 8), (3, 8), (8, 8), (4, 1), (8, 3)])
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 16, 100])
+@pytest.mark.parametrize("ahead", [0, 1, 2])
 def test_frames_that_are_held_back_come_once_and_in_order(
-    batch: int, held: int, count: int
+    batch: int, held: int, count: int, ahead: int
 ) -> None:
     """With as few slots as are allowed."""
     pts = [7 * index for index in range(count)]
-    sink, stage = FakeSink(), FakeStage(batch=batch, held=held)
-    result = build(FakeDecoder(pts), stage, sink, slots=2 * batch + held).run()
+    sink, stage = FakeSink(), FakeStage(batch=batch, held=held, ahead=ahead)
+    result = build(FakeDecoder(pts), stage, sink, slots=2 * batch + stage.held).run()
     assert sink.seen == [(index, pts[index], index) for index in range(count)]
     assert list(result.decoded_pts) == list(result.encoded_pts) == pts
     assert stage.flushed
@@ -86,7 +87,7 @@ def test_frames_that_are_held_back_come_once_and_in_order(
     assert alive_stage_threads() == []
 
 
-@pytest.mark.parametrize("slow", ["decode", "picture", "encode"])
+@pytest.mark.parametrize("slow", ["decode", "segment", "picture", "encode"])
 def test_no_thread_waits_for_ever_whichever_is_slow(slow: str) -> None:
     def wait(frame: Frame) -> None:
         time.sleep(0.001)
@@ -98,9 +99,12 @@ def test_no_thread_waits_for_ever_whichever_is_slow(slow: str) -> None:
                 yield frame
 
     decoder = (SlowDecoder if slow == "decode" else FakeDecoder)(list(range(60)))
-    stage = FakeStage(wait if slow == "picture" else None, batch=3, held=8)
-    sink = FakeSink(wait if slow == "encode" else None)
-    build(decoder, stage, sink, slots=14).run()
+    actions = {slow: wait}
+    stage = FakeStage(
+        actions.get("picture"), batch=3, held=8, ahead=1, first=actions.get("segment")
+    )
+    sink = FakeSink(actions.get("encode"))
+    build(decoder, stage, sink, slots=20).run()
     assert [seen[0] for seen in sink.seen] == list(range(60))
 
 
@@ -150,7 +154,7 @@ def test_a_slow_sink_bounds_the_frames_under_way() -> None:
 
 
 @pytest.mark.parametrize("held", [0, 8])
-@pytest.mark.parametrize("where", ["decode", "picture", "encode"])
+@pytest.mark.parametrize("where", ["decode", "segment", "picture", "encode"])
 def test_the_first_error_stops_all_threads_and_names_its_stage(where: str, held: int) -> None:
     def fail(frame: Frame) -> None:
         if frame.index == 7:
@@ -160,10 +164,12 @@ def test_the_first_error_stops_all_threads_and_names_its_stage(where: str, held:
         list(range(10 if where == "decode" else 1000)),
         error=DecodeError("broken", pts=9) if where == "decode" else None,
     )
-    stage = FakeStage(fail if where == "picture" else None, held=held)
-    sink = FakeSink(fail if where == "encode" else None)
+    actions = {where: fail}
+    ahead = int(where == "segment")
+    stage = FakeStage(actions.get("picture"), held=held, ahead=ahead, first=actions.get("segment"))
+    sink = FakeSink(actions.get("encode"))
     with pytest.raises((DecodeError, InferenceError), match="broken") as caught:
-        build(decoder, stage, sink, slots=4 + held).run()
+        build(decoder, stage, sink, slots=4 + stage.held).run()
     assert caught.value.stage == where
     assert caught.value.pts == (9 if where == "decode" else 7)
     assert alive_stage_threads() == []
@@ -171,7 +177,7 @@ def test_the_first_error_stops_all_threads_and_names_its_stage(where: str, held:
     assert not sink.finished
 
 
-@pytest.mark.parametrize("where", ["decode", "picture", "encode"])
+@pytest.mark.parametrize("where", ["decode", "segment", "picture", "encode"])
 @pytest.mark.parametrize("how", ["stall", "cancel"])
 def test_a_stage_that_never_returns_ends_the_run(
     where: str, how: str, monkeypatch: pytest.MonkeyPatch
@@ -191,8 +197,9 @@ def test_a_stage_that_never_returns_ends_the_run(
                 yield frame
 
     decoder = (HangingDecoder if where == "decode" else FakeDecoder)(list(range(1000)))
-    stage = FakeStage(hang if where == "picture" else None)
-    sink = FakeSink(hang if where == "encode" else None)
+    actions = {where: hang}
+    stage = FakeStage(actions.get("picture"), ahead=1, first=actions.get("segment"))
+    sink = FakeSink(actions.get("encode"))
     seconds = 0.4 if how == "stall" else None
     pipeline = build(decoder, stage, sink, stall_seconds=seconds, cancel=cancel)
     if how == "cancel":
