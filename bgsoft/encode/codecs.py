@@ -22,10 +22,10 @@ from bgsoft.workers import usable_cores
 
 _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""
-_X264_ROWS_A_THREAD = 135
-"""1080 rows make eight threads, each of them 20 MB. Frames come at 145 a second on 16 cores, at 178
-beside a GPU; at 28 ms of CPU a frame that is four to five threads busy all the time, and threads
-wait for one another."""
+_X264_ROWS_A_THREAD = 270
+"""1080 rows make four threads, each of them 20 MB. With eight, two cores take 4 % more time for a
+render, and 16 cores no less (0.93 of ffmpeg's transcode, which has 24 threads there, with four,
+five, six or eight)."""
 _X26X_PRESETS = (
     *("ultrafast", "superfast", "veryfast", "faster", "fast"),
     *("medium", "slow", "slower", "veryslow", "placebo"),
@@ -362,9 +362,7 @@ def _own_options(
     """Options of one codec that go by the picture and the container."""
     own: dict[str, str] = {}
     if codec is Codec.H264:
-        # Its pictures differ with the number of threads, so cores must not decide it: on fewer
-        # cores, more threads take no more time (28 to 29 ms of CPU a frame of 1080 rows with 2 to
-        # 16 of them).
+        # Its pictures differ with the number of threads, so cores must not decide it.
         own["threads"] = str(min(8, max(2, round(picture.height / _X264_ROWS_A_THREAD))))
         if container.numbers_frames:
             own["bf"] = "0"  # pictures are shown in the order they are stored in
