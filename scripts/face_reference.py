@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.base import Face
-from bgsoft.face.detect import Detections
+from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import overlap
 from bgsoft.frame import FrameFormat
 
@@ -25,6 +25,26 @@ MIN_MATCH, TIGHT_MATCH = 0.25, 0.5
 LARGE = 0.08
 """Part of the frame's short side from which a face is large."""
 FALSE_SPAN, FALSE_OVERLAP = 3, 0.1
+
+
+class Seen(NamedTuple):
+    """Faces that a reference sees in a frame."""
+
+    boxes: NDArray[np.float64]
+    """(n, 4): left, top, right, bottom."""
+    keypoints: NDArray[np.float64]
+    """(n, 6, 2): x, y, in the order of ``KEYPOINTS`` of :mod:`bgsoft.face.detect`."""
+    scores: NDArray[np.float64]
+    """(n,) in [0, 1]."""
+
+    @classmethod
+    def of(cls, faces: Sequence[Detection]) -> Seen:
+        boxes, points, scores = zip(*faces, strict=True) if faces else ((), (), ())
+        return cls(
+            np.array(boxes, float).reshape(-1, 4),
+            np.array(points, float).reshape(-1, 6, 2),
+            np.array(scores, float),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +60,7 @@ class Judge:
     frontal: bool
     """Its points are good enough to leave out faces that are not frontal."""
 
-    def visible(self, seen: Detections, format: FrameFormat) -> NDArray[np.bool_]:
+    def visible(self, seen: Seen, format: FrameFormat) -> NDArray[np.bool_]:
         """Which detections are visible frontal faces, (n,)."""
         large = heights(seen, format) >= LARGE
         sure: NDArray[np.bool_] = seen.scores >= np.where(large, self.large_score, self.score)
@@ -51,7 +71,7 @@ OWN = Judge(score=0.75, large_score=0.75, low_score=0.3, frontal=False)
 OTHER = Judge(score=0.8, large_score=0.7, low_score=0.5, frontal=True)
 
 
-def read_reference(path: Path, format: FrameFormat) -> list[Detections]:
+def read_reference(path: Path, format: FrameFormat) -> list[Seen]:
     """What another detector sees in each frame, from scripts/reference_faces.py."""
     if not path.exists():
         raise SystemExit(f"{path} is missing: write it with scripts/reference_faces.py")
@@ -59,22 +79,18 @@ def read_reference(path: Path, format: FrameFormat) -> list[Detections]:
     if (read["width"], read["height"]) != (format.width, format.height):
         raise SystemExit(f"{path} is of a clip of another size")
     return [
-        Detections(
-            np.array([face["box"] for face in faces], float).reshape(-1, 4),
-            np.array([face["points"] for face in faces], float).reshape(-1, 6, 2),
-            np.array([face["score"] for face in faces], float),
-        )
-        for faces in (frame["faces"] for frame in read["frames"])
+        Seen.of([Detection(face["box"], face["points"], face["score"]) for face in frame["faces"]])
+        for frame in read["frames"]
     ]
 
 
-def heights(seen: Detections, format: FrameFormat) -> NDArray[Any]:
+def heights(seen: Seen, format: FrameFormat) -> NDArray[Any]:
     """Parts of the frame's short side, (n,)."""
     sizes: NDArray[Any] = seen.boxes[:, 3] - seen.boxes[:, 1]
     return sizes / min(format.width, format.height)
 
 
-def is_frontal(seen: Detections) -> NDArray[np.bool_]:
+def is_frontal(seen: Seen) -> NDArray[np.bool_]:
     """Whether the nose lies between the eyes, along their line, (n,).
 
     In MediaPipe's canonical face model (mediapipe/modules/face_geometry/data) the nose's tip is
@@ -87,7 +103,7 @@ def is_frontal(seen: Detections) -> NDArray[np.bool_]:
     return inside
 
 
-def matches(faces: list[Face], seen: Detections) -> NDArray[Any]:
+def matches(faces: list[Face], seen: Seen) -> NDArray[Any]:
     """How much the best of the finder's boxes overlaps each detection, (n,) in [0, 1]."""
     boxes = np.array([face.box_xyxy for face in faces]).reshape(-1, 4)
     return np.array([overlap(boxes, box).max(initial=0.0) for box in seen.boxes])
@@ -101,12 +117,12 @@ class Comparison:
     judge: Judge
     faces: list[list[Face]] = field(default_factory=list)
     """The finder's."""
-    seen: list[Detections] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
     """The reference's."""
     visible: list[NDArray[np.bool_]] = field(default_factory=list)
     """Which of these are visible frontal faces."""
 
-    def add(self, faces: list[Face], seen: Detections) -> None:
+    def add(self, faces: list[Face], seen: Seen) -> None:
         """Take the next frame."""
         self.faces.append(faces)
         self.seen.append(seen)

@@ -45,13 +45,12 @@ from typing import Any
 
 import cv2
 import numpy as np
-from face_reference import LARGE, OTHER, OWN, TIGHT_MATCH, Comparison, read_reference
+from face_reference import LARGE, OTHER, OWN, TIGHT_MATCH, Comparison, Seen, read_reference
 from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.base import Face
-from bgsoft.face.detect import Detections
 from bgsoft.face.finder import FaceFinder, FinderSettings, _Passes
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.frame import Frame, FrameFormat
@@ -93,9 +92,11 @@ class Recorder(FaceFinder):
     def __init__(self, format: FrameFormat, settings: FinderSettings | None = None) -> None:
         super().__init__(format, CpuFaceNetworks(format), settings)
 
-    def reference(self, frame: Frame, grid: Any) -> Detections:
+    def reference(self, frame: Frame, grid: Any) -> Seen:
         """What the detector says of this frame and of parts of it."""
-        return self._search(_Passes(self._networks, [(frame, grid)]), self._views.take(True))
+        return Seen.of(
+            self._search(_Passes(self._networks, [(frame, grid)]), self._views.take(True))
+        )
 
     def raw_landmarks(self) -> dict[int, NDArray[Any]]:
         """Unsmoothed landmarks of the last frame, by id."""
@@ -133,9 +134,7 @@ def measure_clip(
     return run
 
 
-def drawn(
-    frame: Frame, faces: list[Face], seen: Detections, visible: NDArray[np.bool_]
-) -> NDArray[Any]:
+def drawn(frame: Frame, faces: list[Face], seen: Seen, visible: NDArray[np.bool_]) -> NDArray[Any]:
     """The frame with meshes green, boxes blue, visible faces red and other detections orange."""
     picture = np.ascontiguousarray(frame_to_bgr(frame.luma, frame.chroma, frame.format))
     for face in faces:

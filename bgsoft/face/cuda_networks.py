@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import analysis_shape, detail_factor
 from bgsoft.closing import Closing
 from bgsoft.cuda.device import pinned_array
-from bgsoft.face.base import LEFT_EYE, RIGHT_EYE
-from bgsoft.face.detect import KEYPOINTS, MAX_OVERLAP, Detections, anchor_centres
+from bgsoft.face.detect import Detection, DetectionReader
 from bgsoft.face.geometry import frame_from_roi
-from bgsoft.face.landmarks import LANDMARKS, MEASURES, Mesh, make_meshes, presence
+from bgsoft.face.landmarks import Mesh, MeshReader
 from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector, resolve_landmarker
 from bgsoft.face.warp import MAX_SPACING, MAX_TAPS, MIN_GRID_SAMPLES, WARP_VIEW, View
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.infer.warm import daemon_thread
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
+from bgsoft.ops import sides
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
 from bgsoft.startup import StartupPool
@@ -52,14 +52,6 @@ _LAYOUT = np.dtype(
     ]
 )
 """``Layout`` of ops/warp.cu."""
-
-MAX_VIEW_FACES = 64
-"""Faces of one view, at most; the surest are kept."""
-_VALUES = 4 + 2 * len(KEYPOINTS)
-_VIEW_THREADS = (32, 1, 1)
-"""Of the kernel that decodes a view's detections: a warp a view."""
-_FACE_THREADS = (128, 1, 1)
-"""Of the kernel that reads a face's landmarks: a block a face."""
 
 
 class CudaFaceNetworks(Closing):
@@ -106,8 +98,9 @@ class CudaFaceNetworks(Closing):
             if needs_landmarks:
                 self._landmarker = pool.submit("face landmarks", partial(load, landmarker, True))
             self._detector = loading.result()
-        self._found = CudaDetections(detector.spec.width, self._detector.most)
-        self._meshes = CudaMeshes(self._detector.most)
+        most, side = self._detector.most, sides.device()
+        self._found = DetectionReader(detector.spec.width, most, side)
+        self._meshes = MeshReader(most, side)
 
     def start(self) -> None:
         """Run what is loaded once, in the thread that will use it."""
@@ -118,9 +111,9 @@ class CudaFaceNetworks(Closing):
         else:
             self._landmarker.result().network.run()
 
-    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
+    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """See :class:`bgsoft.face.networks.FaceNetworks`."""
-        answers: list[Detections] = []
+        answers: list[list[Detection]] = []
         for start in range(0, len(asked), self._detector.most):
             part = asked[start : start + self._detector.most]
             for views, outputs, first, count in self._detector.run(part):
@@ -251,91 +244,3 @@ def _layout(format: FrameFormat) -> Any:
     codes = format.luma_range[0], format.chroma_neutral
     shapes = *format.luma_shape, *format.chroma_shape[:2], *grid
     return np.array([(*shapes, factor, *limits, *codes)], _LAYOUT)
-
-
-class CudaDetections:
-    """Decodes and merges the predictions of some views where they are; only faces come back.
-
-    The detector's input is ``size`` pixels a side; up to ``most`` views are read at a time.
-    """
-
-    def __init__(self, size: int, most: int) -> None:
-        centres = anchor_centres(size)
-        self._anchors = len(centres)
-        self._centres = cupy.asarray(centres)
-        # Counts first, so that both come back in one copy of as many views as there were.
-        self._device = cupy.zeros(most * (1 + MAX_VIEW_FACES * (_VALUES + 1)), np.float32)
-        self._host: NDArray[np.float32] = pinned_array(self._device.shape, np.float32)
-        self._most = most
-        self._kernel = kernel("detections", "find_faces")
-
-    def launch(
-        self, views: Array, boxes: Array, logits: Array, first: int, count: int, min_score: float
-    ) -> None:
-        """Find the faces of a batch of ``count`` views, the first of which is the ``first``-th.
-
-        ``views`` are of ``WARP_VIEW``, ``boxes`` (batch, anchors, 16) and ``logits`` (batch,
-        anchors, 1) float32; all on the device. ``min_score`` is in (0, 1).
-        """
-        row = MAX_VIEW_FACES * (_VALUES + 1)
-        args = (
-            *(views, boxes, logits, self._centres),
-            *(self._device[first:], self._device[self._most + first * row :]),
-            *(np.int32(self._anchors), np.int32(MAX_VIEW_FACES)),
-            np.float32(np.log(min_score / (1.0 - min_score))),
-            np.float32(MAX_OVERLAP),
-        )
-        self._kernel((count, 1, 1), _VIEW_THREADS, args)
-
-    def read(self, views: int) -> list[Detections]:
-        """The faces of each of the first views, in frame pixels; waits for the stream."""
-        size = (self._most + views * MAX_VIEW_FACES * (_VALUES + 1)) * self._host.itemsize
-        stream = cupy.cuda.get_current_stream()
-        self._device.data.copy_to_host_async(self._host.ctypes.data, size, stream)
-        stream.synchronize()
-        counts = self._host[:views].view(np.int32)
-        rows = self._host[self._most :].reshape(self._most, MAX_VIEW_FACES, -1)[:views]
-        found = rows[np.arange(MAX_VIEW_FACES) < counts[:, None]].astype(np.float64)
-        boxes, scores = found[:, :4], found[:, _VALUES]
-        points = found[:, 4:_VALUES].reshape(len(found), len(KEYPOINTS), 2)
-        detections, start = [], 0
-        for count in counts.tolist():
-            part = slice(start, start + count)
-            detections.append(Detections(boxes[part], points[part], scores[part]))
-            start += count
-        return detections
-
-
-class CudaMeshes:
-    """Brings landmarks of up to ``most`` faces to the frame, and measures them, where they are."""
-
-    def __init__(self, most: int) -> None:
-        self._device = [
-            cupy.zeros(shape, np.float32)
-            for shape in ((most, 3, LANDMARKS), (most, MEASURES), (most, 1))
-        ]
-        self._host: list[NDArray[np.float32]] = [
-            pinned_array(array.shape, np.float32) for array in self._device
-        ]
-        self._kernel = kernel("mesh", "read_meshes")
-
-    def launch(self, views: Array, raw: Array, logits: Array, first: int, count: int) -> None:
-        """Read a batch of ``count`` faces, the first of which is the ``first``-th.
-
-        ``views`` are of ``WARP_VIEW``, ``raw`` is (batch, 468, 3) in input pixels and ``logits``
-        (batch, 1), both float32; all on the device.
-        """
-        points, measures, presences = (array[first:] for array in self._device)
-        sizes = map(np.int32, (LANDMARKS, RIGHT_EYE, LEFT_EYE))
-        self._kernel((count, 1, 1), _FACE_THREADS, (views, raw, points, measures, *sizes))
-        presences.data.copy_from_device_async(logits.data, count * logits.itemsize)
-
-    def read(self, count: int) -> list[Mesh]:
-        """The first faces; waits for the stream."""
-        stream = cupy.cuda.get_current_stream()
-        for device, host in zip(self._device, self._host, strict=True):
-            target = host[:count]
-            device.data.copy_to_host_async(target.ctypes.data, target.nbytes, stream)
-        stream.synchronize()
-        points, measures, logits = (host[:count] for host in self._host)
-        return make_meshes(points.copy(), presence(logits).tolist(), measures.tolist())

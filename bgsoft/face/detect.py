@@ -1,15 +1,19 @@
-"""From BlazeFace's raw output to the faces of a picture; the same for every device."""
+"""From BlazeFace's raw output to the faces of a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.cuda.readback import Readback
 from bgsoft.face.base import Box, box_overlap
-from bgsoft.face.geometry import Affine, box_iou, overlap
+from bgsoft.face.geometry import box_iou
+from bgsoft.frame import Array
+from bgsoft.ops.sides import HOST, Side
 
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
 """Order of the key points; right is the face's own right, on the left of the picture."""
@@ -19,9 +23,6 @@ STRIDES = (8, 16)
 PER_CELL = (2, 6)
 """Predictions a cell of each grid."""
 
-MAX_LOGIT = 60.0
-"""Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
-
 MAX_OVERLAP = 0.3
 """Boxes that share more than this (intersection over union) are one face; the value of
 MediaPipe's own graph for this model."""
@@ -29,42 +30,45 @@ MediaPipe's own graph for this model."""
 MIN_SECOND_OVERLAP = 0.2
 """Intersection over union of what two looks show of one face, at least."""
 
+MAX_VIEW_FACES = 64
+"""Faces of one view, at most; the surest are kept."""
+_VALUES = 4 + 2 * len(KEYPOINTS) + 1
+"""Of a face: box, key points, score."""
+_LANES = 32
+"""Threads of a device that decode a view."""
 
-class Detections(NamedTuple):
-    """Faces, best first."""
 
-    boxes: NDArray[np.float64]
-    """(N, 4): left, top, right, bottom."""
-    keypoints: NDArray[np.float64]
-    """(N, 6, 2): x, y, in the order of :data:`KEYPOINTS`."""
-    scores: NDArray[np.float64]
-    """(N,) in [0, 1]."""
+class Detection(NamedTuple):
+    """A face that the detector sees."""
 
-    def __len__(self) -> int:
-        return len(self.scores)
+    box: Box
+    """Left, top, right, bottom."""
+    keypoints: Sequence[tuple[float, float]]
+    """x, y of each, in the order of :data:`KEYPOINTS`."""
+    score: float
+    """In [0, 1]."""
 
-    @classmethod
-    def none(cls) -> Detections:
-        """No face."""
-        return cls(np.zeros((0, 4)), np.zeros((0, 6, 2)), np.zeros(0))
 
-    def moved(self, transform: Affine) -> Detections:
-        """The same faces elsewhere; without rotation, so that boxes stay boxes."""
-        corners = transform(self.boxes.reshape(-1, 2, 2)).reshape(-1, 4)
-        return Detections(corners, transform(self.keypoints), self.scores)
+def merge(found: Iterable[Detection]) -> list[Detection]:
+    """Join what several views of one picture found, in common coordinates; best first.
 
-    def rows(self, chosen: Sequence[int]) -> Detections:
-        """Some of them, by index."""
-        if len(chosen) == len(self) == 1:
-            return self
-        rows = np.array(chosen, np.intp)
-        return Detections(self.boxes[rows], self.keypoints[rows], self.scores[rows])
+    A face that a view shows cut off has a smaller box there, so a box that lies mostly inside a
+    better one is the same face, too.
+    """
+    kept: list[Detection] = []
+    for each in sorted(found, key=lambda one: -one.score):
+        if not any(box_overlap(each.box, other.box) > 0.5 for other in kept):
+            kept.append(each)
+    return kept
 
-    def nearest(self, box: Sequence[float], min_overlap: float = MIN_SECOND_OVERLAP) -> Detections:
-        """The one that shares most with a box (left, top, right, bottom), or none shares enough."""
-        shared = [box_iou(own, box) for own in self.boxes.tolist()]
-        best = max(shared, default=-1.0)
-        return self.rows([shared.index(best)] if best >= min_overlap else [])
+
+def nearest(
+    found: Sequence[Detection], box: Box, min_overlap: float = MIN_SECOND_OVERLAP
+) -> Detection | None:
+    """The one that shares most with a box, or none shares enough."""
+    shared = [box_iou(each.box, box) for each in found]
+    best = max(shared, default=-1.0)
+    return found[shared.index(best)] if best >= min_overlap else None
 
 
 def anchor_centres(size: int) -> NDArray[np.float32]:
@@ -82,89 +86,47 @@ def anchor_centres(size: int) -> NDArray[np.float32]:
     return np.concatenate(reduced)
 
 
-def decode(
-    boxes: NDArray[np.floating],
-    logits: NDArray[np.floating],
-    size: int,
-    min_score: float,
-    anchors: NDArray[np.float32] | None = None,
-) -> Detections:
-    """Every prediction that is sure enough, not yet merged, in input pixels.
+class DetectionReader:
+    """Decodes and merges the predictions of some views where they are; only faces are read.
 
-    Rows that are not finite, or have no area, are left out.
-
-    Args:
-        boxes: (A, 16): centre, width and height, six key points; input pixels, positions relative
-            to the anchor's centre.
-        logits: (A,) or (A, 1).
-        size: Side of the model's input, pixels.
-        min_score: In (0, 1).
-        anchors: (A, 2) from :func:`anchor_centres`; made when left out.
+    The detector's input is ``size`` pixels a side; up to ``most`` views are read at a time.
     """
-    logits = np.asarray(logits, np.float64).reshape(-1)
-    # A comparison with NaN is false, so NaN goes out here as well.
-    chosen = np.flatnonzero(logits >= np.log(min_score / (1.0 - min_score)))
-    rows = np.asarray(boxes[chosen], np.float64)
-    keep = np.isfinite(rows).all(axis=1) & (rows[:, 2] > 0) & (rows[:, 3] > 0)
-    chosen, rows = chosen[keep], rows[keep]
-    order = np.argsort(-logits[chosen], kind="stable")
-    chosen, rows = chosen[order], rows[order]
-    if not len(chosen):
-        return Detections.none()
-    centres = (anchor_centres(size) if anchors is None else anchors)[chosen].astype(np.float64)
-    middle, half = rows[:, :2] + centres, rows[:, 2:4] / 2
-    scores = 1.0 / (1.0 + np.exp(-np.clip(logits[chosen], -MAX_LOGIT, MAX_LOGIT)))
-    return Detections(
-        np.hstack([middle - half, middle + half]),
-        rows[:, 4:].reshape(-1, 6, 2) + centres[:, None],
-        scores,
-    )
+
+    def __init__(self, size: int, most: int, side: Side = HOST) -> None:
+        centres = anchor_centres(size)
+        self._anchors = len(centres)
+        self._centres = side.array(centres)
+        # How many, then they.
+        self._found = Readback(side, (most, 1 + MAX_VIEW_FACES * _VALUES), np.float32)
+        self._launch = side.operation("detections", "find_faces")
+
+    def launch(
+        self, views: Array, boxes: Array, logits: Array, first: int, count: int, min_score: float
+    ) -> None:
+        """Find the faces of a batch of ``count`` views, the first of which is the ``first``-th.
+
+        ``views`` are of ``WARP_VIEW``, ``boxes`` (batch, anchors, 16) and ``logits`` (batch,
+        anchors, 1) float32; all on the side. ``min_score`` is in (0, 1).
+        """
+        self._launch(
+            (1, _LANES * count),
+            *(views, boxes, logits, self._centres, self._found.array[first:]),
+            *(count, self._anchors, MAX_VIEW_FACES),
+            *(math.log(min_score / (1.0 - min_score)), MAX_OVERLAP),
+            block=(_LANES, 1, 1),
+        )
+
+    def read(self, views: int) -> list[list[Detection]]:
+        """The faces of each of the first views, best first, in frame pixels; waits for them."""
+        self._found.send(slice(views))
+        self._found.wait()
+        return [_detections(row) for row in self._found.host[:views]]
 
 
-def weighted_nms(found: Detections) -> Detections:
-    """Merge overlapping predictions into their mean, weighted by score.
-
-    The best prediction that is left takes all that overlap it; the face has its score and their
-    mean box and key points (V. Bazarevsky et al., "BlazeFace: Sub-millisecond Neural Face
-    Detection on Mobile GPUs", 2019, section 4: this is what keeps detections steady over time).
-
-    Args:
-        found: Sorted by score, best first.
-    """
-    left = np.arange(len(found))
-    boxes, keypoints, scores = [], [], []
-    while len(left):
-        same = overlap(found.boxes[left], found.boxes[left[0]]) > MAX_OVERLAP
-        same[0] = True
-        group, left = left[same], left[~same]
-        weights = found.scores[group] / found.scores[group].sum()
-        boxes.append(weights @ found.boxes[group])
-        keypoints.append(np.dot(weights[None], found.keypoints[group].reshape(-1, 12)))
-        scores.append(found.scores[group[0]])
-    if not scores:
-        return Detections.none()
-    return Detections(np.array(boxes), np.array(keypoints).reshape(-1, 6, 2), np.array(scores))
-
-
-def merge(views: Sequence[Detections]) -> Detections:
-    """Join what several views of one picture found, in common coordinates.
-
-    A face that a view shows cut off has a smaller box there, so a box that lies mostly inside a
-    better one is the same face, too.
-    """
-    views = [view for view in views if len(view)]
-    if not views:
-        return Detections.none()
-    if len(views) == len(views[0]) == 1:
-        return views[0]
-    everything = Detections(
-        np.concatenate([view.boxes for view in views]),
-        np.concatenate([view.keypoints for view in views]),
-        np.concatenate([view.scores for view in views]),
-    )
-    boxes: list[Box] = [tuple(box) for box in everything.boxes.tolist()]
-    kept: list[int] = []
-    for index in np.argsort(-everything.scores, kind="stable").tolist():
-        if not any(box_overlap(boxes[index], boxes[other]) > 0.5 for other in kept):
-            kept.append(index)
-    return everything.rows(kept)
+def _detections(found: NDArray[np.float32]) -> list[Detection]:
+    count = int(found[0])
+    rows = found[1 : 1 + count * _VALUES].reshape(count, _VALUES).tolist() if count else []
+    return [
+        Detection((left, top, right, bottom), list(zip(xy[::2], xy[1::2], strict=True)), score)
+        for left, top, right, bottom, *xy, score in rows
+    ]

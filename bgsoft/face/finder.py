@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
-from bgsoft.face.base import Face
+from bgsoft.face.base import Box, Face
 from bgsoft.face.closeups import CloseUps
-from bgsoft.face.detect import MIN_SECOND_OVERLAP, Detections, merge
+from bgsoft.face.detect import MIN_SECOND_OVERLAP, Detection, merge, nearest
 from bgsoft.face.geometry import Roi, Tile, box_iou, frame_from_tile, letterbox, tiles
 from bgsoft.face.landmarks import ROI_SCALE, Mesh
 from bgsoft.face.networks import FaceNetworks, resolve_detector
@@ -45,7 +46,7 @@ _MIN_FIRST_SCORE = 0.3
 """Of a detection that is worth a second look, or confirms a face that is followed."""
 
 P = TypeVar("P", View, Roi)
-A = TypeVar("A", Detections, Mesh)
+A = TypeVar("A", list[Detection], Mesh)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +142,7 @@ class FaceFinder(Closing):
         meshes = passes.meshes(tracks) if tracks else []
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
-    def _search(self, passes: _Passes, views: Sequence[View]) -> Detections:
+    def _search(self, passes: _Passes, views: Sequence[View]) -> list[Detection]:
         """Look at the frame; from near at each face that is followed, and at each new one.
 
         Only from near is a box good enough to say whether the face is where it was followed to.
@@ -150,31 +151,28 @@ class FaceFinder(Closing):
         ask = [partial(_again, view) for view in views]
         ask += [partial(self._around, track) for track in tracks]
         seen = passes.detections(ask, _MIN_FIRST_SCORE)
-        found = merge(seen[: len(views)])
-        followed: list[Detections] = []
-        elsewhere: list[Detections] = []
+        followed: list[Detection] = []
+        elsewhere: list[Detection] = []
         for track, near in zip(tracks, seen[len(views) :], strict=True):
-            one = near.nearest(track.box, MIN_MATCH)
-            is_there = all(track.agreement(box) >= MIN_AGREEMENT for box in one.boxes.tolist())
-            (followed if is_there else elsewhere).append(one)
-        known = [box for each in followed for box in each.boxes.tolist()]
+            one = nearest(near, track.box, MIN_MATCH)
+            if one is not None:
+                is_there = track.agreement(one.box) >= MIN_AGREEMENT
+                (followed if is_there else elsewhere).append(one)
         unknown = [
-            row
-            for row, box in enumerate(found.boxes.tolist())
-            if all(box_iou(other, box) < MIN_SECOND_OVERLAP for other in known)
+            each
+            for each in merge(chain.from_iterable(seen[: len(views)]))
+            if all(box_iou(other.box, each.box) < MIN_SECOND_OVERLAP for other in followed)
         ]
-        rest = found.rows(unknown[self._settings.max_faces :])
+        most = self._settings.max_faces
         # Beside its track a face is at the edge of what was shown of that.
-        new = merge([found.rows(unknown[: self._settings.max_faces]), *elsewhere])
-        boxes = new.boxes.tolist()
+        boxes = [each.box for each in merge([*unknown[:most], *elsewhere])]
         if self._tracker.is_fresh:
-            boxes += self._tracker.match(found)[1]
-        if not boxes:
-            return merge([*followed, rest])
-        again = passes.detections([partial(_again, self._near(box)) for box in boxes], MIN_SCORE)
-        return merge([*followed, rest, *map(Detections.nearest, again, boxes)])
+            boxes += self._tracker.match(unknown)[1]
+        ask = [partial(_again, self._near(box)) for box in boxes]
+        again = map(nearest, passes.detections(ask, MIN_SCORE), boxes)
+        return merge([*followed, *unknown[most:], *(one for one in again if one is not None)])
 
-    def _near(self, box: Sequence[float]) -> View:
+    def _near(self, box: Box) -> View:
         """One face, of which this is the box, and its surroundings."""
         left, top, right, bottom = box
         side = max(right - left, bottom - top)
@@ -199,12 +197,12 @@ class _Passes:
         """The frame that is looked at."""
         self._networks = networks
         self._frames = frames
-        self._detections: dict[tuple[int, View], Detections] = {}
+        self._detections: dict[tuple[int, View], list[Detection]] = {}
         self._meshes: dict[tuple[int, Roi], Mesh] = {}
 
     def detections(
         self, passes: Sequence[Callable[[int], list[View]]], min_score: float
-    ) -> list[Detections]:
+    ) -> list[list[Detection]]:
         """The faces in some views of the frame; of a view always asked for with one score."""
         networks = self._networks
         ask = partial(networks.detect, min_score=min_score)

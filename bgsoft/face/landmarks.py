@@ -11,18 +11,24 @@ of noise count for nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.cuda.readback import Readback
 from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, Box
-from bgsoft.face.detect import MAX_LOGIT
-from bgsoft.face.geometry import Roi, frame_from_roi
+from bgsoft.face.geometry import Roi
+from bgsoft.frame import Array
+from bgsoft.ops.sides import HOST, Side
 
 LANDMARKS = 468
 """Points of a face."""
+_MEASURES = 11
+"""Numbers that ``read_meshes`` of ops/mesh.cu measures of a face."""
+_THREADS = 128
+"""Of a device, that read a face's landmarks."""
 ROI_SCALE = 1.5
 """Side of the square over the longer side of the box: the crop that the model was trained on has a
 quarter of the face's size around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
@@ -35,11 +41,11 @@ exactly. In parts of the side; of radians; of the side's logarithm. Without latt
 left of jitter in motion is 0.150 %, not 0.116."""
 
 
-def roi_from_box(box: Sequence[float], keypoints: NDArray[np.floating]) -> Roi:
-    """The square for a detected face, by its box and key points, (6, 2)."""
+def roi_from_box(box: Box, keypoints: Sequence[tuple[float, float]]) -> Roi:
+    """The square for a detected face, by its box and key points."""
     left, top, right, bottom = box
     side = max(right - left, bottom - top) * ROI_SCALE
-    (right_x, right_y), (left_x, left_y) = keypoints[:2].tolist()
+    (right_x, right_y), (left_x, left_y) = keypoints[:2]
     angle = math.atan2(left_y - right_y, left_x - right_x)
     return Roi((left + right) / 2, (top + bottom) / 2, side, angle)
 
@@ -73,62 +79,40 @@ class Mesh(NamedTuple):
     """The square for the face in the next frame."""
 
 
-def make_meshes(
-    points: NDArray[np.floating],
-    presences: Iterable[float],
-    measures: Iterable[Sequence[float]] | None = None,
-) -> list[Mesh]:
-    """From points in the frame, (n, 3, 468), and what :func:`measure` says of them."""
-    if measures is None:
-        with np.errstate(invalid="ignore", over="ignore"):
-            measures = measure(points).tolist()
-    return [
-        Mesh(each, sure, (left, top, right, bottom), _roi(*own))
-        for each, sure, (left, top, right, bottom, *own) in zip(
-            points, presences, measures, strict=True
+class MeshReader:
+    """Brings landmarks of up to ``most`` faces to the frame, and measures them, where they are."""
+
+    def __init__(self, most: int, side: Side = HOST) -> None:
+        self._points = Readback(side, (most, 3, LANDMARKS), np.float32)
+        self._measures = Readback(side, (most, _MEASURES), np.float32)
+        self._launch = side.operation("mesh", "read_meshes")
+
+    def launch(self, views: Array, raw: Array, logits: Array, first: int, count: int) -> None:
+        """Read a batch of ``count`` faces, the first of which is the ``first``-th.
+
+        ``views`` are of ``WARP_VIEW``, ``raw`` is (batch, 468, 3) in input pixels and ``logits``
+        (batch, 1), both float32; all on the side.
+        """
+        self._launch(
+            (1, _THREADS * count),
+            *(views, raw, logits, self._points.array[first:], self._measures.array[first:]),
+            *(count, LANDMARKS, RIGHT_EYE, LEFT_EYE),
+            block=(_THREADS, 1, 1),
         )
-    ]
+
+    def read(self, count: int) -> list[Mesh]:
+        """The first faces; waits for them."""
+        for each in (self._points, self._measures):
+            each.send(slice(count))
+        self._measures.wait()
+        points, measures = self._points.host[:count].copy(), self._measures.host[:count].tolist()
+        return list(map(make_mesh, points, measures))
 
 
-def read_meshes(
-    raw: NDArray[np.floating], logits: NDArray[np.floating], rois: Sequence[Roi], size: int
-) -> list[Mesh]:
-    """The model's answers in frame pixels; the reference of ops/mesh.cu.
-
-    Args:
-        raw: (n, 468, 3) in input pixels.
-        logits: (n,) or (n, 1).
-        rois: What the model looked at, n of them.
-        size: Side of the model's input, pixels.
-    """
-    transforms = [frame_from_roi(roi, size) for roi in rois]
-    rows = np.array([(t.xx, t.xy, t.x0, t.yx, t.yy, t.y0, t.scale) for t in transforms])
-    xx, xy, x0, yx, yy, y0, scale = rows.reshape(-1, 7, 1).transpose(1, 0, 2)
-    x, y, z = np.asarray(raw, np.float64).transpose(2, 0, 1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        points = np.stack([xx * x + xy * y + x0, yx * x + yy * y + y0, scale * z], axis=1)
-    return make_meshes(points, presence(logits).tolist())
-
-
-MEASURES = 10
-"""Numbers that :func:`measure` gives of a face."""
-
-
-def measure(points: NDArray[np.floating]) -> NDArray[np.float64]:
-    """The extents of faces, of which these are the points: (n, 2 or 3, 468).
-
-    Returns:
-        (n, 10): left, top, right, bottom of the points; the same along the face's own axes, which
-        are turned as its eyes are; and the way from its right eye to its left, across and down.
-    """
-    x, y = points[:, 0], points[:, 1]
-    across, down = (axis[:, LEFT_EYE, None] - axis[:, RIGHT_EYE, None] for axis in (x, y))
-    length = np.hypot(across, down)
-    cosine, sine = across / np.where(length > 0, length, 1), down / np.where(length > 0, length, 1)
-    columns = []
-    for u, v in ((x, y), (x * cosine + y * sine, y * cosine - x * sine)):
-        columns += [u.min(axis=1), v.min(axis=1), u.max(axis=1), v.max(axis=1)]
-    return np.stack([*columns, across[:, 0], down[:, 0]], axis=1).astype(np.float64, copy=False)
+def make_mesh(points: NDArray[np.floating], measures: Sequence[float]) -> Mesh:
+    """From points in the frame, (3, 468), and what ``read_meshes`` measures of them."""
+    left, top, right, bottom, *own, presence = measures
+    return Mesh(points, presence, (left, top, right, bottom), _roi(*own))
 
 
 def _roi(left: float, top: float, right: float, bottom: float, across: float, down: float) -> Roi:
@@ -187,14 +171,6 @@ def reshaping(before: Mesh, after: Mesh) -> float:
     size = float(np.vdot(one, one).real)
     rest = two - (np.vdot(one, two) / size if size > 0 else 1.0) * one
     return math.sqrt(float(np.vdot(rest, rest).real) / rest.size) * ROI_SCALE / after.roi.side
-
-
-def presence(logits: NDArray[np.floating]) -> NDArray[np.float64]:
-    """How probably each square holds a face, (N,) in [0, 1]; 0 where the logit is no number."""
-    values = np.asarray(logits, np.float64).reshape(-1)
-    finite = np.where(np.isnan(values), -MAX_LOGIT, values).clip(-MAX_LOGIT, MAX_LOGIT)
-    probabilities: NDArray[np.float64] = 1.0 / (1.0 + np.exp(-finite))
-    return probabilities
 
 
 class OneEuro:

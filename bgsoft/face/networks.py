@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
-from bgsoft.face.detect import Detections, anchor_centres, decode, weighted_nms
+from bgsoft.face.detect import Detection, DetectionReader
 from bgsoft.face.geometry import Roi, frame_from_roi
-from bgsoft.face.landmarks import LANDMARKS, Mesh, read_meshes
-from bgsoft.face.warp import CpuWarper, View
+from bgsoft.face.landmarks import Mesh, MeshReader
+from bgsoft.face.warp import WARP_VIEW, CpuWarper, View
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
@@ -39,7 +39,7 @@ class FaceNetworks(Protocol):
         """Run both once, in the thread that will use them."""
         ...
 
-    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
+    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """The faces that the detector is that sure of, for each view."""
         ...
 
@@ -73,11 +73,16 @@ class _Model:
         self._warper = CpuWarper(spec, format)
         self.close = self._network.close
 
-    def run(self, frame: Frame, grid: AnalysisFrame, view: View) -> dict[str, NDArray[np.floating]]:
-        """The outputs, without the batch's axis; overwritten by the next call."""
+        self._shown = np.zeros(1, WARP_VIEW)
+
+    def run(
+        self, frame: Frame, grid: AnalysisFrame, view: View
+    ) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
+        """The view as operations take it, and the outputs; overwritten by the next call."""
+        self._shown[0] = view.frame_from_input, 0, view.repeat_edges
         self._warper.write(frame, grid, view, self._tensor)
         self._network.run()
-        return {name: output[0] for name, output in self._network.outputs.items()}
+        return self._shown, self._network.outputs
 
 
 class CpuFaceNetworks(Closing):
@@ -96,21 +101,20 @@ class CpuFaceNetworks(Closing):
         self._make_landmarker = partial(_Model, landmarker, format)
         self._landmarker: _Model | None = None
         self._detector = _Model(detector, format)
-        self._anchors = anchor_centres(self._detector.size)
+        self._found = DetectionReader(self._detector.size, 1)
+        self._meshes = MeshReader(1)
 
     def start(self) -> None:
         """Their first runs take hardly longer than others."""
 
-    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
+    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """See :class:`FaceNetworks`."""
-        return [self._detect(*each, min_score) for each in asked]
-
-    def _detect(
-        self, frame: Frame, grid: AnalysisFrame, view: View, min_score: float
-    ) -> Detections:
-        raw = self._detector.run(frame, grid, view)
-        found = decode(raw["boxes"], raw["scores"], self._detector.size, min_score, self._anchors)
-        return weighted_nms(found).moved(view.frame_from_input)
+        answers = []
+        for frame, grid, view in asked:
+            shown, raw = self._detector.run(frame, grid, view)
+            self._found.launch(shown, raw["boxes"], raw["scores"], 0, 1, min_score)
+            answers += self._found.read(1)
+        return answers
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """See :class:`FaceNetworks`."""
@@ -118,13 +122,13 @@ class CpuFaceNetworks(Closing):
             return []
         if self._landmarker is None:
             self._landmarker = self._make_landmarker()
-        size = self._landmarker.size
-        points = np.empty((len(asked), LANDMARKS, 3), np.float32)
-        presence = np.empty(len(asked), np.float32)
-        for index, (frame, grid, roi) in enumerate(asked):
-            raw = self._landmarker.run(frame, grid, View(frame_from_roi(roi, size), True))
-            points[index], presence[index] = raw["landmarks"], raw["presence"][0]
-        return read_meshes(points, presence, [roi for _, _, roi in asked], size)
+        answers = []
+        for frame, grid, roi in asked:
+            view = View(frame_from_roi(roi, self._landmarker.size), True)
+            shown, raw = self._landmarker.run(frame, grid, view)
+            self._meshes.launch(shown, raw["landmarks"], raw["presence"], 0, 1)
+            answers += self._meshes.read(1)
+        return answers
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.base import Box, Face
-from bgsoft.face.detect import Detections
+from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Roi, box_iou
 from bgsoft.face.landmarks import (
     ROI_SCALE,
@@ -140,7 +140,7 @@ class Track:
         x, y = self.roi.x, self.roi.y
         return x - half, y - half, x + half, y + half
 
-    def agreement(self, box: Sequence[float]) -> float:
+    def agreement(self, box: Box) -> float:
         """Intersection over union of a box with the face's: the last, or moved as it was."""
         (x, y), (left, top, right, bottom) = self.step, self.box
         own = box_iou(self.box, box)
@@ -286,24 +286,25 @@ class Tracker:
         """Whether the next frame is the first since a reset or a refresh."""
         return self._frames == 0
 
-    def match(self, found: Detections) -> tuple[dict[int, int], list[Box]]:
+    def match(self, found: Sequence[Detection]) -> tuple[dict[int, int], list[Box]]:
         """Which detection belongs to which track: largest overlap first.
 
         Returns:
-            Track position by detection; and the boxes of tracks that no detection belongs to.
+            Detection by track, their positions; and the boxes of tracks that no detection belongs
+            to.
         """
         matches: dict[int, int] = {}
-        if self.tracks and len(found):
-            boxes = found.boxes.tolist()
-            table = np.array([[box_iou(box, track.box) for box in boxes] for track in self.tracks])
-            while table.max() > MIN_MATCH:
-                position, index = np.unravel_index(int(table.argmax()), table.shape)
-                matches[int(index)] = int(position)
-                table[position, :] = table[:, index] = 0.0
-        seen = set(matches.values())
-        return matches, [track.box for at, track in enumerate(self.tracks) if at not in seen]
+        shared = [
+            (box_iou(each.box, track.box), position, row)
+            for position, track in enumerate(self.tracks)
+            for row, each in enumerate(found)
+        ]
+        for part, position, row in sorted(shared, key=lambda each: -each[0]):
+            if part > MIN_MATCH and position not in matches and row not in matches.values():
+                matches[position] = row
+        return matches, [track.box for at, track in enumerate(self.tracks) if at not in matches]
 
-    def propose(self, found: Detections | None) -> list[Track]:
+    def propose(self, found: Sequence[Detection] | None) -> list[Track]:
         """The tracks whose squares the landmark model is to look at in the next frame.
 
         Args:
@@ -321,19 +322,17 @@ class Tracker:
             return list(self.tracks)
         return [track for track in self.tracks if track.unseen or track.misses or track.in_doubt]
 
-    def _take(self, found: Detections) -> None:
+    def _take(self, found: Sequence[Detection]) -> None:
         """Give detections to the tracks they belong to, and begin new tracks with others."""
         matches, _ = self.match(found)
-        boxes = found.boxes.tolist()
-        rows = {position: row for row, position in matches.items()}
         for position, track in enumerate(self.tracks):
-            row = rows.get(position)
+            row = matches.get(position)
             if row is None:
                 track.unseen += 1
                 continue
-            score = float(found.scores[row])
-            roi = roi_from_box(boxes[row], found.keypoints[row])
-            if self._by_landmarks and track.agreement(boxes[row]) < MIN_AGREEMENT:
+            box, keypoints, score = found[row]
+            roi = roi_from_box(box, keypoints)
+            if self._by_landmarks and track.agreement(box) < MIN_AGREEMENT:
                 track.contested = True
                 track.unseen += 1
                 track.rival = Track(roi, score, sightings=1, detected=True, contested=True)
@@ -348,13 +347,13 @@ class Tracker:
             elif track.misses or not self._by_landmarks:
                 track.roi = roi
         self.tracks += [track.rival for track in self.tracks if track.rival is not None]
-        for row, (box, score) in enumerate(zip(boxes, found.scores.tolist(), strict=True)):
-            if row in matches or score < MIN_SCORE or len(self.tracks) >= self._max_faces:
+        taken = matches.values()
+        for row, (box, keypoints, score) in enumerate(found):
+            if row in taken or score < MIN_SCORE or len(self.tracks) >= self._max_faces:
                 continue
             # One of these detections may have begun a track on the same face.
             if not any(box_iou(box, t.box) > MIN_MATCH for t in self.tracks):
-                roi = roi_from_box(box, found.keypoints[row])
-                in_doubt = score < SURE_SCORE
+                roi, in_doubt = roi_from_box(box, keypoints), score < SURE_SCORE
                 self.tracks.append(Track(roi, score, sightings=1, detected=True, in_doubt=in_doubt))
 
     def update(

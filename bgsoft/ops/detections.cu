@@ -1,27 +1,48 @@
-// From the face detector's raw output to faces: one warp a view, all views of a batch in one launch.
-// Counterpart: bgsoft/face/detect.py (decode, then weighted_nms), which computes in float64; here
-// everything is float32, so places differ by parts of a thousandth of an input pixel.
-#include "samples.cuh"
-
+// From the face detector's raw output to faces, in float32: a warp a view on a device, all views of a
+// batch in one launch.
+//
+// Predictions that overlap are merged into their mean, weighted by score: the best that is left takes
+// all that overlap it, and the face has its score (V. Bazarevsky et al., "BlazeFace: Sub-millisecond
+// Neural Face Detection on Mobile GPUs", 2019, section 4: this is what keeps detections steady over
+// time).
 #include "views.cuh"
 
-#define LANES 32
+#define LANES TOGETHER(32)
 #define MAX_ANCHORS 896
-#define VALUES 16  // centre, width and height, six key points
+#define VALUES 16  // centre, width and height, six key points: relative to the anchor's centre
 
-// Centre, size and key points relative to the anchor, as the network gives them.
-struct Prediction {
+#if ON_DEVICE
+OP u32 votes(bool value) { return __ballot_sync(0xffffffffu, value); }
+OP int count_of(u32 votes) { return __popc(votes); }
+OP void meet() { __syncwarp(); }
+template <class T>
+OP T of_lane(T value, int apart)
+{
+    return __shfl_xor_sync(0xffffffffu, value, apart);
+}
+#else
+OP u32 votes(bool value) { return value; }
+OP int count_of(u32 votes) { return (int)votes; }
+OP void meet() {}
+template <class T>
+OP T of_lane(T value, int)
+{
+    return value;
+}
+#endif
+
+struct Corners {
     float left, top, right, bottom;
 };
 
-OP Prediction box_of(const float* row, const float* centre)
+OP Corners box_of(const float* row, const float* centre)
 {
     float x = row[0] + centre[0], y = row[1] + centre[1];
     float half_width = row[2] * 0.5f, half_height = row[3] * 0.5f;
     return {x - half_width, y - half_height, x + half_width, y + half_height};
 }
 
-OP float overlap_of(const Prediction& a, const Prediction& b)
+OP float overlap_of(const Corners& a, const Corners& b)
 {
     float width = fminf(a.right, b.right) - fmaxf(a.left, b.left);
     float height = fminf(a.bottom, b.bottom) - fmaxf(a.top, b.top);
@@ -32,88 +53,72 @@ OP float overlap_of(const Prediction& a, const Prediction& b)
     return shared / (both - shared);
 }
 
-OP bool is_number(float value)
+// Whether a row has an area, and numbers only.
+OP bool is_box(const float* row)
 {
-    return fabsf(value) <= 3.4e38f;  // false for NaN, too
+    bool is = row[2] > 0.0f && row[3] > 0.0f;
+    for (int i = 0; i < VALUES; i++)
+        is = is && fabsf(row[i]) <= 3.4e38f;  // false for NaN, too
+    return is;
 }
 
-OP float probability(float logit)
-{
-    return 1.0f / (1.0f + expf(-fminf(fmaxf(logit, -60.0f), 60.0f)));
-}
+// What one view's output holds.
+struct Predictions {
+    const float *boxes, *logits, *centres;
+    int anchors;
 
-// Faces of each view, best first.
-// shown: what each view is, without rotation. boxes: (views, anchors, 16); logits: (views, anchors);
-// centres: (anchors, 2), input pixels. counts: (views) int32; faces: (views, max_faces, 17): left,
-// top, right, bottom and six key points x, y in frame pixels; score. Rows beyond a view's count are left as they are. Launch with LANES threads a block
-// and a block a view; anchors must be MAX_ANCHORS or fewer.
-extern "C" __global__ void find_faces(
-    const View* __restrict__ shown, const float* __restrict__ boxes,
-    const float* __restrict__ logits, const float* __restrict__ centres, int* __restrict__ counts, float* __restrict__ faces,
-    int anchors, int max_faces, float min_logit, float max_overlap)
-{
-    __shared__ short chosen[MAX_ANCHORS];
-    int view = blockIdx.x, lane = threadIdx.x;
-    const unsigned all = 0xffffffffu;
-    boxes += (size_t)view * anchors * VALUES;
-    logits += (size_t)view * anchors;
-    faces += (size_t)view * max_faces * (VALUES + 1);
-
-    // Candidates in the order of their anchors, whatever the lanes' order.
-    int candidates = 0;
-    for (int first = 0; first < anchors; first += LANES) {
-        int anchor = first + lane;
-        bool keep = anchor < anchors && logits[anchor] >= min_logit;
-        if (keep) {
-            const float* row = boxes + anchor * VALUES;
-            keep = row[2] > 0.0f && row[3] > 0.0f;
-            for (int i = 0; i < VALUES; i++)
-                keep = keep && is_number(row[i]);
+    // Those that are sure enough, in the order of their anchors whatever the lanes' order; how many.
+    OP int choose(float min_logit, int lane, short* chosen) const
+    {
+        int count = 0;
+        for (int first = 0; first < anchors; first += LANES) {
+            int anchor = first + lane;
+            bool keep = anchor < anchors && logits[anchor] >= min_logit &&
+                        is_box(boxes + anchor * VALUES);
+            u32 kept = votes(keep);
+            if (keep)
+                chosen[count + count_of(kept & ((1u << lane) - 1u))] = (short)anchor;
+            count += count_of(kept);
         }
-        unsigned kept = __ballot_sync(all, keep);
-        if (keep)
-            chosen[candidates + __popc(kept & ((1u << lane) - 1u))] = (short)anchor;
-        candidates += __popc(kept);
+        meet();
+        return count;
     }
-    __syncwarp();
 
-    int count = 0;
-    while (count < max_faces) {
-        // The surest that is left; of equals, the first.
-        float best_logit = 0.0f;
-        int best = MAX_ANCHORS;
-        for (int i = lane; i < candidates; i += LANES) {
-            int anchor = chosen[i];
-            if (anchor >= 0 && (best == MAX_ANCHORS || logits[anchor] > best_logit)) {
-                best = anchor;
-                best_logit = logits[anchor];
-            }
-        }
-        for (int step = LANES / 2; step > 0; step /= 2) {
-            float other_logit = __shfl_xor_sync(all, best_logit, step);
-            int other = __shfl_xor_sync(all, best, step);
-            bool better = other < MAX_ANCHORS && (best == MAX_ANCHORS || other_logit > best_logit ||
-                                                  (other_logit == best_logit && other < best));
-            if (better) {
-                best = other;
-                best_logit = other_logit;
-            }
-        }
-        if (best == MAX_ANCHORS)
-            break;
+    // The surer of two, of equals the first; negative: none.
+    OP int surer(int one, int other) const
+    {
+        if (one < 0 || other < 0)
+            return max(one, other);
+        if (logits[one] == logits[other])
+            return min(one, other);
+        return logits[one] > logits[other] ? one : other;
+    }
 
-        // The mean of all that overlap it, weighted by their scores; they are gone afterwards.
-        Prediction middle = box_of(boxes + best * VALUES, centres + best * 2);
+    OP int surest(const short* chosen, int count, int lane) const
+    {
+        int best = -1;
+        for (int i = lane; i < count; i += LANES)
+            best = surer(best, chosen[i]);
+        for (int apart = LANES / 2; apart > 0; apart /= 2)
+            best = surer(best, of_lane(best, apart));
+        return best;
+    }
+
+    // The mean of all that overlap the best, which are gone afterwards: 16 values and the score.
+    OP void merge(
+        int best, float max_overlap, const View& view, short* chosen, int count, int lane,
+        float* face) const
+    {
+        Corners middle = box_of(boxes + best * VALUES, centres + best * 2);
         float weight = 0.0f, sums[VALUES];
-        for (int i = 0; i < VALUES; i++)
-            sums[i] = 0.0f;
-        for (int i = lane; i < candidates; i += LANES) {
+        for (int k = 0; k < VALUES; k++)
+            sums[k] = 0.0f;
+        for (int i = lane; i < count; i += LANES) {
             int anchor = chosen[i];
             if (anchor < 0)
                 continue;
-            const float* row = boxes + anchor * VALUES;
-            const float* centre = centres + anchor * 2;
-            Prediction box = box_of(row, centre);
+            const float *row = boxes + anchor * VALUES, *centre = centres + anchor * 2;
+            Corners box = box_of(row, centre);
             if (anchor != best && !(overlap_of(box, middle) > max_overlap))
                 continue;
             chosen[i] = -1;
@@ -126,21 +131,44 @@ extern "C" __global__ void find_faces(
             for (int k = 4; k < VALUES; k++)
                 sums[k] += w * (row[k] + centre[k & 1]);
         }
-        for (int step = LANES / 2; step > 0; step /= 2) {
-            weight += __shfl_xor_sync(all, weight, step);
+        for (int apart = LANES / 2; apart > 0; apart /= 2) {
+            weight += of_lane(weight, apart);
             for (int k = 0; k < VALUES; k++)
-                sums[k] += __shfl_xor_sync(all, sums[k], step);
+                sums[k] += of_lane(sums[k], apart);
         }
         if (lane == 0) {
-            float* face = faces + count * (VALUES + 1);
             for (int k = 0; k < VALUES; k++)
-                face[k] = sums[k] / weight * (k & 1 ? shown[view].y_y : shown[view].x_x) +
-                          (k & 1 ? shown[view].y_0 : shown[view].x_0);
-            face[VALUES] = probability(best_logit);
+                face[k] = sums[k] / weight * (k & 1 ? view.y_y : view.x_x) +
+                          (k & 1 ? view.y_0 : view.x_0);
+            face[VALUES] = probability(logits[best]);
         }
-        count++;
-        __syncwarp();
+        meet();
     }
-    if (lane == 0)
-        counts[view] = count;
+};
+
+// Faces of each view, best first.
+// shown: what each view is, without rotation. boxes: (views, anchors, 16); logits: (views, anchors);
+// centres: (anchors, 2), input pixels. found: (views, 1 + 17 * max_faces): how many, then of each left,
+// top, right, bottom and six key points x, y in frame pixels, and the score; the rest is left as it is.
+// Launch with LANES threads a block and a block a view; anchors must be MAX_ANCHORS or fewer.
+KERNEL(find_faces)(
+    const View* shown, const float* boxes, const float* logits, const float* centres, float* found,
+    int views, int anchors, int max_faces, float min_logit, float max_overlap)
+{
+    SHARED short chosen[MAX_ANCHORS];
+    for_blocks(views, [&](int view, int lane) INLINED {
+        const size_t first = (size_t)view * anchors;
+        const Predictions all = {boxes + first * VALUES, logits + first, centres, anchors};
+        const int candidates = all.choose(min_logit, lane, chosen);
+        float *number = found + (size_t)view * (1 + max_faces * (VALUES + 1)), *face = number + 1;
+        int count = 0;
+        for (; count < max_faces; count++, face += VALUES + 1) {
+            const int best = all.surest(chosen, candidates, lane);
+            if (best < 0)
+                break;
+            all.merge(best, max_overlap, shown[view], chosen, candidates, lane, face);
+        }
+        if (lane == 0)
+            *number = (float)count;
+    });
 }

@@ -9,7 +9,11 @@
 #if ON_DEVICE
 #define INDEPENDENT
 #define UNROLLED UNROLL
+#define SHARED __shared__
+#define TOGETHER(threads) threads
 #else
+#define SHARED
+#define TOGETHER(threads) 1
 #define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #endif
@@ -56,5 +60,18 @@ OP void for_apart(int height, int width, const Body &body)
         for (int x = 0; x < width; x++)
             body(y, x);
     }
+#endif
+}
+
+// Calls body(item, thread) for each of some items, small ones, that a block of threads works on together;
+// on the host one thread does. TOGETHER and SHARED: their number, and what they share.
+template <class Body>
+OP void for_blocks(int items, const Body &body)
+{
+#if ON_DEVICE
+    body((int)blockIdx.x, (int)threadIdx.x);
+#else
+    for (int item = 0; item < items; item++)
+        body(item, 0);
 #endif
 }

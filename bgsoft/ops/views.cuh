@@ -1,4 +1,7 @@
-// What a model is shown of a frame. Layout of WARP_VIEW in bgsoft/face/warp.py.
+// What a face model is shown of a frame, and how sure it is. Layout of WARP_VIEW in bgsoft/face/warp.py.
+#pragma once
+
+#include "drivers.cuh"
 
 struct View {
     float x_x, x_y, x_0;  // frame x = x_x * u + x_y * v + x_0, continuous pixels of the input (u, v)
@@ -6,3 +9,10 @@ struct View {
     int frame;         // which of the frames that are looked at
     int repeat_edges;  // beyond the frame: its edge samples, or black
 };
+
+// Of a logit; 0 where that is no number. Beyond 60 it is 0 or 1 in float32 anyway, and the exponential
+// would overflow.
+OP float probability(float logit)
+{
+    return 1.0f / (1.0f + expf(-fminf(fmaxf(logit, -60.0f), 60.0f)));
+}

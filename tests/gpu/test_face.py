@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,23 @@ from bgsoft.diagnose.parity import (
     LANDMARK_PX,
     PRESENCE,
 )
-from bgsoft.face.detect import decode, weighted_nms
+from bgsoft.face.detect import MAX_VIEW_FACES, DetectionReader
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
-from bgsoft.face.landmarks import read_meshes
+from bgsoft.face.landmarks import MeshReader
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.warp import WARP_VIEW, CpuWarper, View
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import GpuModel
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, find_spec
+from bgsoft.ops.sides import device
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import Precision
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import codes, frame_format, make_frame, random_frame
+from tests.unit.face.shapes import view_rows
 
 pytestmark = pytest.mark.gpu
 
@@ -164,34 +167,31 @@ def predictions(rng: np.random.Generator) -> tuple[Any, Any]:
 def test_predictions_become_the_same_faces(gpu: Any, seed: int) -> None:
     import cupy
 
-    from bgsoft.face.cuda_networks import MAX_VIEW_FACES, CudaDetections
-
     rng = np.random.default_rng(seed)
     raw = [predictions(rng) for _ in range(4)]
     raw.append((raw[0][0], np.full((896, 1), -9, np.float32)))
+    boxes, logits = (np.stack(part) for part in zip(*raw, strict=True))
+    shown = view_rows(*[View(Affine.scaling(2, 2, 10, -20), False)] * 5)
+    on_cpu = DetectionReader(128, 5)
+    on_cpu.launch(shown, boxes, logits, 0, 5, 0.5)
+    expected = on_cpu.read(5)
     with gpu.use(gpu.new_stream()):
-        boxes, logits = (cupy.asarray(np.stack(part)) for part in zip(*raw, strict=True))
-        finder = CudaDetections(128, 6)
-        shown = np.zeros(5, WARP_VIEW)
-        shown["frame_from_input"][:] = (2, 0, 10, 0, 2, -20)
+        boxes, logits = cupy.asarray(boxes), cupy.asarray(logits)
         seen = cupy.asarray(shown.view(np.uint8))
+        finder = DetectionReader(128, 6, device())
         finder.launch(seen, boxes[:3], logits[:3], 0, 3, 0.5)
         finder.launch(seen[3 * WARP_VIEW.itemsize :], boxes[3:], logits[3:], 3, 2, 0.5)
         found = finder.read(5)
-    assert [len(view) for view in found[4:]] == [0]
-    for view, (box, logit) in zip(found[:4], raw, strict=False):
-        expected = weighted_nms(decode(box, logit, 128, 0.5))
-        expected = expected.moved(Affine.scaling(2, 2, 10, -20))
-        count = min(len(expected), MAX_VIEW_FACES)
-        assert count > 5
-        assert len(view) == count
-        np.testing.assert_allclose(view.scores, expected.scores[:count], atol=FACE_SCORE)
-        near = np.abs(expected.boxes[:count]) < 1e6  # one is as far as float32 goes
-        np.testing.assert_allclose(view.boxes[near], expected.boxes[:count][near], atol=FACE_PX)
-        near = np.abs(expected.keypoints[:count]) < 1e6
-        np.testing.assert_allclose(
-            view.keypoints[near], expected.keypoints[:count][near], atol=FACE_PX
-        )
+    assert found[4] == expected[4] == []
+    for view, alike in zip(found[:4], expected, strict=False):
+        assert MAX_VIEW_FACES >= len(view) == len(alike) > 5
+        for one, other in zip(view, alike, strict=True):
+            assert one.score == pytest.approx(other.score, abs=FACE_SCORE)
+            places, like = (
+                np.array([*each.box, *np.ravel(each.keypoints)]) for each in (one, other)
+            )
+            near = np.abs(like) < 1e6  # one is as far as float32 goes
+            np.testing.assert_allclose(places[near], like[near], atol=FACE_PX)
 
 
 def sample() -> Iterator[Frame]:
@@ -208,22 +208,19 @@ def test_landmarks_land_in_the_frame(gpu: Any) -> None:
     """Except where raw values are no numbers, which spoils that face alone."""
     import cupy
 
-    from bgsoft.face.cuda_networks import CudaMeshes
-
     rng = np.random.default_rng(2)
     rois = [Roi(900 + 100 * i, 500 - 90 * i, 150 + 60 * i, 0.7 * i) for i in range(6)]
     raw = rng.uniform(20, 170, (6, 468, 3)).astype(np.float32)
     raw[4, 7, 0], raw[5, 9, 1] = np.nan, np.inf
     logits = rng.normal(0, 5, (6, 1)).astype(np.float32)
-    expected = read_meshes(raw, logits, rois, 192)
-    shown = np.zeros(6, WARP_VIEW)
-    for view, roi in zip(shown, rois, strict=True):
-        t = frame_from_roi(roi, 192)
-        view["frame_from_input"] = (t.xx, t.xy, t.x0, t.yx, t.yy, t.y0)
+    shown = view_rows(*(View(frame_from_roi(roi, 192), True) for roi in rois))
+    on_cpu = MeshReader(6)
+    on_cpu.launch(shown, raw, logits, 0, 6)
+    expected = on_cpu.read(6)
     with gpu.use(gpu.new_stream()):
         seen, device_raw = cupy.asarray(shown.view(np.uint8)), cupy.asarray(raw)
         device_logits = cupy.asarray(logits)
-        meshes = CudaMeshes(8)
+        meshes = MeshReader(8, device())
         meshes.launch(seen, device_raw[:4], device_logits[:4], 0, 4)
         rest = seen[4 * WARP_VIEW.itemsize :]
         meshes.launch(rest, device_raw[4:], device_logits[4:], 4, 2)
@@ -303,8 +300,8 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
         if other.presence > 0.9:
             assert np.abs(one.points - other.points)[:2].mean() < FACE_SIZE_SHARE * side
     assert [len(view) for view in views_found] == [len(view) for view in boxes]
-    for one, other in zip(views_found, boxes, strict=True):
-        np.testing.assert_allclose(one.boxes, other.boxes, atol=FACE_BOX_SHARE * side)
+    for one, other in zip(chain(*views_found), chain(*boxes), strict=True):
+        np.testing.assert_allclose(one.box, other.box, atol=FACE_BOX_SHARE * side)
 
 
 @pytest.mark.parametrize("backend", ["cuda", "tensorrt"])

@@ -1,12 +1,16 @@
-"""Faces as ellipses, for tests of what is done with them."""
+"""Faces as ellipses, for tests of what is done with them, and as the networks would see them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bgsoft.face.base import FACE_OVAL, Face
+from bgsoft.face.base import FACE_OVAL, LEFT_EYE, RIGHT_EYE, Face
+from bgsoft.face.detect import Detection
+from bgsoft.face.landmarks import Mesh, make_mesh
+from bgsoft.face.warp import WARP_VIEW, View
 
 
 def make_face(
@@ -53,3 +57,47 @@ def make_face(
         detected=True,
         age_frames=age,
     )
+
+
+def seen(*places: tuple[float, float], size: float = 100, score: float = 0.9) -> list[Detection]:
+    """Upright faces around the given centres."""
+    half, eye = size / 2, size / 4
+    return [
+        Detection(
+            (x - half, y - half, x + half, y + half),
+            [(x - eye, y), (x + eye, y), *[(x, y)] * 4],
+            score,
+        )
+        for x, y in places
+    ]
+
+
+def mesh(x: float, y: float, size: float = 100) -> np.ndarray:
+    """(468, 3) landmarks of an upright face."""
+    t = np.linspace(0, 2 * np.pi, 468, endpoint=False)
+    points = np.stack([x + size / 2 * np.cos(t), y + size / 2 * np.sin(t), 0 * t], axis=1)
+    points[RIGHT_EYE, :2], points[LEFT_EYE, :2] = (x - size / 4, y), (x + size / 4, y)
+    return points
+
+
+def meshes(faces: Iterable[np.ndarray], presences: Sequence[float]) -> list[Mesh]:
+    """Of landmarks in the frame, each (468, 3)."""
+    return [
+        make_mesh(points.T, (*measured(points[:, :2]), sure))
+        for points, sure in zip(faces, presences, strict=True)
+    ]
+
+
+def measured(points: np.ndarray) -> list[float]:
+    """What ops/mesh.cu measures of a face, (468, 2), by its definition."""
+    eyes = points[LEFT_EYE] - points[RIGHT_EYE]
+    cos, sin = eyes / (np.hypot(*eyes) or 1.0)
+    own = points @ np.array([[cos, -sin], [sin, cos]])
+    bounds = [end for each in (points, own) for end in (each.min(axis=0), each.max(axis=0))]
+    return [*np.concatenate(bounds).tolist(), *eyes.tolist()]
+
+
+def view_rows(*views: View) -> np.ndarray:
+    """Views as operations take them."""
+    rows = [(tuple(view.frame_from_input), 0, view.repeat_edges) for view in views]
+    return np.array(rows, WARP_VIEW)

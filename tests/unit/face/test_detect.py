@@ -9,22 +9,32 @@ import numpy as np
 import pytest
 
 from bgsoft.face.detect import (
+    MAX_VIEW_FACES,
     PER_CELL,
     STRIDES,
-    Detections,
+    Detection,
+    DetectionReader,
     anchor_centres,
-    decode,
     merge,
-    weighted_nms,
+    nearest,
 )
 from bgsoft.face.geometry import Affine
+from bgsoft.face.warp import View
+from tests.unit.face.shapes import view_rows
+
+WHOLE = View(Affine.scaling(1, 1), False)
 
 
-def detections(*rows: tuple[float, float, float, float, float]) -> Detections:
-    """Of (left, top, right, bottom, score), with key points at the box's corner."""
-    table = np.array(rows, np.float64).reshape(-1, 5)
-    points = np.repeat(table[:, None, :2], 6, axis=1)
-    return Detections(table[:, :4], points, table[:, 4])
+def detection(left: float, top: float, right: float, bottom: float, score: float) -> Detection:
+    return Detection((left, top, right, bottom), [(left, top)] * 6, score)
+
+
+def read(boxes: np.ndarray, logits: np.ndarray, view: View = WHOLE) -> list[Detection]:
+    """The faces of one view, of which the detector is sure by half."""
+    reader = DetectionReader(128, 1)
+    reader.launch(view_rows(view), boxes[None], logits[None], 0, 1, 0.5)
+    (found,) = reader.read(1)
+    return found
 
 
 def raw(size: int = 896) -> tuple[np.ndarray, np.ndarray]:
@@ -48,17 +58,26 @@ def test_positions_are_relative_to_the_anchor() -> None:
     boxes, logits = raw()
     boxes[518] = [1, 2, 10, 20, *range(12)]
     logits[518] = 3.0
-    found = decode(boxes, logits, 128, 0.5)
-    np.testing.assert_allclose(found.boxes, [[20, 0, 30, 20]])
-    np.testing.assert_allclose(found.keypoints[0, :2], [[24, 9], [26, 11]])
-    assert found.scores == pytest.approx([1 / (1 + np.exp(-3.0))])
+    (found,) = read(boxes, logits)
+    assert found.box == pytest.approx((20, 0, 30, 20))
+    np.testing.assert_allclose(found.keypoints, 24 + np.arange(12).reshape(6, 2) - [0, 16])
+    assert found.score == pytest.approx(1 / (1 + np.exp(-3.0)))
+
+
+def test_faces_are_where_the_view_is() -> None:
+    boxes, logits = raw()
+    boxes[518] = [1, 2, 10, 20, *range(12)]
+    logits[518] = 3.0
+    (found,) = read(boxes, logits, View(Affine.scaling(2, 3, 100, 200), False))
+    assert found.box == pytest.approx((140, 200, 160, 260))
+    assert found.keypoints[0] == pytest.approx((148, 227))
 
 
 def test_best_first_and_only_the_sure() -> None:
     boxes, logits = raw()
     boxes[:, 2:4] = 8
     logits[[3, 7, 9], 0] = [0.5, 4.0, -0.1]
-    assert decode(boxes, logits, 128, 0.5).scores == pytest.approx([0.98201379, 0.62245933])
+    assert [each.score for each in read(boxes, logits)] == pytest.approx([0.98201379, 0.62245933])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -69,9 +88,9 @@ def test_numbers_that_are_none_are_no_faces(bad: float) -> None:
     boxes[0, 5] = bad
     logits[4:6] = np.nan
     boxes[2, 2] = -1
-    found = decode(boxes, logits, 128, 0.5)
-    assert len(found) == 1
-    assert np.isfinite(found.boxes).all()
+    (found,) = read(boxes, logits)
+    assert found.box == pytest.approx((0, 0, 8, 8))  # anchor 1 has the same centre
+    assert np.isfinite(found.keypoints).all()
 
 
 def test_huge_logits_do_not_overflow() -> None:
@@ -79,7 +98,18 @@ def test_huge_logits_do_not_overflow() -> None:
     boxes[:, 2:4] = 8
     logits[:] = -3e38
     logits[0] = 3e38
-    assert decode(boxes, logits, 128, 0.5).scores.tolist() == [1.0]
+    assert [each.score for each in read(boxes, logits)] == [1.0]
+
+
+def test_of_more_faces_than_there_is_room_for_the_surest_are_kept() -> None:
+    boxes, logits = raw()
+    boxes[:, 2:4] = 4
+    rng = np.random.default_rng(0)
+    cells = 2 * np.arange(256)  # the first prediction of each cell of the fine grid
+    logits[cells, 0] = rng.permutation(256) / 256
+    scores = [each.score for each in read(boxes, logits)]
+    best = 1 / (1 + np.exp(-np.arange(255, 255 - MAX_VIEW_FACES, -1) / 256))
+    assert scores == pytest.approx(best.tolist())
 
 
 def slow_nms(rows: list[tuple[float, ...]], limit: float) -> list[tuple[float, ...]]:
@@ -106,36 +136,36 @@ def slow_nms(rows: list[tuple[float, ...]], limit: float) -> list[tuple[float, .
 def test_weighted_nms_is_as_defined(seed: int) -> None:
     rng = np.random.default_rng(seed)
     corner, size = rng.uniform(0, 40, (60, 2)), rng.uniform(5, 25, (60, 2))
-    scores = np.sort(rng.uniform(0.3, 1, 60))[::-1]
+    scores = np.sort(rng.uniform(0.5, 1, 60))[::-1]
+    boxes, logits = raw()
+    anchors = rng.choice(896, 60, replace=False)
+    centres = anchor_centres(128)[anchors]
+    boxes[anchors, :2] = corner + size / 2 - centres
+    boxes[anchors, 2:4] = size
+    boxes[anchors, 4:] = np.tile(corner - centres, 6)
+    logits[anchors, 0] = np.log(scores / (1 - scores))
+    found = read(boxes, logits)
     table = np.column_stack([corner, corner + size, scores])
-    found = weighted_nms(detections(*map(tuple, table)))
     expected = np.array(slow_nms([tuple(row) for row in table], 0.3))
-    np.testing.assert_allclose(np.column_stack([found.boxes, found.scores]), expected)
+    np.testing.assert_allclose([(*each.box, each.score) for each in found], expected, atol=1e-4)
     # The key points were the top left corners, and are averaged alike.
-    np.testing.assert_allclose(found.keypoints[:, 3], found.boxes[:, :2])
+    np.testing.assert_allclose(
+        [each.keypoints[3] for each in found], [each.box[:2] for each in found], atol=1e-4
+    )
 
 
 def test_nothing_stays_nothing() -> None:
-    none = Detections.none()
-    assert len(weighted_nms(none)) == len(merge([none, none])) == 0
-    assert len(none.moved(Affine.scaling(2, 2))) == len(none.nearest((0, 0, 9, 9))) == 0
+    assert read(*raw()) == merge([]) == []
+    assert nearest([], (0, 0, 9, 9)) is None
 
 
 def test_a_face_cut_off_by_a_tile_is_the_whole_one() -> None:
-    whole = detections((10, 10, 50, 50, 0.9), (100, 100, 120, 120, 0.6))
-    cut = detections((12, 10, 50, 28, 0.7))
-    found = merge([cut, whole])
-    assert found.scores.tolist() == [0.9, 0.6]
-    np.testing.assert_allclose(found.boxes[0], [10, 10, 50, 50])
-
-
-def test_moved_moves_boxes_and_points() -> None:
-    found = detections((1, 2, 3, 4, 0.5)).moved(Affine.scaling(2, 3, 10, 20))
-    np.testing.assert_allclose(found.boxes, [[12, 26, 16, 32]])
-    np.testing.assert_allclose(found.keypoints[0, 0], [12, 26])
+    whole = detection(10, 10, 50, 50, 0.9), detection(100, 100, 120, 120, 0.6)
+    cut = detection(12, 10, 50, 28, 0.7)
+    assert merge([cut, *whole]) == [*whole]
 
 
 def test_the_nearest_is_there_or_nothing() -> None:
-    found = detections((80, 0, 90, 10, 0.9), (1, 1, 11, 11, 0.8))
-    assert found.nearest((0, 0, 10, 10)).boxes.tolist() == [[1, 1, 11, 11]]
-    assert len(found.nearest((20, 20, 30, 30))) == 0
+    found = [detection(80, 0, 90, 10, 0.9), detection(1, 1, 11, 11, 0.8)]
+    assert nearest(found, (0, 0, 10, 10)) == found[1]
+    assert nearest(found, (20, 20, 30, 30)) is None

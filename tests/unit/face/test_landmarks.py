@@ -11,12 +11,13 @@ import pytest
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
-from bgsoft.face.landmarks import OneEuro, make_meshes, presence, read_meshes, roi_from_box
+from bgsoft.face.landmarks import Mesh, MeshReader, OneEuro, roi_from_box
 from bgsoft.face.warp import CpuWarper, View
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.models.catalog import find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
+from tests.unit.face.shapes import measured, meshes, view_rows
 
 MESH, DETECTOR = find_spec("face-mesh"), find_spec("blazeface-short")
 
@@ -33,51 +34,53 @@ def turned_face(angle: float) -> np.ndarray:
 
 @pytest.mark.parametrize("angle", [0.0, 0.3, -1.2, 2.5])
 def test_the_square_turns_with_the_face(angle: float) -> None:
-    roi = make_meshes(turned_face(angle).T[None], [1.0])[0].roi
+    roi = meshes([turned_face(angle)], [1.0])[0].roi
     assert roi.angle == pytest.approx(angle)
     assert (roi.x, roi.y) == pytest.approx((300, 200), abs=0.1)
     assert roi.side == pytest.approx(150, abs=0.1)
 
 
 def test_the_square_of_a_detection() -> None:
-    points = np.zeros((6, 2))
-    points[0], points[1] = (10, 20), (30, 40)
-    roi = roi_from_box([0.0, 0.0, 40.0, 80.0], points)
+    roi = roi_from_box((0.0, 0.0, 40.0, 80.0), [(10, 20), (30, 40), *[(0, 0)] * 4])
     assert (roi.x, roi.y, roi.side) == (20, 40, 120)
     assert roi.angle == pytest.approx(math.pi / 4)
+
+
+def read(raw: np.ndarray, logits: list[float], *rois: Roi) -> list[Mesh]:
+    reader, count = MeshReader(len(rois)), len(rois)
+    views = view_rows(*(View(frame_from_roi(roi, 192), True) for roi in rois))
+    reader.launch(views, raw.astype(np.float32), np.array(logits, np.float32), 0, count)
+    return reader.read(count)
 
 
 def test_landmarks_return_to_where_they_were() -> None:
     face = turned_face(0.7)
     face[:, 2] = 30
-    roi = make_meshes(face.T[None], [1.0])[0].roi
+    roi = meshes([face], [1.0])[0].roi
     seen = np.column_stack([frame_from_roi(roi, 192).inverse()(face[:, :2]), face[:, 2]])
     seen[:, 2] *= 192 / roi.side
-    meshes = read_meshes(np.stack([seen, seen + 1]), np.array([[20.0], [-20.0]]), [roi, roi], 192)
-    np.testing.assert_allclose(meshes[0].points, face.T, atol=1e-6)
-    assert [mesh.presence for mesh in meshes] == pytest.approx([1, 0], abs=1e-6)
-    corners = face[:, :2].min(axis=0), face[:, :2].max(axis=0)
-    assert meshes[0].box == pytest.approx(np.concatenate(corners))
-    again = meshes[0].roi
+    found = read(np.stack([seen, seen + 1]), [20.0, -20.0], roi, roi)
+    np.testing.assert_allclose(found[0].points, face.T, atol=1e-4)
+    assert [mesh.presence for mesh in found] == pytest.approx([1, 0], abs=1e-6)
+    assert found[0].box == pytest.approx(measured(face[:, :2])[:4])
+    again = found[0].roi
     assert (again.x, again.y, again.side) == pytest.approx((roi.x, roi.y, roi.side))
     assert again.angle == pytest.approx(roi.angle)
 
 
-def test_no_squares_give_no_meshes() -> None:
-    assert read_meshes(np.zeros((0, 468, 3)), np.zeros(0), [], 192) == []
-
-
-def test_points_that_are_no_numbers_have_no_finite_box() -> None:
-    points = np.stack([turned_face(0.1).T] * 3)
-    points[0, 0, 5], points[1, 1, 7] = np.nan, np.inf
-    boxes = [mesh.box for mesh in make_meshes(points, [1, 1, 1])]
-    assert [bool(np.isfinite(box).all()) for box in boxes] == [False, False, True]
+@pytest.mark.parametrize("index", [0, 200, 467])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_points_that_are_no_numbers_have_no_finite_box(bad: float, index: int) -> None:
+    raw = np.stack([turned_face(0.1)] * 3)
+    raw[0, index, 0] = raw[1, index, 1] = bad
+    found = read(raw, [1.0] * 3, *[Roi(300, 200, 150, 0.2)] * 3)
+    assert [bool(np.isfinite(mesh.box).all()) for mesh in found] == [False, False, True]
 
 
 def test_presence_is_a_probability_whatever_comes() -> None:
-    logits = np.array([0.0, 1e30, -1e30, np.nan, np.inf], np.float32)
-    np.testing.assert_allclose(presence(logits), [0.5, 1, 0, 0, 1], atol=1e-12)
-    assert len(presence(np.zeros(0))) == 0
+    logits = [0.0, 3e38, -3e38, np.nan, np.inf]
+    found = read(np.zeros((5, 468, 3)), logits, *[Roi(9, 9, 9, 0)] * 5)
+    assert [mesh.presence for mesh in found] == pytest.approx([0.5, 1, 0, 0, 1], abs=1e-12)
 
 
 def ramps(format: FrameFormat) -> tuple[np.ndarray, np.ndarray]:

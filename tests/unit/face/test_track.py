@@ -15,37 +15,20 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face, box_overlap
-from bgsoft.face.detect import Detections
+from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
-from bgsoft.face.landmarks import Mesh, make_meshes
+from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import CpuFaceNetworks, FrameRoi
 from bgsoft.face.track import MAX_MISSES, Tracker
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.ring import FrameRing
 from tests.fakes import host_planes
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
+from tests.unit.face.shapes import mesh, meshes, seen
 
 SAMPLE = Path(__file__).parents[3] / "samples" / "person.mp4"
 LONGEST_FALSE_LIFE = 3
-
-
-def seen(*places: tuple[float, float], size: float = 100, score: float = 0.9) -> Detections:
-    """Upright faces around the given centres."""
-    centres = np.array(places, np.float64).reshape(-1, 2)
-    points = np.repeat(centres[:, None], 6, axis=1)
-    points[:, 0, 0] -= size / 4
-    points[:, 1, 0] += size / 4
-    corners = np.hstack([centres - size / 2, centres + size / 2])
-    return Detections(corners, points, np.full(len(centres), score))
-
-
-def mesh(x: float, y: float, size: float = 100) -> np.ndarray:
-    """(468, 3) landmarks of an upright face."""
-    t = np.linspace(0, 2 * np.pi, 468, endpoint=False)
-    points = np.stack([x + size / 2 * np.cos(t), y + size / 2 * np.sin(t), 0 * t], axis=1)
-    points[33, :2], points[263, :2] = (x - size / 4, y), (x + size / 4, y)
-    return points
 
 
 class Scene:
@@ -56,7 +39,7 @@ class Scene:
         self.time = 0.0
 
     def step(
-        self, found: Detections | None, *faces: tuple[float, float], presence: float = 1.0
+        self, found: list[Detection] | None, *faces: tuple[float, float], presence: float = 1.0
     ) -> list[Face]:
         tracks = self.tracker.propose(found)
         points, sure = [], []
@@ -66,8 +49,7 @@ class Scene:
             points.append(mesh(*(near[0] if near else (roi.x, roi.y))))
             sure.append(presence if near else 0.0)
         self.time += 1 / 30
-        meshes = make_meshes(np.reshape(points, (-1, 468, 3)).transpose(0, 2, 1), sure)
-        return self.tracker.update(tracks, meshes, self.time)
+        return self.tracker.update(tracks, meshes(points, sure), self.time)
 
 
 def test_a_detection_without_a_face_is_none() -> None:
@@ -125,7 +107,7 @@ def test_landmarks_that_are_no_numbers_are_a_gap() -> None:
     for _ in range(3):
         scene.step(seen((200, 200)), (200, 200))
     tracks = scene.tracker.propose(None)
-    faces = scene.tracker.update(tracks, make_meshes(np.full((1, 3, 468), np.nan), [1.0]), 1.0)
+    faces = scene.tracker.update(tracks, meshes([np.full((468, 3), np.nan)], [1.0]), 1.0)
     assert np.isfinite(faces[0].landmarks).all()
     assert not faces[0].detected
 
@@ -142,7 +124,7 @@ class Stubborn(Scene):
     """The landmark model sees a face wherever it looks beside one, and says so."""
 
     def step(
-        self, found: Detections | None, *faces: tuple[float, float], presence: float = 1.0
+        self, found: list[Detection] | None, *faces: tuple[float, float], presence: float = 1.0
     ) -> list[Face]:
         tracks = self.tracker.propose(found)
         points = []
@@ -152,8 +134,8 @@ class Stubborn(Scene):
             at = (x, y) if np.hypot(x - roi.x, y - roi.y) < 10 else (roi.x, roi.y)
             points.append(mesh(*at))
         self.time += 1 / 30
-        meshes = make_meshes(np.transpose(points, (0, 2, 1)), [presence] * len(tracks))
-        return self.tracker.update(tracks, meshes, self.time)
+        sure = [presence] * len(tracks)
+        return self.tracker.update(tracks, meshes(points, sure), self.time)
 
 
 @pytest.mark.parametrize("way", [(40, 0), (0, 45), (60, 30)])
@@ -201,7 +183,7 @@ def test_landmarks_of_another_shape_are_another_face() -> None:
         points = mesh(*place)
         points[:, 1] = 200 + (points[:, 1] - 200) * stretch
         tracks = scene.tracker.propose(seen(place))
-        (face,) = scene.tracker.update(tracks, make_meshes(points.T[None], [1.0]), scene.time)
+        (face,) = scene.tracker.update(tracks, meshes([points], [1.0]), scene.time)
         assert (face.id, face.contested) == (expected, expected == 1)
 
 

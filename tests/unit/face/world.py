@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 
 from bgsoft.face.base import Face
-from bgsoft.face.detect import Detections
+from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
-from bgsoft.face.landmarks import Mesh, make_meshes
+from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from tests.pictures import make_frame
+from tests.unit.face import shapes
 
 FORMAT = FrameFormat(width=1920, height=1080)
 INPUT = resolve_detector().spec.width
 CORNERS = np.array([[0, 0], [INPUT, INPUT]])
 FRAME_MS = 40
 FACE = 100.0
+"""The side of a box, which is what shapes have unless told otherwise."""
 ALWAYS = range(10_000)
 
 Place = tuple[float, float]
@@ -73,7 +75,7 @@ class World:
                 shown.append((thing, place))
         return shown
 
-    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[Detections]:
+    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         call, answers = [], []
         for frame, grid, view in asked:
             left, top, right, bottom = view.frame_from_input(CORNERS).ravel()
@@ -86,7 +88,7 @@ class World:
                 if inside and score >= min_score:
                     found.append((score, place))
             found.sort(key=lambda each: -each[0])
-            answers.append(detections(found))
+            answers.append([*chain(*(shapes.seen(at, score=score) for score, at in found))])
             call.append((number_of(frame, grid), near))
         self.views.append(call)
         return answers
@@ -100,10 +102,10 @@ class World:
                 if thing.is_face and np.hypot(place[0] - roi.x, place[1] - roi.y) < roi.side / 4
             ]
             faces.sort(key=lambda place: np.hypot(place[0] - roi.x, place[1] - roi.y))
-            points.append(mesh(*(faces[0] if faces else (roi.x, roi.y))))
+            points.append(shapes.mesh(*(faces[0] if faces else (roi.x, roi.y))))
             presence.append(1.0 if faces else 0.0)
         self.squares.append([number_of(frame, grid) for frame, grid, _ in asked])
-        return make_meshes(np.reshape(points, (-1, 468, 3)).transpose(0, 2, 1), presence)
+        return shapes.meshes(points, presence)
 
     def start(self) -> None:
         """Nothing to run."""
@@ -120,24 +122,6 @@ def number_of(frame: Frame, grid: AnalysisFrame) -> int:
 
 def box_around(place: Place, side: float = FACE) -> np.ndarray:
     return np.array([c + sign * side / 2 for sign in (-1, 1) for c in place])
-
-
-def detections(found: Sequence[tuple[float, Place]]) -> Detections:
-    """Upright faces around the given centres."""
-    centres = np.array([place for _, place in found], np.float64).reshape(-1, 2)
-    points = np.repeat(centres[:, None], 6, axis=1)
-    points[:, 0, 0] -= FACE / 4
-    points[:, 1, 0] += FACE / 4
-    corners = np.hstack([centres - FACE / 2, centres + FACE / 2])
-    return Detections(corners, points, np.array([score for score, _ in found]))
-
-
-def mesh(x: float, y: float) -> np.ndarray:
-    """(468, 3) landmarks of an upright face."""
-    t = np.linspace(0, 2 * np.pi, 468, endpoint=False)
-    points = np.stack([x + FACE / 2 * np.cos(t), y + FACE / 2 * np.sin(t), 0 * t], axis=1)
-    points[33, :2], points[263, :2] = (x - FACE / 4, y), (x + FACE / 4, y)
-    return points
 
 
 class Watch:
