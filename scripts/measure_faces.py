@@ -52,7 +52,7 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.base import Face
 from bgsoft.face.finder import FaceFinder, FinderSettings, _Passes
-from bgsoft.face.networks import CpuFaceNetworks
+from bgsoft.face.networks import FaceNetworks
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.rendering.host import host_planes
 from bgsoft.rendering.preview import frame_to_bgr
@@ -90,7 +90,7 @@ class Recorder(FaceFinder):
     """A finder on the CPU that also gives what lies behind its faces."""
 
     def __init__(self, format: FrameFormat, settings: FinderSettings | None = None) -> None:
-        super().__init__(format, CpuFaceNetworks(format), settings)
+        super().__init__(format, FaceNetworks(format), settings)
 
     def reference(self, frame: Frame, grid: Any) -> Seen:
         """What the detector says of this frame and of parts of it."""

@@ -37,7 +37,7 @@ from bgsoft.face.create import finder_settings
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import overlap
 from bgsoft.face.guard import CpuMatteEditor
-from bgsoft.face.networks import CpuFaceNetworks
+from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Planes
 from bgsoft.hide.cpu import CpuHider
@@ -155,7 +155,7 @@ class Result:
         step = FaceStep(
             config,
             FORMAT,
-            finder=FaceFinder(FORMAT, CpuFaceNetworks(FORMAT), settings),
+            finder=FaceFinder(FORMAT, FaceNetworks(FORMAT), settings),
             editor=CpuMatteEditor(FORMAT),
             hider=self.mask,
             on_event=self.events.append,

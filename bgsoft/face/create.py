@@ -10,13 +10,14 @@ from bgsoft.face.anonymize import LOOK_AHEAD
 from bgsoft.face.base import FaceTaker
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.guard import CpuMatteEditor
-from bgsoft.face.networks import CpuFaceNetworks
+from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
 from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.ops import sides
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
 
@@ -53,7 +54,7 @@ def create_host_faces(
     return FaceStep(
         config.face,
         format,
-        finder=FaceFinder(format, CpuFaceNetworks(format), settings),
+        finder=FaceFinder(format, FaceNetworks(format), settings),
         editor=CpuMatteEditor(format),
         hider=CpuHider(HidePlan.of(config, format)),
         data=data,
@@ -75,7 +76,7 @@ def create_device_faces(
     """The face step for frames on a device, which is current; None where no faces are wanted.
 
     The models run by ``backend`` on ``batch`` frames or faces at a time, loaded by ``make_network``
-    (:data:`bgsoft.face.cuda_networks.MakeNetwork`); they, and what looks at mattes, on ``stream``.
+    (:data:`bgsoft.face.networks.MakeNetwork`); they, and what looks at mattes, on ``stream``.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -84,16 +85,16 @@ def create_device_faces(
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
     from bgsoft.face.cuda_effects import CudaMatteEditor
-    from bgsoft.face.cuda_networks import CudaFaceNetworks
     from bgsoft.hide.cuda import CudaHider
 
     on_cpu = backend == "cpu"
     settings = finder_settings(config.face, writes_data=data is not None)
     with stream:
-        networks = CudaFaceNetworks(
+        networks = FaceNetworks(
             format,
             make_network,
             1 if on_cpu else batch,  # there a run takes as long as its looks one after another
+            sides.device(),
             # To build an engine takes a minute: better before the first frame.
             needs_landmarks=settings.by_landmarks or backend == "tensorrt",
         )

@@ -1,55 +1,39 @@
-"""The two face networks as the finder uses them, and how they run on the CPU."""
+"""The two face networks as the finder uses them, on the host or on a CUDA device.
+
+Their inputs are made where the frames are, and their outputs are decoded there: of a device, faces
+and landmarks come back to the host, some kilobytes each.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext, suppress
 from functools import partial
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.face.detect import Detection, DetectionReader
-from bgsoft.face.geometry import Roi, frame_from_roi
+from bgsoft.face.geometry import frame_from_roi
 from bgsoft.face.landmarks import Mesh, MeshReader
-from bgsoft.face.warp import WARP_VIEW, CpuWarper, View
-from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
+from bgsoft.face.warp import FrameRoi, FrameView, HostWarper, View, Warper
+from bgsoft.frame import Array, FrameFormat
+from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
+from bgsoft.infer.warm import daemon_thread
 from bgsoft.models.catalog import ResolvedModel, resolve
+from bgsoft.ops.sides import HOST, Side
+from bgsoft.startup import StartupPool
+from bgsoft.workers import Job
 
-FrameView = tuple[Frame, AnalysisFrame, View]
-"""A frame, the same on the analysis frame, and what of it the detector is shown."""
-FrameRoi = tuple[Frame, AnalysisFrame, Roi]
-"""The same with the square that the landmark model is shown."""
+MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
+"""Loads a model for a batch size, with its arrays on the side, on the current stream; the last
+argument says whether it may replay a CUDA graph, which is captured by its first run."""
 
+_RUNS_PER_WAIT = 4
+"""Runs of a network whose results are waited for together, at most."""
 
-class FaceNetworks(Protocol):
-    """Both networks on one device; answers are on the host, in frame pixels.
-
-    All but ``close`` raise :class:`InferenceError` where a model fails.
-    """
-
-    views_per_run: int
-    """Views that the detector looks at in the time of one."""
-    faces_per_run: int
-    """Squares that the landmark model looks at in the time of one."""
-
-    def start(self) -> None:
-        """Run both once, in the thread that will use them."""
-        ...
-
-    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
-        """The faces that the detector is that sure of, for each view."""
-        ...
-
-    def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
-        """The landmarks of each square."""
-        ...
-
-    def close(self) -> None:
-        """Free the networks; safe to call twice."""
-        ...
+A = TypeVar("A", list[Detection], Mesh)
 
 
 def resolve_detector() -> ResolvedModel:
@@ -62,76 +46,153 @@ def resolve_landmarker() -> ResolvedModel:
     return resolve("face-mesh", ("face-landmarks",))
 
 
-class _Model:
-    """One network that is shown one view after the other: a run of several takes as long."""
-
-    def __init__(self, model: ResolvedModel, format: FrameFormat) -> None:
-        spec = model.spec
-        self.size = spec.width
-        self._network = CpuNetwork(model.path, {spec.input: spec.input_shape(1)}, threads=1)
-        self._tensor = self._network.inputs[spec.input][0]
-        self._warper = CpuWarper(spec, format)
-        self.close = self._network.close
-
-        self._shown = np.zeros(1, WARP_VIEW)
-
-    def run(
-        self, frame: Frame, grid: AnalysisFrame, view: View
-    ) -> tuple[NDArray[Any], dict[str, NDArray[Any]]]:
-        """The view as operations take it, and the outputs; overwritten by the next call."""
-        self._shown[0] = view.frame_from_input, 0, view.repeat_edges
-        self._warper.write(frame, grid, view, self._tensor)
-        self._network.run()
-        return self._shown, self._network.outputs
+def _on_cpu(model: ResolvedModel, batch: int, _graphs: bool) -> Network:
+    return CpuNetwork(model.path, {model.spec.input: model.spec.input_shape(batch)}, threads=1)
 
 
-class CpuFaceNetworks(Closing):
-    """Implements :class:`FaceNetworks` with ONNX Runtime on the CPU; the reference.
+class FaceNetworks(Closing):
+    """Both networks on one side; answers are on the host, in frame pixels.
 
-    The landmark model is loaded when it is first used.
+    On a device everything runs on the current stream, which the host waits for at the end of each
+    call. All but ``close`` raise :class:`InferenceError` where a model fails.
+
+    Args:
+        format: Format of the frames.
+        make_network: Loads a network.
+        batch: Looks of a run.
+        side: Where the frames are.
+        needs_landmarks: Load the landmark model with the other. Else, as many videos never ask for
+            it, on the host when it is first used, and on a device once all has begun to run; it
+            cannot be captured then.
 
     Raises:
         ModelError: A model's file is damaged.
+        BackendUnavailableError: A network does not load on the device.
     """
 
-    views_per_run = faces_per_run = 1
-
-    def __init__(self, format: FrameFormat) -> None:
+    def __init__(
+        self,
+        format: FrameFormat,
+        make_network: MakeNetwork = _on_cpu,
+        batch: int = 1,
+        side: Side = HOST,
+        *,
+        needs_landmarks: bool = False,
+    ) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
-        self._make_landmarker = partial(_Model, landmarker, format)
-        self._landmarker: _Model | None = None
-        self._detector = _Model(detector, format)
-        self._found = DetectionReader(self._detector.size, 1)
-        self._meshes = MeshReader(1)
+        self.views_per_run = self.faces_per_run = batch
+        """Looks that a network takes in the time of one."""
+        self._side = side
+        device = side.xp.cuda.Device() if side.on_device else None
+        stream = side.xp.cuda.get_current_stream() if side.on_device else nullcontext()
+
+        def load(model: ResolvedModel, graphs: bool) -> _Model:
+            if device is not None:
+                device.use()
+            with stream:
+                made = _Model(model, make_network(model, batch, graphs), format, batch, side)
+                if side.on_device and not graphs:  # half of what it takes is done by its first run
+                    made.network.run()
+            return made
+
+        self._load_landmarker = partial(load, landmarker, False)
+        self._landmarker: Future[_Model] | Job[_Model] | None = None
+        with StartupPool() as pool:
+            loading = pool.submit("face detector", partial(load, detector, True))
+            if needs_landmarks:
+                self._landmarker = pool.submit("face landmarks", partial(load, landmarker, True))
+            self._detector = loading.result()
+        self._found = DetectionReader(self._detector.size, self._detector.most, side)
+        self._meshes = MeshReader(self._detector.most, side)
 
     def start(self) -> None:
-        """Their first runs take hardly longer than others."""
+        """Run what is loaded once, in the thread that will use it."""
+        if not self._side.on_device:  # their first runs take hardly longer than others
+            return
+        self._detector.network.run()
+        if self._landmarker is None:
+            loading = self._landmarker = Job(self._load_landmarker)
+            daemon_thread(loading.run, "bgsoft-start face landmarks").start()
+        else:
+            self._landmarker.result().network.run()
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
-        """See :class:`FaceNetworks`."""
-        answers = []
-        for frame, grid, view in asked:
-            shown, raw = self._detector.run(frame, grid, view)
-            self._found.launch(shown, raw["boxes"], raw["scores"], 0, 1, min_score)
-            answers += self._found.read(1)
-        return answers
+        """The faces that the detector is that sure of, for each view, best first."""
+
+        def launch(views: Array, raw: dict[str, Array], first: int, count: int) -> None:
+            self._found.launch(views, raw["boxes"], raw["scores"], first, count, min_score)
+
+        return self._detector.answers(asked, launch, self._found.read)
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
-        """See :class:`FaceNetworks`."""
+        """The landmarks of each square."""
         if not asked:
             return []
         if self._landmarker is None:
-            self._landmarker = self._make_landmarker()
-        answers = []
-        for frame, grid, roi in asked:
-            view = View(frame_from_roi(roi, self._landmarker.size), True)
-            shown, raw = self._landmarker.run(frame, grid, view)
-            self._meshes.launch(shown, raw["landmarks"], raw["presence"], 0, 1)
-            answers += self._meshes.read(1)
-        return answers
+            loading = self._landmarker = Job(self._load_landmarker)
+            loading.run()
+        landmarker = self._landmarker.result()
+
+        def launch(views: Array, raw: dict[str, Array], first: int, count: int) -> None:
+            self._meshes.launch(views, raw["landmarks"], raw["presence"], first, count)
+
+        seen = [
+            (frame, grid, View(frame_from_roi(roi, landmarker.size), True))
+            for frame, grid, roi in asked
+        ]
+        return landmarker.answers(seen, launch, self._meshes.read)
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
         self._detector.close()
         if self._landmarker is not None:
-            self._landmarker.close()
+            with suppress(Exception):  # it did not load
+                self._landmarker.result().close()
+
+
+class _Model:
+    """One network and what fills its input."""
+
+    def __init__(
+        self, model: ResolvedModel, network: Network, format: FrameFormat, batch: int, side: Side
+    ) -> None:
+        self.size = model.spec.width
+        self.most = _RUNS_PER_WAIT * batch
+        """Views that are looked at before answers are read, at most."""
+        self.network = network
+        self.close = network.close
+        self._batch = batch
+        self._input = network.inputs[model.spec.input]
+        self._warper: Warper
+        if side.on_device:
+            from bgsoft.face.cuda_warp import DeviceWarper
+
+            self._warper = DeviceWarper(model.spec, format, batch, self.most)
+        else:
+            self._warper = HostWarper(model.spec, format, self.most)
+
+    def answers(
+        self,
+        asked: Sequence[FrameView],
+        launch: Callable[[Array, dict[str, Array], int, int], None],
+        read: Callable[[int], list[A]],
+    ) -> list[A]:
+        """What the network says of some views, any number.
+
+        Args:
+            asked: The views.
+            launch: Called after each run with its views and outputs where the frames are, which
+                are overwritten by the next run; the index of the first view; and how many there
+                are.
+            read: Gives the answers of so many views.
+        """
+        answers: list[A] = []
+        for start in range(0, len(asked), self.most):
+            part = asked[start : start + self.most]
+            self._warper.upload(part)
+            for first in range(0, len(part), self._batch):
+                count = self._warper.write(first, self._input)
+                self.network.run()
+                launch(self._warper.views(first), self.network.outputs, first, count)
+            answers += read(len(part))
+        return answers

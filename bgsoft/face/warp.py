@@ -1,4 +1,4 @@
-"""From a frame's planes to a face model's input, through any affine transform; on the CPU.
+"""From a frame's planes to a face model's input, through any affine transform.
 
 Only as many samples as the input needs are converted to RGB.
 """
@@ -6,14 +6,14 @@ Only as many samples as the input needs are converted to RGB.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.geometry import Affine
-from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
+from bgsoft.face.geometry import Affine, Roi
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.sides import HOST
 from bgsoft.segment.preprocess import Normaliser
@@ -40,13 +40,46 @@ class View(NamedTuple):
     """Beyond the frame: its edge samples, or black."""
 
 
-class CpuWarper:
-    """Writes views of frames of one format into a network's input buffer.
+FrameView = tuple[Frame, AnalysisFrame, View]
+"""A frame, the same on the analysis frame, and what of it a model is shown."""
+FrameRoi = tuple[Frame, AnalysisFrame, Roi]
+"""The same with the square that the landmark model is shown."""
 
-    ``spec`` says input size and normalisation; square, RGB, channels first.
+
+class Warper(Protocol):
+    """Writes views of frames of one format into a network's input, on one side.
+
+    The model's contract says input size and normalisation; square, RGB, channels first.
     """
 
-    def __init__(self, spec: ModelSpec, format: FrameFormat) -> None:
+    def upload(self, asked: Sequence[FrameView]) -> None:
+        """Take what is to be looked at, as much as there is room for; on a device the stream must
+        have passed the last upload."""
+        ...
+
+    def views(self, first: int) -> Array:
+        """Those taken, from one of them on, as ``WARP_VIEW`` on the side."""
+        ...
+
+    def write(self, first: int, tensor: Array) -> int:
+        """Sample, convert and normalise the views from ``first`` on.
+
+        Args:
+            first: Index of a view.
+            tensor: (batch, 3, S, S) float32, C-contiguous.
+
+        Returns:
+            How many of its items were written: all, or those that are left.
+        """
+        ...
+
+
+class HostWarper(Warper):
+    """Takes up to ``most`` views of frames on the host."""
+
+    def __init__(self, spec: ModelSpec, format: FrameFormat, most: int = 1) -> None:
+        self._asked: Sequence[FrameView] = ()
+        self._views = np.zeros(most, WARP_VIEW)
         self._size = spec.width
         self._normaliser = Normaliser(spec, format)
         # Of 10 bits, OpenCV's; so are the mesh's views, which are turned.
@@ -58,10 +91,24 @@ class CpuWarper:
         self._buffers: dict[tuple[int, int], NDArray[Any]] = {}
         self._dtype = np.dtype(format.dtype)
 
-    def write(
+    def upload(self, asked: Sequence[FrameView]) -> None:
+        self._asked = asked
+        self._views[: len(asked)] = [
+            (view.frame_from_input, 0, view.repeat_edges) for _, _, view in asked
+        ]
+
+    def views(self, first: int) -> Array:
+        return self._views[first:]
+
+    def write(self, first: int, tensor: Array) -> int:
+        part = self._asked[first : first + len(tensor)]
+        for each, item in zip(part, tensor, strict=False):
+            self._write(*each, item)
+        return len(part)
+
+    def _write(
         self, frame: Frame, reduced: AnalysisFrame, view: View, tensor: NDArray[np.float32]
     ) -> None:
-        """Sample, convert and normalise one view into ``tensor``, (3, S, S) float32."""
         grid, scale = reduced.for_networks, view.frame_from_input.scale
         planes, cells = (frame.luma, frame.chroma), (1, 2)
         if grid.factor > 1 and scale / grid.factor >= MIN_GRID_SAMPLES:  # sharp enough

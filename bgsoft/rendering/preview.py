@@ -16,7 +16,7 @@ from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
 from bgsoft.face.draw import draw_faces
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.networks import CpuFaceNetworks
+from bgsoft.face.networks import FaceNetworks
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import resolve
@@ -109,7 +109,7 @@ def _render_frame(
     finder: FaceFinder | None = None
     if draws_faces:
         searched = finder_settings(config.face, writes_data=True)
-        finder = FaceFinder(info.format, CpuFaceNetworks(info.format), searched)
+        finder = FaceFinder(info.format, FaceNetworks(info.format), searched)
     reducer = Reducer(info.format)
     faces: list[Face] = []
     last: Frame | None = None

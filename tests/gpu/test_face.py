@@ -27,8 +27,8 @@ from bgsoft.face.detect import MAX_VIEW_FACES, DetectionReader
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
 from bgsoft.face.landmarks import MeshReader
-from bgsoft.face.networks import CpuFaceNetworks
-from bgsoft.face.warp import WARP_VIEW, CpuWarper, View
+from bgsoft.face.networks import FaceNetworks
+from bgsoft.face.warp import WARP_VIEW, HostWarper, View
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import GpuModel
 from bgsoft.infer.cpu import CpuNetwork
@@ -98,7 +98,7 @@ def test_model_inputs_are_the_same(
 ) -> None:
     import cupy
 
-    from bgsoft.face.cuda_networks import CudaWarper
+    from bgsoft.face.cuda_warp import DeviceWarper
 
     format = frame_format(size, layout, full_range=full_range)
     rng = np.random.default_rng(1)
@@ -109,12 +109,12 @@ def test_model_inputs_are_the_same(
     spec = find_spec(name)
     asked = views(size, spec.width)
     expected = np.empty((len(asked), 3, spec.height, spec.width), np.float32)
-    on_cpu = CpuWarper(spec, format)
-    for view, item in zip(asked, expected, strict=True):
-        on_cpu.write(frame, grid, view, item)
+    on_cpu = HostWarper(spec, format, len(asked))
+    on_cpu.upload([(frame, grid, view) for view in asked])
+    assert on_cpu.write(0, expected) == len(asked)
     stream = gpu.new_stream()
     with gpu.use(stream):
-        warper = CudaWarper(spec, format, len(asked) + 1, len(asked) + 1)
+        warper = DeviceWarper(spec, format, len(asked) + 1, len(asked) + 1)
         tensor = cupy.full(warper.shape, 7, np.float32)
         device_frame, device_grid = frame_on_device(frame), grid_on_device(grid)
         stream.synchronize()
@@ -129,12 +129,12 @@ def test_model_inputs_are_the_same(
 def test_views_beyond_a_batch_come_in_turns(gpu: Any) -> None:
     import cupy
 
-    from bgsoft.face.cuda_networks import CudaWarper
+    from bgsoft.face.cuda_warp import DeviceWarper
 
     format = frame_format((64, 64))
     with gpu.use(gpu.new_stream()):
-        warper = CudaWarper(find_spec("face-mesh"), format, 2, 5)
-        whole = CudaWarper(find_spec("face-mesh"), format, 5, 5)
+        warper = DeviceWarper(find_spec("face-mesh"), format, 2, 5)
+        whole = DeviceWarper(find_spec("face-mesh"), format, 5, 5)
         tensor = cupy.zeros(warper.shape, np.float32)
         together = cupy.zeros(whole.shape, np.float32)
         host = random_frame(format, np.random.default_rng(0), 0)
@@ -242,17 +242,16 @@ def test_landmarks_land_in_the_frame(gpu: Any) -> None:
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) -> None:
     """Whatever the batch."""
-    from bgsoft.face.cuda_networks import CudaFaceNetworks
 
     frames = list(sample())
     format = frames[0].format
     settings = FinderSettings(small_faces=small)
     reduced = [Reducer(format).reduce([frame])[0] for frame in frames]
-    with FaceFinder(format, CpuFaceNetworks(format), settings) as on_cpu:
+    with FaceFinder(format, FaceNetworks(format), settings) as on_cpu:
         expected = on_cpu.find(frames, reduced)
     found = []
     with gpu.use(gpu.new_stream()):
-        networks = CudaFaceNetworks(format, TwinNetwork, batch)
+        networks = FaceNetworks(format, TwinNetwork, batch, device(), needs_landmarks=True)
         with FaceFinder(format, networks, settings) as finder:
             finder.start()
             for start in range(0, FRAMES, batch):
@@ -269,7 +268,6 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
 
 def test_more_faces_than_a_run_takes(gpu: Any) -> None:
     """Squares and views beyond what is waited for at once come back in order."""
-    from bgsoft.face.cuda_networks import CudaFaceNetworks
 
     frame = next(sample())
     format = frame.format
@@ -281,12 +279,12 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
     ]
     seen = [View(frame_from_tile(Tile(r.x - side, r.y - side, 2 * side), 128), False) for r in rois]
     seen = seen * 3
-    with CpuFaceNetworks(format) as on_cpu:
+    with FaceNetworks(format) as on_cpu:
         expected = on_cpu.landmarks([(frame, grid, roi) for roi in rois])
         boxes = on_cpu.detect([(frame, grid, view) for view in seen], 0.3)
     with (
         gpu.use(gpu.new_stream()),
-        CudaFaceNetworks(format, TwinNetwork, 1) as networks,
+        FaceNetworks(format, TwinNetwork, side=device()) as networks,
     ):
         there = frame_on_device(frame), grid_on_device(grid)
         found = networks.landmarks([(*there, roi) for roi in rois])
@@ -308,7 +306,6 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
 def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
     """The real sessions, replayed as CUDA graphs, find the sample's face in every frame."""
     from bgsoft.errors import BackendUnavailableError
-    from bgsoft.face.cuda_networks import CudaFaceNetworks
     from bgsoft.infer.cuda import GpuNetwork
 
     stream = gpu.new_stream()
@@ -328,7 +325,8 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
     reducer = Reducer(frames[0].format)
     with gpu.use(stream):
         try:
-            finder = FaceFinder(frames[0].format, CudaFaceNetworks(frames[0].format, make, 8))
+            networks = FaceNetworks(frames[0].format, make, 8, device(), needs_landmarks=True)
+            finder = FaceFinder(frames[0].format, networks)
         except BackendUnavailableError as exc:
             pytest.skip(str(exc))
         finder.start()

@@ -12,9 +12,9 @@ import pytest
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
 from bgsoft.face.landmarks import Mesh, MeshReader, OneEuro, roi_from_box
-from bgsoft.face.warp import CpuWarper, View
+from bgsoft.face.warp import FrameView, HostWarper, View
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
-from bgsoft.models.catalog import find_spec
+from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
 from tests.unit.face.shapes import measured, meshes, view_rows
@@ -44,6 +44,12 @@ def test_the_square_of_a_detection() -> None:
     roi = roi_from_box((0.0, 0.0, 40.0, 80.0), [(10, 20), (30, 40), *[(0, 0)] * 4])
     assert (roi.x, roi.y, roi.side) == (20, 40, 120)
     assert roi.angle == pytest.approx(math.pi / 4)
+
+
+def write(spec: ModelSpec, seen: FrameView, tensor: np.ndarray) -> None:
+    warper = HostWarper(spec, seen[0].format)
+    warper.upload([seen])
+    assert warper.write(0, tensor[None]) == 1
 
 
 def read(raw: np.ndarray, logits: list[float], *rois: Roi) -> list[Mesh]:
@@ -105,7 +111,7 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
     grid = Reducer(format).reduce([frame])[0]
     view = View(frame_from_roi(Roi(610, 500, side, angle), 192), True)
     tensor = np.empty((3, 192, 192), np.float32)
-    CpuWarper(MESH, format).write(frame, grid, view, tensor)
+    write(MESH, (frame, grid, view), tensor)
     at = np.stack(np.meshgrid(np.arange(192) + 0.5, np.arange(192) + 0.5), axis=-1)
     x, y = np.moveaxis(view.frame_from_input(at), -1, 0)
     yuv = np.stack([60 + 100 * x / 1200, 90 + 60 * y / 1024, 100 + 50 * x / 1200, np.ones_like(x)])
@@ -148,7 +154,7 @@ def test_upright_views_are_those_of_opencv(size: tuple[int, int], side: float) -
     for x, y in ((0.237, 0.131), (-0.4, -2.5), (0.7, 0.65)):
         tile = Tile(x * size[0], y * size[1], side * size[1])
         view = View(frame_from_tile(tile, 128), False)
-        CpuWarper(DETECTOR, format).write(frame, grid, view, tensor)
+        write(DETECTOR, (frame, grid, view), tensor)
         codes = warped(frame, view).reshape(-1, 3).T
         rgb = yuv_to_rgb_matrix(format) @ np.vstack([codes, np.ones(codes.shape[1])])
         expected = np.clip(np.floor(rgb + 0.5), 0, 255).reshape(3, 128, 128) / 127.5 - 1
@@ -165,7 +171,7 @@ def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
     view = View(letterbox(*size, 128).inverse(), False)
     grid = Reducer(format).reduce([frame])[0]
     tensor = np.empty((3, 128, 128), np.float32)
-    CpuWarper(DETECTOR, format).write(frame, grid, view, tensor)
+    write(DETECTOR, (frame, grid, view), tensor)
     white = np.zeros((128, 128), bool)
     low, high = np.rint(letterbox(*size, 128)(np.array([[0.0, 0.0], size]))).astype(int)
     white[low[1] : high[1], low[0] : high[0]] = True
@@ -183,7 +189,7 @@ def test_the_grid_serves_large_faces_only() -> None:
     tensor = np.empty((3, 192, 192), np.float32)
     for side, shown in ((900, 1), (300, 0)):
         view = View(frame_from_roi(Roi(960, 540, side, 0), 192), True)
-        CpuWarper(MESH, format).write(frame, grid, view, tensor)
+        write(MESH, (frame, grid, view), tensor)
         np.testing.assert_allclose(tensor, shown, atol=0.01)
 
 

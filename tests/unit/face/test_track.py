@@ -19,8 +19,9 @@ from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
 from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import CpuFaceNetworks, FrameRoi
+from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.track import MAX_MISSES, Tracker
+from bgsoft.face.warp import FrameRoi
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.ring import FrameRing
 from tests.fakes import host_planes
@@ -226,7 +227,7 @@ def sample_picture() -> tuple[FrameFormat, np.ndarray, np.ndarray]:
 
 
 def finder_of(format: FrameFormat, settings: FinderSettings | None = None) -> FaceFinder:
-    return FaceFinder(format, CpuFaceNetworks(format), settings)
+    return FaceFinder(format, FaceNetworks(format), settings)
 
 
 def find(finder: FaceFinder, frame: Frame) -> list[Face]:
@@ -258,7 +259,7 @@ def test_every_frame_of_the_sample_has_its_face() -> None:
     finder.close()
 
 
-def test_a_batch_gives_the_faces_of_single_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_gives_the_faces_of_single_frames() -> None:
     """To the bit, whatever is looked at ahead of time."""
     frames: list[Frame] = []
     for frame in sample_frames():
@@ -269,10 +270,10 @@ def test_a_batch_gives_the_faces_of_single_frames(monkeypatch: pytest.MonkeyPatc
     format = frames[0].format
     with finder_of(format) as finder:
         singles = [find(finder, frame) for frame in frames]
-    monkeypatch.setattr(CpuFaceNetworks, "faces_per_run", 8)
-    monkeypatch.setattr(CpuFaceNetworks, "views_per_run", 8)
+    networks = FaceNetworks(format)
+    networks.views_per_run = networks.faces_per_run = 8
     reduced = [Reducer(format).reduce([frame])[0] for frame in frames]
-    with finder_of(format) as finder:
+    with FaceFinder(format, networks) as finder:
         found = finder.find(frames[:8], reduced[:8]) + finder.find(frames[8:], reduced[8:])
         assert finder.find([], []) == []
     for (face,), (single,) in zip(found, singles, strict=True):
@@ -387,7 +388,7 @@ def test_a_blur_where_a_face_was_is_none() -> None:
     assert not any(lives[LONGEST_FALSE_LIFE:])
 
 
-class CountingNetworks(CpuFaceNetworks):
+class CountingNetworks(FaceNetworks):
     """Notes how many squares the landmark model is shown, of each call."""
 
     def __init__(self, format: FrameFormat) -> None:
@@ -463,7 +464,7 @@ def test_a_face_across_the_edge() -> None:
 
 
 def test_a_fault_names_the_stage_and_the_frame() -> None:
-    class Failing(CpuFaceNetworks):
+    class Failing(FaceNetworks):
         def detect(self, *_: Any, **__: Any) -> Any:
             raise InferenceError("broken", stage="segment")
 

@@ -14,7 +14,8 @@ from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import overlap
 from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import FrameRoi, FrameView, resolve_detector
+from bgsoft.face.networks import resolve_detector
+from bgsoft.face.warp import FrameRoi, FrameView
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from tests.pictures import make_frame
 from tests.unit.face import shapes
