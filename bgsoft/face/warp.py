@@ -16,7 +16,7 @@ from bgsoft.face.geometry import Affine, Roi
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.sides import HOST
-from bgsoft.segment.preprocess import Normaliser
+from bgsoft.segment.preprocess import Normaliser, fixed_matrix, normalisation
 
 MAX_TAPS = 4
 """Bilinear samples along each axis of an input pixel, at most."""
@@ -80,13 +80,14 @@ class HostWarper(Warper):
     def __init__(self, spec: ModelSpec, format: FrameFormat, most: int = 1) -> None:
         self._asked: Sequence[FrameView] = ()
         self._views = np.zeros(most, WARP_VIEW)
-        self._size = spec.width
-        self._normaliser = Normaliser(spec, format)
+        self._size = size = spec.width
         # Of 10 bits, OpenCV's; so are the mesh's views, which are turned.
         self._upright = HOST.operation("warp", "warp_upright") if format.bit_depth == 8 else None
-        self._room = np.empty(2 * spec.width * (MAX_TAPS + 1) + 3 * format.width + 8, np.int32)
-        black = float(format.luma_range[0])
-        self._borders = (black,), (float(format.chroma_neutral),) * 2
+        self._constants = fixed_matrix(spec, format), normalisation(spec)
+        room = size * size + 2 * size * (MAX_TAPS + 1) + 3 * format.width + 8
+        self._room = np.empty(room, np.int32)
+        self._normaliser = Normaliser(spec, format)
+        self._borders = format.luma_range[0], format.chroma_neutral
         # Each buffer is made on first use: most videos need one or two of the sizes.
         self._buffers: dict[tuple[int, int], NDArray[Any]] = {}
         self._dtype = np.dtype(format.dtype)
@@ -113,43 +114,43 @@ class HostWarper(Warper):
         planes, cells = (frame.luma, frame.chroma), (1, 2)
         if grid.factor > 1 and scale / grid.factor >= MIN_GRID_SAMPLES:  # sharp enough
             planes, cells = (grid.luma, grid.chroma), (grid.factor, grid.factor)
-        luma, chroma = map(self._plane, planes, cells, (view, view), self._borders)
+        places = [_place(view.frame_from_input, scale, cell) for cell in cells]
+        transform = view.frame_from_input
+        if self._upright and transform.xy == transform.yx == 0 and not view.repeat_edges:
+            shown = [
+                argument
+                for plane, (_, taps), border in zip(planes, places, self._borders, strict=True)
+                for argument in (plane, *plane.shape[:2], taps, border)
+            ]
+            ways = np.array([(xx, x, yy, y) for ((xx, _, x), (_, yy, y)), _ in places])
+            size = self._size, self._size
+            self._upright(size, *shown, ways, *self._constants, tensor, self._size, self._room)
+            return
+        luma, chroma = (
+            self._sampled(plane, *place, view.repeat_edges, border)
+            for plane, place, border in zip(planes, places, self._borders, strict=True)
+        )
         self._normaliser.write(luma, chroma, tensor)
 
-    def _plane(
-        self, plane: NDArray[Any], cell: int, view: View, border: Sequence[float]
+    def _sampled(
+        self, plane: NDArray[Any], matrix: _Matrix, taps: int, repeat_edges: bool, border: int
     ) -> NDArray[Any]:
-        """(S, S) or (S, S, 2) samples of one plane, whose cells are this many frame pixels wide.
-
-        Overwritten by the next call.
-        """
-        channels = len(border)
-        spacing = view.frame_from_input.scale / cell
-        taps = 1  # 1, 2 or 4: bilinear samples to average along each axis of an input pixel
-        while taps < MAX_TAPS and spacing / taps > MAX_SPACING:
-            taps *= 2
-        # From the input, enlarged by taps, to the plane; OpenCV's sample centres are whole numbers.
-        xx, xy, x0, yx, yy, y0 = view.frame_from_input
-        xx, xy, yx, yy = (each * (1 / taps) * (1 / cell) for each in (xx, xy, yx, yy))
-        x, y = xx * 0.5 + xy * 0.5 + x0 * (1 / cell), yx * 0.5 + yy * 0.5 + y0 * (1 / cell)
-        matrix = np.array([[xx, xy, x - 0.5], [yx, yy, y - 0.5]])
-        target, size = self._buffer(1, channels), (self._size, self._size)
-        if self._upright and xy == yx == 0 and not view.repeat_edges:
-            place = (plane, plane.shape[0], plane.shape[1], channels, matrix, taps)
-            self._upright(size, *place, int(border[0]), target, self._size, self._room)
-            return target
+        """(S, S) or (S, S, 2) samples of one plane; overwritten by the next call."""
+        channels = plane.ndim - 1
         sampled = self._buffer(taps, channels)
         cv2.warpAffine(
             plane,
-            matrix,
+            np.array(matrix),
             (sampled.shape[1], sampled.shape[0]),
             dst=sampled,
             flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderMode=cv2.BORDER_REPLICATE if view.repeat_edges else cv2.BORDER_CONSTANT,
-            borderValue=border,
+            borderMode=cv2.BORDER_REPLICATE if repeat_edges else cv2.BORDER_CONSTANT,
+            borderValue=(float(border),) * channels,
         )
-        if taps > 1:
-            cv2.resize(sampled, size, dst=target, interpolation=cv2.INTER_AREA)
+        if taps == 1:
+            return sampled
+        target = self._buffer(1, channels)
+        cv2.resize(sampled, (self._size, self._size), dst=target, interpolation=cv2.INTER_AREA)
         return target
 
     def _buffer(self, taps: int, channels: int) -> NDArray[Any]:
@@ -159,3 +160,22 @@ class HostWarper(Warper):
             shape = (side, side) if channels == 1 else (side, side, channels)
             self._buffers[key] = np.empty(shape, self._dtype)
         return self._buffers[key]
+
+
+_Matrix = tuple[tuple[float, float, float], tuple[float, float, float]]
+
+
+def _place(view: Affine, scale: float, cell: int) -> tuple[_Matrix, int]:
+    """How a view lies on a plane whose cells are this many frame pixels wide.
+
+    Returns:
+        From the input, enlarged by the second, to the plane, sample centres being whole numbers;
+        and 1, 2 or 4, the bilinear samples to average along each axis of an input pixel.
+    """
+    taps = 1
+    while taps < MAX_TAPS and scale / cell / taps > MAX_SPACING:
+        taps *= 2
+    xx, xy, x0, yx, yy, y0 = view
+    xx, xy, yx, yy = (each * (1 / taps) * (1 / cell) for each in (xx, xy, yx, yy))
+    x, y = xx * 0.5 + xy * 0.5 + x0 * (1 / cell), yx * 0.5 + yy * 0.5 + y0 * (1 / cell)
+    return ((xx, xy, x - 0.5), (yx, yy, y - 0.5)), taps

@@ -1,25 +1,8 @@
-// The analysis frame to one item of a network's input batch, in one launch. On the host OpenCV has
-// brought it to the input's size. Rounding: the resized samples to whole ones, P010 to 8 bits (half
-// to even), R'G'B' to 8 bits (floor after adding a half, in 1/1024), then code * gain + bias in
-// float32.
+// The analysis frame to one item of a network's input batch, in one launch; resized samples are rounded
+// to whole ones. On the host OpenCV has brought it to the input's size.
 
-#include "drivers.cuh"
 #include "resample.cuh"
-
-OP int to_eight_bits(int sample)
-{
-#if SAMPLE_BITS == 8
-    return sample;
-#else
-    return min(255, nearest((float)sample * (1.0f / 256.0f)));
-#endif
-}
-
-// A channel of R'G'B', 8 bits, by its row of the matrix.
-OP int rgb_code(const int* m, int luma, int cb, int cr)
-{
-    return clamp_int((m[0] * luma + m[1] * cb + m[2] * cr + m[3]) >> 10, 0, 255);
-}
+#include "rgb.cuh"
 
 #if ON_DEVICE
 // IEEE half of a finite float, rounded to nearest even; written out since NVRTC has no headers.
@@ -106,23 +89,6 @@ KERNEL(preprocess_float32)(
 {
     const int count = height * width;
     tensor += (size_t)item * 3 * count;
-    const auto channel_of = [=](int channel, float* target, int step) INLINED {
-        const int m[] = {
-            matrix[4 * channel], matrix[4 * channel + 1], matrix[4 * channel + 2],
-            matrix[4 * channel + 3]};
-        const float gain = norm[channel], bias = norm[3 + channel];
-        INDEPENDENT
-        for (int at = 0; at < count; at++) {
-            int value = rgb_code(
-                m, to_eight_bits(luma[at]), to_eight_bits(chroma[2 * at]),
-                to_eight_bits(chroma[2 * at + 1]));
-            target[at * step] = (float)value * gain + bias;
-        }
-    };
-    for (int channel = 0; channel < 3; channel++)
-        if (channels_last)
-            channel_of(channel, tensor + channel, 3);
-        else
-            channel_of(channel, tensor + (size_t)channel * count, 1);
+    normalise(luma, chroma, count, matrix, norm, tensor, channels_last);
 }
 #endif

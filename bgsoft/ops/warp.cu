@@ -1,14 +1,12 @@
-// Views of frames to the input batch of a face model: every view of a batch in one launch.
-// Counterpart: bgsoft/face/warp.py (CpuWarper). Rounding: each bilinear sample to a whole one, the
-// mean of several of them as well, P010 to 8 bits (half to even), R'G'B' to 8 bits (floor after
-// adding a half, in 1/1024), then code * gain + bias in float32. cv2.warpAffine rounds coordinates
-// in older versions, so samples may differ from its own by a little.
+// Views of frames to the input batch of a face model: on a device every view of a batch in one launch, on
+// the host one that is upright and of 8 bits. Rounding: each bilinear sample to a whole one, the mean of
+// several of them as well. The host makes them as OpenCV does, which makes all other views there; its
+// places are rounded, so samples may differ from a device's by a little.
 
-#include "drivers.cuh"
-
-#if ON_DEVICE
+#include "rgb.cuh"
 #include "views.cuh"
 
+#if ON_DEVICE
 // Where the samples of one frame are; rows follow each other without padding.
 struct FramePlanes {
     const sample_t *luma, *chroma;            // (height, width), (chroma height, chroma width, 2)
@@ -35,7 +33,7 @@ struct Sampled {
     int border;  // sample beyond the edges; negative: the edge's own
 };
 
-// As CpuWarper._plane of the counterpart; cell: frame pixels a sample.
+// As _place of bgsoft/face/warp.py; cell: frame pixels a sample.
 OP Sampled sampled(
     const View& view, const Layout& layout, const sample_t* samples, int rows, int columns,
     float cell, int border)
@@ -104,12 +102,7 @@ OP int viewed(
                 plane.y_x * u + plane.y_y * v + plane.y_0);
         }
     }
-    int mean = nearest((float)sum / (float)(plane.taps * plane.taps));
-#if SAMPLE_BITS == 8
-    return mean;
-#else
-    return min(255, nearest((float)mean * (1.0f / 256.0f)));
-#endif
+    return to_eight_bits(nearest((float)sum / (float)(plane.taps * plane.taps)));
 }
 
 // One thread an input pixel of one view (z).
@@ -146,10 +139,9 @@ extern "C" __global__ void warp_views(
     code[1] = viewed(chroma, 2, 0, x, y);
     code[2] = viewed(chroma, 2, 1, x, y);
     for (int channel = 0; channel < 3; channel++) {
-        const int* m = matrix + 4 * channel;
-        int value = (m[0] * code[0] + m[1] * code[1] + m[2] * code[2] + m[3]) >> 10;
+        int value = rgb_code(matrix + 4 * channel, code[0], code[1], code[2]);
         tensor[((item * 3 + channel) * size + y) * size + x] =
-            (float)clamp_int(value, 0, 255) * norm[channel] + norm[3 + channel];
+            (float)value * norm[channel] + norm[3 + channel];
     }
 }
 #elif SAMPLE_BITS == 8
@@ -211,9 +203,11 @@ struct Bilinear<2> {
     }
 };
 
+// One plane, (rows, columns, CHANNELS), as means of taps x taps samples, (size, size, CHANNELS). place:
+// from these samples to the plane, centres whole: step and origin across, then down. border: beyond it.
 template <int CHANNELS>
 static void warp(
-    const u8* plane, int rows, int columns, const double* matrix, int taps, int border, u8* out,
+    const u8* plane, int rows, int columns, const double* place, int taps, int border, u8* out,
     int size, int* room)
 {
     typedef Bilinear<CHANNELS> Kind;
@@ -227,7 +221,7 @@ static void warp(
     // First those of the first samples of all pixels, then those of the second ones.
     for (int at = 0; at < width; at++) {
         const int x = at % size * taps + at / size;
-        places[at] = clamp_int(Kind::place(matrix[0], matrix[2], x, false, parts + at), -2, columns);
+        places[at] = clamp_int(Kind::place(place[0], place[1], x, false, parts + at), -2, columns);
     }
     for (int x = 0; x < CHANNELS * columns; x++)
         edge[x] = (u8)border;
@@ -240,7 +234,7 @@ static void warp(
             sums[x] = 0;
         for (int tap = 0; tap < taps; tap++) {
             number part;
-            const int row = Kind::place(matrix[4], matrix[5], y * taps + tap, true, &part);
+            const int row = Kind::place(place[2], place[3], y * taps + tap, true, &part);
             if (row < -1 || row >= rows) {
                 for (int x = 0; x < CHANNELS * size; x++)
                     sums[x] += border * taps;
@@ -274,15 +268,21 @@ static void warp(
     }
 }
 
-// A plane, (rows, columns) or (rows, columns, 2), as an upright view sees it, before conversion: out,
-// (size, size) or (size, size, 2), means of taps x taps samples. matrix: 2 x 3, from these samples to
-// the plane, centres whole; border: beyond the plane. room: 4 bytes each for 2 * size * taps,
-// 2 * size and 3 * columns + 8.
+// A view without rotation, beyond whose edges is black. places: 2 x 4, of luma and of chroma as warp takes
+// them. matrix, norm, tensor: as above, of one view. room: 4 bytes each for 2 * size * taps, 2 * size and
+// 3 * columns + 8, and for size * size.
 KERNEL(warp_upright)(
-    const u8* plane, int rows, int columns, int channels, const double* matrix, int taps, int border,
-    u8* out, int size, int* room)
+    const u8* luma, int rows, int columns, int luma_taps, int black, const u8* chroma,
+    int chroma_rows, int chroma_columns, int chroma_taps, int neutral, const double* places,
+    const int* matrix, const float* norm, float* tensor, int size, int* room)
 {
-    const auto run = channels == 1 ? warp<1> : warp<2>;
-    run(plane, rows, columns, matrix, taps, border, out, size, room);
+    const int count = size * size;
+    u8 *luma_out = (u8*)room, *chroma_out = luma_out + count;
+    room += count;
+    warp<1>(luma, rows, columns, places, luma_taps, black, luma_out, size, room);
+    warp<2>(
+        chroma, chroma_rows, chroma_columns, places + 4, chroma_taps, neutral, chroma_out, size,
+        room);
+    normalise(luma_out, chroma_out, count, matrix, norm, tensor, 0);
 }
 #endif
