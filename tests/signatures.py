@@ -14,7 +14,7 @@ from bgsoft.ops.sides import Operation
 
 _FOLDER = Path(bgsoft.ops.__file__).parent
 _DEFINED = re.compile(r"KERNEL\((\w+)\)\(([^)]*)\)")
-_ITEMS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "int": 4, "float": 4, "float4": 4}
+_ITEMS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "int": 4, "float": 4, "float4": 4, "double": 8}
 """Bytes of a pointer's items; of those that have several parts, of a part."""
 
 
@@ -40,7 +40,7 @@ def _fits(argument: Any, pointee: str | None, sample_bits: int) -> bool:
     if pointee == "sample_t":
         return argument.dtype == f"u{sample_bits // 8}"
     kind = argument.dtype.kind
-    wanted = "f" if pointee.startswith("float") else "uib"
+    wanted = "f" if pointee.startswith(("float", "double")) else "uib"
     return pointee not in _ITEMS or (kind in wanted and argument.dtype.itemsize == _ITEMS[pointee])
 
 
