@@ -13,10 +13,11 @@ from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
-from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.ops import sides
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
 
@@ -55,7 +56,7 @@ def create_host_faces(
         format,
         finder=FaceFinder(format, CpuFaceNetworks(format), settings),
         editor=CpuMatteEditor(format),
-        hider=CpuHider(HidePlan.of(config, format)),
+        hider=Hider(HidePlan.of(config, format)),
         data=data,
         on_event=on_event,
     )
@@ -85,7 +86,6 @@ def create_device_faces(
         return None
     from bgsoft.face.cuda_effects import CudaMatteEditor
     from bgsoft.face.cuda_networks import CudaFaceNetworks
-    from bgsoft.hide.cuda import CudaHider
 
     on_cpu = backend == "cpu"
     settings = finder_settings(config.face, writes_data=data is not None)
@@ -102,7 +102,7 @@ def create_device_faces(
         format,
         finder=FaceFinder(format, networks, settings),
         editor=CudaMatteEditor(format, device),
-        hider=CudaHider(HidePlan.of(config, format)),
+        hider=Hider(HidePlan.of(config, format), sides.device()),
         data=data,
         on_event=on_event,
         backend=backend,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 SOURCES = (
     *("analysis", "average", "blend", "blur", "compiler", "components", "cutout", "fill"),
-    *("foreground", "hold", "matte", "matte_guided", "matte_obs", "matte_smooth"),
+    *("foreground", "hide", "hold", "matte", "matte_guided", "matte_obs", "matte_smooth"),
     *("matte_temporal", "morphology", "picture", "pixelate", "preprocess", "warp", "zoom"),
 )
 """Stems of the ``.cu`` files that the host has, too."""
