@@ -190,7 +190,7 @@ def test_a_large_model_leaves_memory_for_fewer_chunks(clip: Path, tmp_path: Path
         for look in (LOOK, {**LOOK, "matte": None, "model": str(own)})
     )
     assert plan.workers_for(small, info) == 8
-    assert plan.workers_for(large, info) == 1
+    assert plan.workers_for(large, info) == 2
 
 
 def test_chunks_check_what_they_write_before_they_read_as_a_whole_render_does(
