@@ -75,8 +75,6 @@ COVERED_MATTE = Tolerance(most=32, mean=1)
 it."""
 SMALL_COVERED_MATTE = COVERED_MATTE._replace(mean=8)
 """Of a handful of cells, one at the edge is enough to move the mean."""
-HIDDEN = Tolerance(most=1, rare=0.01)
-"""Hidden places, in codes of the frame's depth."""
 _COMPOSITE_CODES = {8: 1, 10: 4}
 """By bit depth, in codes of that depth."""
 

@@ -35,6 +35,7 @@ typedef u16 sample_t;
 #define KERNEL(name) extern "C" __attribute__((visibility("default"))) void WITH_BITS(name, SAMPLE_BITS)
 #define rintf __builtin_rintf
 #define floorf __builtin_floorf
+#define sqrtf __builtin_sqrtf
 #define fminf __builtin_fminf
 #define fmaxf __builtin_fmaxf
 #define fabsf __builtin_fabsf
