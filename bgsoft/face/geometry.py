@@ -31,18 +31,13 @@ class Affine(NamedTuple):
         return cls(sx, 0.0, x0, 0.0, sy, y0)
 
     @property
-    def matrix(self) -> NDArray[np.float64]:
-        """(2, 3) float64, for column vectors (x, y, 1)."""
-        return np.array(self).reshape(2, 3)
-
-    @property
     def scale(self) -> float:
         """Length of a unit vector's image; the geometric mean where axes differ."""
         return math.sqrt(abs(self.xx * self.yy - self.xy * self.yx))
 
     def __call__(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
         """Transform points: (..., 2), float64."""
-        matrix = self.matrix
+        matrix = np.array(self).reshape(2, 3)
         moved: NDArray[np.float64] = points @ matrix[:, :2].T + matrix[:, 2]
         return moved
 
