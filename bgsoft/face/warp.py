@@ -31,6 +31,9 @@ WARP_VIEW = np.dtype(
 """``View`` of ops/views.cuh."""
 
 
+_Matrix = tuple[tuple[float, float, float], tuple[float, float, float]]
+
+
 class View(NamedTuple):
     """What a model is to look at."""
 
@@ -110,27 +113,28 @@ class HostWarper(Warper):
     def _write(
         self, frame: Frame, reduced: AnalysisFrame, view: View, tensor: NDArray[np.float32]
     ) -> None:
-        grid, scale = reduced.for_networks, view.frame_from_input.scale
+        grid, transform = reduced.for_networks, view.frame_from_input
+        scale = transform.scale
         planes, cells = (frame.luma, frame.chroma), (1, 2)
         if grid.factor > 1 and scale / grid.factor >= MIN_GRID_SAMPLES:  # sharp enough
             planes, cells = (grid.luma, grid.chroma), (grid.factor, grid.factor)
-        places = [_place(view.frame_from_input, scale, cell) for cell in cells]
-        transform = view.frame_from_input
+        places = [_place(transform, scale, cell) for cell in cells]
         if self._upright and transform.xy == transform.yx == 0 and not view.repeat_edges:
-            shown = [
-                argument
-                for plane, (_, taps), border in zip(planes, places, self._borders, strict=True)
-                for argument in (plane, *plane.shape[:2], taps, border)
-            ]
-            ways = np.array([(xx, x, yy, y) for ((xx, _, x), (_, yy, y)), _ in places])
-            size = self._size, self._size
-            self._upright(size, *shown, ways, *self._constants, tensor, self._size, self._room)
+            (luma, luma_taps), (chroma, chroma_taps) = places
+            black, neutral = self._borders
+            self._upright(
+                (self._size, self._size),
+                *(planes[0], *planes[0].shape, luma_taps, black),
+                *(planes[1], *planes[1].shape[:2], chroma_taps, neutral),
+                np.array([(xx, x, yy, y) for (xx, _, x), (_, yy, y) in (luma, chroma)]),
+                *(*self._constants, tensor, self._size, self._room),
+            )
             return
-        luma, chroma = (
+        sampled = (
             self._sampled(plane, *place, view.repeat_edges, border)
             for plane, place, border in zip(planes, places, self._borders, strict=True)
         )
-        self._normaliser.write(luma, chroma, tensor)
+        self._normaliser.write(*sampled, tensor)
 
     def _sampled(
         self, plane: NDArray[Any], matrix: _Matrix, taps: int, repeat_edges: bool, border: int
@@ -160,9 +164,6 @@ class HostWarper(Warper):
             shape = (side, side) if channels == 1 else (side, side, channels)
             self._buffers[key] = np.empty(shape, self._dtype)
         return self._buffers[key]
-
-
-_Matrix = tuple[tuple[float, float, float], tuple[float, float, float]]
 
 
 def _place(view: Affine, scale: float, cell: int) -> tuple[_Matrix, int]:
