@@ -120,21 +120,21 @@ class HostWarper(Warper):
             planes, cells = (grid.luma, grid.chroma), (grid.factor, grid.factor)
         places = [_place(transform, scale, cell) for cell in cells]
         if self._upright and transform.xy == transform.yx == 0 and not view.repeat_edges:
-            (luma, luma_taps), (chroma, chroma_taps) = places
+            (on_luma, luma_taps), (on_chroma, chroma_taps) = places
             black, neutral = self._borders
             self._upright(
                 (self._size, self._size),
                 *(planes[0], *planes[0].shape, luma_taps, black),
                 *(planes[1], *planes[1].shape[:2], chroma_taps, neutral),
-                np.array([(xx, x, yy, y) for (xx, _, x), (_, yy, y) in (luma, chroma)]),
+                np.array([(xx, x, yy, y) for (xx, _, x), (_, yy, y) in (on_luma, on_chroma)]),
                 *(*self._constants, tensor, self._size, self._room),
             )
             return
-        sampled = (
+        luma, chroma = (
             self._sampled(plane, *place, view.repeat_edges, border)
             for plane, place, border in zip(planes, places, self._borders, strict=True)
         )
-        self._normaliser.write(*sampled, tensor)
+        self._normaliser.write(luma, chroma, tensor)
 
     def _sampled(
         self, plane: NDArray[Any], matrix: _Matrix, taps: int, repeat_edges: bool, border: int
