@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft.face.anonymize import LOOK_AHEAD
 from bgsoft.face.base import FaceTaker
+from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder, FinderSettings
-from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
@@ -17,6 +17,7 @@ from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.ops import sides
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
 
@@ -54,7 +55,7 @@ def create_host_faces(
         config.face,
         format,
         finder=FaceFinder(format, CpuFaceNetworks(format), settings),
-        editor=CpuMatteEditor(format),
+        editor=MatteEditor(format),
         hider=CpuHider(HidePlan.of(config, format)),
         data=data,
         on_event=on_event,
@@ -83,7 +84,6 @@ def create_device_faces(
     """
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
-    from bgsoft.face.cuda_effects import CudaMatteEditor
     from bgsoft.face.cuda_networks import CudaFaceNetworks
     from bgsoft.hide.cuda import CudaHider
 
@@ -101,7 +101,7 @@ def create_device_faces(
         config.face,
         format,
         finder=FaceFinder(format, networks, settings),
-        editor=CudaMatteEditor(format, device),
+        editor=MatteEditor(format, sides.device(), device),
         hider=CudaHider(HidePlan.of(config, format)),
         data=data,
         on_event=on_event,
