@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 MAX_OUTLINES = 12
 """MAX_OUTLINES of ``bgsoft/ops/face.cu``: outlines that one launch takes."""
+_RUN = 8
+"""RUN of that file."""
 EDIT = np.dtype(
     [
         ("limits", np.float32, 2),
@@ -86,7 +88,7 @@ class MatteEditor:
         # CuPy passes an array of one element by value, whatever its type; and bytes are copied in a
         # thirtieth of the time that fields take.
         self._edit = edit.view(np.dtype((np.void, EDIT.itemsize)))
-        self._sums = side.scratch(grid[1], np.float32)
+        self._sums = side.scratch((grid[0], grid[1] + _RUN - 1), np.float32)
         self._lines = side.scratch(2 * grid[1] * factor, np.uint16)
         told = (_TOLD_EVERY if side.on_device else 1, MAX_MEASURED)
         self._told = Readback(side, told, np.float32)

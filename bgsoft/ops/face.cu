@@ -4,10 +4,14 @@
 #define OUTLINE_POINTS 36
 #define MAX_OUTLINES 12 // all of a kernel's arguments may take 4,096 bytes
 #define FULL_STRENGTH 256
+#define RUN 8 // columns that the host draws together
 
 // Of the grid, half-open.
 struct Box {
     int left, top, right, bottom;
+
+    OP int rows() const { return bottom - top; }
+    OP int columns() const { return right - left; }
 };
 
 // One face's cover, in cells of the grid; as OUTLINE in bgsoft/face/guard.py.
@@ -135,8 +139,8 @@ KERNEL(measure_missing)(const u64* planes, const int* cells, int* missing, int f
 //
 // reduced, limit: (rows, columns); limit may be none. Of each outline: shares, (rows, columns) of
 // which its box is filled in, row after row; strengths; and told, the share that the matte covers,
-// 0-1, of those that are measured. sums: on the host, room for columns. On a device a block an
-// outline.
+// 0-1, of those that are measured. sums: on the host, room for rows of whole runs. On a device a
+// block an outline.
 #if ON_DEVICE
 extern "C" __global__ void __launch_bounds__(1024) measure_covers(
     const u8* reduced, const u8* limit, u8* shares, int* strengths, float* told,
@@ -151,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(1024) measure_covers(
     if (thread == 0)
         inside = covers = 0;
     __syncthreads();
-    const int columns = box.right - box.left, cells = columns * (box.bottom - box.top);
+    const int columns = box.columns(), cells = box.rows() * columns;
     u64 own_inside = 0, own_covers = 0;
     for (int cell = thread; cell < cells; cell += blockDim.x * blockDim.y) {
         const int row = box.top + cell / columns, column = box.left + cell % columns;
@@ -181,30 +185,36 @@ extern "C" __global__ void __launch_bounds__(1024) measure_covers(
         told[blockIdx.x] = share;
 }
 #else
-// The enclosed shares of a row of an outline's box.
-static void draw(const Outline& outline, int row, u8* __restrict__ shares, float* __restrict__ sums)
+// Sums of which the enclosed shares of an outline's box are made; pitch: whole runs.
+static void draw(const Outline& outline, float* __restrict__ sums, int pitch)
 {
-    const int left = outline.box.left, columns = outline.box.right - left;
+    const Box& box = outline.box;
     const float side = (float)outline.side, one = 1.0f / side;
-    for (int x = 0; x < columns; ++x)
-        sums[x] = 0.0f;
+    const auto index = [](float place, int end) INLINED {
+        return (int)fminf(fmaxf(place, 0.0f), (float)end);
+    };
+    __builtin_memset(sums, 0, sizeof(float) * box.rows() * pitch);
     for (int from = OUTLINE_POINTS - 1, to = 0; to < OUTLINE_POINTS; from = to++) {
-        const Crossing edge = crossing(outline, from, to, row);
-        if (edge.rise == 0.0f)
-            continue;
-        // A column more on either side: what they are found by is rounded, too.
-        const auto column = [&](float place) INLINED {
-            return (int)fminf(fmaxf(place * side - (float)left, 0.0f), (float)columns);
-        };
-        const int first = max(column(fminf(edge.enters, edge.leaves) - 1.0f) - 1, 0);
-        const int last = min(column(fmaxf(edge.enters, edge.leaves)) + 2, columns);
-        for (int x = 0; x < first; ++x)
-            sums[x] += edge.rise;
-        for (int x = first; x < last; ++x)
-            sums[x] += edge.share((float)(left + x) * one);
+        const float y0 = outline.y[from] * outline.scale + outline.shift_y - (float)box.top;
+        const float y1 = outline.y[to] * outline.scale + outline.shift_y - (float)box.top;
+        // A cell more on every side: what they are found by is rounded, too.
+        const int last_row = index(fmaxf(y0, y1) + 0.5f * side + 2.0f, box.rows());
+        for (int row = index(fminf(y0, y1) - 0.5f * side - 2.0f, last_row); row < last_row; ++row) {
+            const Crossing edge = crossing(outline, from, to, box.top + row);
+            if (edge.rise == 0.0f)
+                continue;
+            const float low = fminf(edge.enters, edge.leaves) * side - (float)box.left;
+            const float high = fmaxf(edge.enters, edge.leaves) * side - (float)box.left;
+            const int first = index(low - side - 1.0f, pitch) / RUN * RUN;
+            const int last = index(high + 2.0f, pitch);
+            float* line = sums + row * pitch;
+            for (int x = 0; x < first; ++x)
+                line[x] += edge.rise;
+            for (int x = first; x < last; x += RUN)
+                for (int lane = x; lane < x + RUN; ++lane)
+                    line[lane] += edge.share((float)(box.left + lane) * one);
+        }
     }
-    for (int x = 0; x < columns; ++x)
-        shares[x] = enclosed(sums[x]);
 }
 
 KERNEL(measure_covers)(
@@ -214,14 +224,17 @@ KERNEL(measure_covers)(
     const u8* most = limit ? limit : reduced;
     for (int index = 0; index < edit.count; ++index) {
         const Outline& outline = edit.outlines[index];
-        const int left = outline.box.left, columns = outline.box.right - left;
-        u8* own = shares + (size_t)index * edit.rows * edit.columns;
+        const Box& box = outline.box;
+        const int columns = box.columns(), pitch = (columns + RUN - 1) / RUN * RUN;
+        draw(outline, sums, pitch);
         u64 inside = 0, covers = 0;
-        for (int row = outline.box.top; row < outline.box.bottom; ++row, own += columns) {
-            draw(outline, row, own, sums);
-            const size_t at = (size_t)row * edit.columns + left;
+        for (int row = 0; row < box.rows(); ++row) {
+            const size_t at = (size_t)(box.top + row) * edit.columns + box.left;
+            u8* own = shares + (size_t)index * edit.rows * edit.columns + row * columns;
             u32 row_inside = 0, row_covers = 0;
+            INDEPENDENT
             for (int x = 0; x < columns; ++x) {
+                own[x] = enclosed(sums[row * pitch + x]);
                 const u32 weight = fill_opacity(own[x], FULL_STRENGTH);
                 row_inside += weight;
                 row_covers += weight * min(reduced[at + x], most[at + x]);
@@ -237,7 +250,7 @@ KERNEL(measure_covers)(
 }
 #endif
 
-// Changes the cells of a box, and its pixels in the frame: body(sample, value) is what becomes of each.
+// Changes the cells of a box and its pixels in the frame: body(sample, value) is what becomes of each.
 //
 // values: (box's rows, its columns), enlarged for the pixels; beyond it there is nothing that has a
 // part in them. On a device a thread a cell of the grid.
@@ -246,7 +259,7 @@ OP void change_box(
     const MatteEdit& edit, const Box& box, const u8* values, u8* reduced, u8* alpha, u16* lines,
     const Body& body)
 {
-    const int rows = box.bottom - box.top, columns = box.right - box.left, shift = edit.shift;
+    const int rows = box.rows(), columns = box.columns(), shift = edit.shift;
     reduced += (size_t)box.top * edit.columns + box.left;
     alpha += ((size_t)box.top << shift) * edit.width + (box.left << shift);
     const int height = min(rows << shift, edit.height - (box.top << shift));
@@ -265,12 +278,12 @@ OP void change_box(
             *pixel = body(*pixel, enlarged_byte(values, rows, columns, y, x, shift));
         }
 #else
-    for (int y = 0; y < rows; ++y, reduced += edit.columns, values += columns) {
+    for (int y = 0; y < rows; ++y) {
+        u8* cells = reduced + (size_t)y * edit.columns;
         INDEPENDENT
         for (int x = 0; x < columns; ++x)
-            reduced[x] = body(reduced[x], values[x]);
+            cells[x] = body(cells[x], values[y * columns + x]);
     }
-    values -= (size_t)rows * columns;
     enlarge_rows(
         shift, values, rows, columns, height, width, lines, [&](int y, const EnlargedRow row) INLINED {
             u8* pixels = alpha + (size_t)y * edit.width;
