@@ -161,7 +161,7 @@ def render(
         require_gpu: Fail rather than run any stage on the CPU.
         batch: Frames worked on at a time, 1 to 64, or auto. [default: auto]
         precision: Number format of the model. [default: fp32]
-        threads: Cores to plan for, 1 to 256; 0 is all there are. x264 goes by the picture's height.
+        threads: Cores to plan for, 1 to 256; 0 is all there are. x264 goes by the machine's.
             [default: 0]
         stall: Fail once no frame has passed any stage for so long, rather than wait for ever; or
             off. [default: 300]

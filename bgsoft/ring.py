@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 
 from bgsoft.clock import StageClock
 from bgsoft.frame import Frame, Planes
@@ -21,9 +20,11 @@ class FrameRing:
     """
 
     def __init__(self, slots: int, allocate: Callable[[int], Planes]) -> None:
-        self._free: deque[Planes] = deque(allocate(slot) for slot in range(slots))
+        self._free: SimpleQueue[Planes | None] = SimpleQueue()
+        """None once the ring is closed."""
+        for slot in range(slots):
+            self._free.put(allocate(slot))
         self._out: set[int] = set()
-        self._condition = threading.Condition()
         self._closed = False
         self.size = slots
         self.waiting = StageClock("wait for a slot")
@@ -31,26 +32,24 @@ class FrameRing:
 
     def acquire(self) -> Planes:
         """Take a free slot, waiting for one if need be; RingClosedError once closed."""
-        with self._condition:
-            if not self._free and not self._closed:
-                with self.waiting.measure():
-                    while not self._free and not self._closed:
-                        self._condition.wait()
-            if self._closed:
-                raise RingClosedError
-            planes = self._free.popleft()
-            self._out.add(planes.slot)
-            return planes
+        if self._free.empty():
+            with self.waiting.measure():
+                planes = self._free.get()
+        else:
+            planes = self._free.get()
+        if planes is None or self._closed:
+            self._free.put(None)
+            raise RingClosedError
+        self._out.add(planes.slot)
+        return planes
 
     def release(self, frame: Frame | Planes) -> None:
         """Give a slot back. Releasing one that is not out is a bug and raises ValueError."""
         planes = frame.planes if isinstance(frame, Frame) else frame
-        with self._condition:
-            if planes.slot not in self._out:
-                raise ValueError(f"slot {planes.slot} is not in use")
-            self._out.discard(planes.slot)
-            self._free.append(planes)
-            self._condition.notify()
+        if planes.slot not in self._out:
+            raise ValueError(f"slot {planes.slot} is not in use")
+        self._out.discard(planes.slot)
+        self._free.put(planes)
 
     @property
     def in_use(self) -> int:
@@ -59,6 +58,5 @@ class FrameRing:
 
     def close(self) -> None:
         """Wake every waiter with RingClosedError; safe to call twice."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify_all()
+        self._closed = True
+        self._free.put(None)

@@ -40,8 +40,8 @@ from bgsoft.face.geometry import overlap
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Planes
-from bgsoft.hide.cpu import CpuHider
-from bgsoft.hide.plan import HidePlan
+from bgsoft.hide.hider import Hider
+from bgsoft.hide.plan import HidePlan, Place
 from bgsoft.settings.config import FaceConfig, FaceMode
 from bgsoft.workers import Workers
 
@@ -55,18 +55,18 @@ LENGTHS, SHORT, MANY = (8, 12, 16, 21), (5, 10), 16
 Picture = NDArray[np.uint8]
 
 
-class Mask:
-    """Implements :class:`bgsoft.hide.plan.Hider`: what would change, by changing it."""
+class Mask(Hider):
+    """What would change, by changing it."""
 
     def __init__(self) -> None:
+        super().__init__(HidePlan(format=FORMAT))
         self.of: dict[int, NDArray[np.bool_]] = {}
         """By frame index: (HEIGHT, WIDTH), the pixels that are hidden."""
-        self._hider = CpuHider(HidePlan(format=FORMAT))
 
-    def apply(self, frame: Frame, ellipses: Any) -> None:
+    def apply(self, frame: Frame, places: Sequence[Place]) -> None:
         board = np.indices((HEIGHT, WIDTH)).sum(axis=0) % 2 * 140 + 60
         seen = make_frame(board.astype(np.uint8), frame.chroma.copy(), frame.index)
-        self._hider.apply(seen, ellipses)
+        super().apply(seen, places)
         self.of[frame.index] = np.abs(seen.luma.astype(int) - board) > 30
 
 

@@ -78,8 +78,8 @@ before; after 32 frames it is 58 dB, after 160 frames 68 dB."""
 _DECODING_COST, _PRE_ROLL_COST = 0.15, 0.5
 """Of a frame that is decoded on the way to a chunk, and of one of its pre-roll, as a share of one
 that is rendered."""
-_WORKER_BYTES, _WORKER_BYTES_ON_GPU, _WORKER_BYTES_PER_PIXEL = 350e6, 2.5e9, 140
-"""Memory that a worker takes: 640 MB at 1080p. CUDA's libraries want more."""
+_WORKER_BYTES, _WORKER_BYTES_ON_GPU, _WORKER_BYTES_PER_PIXEL = 350e6, 2.5e9, 180
+"""Memory that a worker takes: 720 MB at 1080p on many cores. CUDA's libraries want more."""
 _BYTES_PER_MODEL_PIXEL = 2000
 """The same for each pixel that a large model looks at: 2.1 GB for an IS-Net of 1024×1024."""
 _BYTES_PER_FINE_PIXEL = 100

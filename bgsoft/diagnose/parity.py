@@ -70,8 +70,6 @@ FACE_TENSOR = Tolerance(most=16, mean=1)
 """One view for the face models: some versions of OpenCV round places to 1/32 of a sample."""
 MATTE = Tolerance(usual=2, rare=0.001, mean=0.1)
 """The guided filter sums in another order."""
-HIDDEN = Tolerance(most=1, rare=0.01)
-"""Hidden places, in codes of the frame's depth."""
 _COMPOSITE_CODES = {8: 1, 10: 4}
 """By bit depth, in codes of that depth."""
 

@@ -13,7 +13,7 @@ from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.networks import CpuFaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
-from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.infer.base import Network
 from bgsoft.models.catalog import ResolvedModel
@@ -56,7 +56,7 @@ def create_host_faces(
         format,
         finder=FaceFinder(format, CpuFaceNetworks(format), settings),
         editor=MatteEditor(format),
-        hider=CpuHider(HidePlan.of(config, format)),
+        hider=Hider(HidePlan.of(config, format)),
         data=data,
         on_event=on_event,
     )
@@ -85,7 +85,6 @@ def create_device_faces(
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
     from bgsoft.face.cuda_networks import CudaFaceNetworks
-    from bgsoft.hide.cuda import CudaHider
 
     on_cpu = backend == "cpu"
     settings = finder_settings(config.face, writes_data=data is not None)
@@ -102,7 +101,7 @@ def create_device_faces(
         format,
         finder=FaceFinder(format, networks, settings),
         editor=MatteEditor(format, sides.device(), device),
-        hider=CudaHider(HidePlan.of(config, format)),
+        hider=Hider(HidePlan.of(config, format), sides.device()),
         data=data,
         on_event=on_event,
         backend=backend,

@@ -24,7 +24,7 @@ from bgsoft.face.guard import (
 )
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.hide.plan import Hider
+from bgsoft.hide.hider import Hider
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 

@@ -1,4 +1,4 @@
-"""What is hidden of a frame, in which cells and by what; both drawers are built from it.
+"""What is hidden of a frame, in which cells and by what.
 
 A hidden place is replaced by the means of a few coarse cells, enlarged smoothly (blur) or as they
 are (pixelate), or by one colour (solid), of which nothing can be recovered. Cells hang on the
@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.settings.config import EffectKind, RenderConfig
@@ -62,6 +62,9 @@ class Ellipse:
         )
 
 
+_EVERYWHERE = Ellipse(x=0.0, y=0.0, cos=1.0, sin=0.0, across=math.inf, along=math.inf)
+
+
 class Rectangle(NamedTuple):
     """Frame pixels, half-open."""
 
@@ -85,53 +88,22 @@ def whole_samples(
 
 
 class Patch(NamedTuple):
-    """The cells of a hidden place, laid out on the frame."""
+    """The cells of a hidden place, laid out on the frame; the first begins at its left and top."""
 
-    ellipse: Ellipse | None
-    """What is hidden; None: all of ``hidden``."""
     hidden: Rectangle
-    """Nothing is changed outside; may reach over the frame's edge."""
-    left: int
-    """Frame column of the first cell; even, may be negative."""
-    top: int
-    """Frame row of the first cell; even, may be negative."""
+    """Nothing is changed outside; its sides are even, and may lie beyond the frame's edges."""
     edge: int
     """Frame pixels per cell, each way; even."""
-    columns: int
-    rows: int
+    ellipse: Ellipse = _EVERYWHERE
+    """What is hidden of it."""
 
-    def part_of(self, shape: tuple[int, ...], step: int) -> PatchPart | None:
-        """Where the patch lies in one plane of the frame; None where none of it is inside.
+    @property
+    def rows(self) -> int:
+        return math.ceil((self.hidden.bottom - self.hidden.top) / self.edge)
 
-        Args:
-            shape: (h, w) or (h, w, channels) of the plane.
-            step: Frame pixels per sample, 1 or 2.
-        """
-        height, width = shape[:2]
-        left, top, edge = self.left // step, self.top // step, self.edge // step
-        cells = Rectangle(left, top, left + self.columns * edge, top + self.rows * edge)
-        hidden = _cut(Rectangle(*(side // step for side in self.hidden)), width, height)
-        if hidden.left >= hidden.right or hidden.top >= hidden.bottom:
-            return None
-        return PatchPart(edge, cells, _cut(cells, width, height), hidden)
-
-
-class PatchPart(NamedTuple):
-    """A patch in one plane, in samples."""
-
-    edge: int
-    """Samples per cell, each way."""
-    cells: Rectangle
-    """All cells; may reach over the plane's edge."""
-    inside: Rectangle
-    """What of them lies in the plane."""
-    hidden: Rectangle
-    """Outside nothing changes; lies in the plane and in the cells."""
-
-
-def _cut(box: Rectangle, width: int, height: int) -> Rectangle:
-    left, top, right, bottom = box
-    return Rectangle(max(left, 0), max(top, 0), min(right, width), min(bottom, height))
+    @property
+    def columns(self) -> int:
+        return math.ceil((self.hidden.right - self.hidden.left) / self.edge)
 
 
 class HidePlan(NamedTuple):
@@ -210,29 +182,16 @@ class HidePlan(NamedTuple):
         )
         if outside:
             return None
-        return Patch(ellipse, hidden, left, top, edge, columns, rows)
+        return Patch(hidden, edge, ellipse)
 
     def _box(self, box: Rectangle, wanted: float) -> Patch | None:
         left, top, right, bottom = box
         if right <= 0 or bottom <= 0 or left >= self.format.width or top >= self.format.height:
             return None
-        edge = _edge(wanted, max(right - left, bottom - top))
-        columns, rows = math.ceil((right - left) / edge), math.ceil((bottom - top) / edge)
-        return Patch(None, box, left, top, edge, columns, rows)
+        return Patch(box, _edge(wanted, max(right - left, bottom - top)))
 
 
 def _edge(wanted: float, longest: float) -> int:
     """Frame pixels per cell: even, and so many that few cells do."""
     least = longest / (MAX_CELLS - 2)
     return 2 * max(1, math.ceil(max(wanted, least) / 2))
-
-
-class Hider(Protocol):
-    """Hides places of frames of one format."""
-
-    def apply(self, frame: Frame, places: Sequence[Place]) -> None:
-        """Make some places unrecognisable, one after another, in place.
-
-        In a cutout, the frame's alpha plane must hold its matte; it is not changed.
-        """
-        ...

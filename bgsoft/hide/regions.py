@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.hide.plan import HidePlan, Hider, Rectangle, whole_samples
+from bgsoft.hide.hider import Hider
+from bgsoft.hide.plan import HidePlan, Rectangle, whole_samples
 from bgsoft.media.info import VideoInfo
+from bgsoft.ops.sides import Side
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.hide import Region, parse_region
@@ -37,7 +39,7 @@ class HiddenRegions:
         regions: As ``--hide`` takes them.
         info: The video.
         hider: Draws where frames are.
-        workers: Does frames side by side, one a lane; None: one after the other.
+        workers: Does frames side by side, one a lane.
         tell: Told of a region that begins when the video is over.
 
     Raises:
@@ -49,7 +51,7 @@ class HiddenRegions:
         regions: Sequence[str],
         info: VideoInfo,
         hider: Hider,
-        workers: Workers | None,
+        workers: Workers,
         tell: Callable[[str], None],
     ) -> None:
         self._hider = hider
@@ -58,11 +60,8 @@ class HiddenRegions:
 
     def apply(self, frames: Sequence[Frame]) -> None:
         """Hide them in composited frames, in place."""
-        if self._workers is not None:
-            self._workers.map(self._hide, frames)
-        else:
-            for frame in frames:
-                self._hide(0, frame)
+        for part in self._workers.parts(len(frames)):
+            self._workers.map(self._hide, frames[part])
 
     def _hide(self, _lane: int, frame: Frame) -> None:
         boxes = [placed.box for placed in self._placed if placed.holds(frame.pts)]
@@ -73,8 +72,8 @@ class HiddenRegions:
 def create_regions(
     config: RenderConfig,
     info: VideoInfo,
-    make_hider: Callable[[HidePlan], Hider],
-    workers: Workers | None,
+    side: Side,
+    workers: Workers,
     on_event: Callable[[Event], None],
 ) -> HiddenRegions | None:
     """What hides the regions of a render; None where there are none, or no picture.
@@ -88,7 +87,7 @@ def create_regions(
     def tell(text: str) -> None:
         on_event(Event(kind="notice", stage="composite", message=text))
 
-    hider = make_hider(HidePlan.of(config, info.format))
+    hider = Hider(HidePlan.of(config, info.format), side)
     return HiddenRegions(config.hide.regions, info, hider, workers, tell)
 
 

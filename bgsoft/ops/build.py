@@ -15,8 +15,9 @@ from pathlib import Path
 
 SOURCES = (
     *("analysis", "average", "blend", "blur", "compiler", "components", "cutout", "face"),
-    *("fill", "foreground", "hold", "matte", "matte_guided", "matte_obs", "matte_smooth"),
-    *("matte_temporal", "morphology", "picture", "pixelate", "preprocess", "warp", "zoom"),
+    *("fill", "foreground", "hide", "hold", "matte", "matte_guided", "matte_obs"),
+    *("matte_smooth", "matte_temporal", "morphology", "picture", "pixelate", "preprocess"),
+    *("warp", "zoom"),
 )
 """Stems of the ``.cu`` files that the host has, too."""
 

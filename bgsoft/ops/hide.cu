@@ -1,102 +1,187 @@
 // Makes a place of a frame unrecognisable: means of coarse cells, and what is drawn from them.
 //
-// Counterpart on the CPU: CpuHider in bgsoft/hide/cpu.py. One plane at a time: (height, width,
-// channels), step frame pixels per sample. left, top, edge: the cells, in samples of the plane.
-// With by_alpha a sample counts by the matte above its first pixel: alpha is (…, alpha_width), for
-// the whole frame.
-#include "samples.cuh"
+// Launched by bgsoft/hide/hider.py, for luma and chroma at once: blockIdx.z = 0, 1. A place is given
+// in even frame pixels: left, top, right, bottom of what is hidden, which may lie beyond the frame,
+// and the edge of its cells. The first begins at left and top, the last may end after right and
+// bottom. cells: (rows, columns, 2) float32 of luma, then (rows, columns, 3) of chroma: the mean of
+// each channel, times the share that counts; at last that share.
+#include "drivers.cuh"
 
-#define SMOOTH 0
-#define MOSAIC 1
-#define SOLID 2
+#if ON_DEVICE
+#define RUN 1     // samples of a row that a thread draws
+#define LANES 32  // threads for the mean of a cell
+#define DOES(plane) (blockIdx.z == plane)
+#else
+#define RUN (1 << 20)
+#define LANES 1
+#define DOES(plane) true
+#endif
 
-// Means of the cells as float32, (rows, columns, channels + 1): of each channel, times the share
-// that counts; at last that share. The frame's edge is repeated outside.
-//
-// One warp a cell and channel: blocks of 32 x 8, blockIdx.y the channel, the share's included.
-extern "C" __global__ void hide_means(
-    const sample_t* __restrict__ plane, const u8* __restrict__ alpha, float* __restrict__ means,
-    int height, int width, int channels, int step, int alpha_width, int by_alpha, int left, int top,
-    int edge, int rows, int columns)
+// A place in one plane, in samples: of luma each is a frame pixel and has a channel; of chroma STEP = 2
+// pixels each way, and as many channels.
+template <int STEP>
+struct Place {
+    int height, width, left, top, right, bottom, edge, rows, columns;
+
+    OP Place(int height, int width, int left, int top, int right, int bottom, int edge)
+        : height((height + STEP - 1) / STEP), width((width + STEP - 1) / STEP), left(left / STEP),
+          top(top / STEP), right(right / STEP), bottom(bottom / STEP), edge(edge / STEP),
+          rows((bottom - top + edge - 1) / edge), columns((right - left + edge - 1) / edge)
+    {
+    }
+};
+
+template <int STEP>
+OP void take_means(
+    const Place<STEP> &place, const sample_t *plane, const u8 *alpha, int alpha_width, float *means)
 {
-    int cell = blockIdx.x * blockDim.y + threadIdx.y;
-    int channel = blockIdx.y;
-    bool exists = cell < rows * columns;
-    int row = exists ? cell / columns : 0, column = exists ? cell % columns : 0;
-    unsigned long long sum = 0;
-    for (int i = threadIdx.x; i < edge * edge; i += 32) {
-        int y = clamp_int(top + row * edge + i / edge, 0, height - 1);
-        int x = clamp_int(left + column * edge + i % edge, 0, width - 1);
-        unsigned int share = by_alpha ? alpha[(long long)y * step * alpha_width + x * step] : 1;
-        unsigned int value =
-            channel < channels ? plane[((long long)y * width + x) * channels + channel] : 1;
-        sum += (unsigned long long)value * share;
-    }
-    for (int lanes = 16; lanes > 0; lanes /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-    if (exists && threadIdx.x == 0) {
-        double all = (double)edge * edge * (by_alpha ? 255.0 : 1.0);
-        means[cell * (channels + 1) + channel] = (float)((double)sum / all);
-    }
+    const int columns = place.columns, edge = place.edge;
+    for_samples(place.rows * columns, LANES, [&](int cell, int lane) INLINED {
+        const int top = place.top + cell / columns * edge, left = place.left + cell % columns * edge;
+        u64 sums[STEP + 1] = {};
+        for (int row = top; row < top + edge; ++row)
+            for (int column = left + lane; column < left + edge; column += LANES) {
+                // The frame's edge is repeated outside.
+                const size_t y = clamp_int(row, 0, place.height - 1);
+                const size_t x = clamp_int(column, 0, place.width - 1);
+                const u32 share = alpha ? alpha[(y * alpha_width + x) * STEP] : 255;
+                for (int channel = 0; channel < STEP; ++channel)
+                    sums[channel] += share * plane[(y * place.width + x) * STEP + channel];
+                sums[STEP] += share;
+            }
+        for (int value = 0; value <= STEP; ++value) {
+#if ON_DEVICE
+            for (int lanes = LANES / 2; lanes > 0; lanes /= 2)
+                sums[value] += __shfl_xor_sync(0xffffffffu, sums[value], lanes);
+#endif
+            const double whole = 255.0 * edge * edge;
+            if (lane == 0)
+                means[cell * (STEP + 1) + value] = (float)((double)sums[value] / whole);
+        }
+    });
 }
 
-// Replaces what is inside an ellipse, or all of a box, in place; a rim of width feather, as a part
-// of the half axes, lies outside the ellipse.
-//
-// One thread a sample position of the box [first_x, last_x) x [first_y, last_y). Rounded half to
-// even, to whole code values. clear: the sample of black; least: the share at which it counts half.
-extern "C" __global__ void hide_blend(
-    sample_t* __restrict__ plane, const float* __restrict__ means, int width, int channels,
-    int step, int style, int by_alpha, float clear, float least, int left, int top, int edge,
-    int rows, int columns, int first_x, int first_y, int last_x, int last_y, int is_ellipse,
-    float centre_x, float centre_y, float cosine, float sine, float across, float along,
-    float feather)
+// Means of a place's cells. With alpha, (height, width), a sample counts by the matte above its first
+// pixel; without, all of it. A warp a cell: (cells, LANES, 2).
+KERNEL(hide_means)(
+    const sample_t *luma, const sample_t *chroma, const u8 *alpha, float *cells, int height,
+    int width, int left, int top, int right, int bottom, int edge)
 {
-    int x = first_x + blockIdx.x * blockDim.x + threadIdx.x;
-    int y = first_y + blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= last_x || y >= last_y)
-        return;
-    float weight = 1.0f;
-    if (is_ellipse) {
-        float dx = ((float)x + 0.5f) * (float)step - centre_x;
-        float dy = ((float)y + 0.5f) * (float)step - centre_y;
-        float u = (dx * cosine + dy * sine) / across, v = (dy * cosine - dx * sine) / along;
-        weight = (1.0f + feather - sqrtf(u * u + v * v)) * (1.0f / feather);
-        weight = fminf(fmaxf(weight, 0.0f), 1.0f);
-        if (!(weight > 0.0f))
-            return;
+    const Place<1> light(height, width, left, top, right, bottom, edge);
+    const Place<2> color(height, width, left, top, right, bottom, edge);
+    if (DOES(0))
+        take_means(light, luma, alpha, width, cells);
+    if (DOES(1))
+        take_means(color, chroma, alpha, width, cells + 2 * light.rows * light.columns);
+}
+
+// How far samples are hidden: 1 in the ellipse, falling to 0 in a rim around it, whose width is a part
+// of the half axes. In frame pixels.
+struct Ellipse {
+    float x, y, cosine, sine, across, along, feather;
+
+    template <int STEP>
+    OP float weight(int row, int column) const
+    {
+        const float dx = ((float)column + 0.5f) * STEP - x, dy = ((float)row + 0.5f) * STEP - y;
+        const float u = (dx * cosine + dy * sine) / across, v = (dy * cosine - dx * sine) / along;
+        const float inside = (1.0f + feather - sqrtf(u * u + v * v)) * (1.0f / feather);
+        return fminf(fmaxf(inside, 0.0f), 1.0f);
     }
-    // In a mosaic a sample lies in one cell, else between the middles of four.
-    float position_x = ((float)(x - left) + 0.5f) / (float)edge - 0.5f;
-    float position_y = ((float)(y - top) + 0.5f) / (float)edge - 0.5f;
-    int x0 = style == MOSAIC ? (x - left) / edge : (int)floorf(position_x);
-    int y0 = style == MOSAIC ? (y - top) / edge : (int)floorf(position_y);
-    float wx = style == MOSAIC ? 0.0f : position_x - (float)x0;
-    float wy = style == MOSAIC ? 0.0f : position_y - (float)y0;
-    int xa = clamp_int(x0, 0, columns - 1), xb = clamp_int(x0 + 1, 0, columns - 1);
-    int ya = clamp_int(y0, 0, rows - 1), yb = clamp_int(y0 + 1, 0, rows - 1);
-    float shown[3]; // the channels, of which there are two at most, and the share
-    for (int channel = 0; channel < channels + by_alpha && style != SOLID; channel++) {
-        const float* m = means + channel;
-        int values = channels + 1;
-        float above = m[(ya * columns + xa) * values] * (1.0f - wx) +
-                      m[(ya * columns + xb) * values] * wx;
-        float below = m[(yb * columns + xa) * values] * (1.0f - wx) +
-                      m[(yb * columns + xb) * values] * wx;
-        shown[channel] = above * (1.0f - wy) + below * wy;
+};
+
+// The cells that a sample lies between, along a side; where they are not smoothed, the one it lies in.
+struct Between {
+    int edge, first, second, begin, end;  // begin, end: of the samples for which they are these
+    float scale;
+
+    OP Between(int at, int edge, int count, bool smooth) : edge(edge)
+    {
+        const int half = smooth ? edge / 2 : 0, cell = (at + edge - half) / edge - 1;
+        first = max(cell, 0);
+        second = min(cell + 1, count - 1);
+        begin = cell * edge + half;
+        end = begin + edge;
+        scale = smooth ? 0.5f / (float)edge : 0.0f;
     }
-    for (int channel = 0; channel < channels; channel++) {
-        float value = clear;
-        if (style != SOLID)
-            value = by_alpha ? (shown[channel] + least * clear) / (shown[channels] + least)
-                             : shown[channel];
-        sample_t* sample = plane + ((long long)y * width + x) * channels + channel;
-        float before = (float)*sample;
-        float mixed = before + (value - before) * weight;
+
+    // How near a sample is to the second, 0-1; a cell's middle lies between samples if its edge is even.
+    OP float weight(int at) const { return (float)(2 * (at - begin) + 1 - edge % 2) * scale; }
+};
+
+OP float mixed(float first, float second, float weight)
+{
+    return first + (second - first) * weight;
+}
+
+// To whole code values, halves to even.
+OP sample_t to_sample(float value)
+{
 #if SAMPLE_BITS == 8
-        *sample = (sample_t)clamp_int(nearest(mixed), 0, 255);
+    return (sample_t)clamp_int(nearest(value), 0, 255);
 #else
-        *sample = (sample_t)(clamp_int(nearest(mixed / 64.0f), 0, 1023) << 6);
+    return (sample_t)(clamp_int(nearest(value / 64.0f), 0, 1023) << 6);
 #endif
-    }
+}
+
+template <int STEP>
+OP void draw(
+    const Place<STEP> &place, sample_t *plane, const float *cells, bool smooth, float clear,
+    float least, const Ellipse &ellipse)
+{
+    const int left = max(place.left, 0), right = min(place.right, place.width);
+    const int top = max(place.top, 0), bottom = min(place.bottom, place.height);
+    for_runs(bottom - top, right - left, 1, RUN, [&](int row, int column, int count) INLINED {
+        const int y = top + row, stop = left + column + count;
+        const Between down(y - place.top, place.edge, place.rows, smooth);
+        const float below = down.weight(y - place.top);
+        sample_t *line = plane + (size_t)y * place.width * STEP;
+        for (int begin = left + column, end; begin < stop; begin = end) {
+            const Between across(begin - place.left, place.edge, place.columns, smooth);
+            end = min(stop, place.left + across.end);
+            float first[STEP + 1], second[STEP + 1];
+            UNROLLED
+            for (int value = 0; value <= STEP; ++value) {
+                const auto cell = [&](int row, int column) INLINED {
+                    return cells[(row * place.columns + column) * (STEP + 1) + value];
+                };
+                const int a = across.first, b = across.second;
+                first[value] = mixed(cell(down.first, a), cell(down.second, a), below);
+                second[value] = mixed(cell(down.first, b), cell(down.second, b), below);
+            }
+            INDEPENDENT
+            for (int x = begin; x < end; ++x) {
+                const float near = across.weight(x - place.left);
+                const float share = mixed(first[STEP], second[STEP], near) + least;
+                const float weight = ellipse.weight<STEP>(y, x);
+                UNROLLED
+                for (int channel = 0; channel < STEP; ++channel) {
+                    const float mean = mixed(first[channel], second[channel], near);
+                    const float value = (mean + least * clear) / share;
+                    sample_t *sample = line + x * STEP + channel;
+                    const sample_t shown = to_sample(mixed((float)*sample, value, weight));
+                    // Where nothing is hidden not a bit changes, whatever the low bits hold.
+                    *sample = weight > 0.0f ? shown : *sample;
+                }
+            }
+        }
+    });
+}
+
+// Replaces what is inside an ellipse of a place by its cells, in place. smooth: enlarged smoothly, else
+// as they are. clear_luma, clear_chroma: samples of black; least: the share at which it counts half.
+// Covers the place, two planes deep.
+KERNEL(hide_draw)(
+    sample_t *luma, sample_t *chroma, const float *cells, int height, int width, int left, int top,
+    int right, int bottom, int edge, int smooth, int clear_luma, int clear_chroma, float least,
+    float x, float y, float cosine, float sine, float across, float along, float feather)
+{
+    const Place<1> light(height, width, left, top, right, bottom, edge);
+    const Place<2> color(height, width, left, top, right, bottom, edge);
+    const float *color_cells = cells + 2 * light.rows * light.columns;
+    const Ellipse ellipse = {x, y, cosine, sine, across, along, feather};
+    if (DOES(0))
+        draw(light, luma, cells, smooth, (float)clear_luma, least, ellipse);
+    if (DOES(1))
+        draw(color, chroma, color_cells, smooth, (float)clear_chroma, least, ellipse);
 }

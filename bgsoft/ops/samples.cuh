@@ -25,7 +25,7 @@ typedef u16 sample_t;
 #define UNROLL _Pragma("unroll")
 #define INLINED
 #define KERNEL(name) extern "C" __global__ void name
-#define BY_VALUE(type) const __grid_constant__ type // of an argument; on the host it is where it lies
+#define BY_VALUE(type) const __grid_constant__ type  // of an argument; by its address on the host
 #else
 #define ON_DEVICE 0
 #define OP inline __attribute__((always_inline))
@@ -37,6 +37,7 @@ typedef u16 sample_t;
 #define BY_VALUE(type) const type&
 #define rintf __builtin_rintf
 #define floorf __builtin_floorf
+#define sqrtf __builtin_sqrtf
 #define fminf __builtin_fminf
 #define fmaxf __builtin_fmaxf
 #define fabsf __builtin_fabsf

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+_END: Any = object()
+"""Comes after the last item, or after some of them where the channel was aborted."""
 
 
 class ChannelClosedError(Exception):
@@ -17,44 +19,45 @@ class ChannelClosedError(Exception):
 class Channel(Generic[T]):
     """Hands items from one thread to another, in order.
 
+    Two of the interpreter's own queues take a quarter of the calls of a lock with its condition:
+    every frame goes through several channels, and calls are what threads wait for one another for.
+
     Args:
         capacity: Items it holds before :meth:`put` waits, 1 or more.
     """
 
     def __init__(self, capacity: int) -> None:
-        self._items: deque[T] = deque()
-        self._capacity = capacity
-        self._condition = threading.Condition()
-        self._finished = False
+        self._items: SimpleQueue[T] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()
+        """Something for each item that may come."""
+        for _ in range(capacity):
+            self._room.put(None)
+        self._ended = False
         self._aborted = False
 
     def put(self, item: T) -> None:
         """Append an item, waiting while the channel is full; ChannelClosedError once aborted."""
-        with self._condition:
-            while len(self._items) >= self._capacity and not self._aborted:
-                self._condition.wait()
-            if self._aborted:
-                raise ChannelClosedError
-            self._items.append(item)
-            self._condition.notify_all()
+        self._room.get()
+        if self._aborted:
+            self._room.put(None)
+            raise ChannelClosedError
+        self._items.put(item)
 
     def finish(self) -> None:
         """Say that no item will follow; readers end once the channel is empty."""
-        with self._condition:
-            self._finished = True
-            self._condition.notify_all()
+        self._items.put(_END)
 
     def abort(self) -> None:
         """Wake both sides with ChannelClosedError; items still inside are not delivered."""
-        with self._condition:
-            self._aborted = True
-            self._condition.notify_all()
+        self._aborted = True
+        self._room.put(None)
+        self._items.put(_END)
 
     def take(self, most: int) -> list[T]:
         """Take the next items, waiting until there are ``most`` of them or no more will come.
 
         Args:
-            most: 1 to the channel's capacity.
+            most: 1 or more.
 
         Returns:
             Fewer items than asked for only at the end; none after it.
@@ -62,15 +65,20 @@ class Channel(Generic[T]):
         Raises:
             ChannelClosedError: The channel was aborted.
         """
-        with self._condition:
-            while len(self._items) < most and not self._finished and not self._aborted:
-                self._condition.wait()
+        taken: list[T] = []
+        while len(taken) < most and not self._ended:
+            item = self._items.get()
             if self._aborted:
-                raise ChannelClosedError
-            count = min(most, len(self._items))
-            items = [self._items.popleft() for _ in range(count)]
-            self._condition.notify_all()
-            return items
+                break
+            if item is _END:
+                self._ended = True
+            else:
+                taken.append(item)
+                self._room.put(None)
+        if self._aborted:
+            self._items.put(_END)
+            raise ChannelClosedError
+        return taken
 
     def __iter__(self) -> Iterator[T]:
         """Take items one by one until the channel is finished and empty."""
@@ -78,4 +86,4 @@ class Channel(Generic[T]):
             yield items[0]
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._items.qsize()

@@ -10,14 +10,11 @@ from bgsoft.face.base import FaceTaker
 from bgsoft.face.create import create_device_faces
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes
-from bgsoft.hide.cuda import CudaHider
-from bgsoft.hide.regions import HiddenRegions, create_regions
 from bgsoft.infer.base import Network, Wiring
 from bgsoft.infer.cuda import for_device
 from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
-from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import device as device_side
 from bgsoft.pipeline.device_execution import DeviceExecution
@@ -46,10 +43,9 @@ class DeviceStages(SideStages):
 
     def __init__(self, resources: Resources, batch: int = 0) -> None:
         self._device = resources.device
-        super().__init__(device_side(), self._device, batch or _BATCH)
+        super().__init__(resources, device_side(), self._device, batch or _BATCH)
         self._stream = network_stream(self._device)  # of all work but faces, also the networks'
         self._face_stream = network_stream(self._device, 2)
-        self._on_event = resources.on_event
 
     def planes(self, format: FrameFormat, slot: int) -> Planes:
         self._device.make_current()
@@ -85,7 +81,7 @@ class DeviceStages(SideStages):
             self.batch,
             self._device,
             self._stream,
-            self._on_event,
+            self._resources.on_event,
             quality,
         )
 
@@ -97,7 +93,7 @@ class DeviceStages(SideStages):
         make_loader: LoaderMaker,
         data: FaceTaker | None,
     ) -> FaceStep | None:
-        device, stream = self._device, self._face_stream
+        device, stream, on_event = self._device, self._face_stream, self._resources.on_event
 
         def face_network(face_model: ResolvedModel, batch: int, graphs: bool) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
@@ -112,11 +108,8 @@ class DeviceStages(SideStages):
                 return make_twin()
             network = loader.on_gpu(wiring, backend, device, stream, graphs=graphs)
             network = for_device(network, device, stream)
-            return RecoveringNetwork(network, make_twin, stage="face", on_event=self._on_event)
+            return RecoveringNetwork(network, make_twin, stage="face", on_event=on_event)
 
         return create_device_faces(
-            config, format, device, backend, self.batch, face_network, stream, self._on_event, data
+            config, format, device, backend, self.batch, face_network, stream, on_event, data
         )
-
-    def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
-        return create_regions(config, info, CudaHider, None, self._on_event)

@@ -14,7 +14,6 @@ from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import FrameFormat, Planes
-from bgsoft.hide.cpu import CpuHider
 from bgsoft.hide.regions import HiddenRegions, create_regions
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.base import MatteStage
@@ -59,13 +58,17 @@ class SideStages:
     """What makers of picture stages have in common.
 
     Args:
+        resources: Of the render.
         side: Where frames are.
         device: Which device that is; None: on the host.
         batch: Frames at a time.
     """
 
-    def __init__(self, side: Side, device: CudaDevice | None, batch: int) -> None:
+    def __init__(
+        self, resources: Resources, side: Side, device: CudaDevice | None, batch: int
+    ) -> None:
         self.batch = batch
+        self._resources = resources
         self._side, self._frames_device = side, device
         lanes = batch if device is None else 1
         # Closed with the execution: those of segmentation, and of what follows it.
@@ -108,6 +111,11 @@ class SideStages:
             began=began,
         )
 
+    def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
+        """The step that hides places of the frame; None: there is none."""
+        on_event = self._resources.on_event
+        return create_regions(config, info, self._side, self._workers, on_event)
+
 
 class HostStages(SideStages):
     """Makes picture stages that work on the host, the references of :class:`DeviceStages`.
@@ -118,8 +126,7 @@ class HostStages(SideStages):
     """
 
     def __init__(self, resources: Resources, batch: int = 0) -> None:
-        super().__init__(HOST, None, batch or min(_MAX_BATCH, resources.cores))
-        self._resources = resources
+        super().__init__(resources, HOST, None, batch or min(_MAX_BATCH, resources.cores))
 
     def planes(self, format: FrameFormat, slot: int) -> Planes:
         """The buffers of one ring slot; page-locked where frames cross to a GPU."""
@@ -166,7 +173,3 @@ class HostStages(SideStages):
         from bgsoft.face.create import create_host_faces  # on its thread, beside other imports
 
         return create_host_faces(config, format, self._resources.on_event, data)
-
-    def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
-        """The step that hides places of the frame; None: there is none."""
-        return create_regions(config, info, CpuHider, self._workers, self._resources.on_event)

@@ -64,7 +64,7 @@ class BackendConfig:
     """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
     threads: int = setting(
         0,
-        "Cores to plan for, 1 to 256; 0 is all there are. x264 goes by the picture's height.",
+        "Cores to plan for, 1 to 256; 0 is all there are. x264 goes by the machine's.",
         range=(0, 256),
     )
     stall_seconds: float | None = setting(

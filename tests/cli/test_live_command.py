@@ -131,7 +131,7 @@ def test_a_file_that_ends_is_a_success_with_its_figures(
     out, trace = tmp_path / "out.mkv", tmp_path / "trace.json"
     arguments = ("--realtime", "--preset", "fast", "--to", out, "--trace", trace)
     outcome = run("live", clip, *arguments, "--stats", "json")
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, unexpected(outcome.err)) == (0, [])
     (figures,) = [json.loads(line) for line in outcome.out.splitlines()]
     assert (figures["type"], figures["source"], figures["state"]) == ("stats", str(clip), "ended")
     assert figures["frames_in"] == 10 == figures["frames_out"] + figures["dropped"]
@@ -146,6 +146,11 @@ def test_stats_may_stand_alone(run: Run, clip: Path, tmp_path: Path) -> None:
     outcome = run("live", "--stats", clip, "--realtime", "--preset", "fast", "--to", out)
     assert (outcome.code, outcome.out) == (0, "")
     assert f"{clip}: ended | in 10 out " in outcome.err
+
+
+def unexpected(err: str) -> list[str]:
+    """Lines that do not come from a machine that is busy with other tests."""
+    return [line for line in err.splitlines() if " quality from now on: " not in line]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -164,7 +169,7 @@ def test_whoever_ends_it_has_a_whole_recording(
         time.sleep(0.02)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (0, "")
+    assert (process.returncode, unexpected(err)) == (0, [])
     assert len(shown_by_ffmpeg(out)) > 0
     assert [each.name for each in tmp_path.iterdir()] == ["out.mp4"]
 

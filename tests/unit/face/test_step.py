@@ -18,7 +18,7 @@ from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame, Matte
-from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
@@ -78,7 +78,7 @@ def make_step(
         HD,
         finder=finder,
         editor=MatteEditor(HD),
-        hider=CpuHider(HidePlan(format=HD)),
+        hider=Hider(HidePlan(format=HD)),
         data=data,
         on_event=events.append,
     )

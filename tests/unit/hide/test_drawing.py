@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bgsoft.face.base import hiding_ellipse, oval_points
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
-from bgsoft.hide.cpu import CpuHider
+from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import MAX_CELLS, Ellipse, HidePlan, Place, Rectangle
 from bgsoft.settings.hide import HideShape, HideStyle
 from tests.pictures import SIZES, copy_frame, flat_frame, frame_format, random_frame
@@ -23,7 +23,7 @@ SHAPES = list(HideShape)
 
 
 def hide(frame: Frame, *places: Place, **settings: Any) -> None:
-    CpuHider(HidePlan(format=frame.format, **settings)).apply(frame, places)
+    Hider(HidePlan(format=frame.format, **settings)).apply(frame, places)
 
 
 def face_mask(format: FrameFormat, face: Any) -> NDArray[np.uint8]:
@@ -89,6 +89,32 @@ def test_a_rectangle_is_replaced_to_its_last_sample_and_no_further(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("style", [HideStyle.BLUR, HideStyle.PIXELATE])
+@pytest.mark.parametrize("left", [-40, 30, 250])
+def test_cells_are_those_of_opencv(layout: PixelLayout, style: HideStyle, left: int) -> None:
+    """Also where the frame's edge, repeated outside, cuts them."""
+    format = frame_format((333, 207), layout)
+    frame = random_frame(format, np.random.default_rng(1))
+    box = Rectangle(left, 100, left + 120, 230)
+    before, (rows, columns) = copy_frame(frame), (5, 5)
+    hide(frame, box, style=style)
+    patch = HidePlan(format=format).patch(box)
+    assert patch is not None
+    for step, plane, shown in ((1, before.luma, frame.luma), (2, before.chroma, frame.chroma)):
+        (x, y, *_), edge = (side // step for side in patch.hidden), patch.edge // step
+        size, margin = (columns * edge, rows * edge), 150
+        wide = cv2.copyMakeBorder(plane.astype(np.float32), *4 * (margin,), cv2.BORDER_REPLICATE)
+        wide = wide[y + margin :, x + margin :][: size[1], : size[0]]
+        means = cv2.resize(wide, (columns, rows), interpolation=cv2.INTER_AREA)
+        way = cv2.INTER_LINEAR if style is HideStyle.BLUR else cv2.INTER_NEAREST
+        cut = np.s_[max(y, 0) : patch.hidden.bottom // step, max(x, 0) : patch.hidden.right // step]
+        wanted = cv2.resize(means, size, interpolation=way)[max(-y, 0) :, max(-x, 0) :]
+        drawn = shown[cut] / float(1 << format.shift)
+        wanted = wanted[: drawn.shape[0], : drawn.shape[1]] / float(1 << format.shift)
+        np.testing.assert_allclose(drawn, wanted, atol=0.51)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("full_range", [False, True])
 def test_solid_is_black(layout: PixelLayout, full_range: bool) -> None:
     """Under the whole ellipse, whatever was there."""
@@ -108,8 +134,8 @@ def test_a_mosaic_has_flat_cells() -> None:
     ellipse = hiding_ellipse(make_face(300, 180, 120))
     patch = plan.patch(ellipse)
     assert patch is not None
-    CpuHider(plan).apply(frame, [ellipse])
-    left, top, edge = patch.left, patch.top, patch.edge
+    Hider(plan).apply(frame, [ellipse])
+    (left, top, _, _), edge = patch.hidden, patch.edge
     for row in range(patch.rows - 1):
         for column in range(patch.columns - 1):
             y, x = top + row * edge, left + column * edge
@@ -208,7 +234,7 @@ def test_every_size_with_places_anywhere(
     frame = random_frame(format, rng)
     frame.planes.alpha[:] = rng.integers(0, 256, format.luma_shape)
     before, alpha = frame.luma.copy(), frame.planes.alpha.copy()
-    hider = CpuHider(HidePlan(format=format, style=style, shape=shape, by_alpha=by_alpha))
+    hider = Hider(HidePlan(format=format, style=style, shape=shape, by_alpha=by_alpha))
     faces = [
         make_face(width * x, height * y, max(1.0, width * 0.3), roll=x)
         for x, y in [(0.5, 0.5), (0, 0), (1, 1), (0, 1), (-5, 0.5), (0.5, 9)]
@@ -236,22 +262,15 @@ def test_a_patch_holds_its_ellipse_in_few_cells(
     ellipse = Ellipse(x=801.3, y=377.7, cos=cos, sin=sin, across=100.0, along=100 * ratio)
     patch = HidePlan(format=format, shape=shape).patch(ellipse)
     assert patch is not None
-    assert patch.edge % 2 == patch.left % 2 == patch.top % 2 == 0
+    assert not any(side % 2 for side in (patch.edge, *patch.hidden))
     assert max(patch.rows, patch.columns) <= MAX_CELLS
     reach = 1.0 if shape is HideShape.BOX else 1.15
     turn = np.linspace(0, 2 * np.pi, 100)
     u, v = reach * ellipse.across * np.cos(turn), reach * ellipse.along * np.sin(turn)
     x, y = ellipse.x + u * cos - v * sin, ellipse.y + u * sin + v * cos
-    for left, top, right, bottom in (
-        patch.hidden,
-        (
-            *(patch.left, patch.top),
-            patch.left + patch.columns * patch.edge,
-            patch.top + patch.rows * patch.edge,
-        ),
-    ):
-        assert left <= x.min() < x.max() <= right
-        assert top <= y.min() < y.max() <= bottom
+    left, top, right, bottom = patch.hidden
+    assert left <= x.min() < x.max() <= right <= left + patch.columns * patch.edge
+    assert top <= y.min() < y.max() <= bottom <= top + patch.rows * patch.edge
 
 
 def test_what_is_not_a_number_hides_nothing() -> None:

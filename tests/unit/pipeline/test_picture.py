@@ -11,9 +11,12 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame
+from bgsoft.pipeline.picture import HostExecution
 from tests.face_clips import SAMPLE
+from tests.outside import ffmpeg
 
 SECONDS = 20.0
 
@@ -41,3 +44,29 @@ def test_nobody_waits_for_faces_while_there_are_frames(
     report = bgsoft.render(SAMPLE, tmp_path / "out.mp4", batch=2, duration=0.2, infer="cpu")
     assert waited == [True] * len(batches)
     assert report.frames_encoded == sum(batches)
+
+
+def test_what_is_segmented_ahead_waits_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where scenes begin within batches, which have masks of their own."""
+    cuts = LumaProbe.cuts
+    seen = 0
+
+    def cutting(self: LumaProbe, reduced: Sequence[AnalysisFrame]) -> list[bool]:
+        nonlocal seen
+        cuts(self, reduced)
+        at = range(seen, seen + len(reduced))
+        seen += len(reduced)
+        return [index % 7 == 5 for index in at]
+
+    monkeypatch.setattr(LumaProbe, "cuts", cutting)
+    frames = []
+    for ahead in (1, 0):
+        monkeypatch.setattr(HostExecution, "ahead", ahead)
+        seen, target = 0, tmp_path / f"{ahead}.mkv"
+        bgsoft.render(SAMPLE, target, batch=4, duration=1.2, infer="cpu", codec="ffv1")
+        assert seen > 30
+        frames.append(ffmpeg("-i", target, "-map", "0:v", "-f", "framemd5", "-"))
+    assert frames[0] == frames[1]
+    assert frames[0].count("\n") > 30

@@ -1,0 +1,51 @@
+"""Hides places of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bgsoft.frame import Frame
+from bgsoft.hide.plan import LEAST_ALPHA, MAX_CELLS, HidePlan, Place
+from bgsoft.ops.sides import HOST, Side
+from bgsoft.settings.hide import HideStyle
+
+_LANES = 32
+"""LANES of ``bgsoft/ops/hide.cu``."""
+
+
+class Hider:
+    """Hides places of frames of one format; may be called from several threads at once.
+
+    It takes two launches a place (one where it becomes one colour), one place after another, as
+    they may overlap.
+    """
+
+    def __init__(self, plan: HidePlan, side: Side = HOST) -> None:
+        self._plan, self._xp = plan, side.xp
+        bits = 8 * plan.format.bytes_per_sample
+        self._means = side.operation("hide", "hide_means", sample_bits=bits)
+        self._draw = side.operation("hide", "hide_draw", sample_bits=bits)
+
+    def apply(self, frame: Frame, places: Sequence[Place]) -> None:
+        """Make some places unrecognisable, one after another, in place.
+
+        In a cutout, the frame's alpha plane must hold its matte; it is not changed.
+        """
+        plan = self._plan
+        planes, alpha = (frame.luma, frame.chroma), frame.planes.alpha if plan.by_alpha else None
+        # Cells in which nothing counts are black: solid has no others.
+        cells = self._xp.zeros(MAX_CELLS * MAX_CELLS * 5, np.float32)
+        solid, smooth = plan.style is HideStyle.SOLID, int(plan.style is HideStyle.BLUR)
+        least = LEAST_ALPHA if solid or plan.by_alpha else 0.0
+        for patch in plan.patches(frame, places):
+            left, top, right, bottom = patch.hidden
+            place = (*plan.format.luma_shape, *patch.hidden, patch.edge)
+            if not solid:
+                size = patch.rows * patch.columns, _LANES, 2
+                self._means(size, *planes, alpha, cells, *place)
+            e = patch.ellipse
+            ellipse = (e.x, e.y, e.cos, e.sin, e.across, e.along, plan.feather)
+            size = bottom - top, right - left, 2
+            self._draw(size, *planes, cells, *place, smooth, *plan.clear, least, *ellipse)
