@@ -34,9 +34,9 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
+from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import overlap
-from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Planes
@@ -156,7 +156,7 @@ class Result:
             config,
             FORMAT,
             finder=FaceFinder(FORMAT, FaceNetworks(FORMAT), settings),
-            editor=CpuMatteEditor(FORMAT),
+            editor=MatteEditor(FORMAT),
             hider=self.mask,
             on_event=self.events.append,
         )

@@ -70,11 +70,6 @@ FACE_TENSOR = Tolerance(most=16, mean=1)
 """One view for the face models: some versions of OpenCV round places to 1/32 of a sample."""
 MATTE = Tolerance(usual=2, rare=0.001, mean=0.1)
 """The guided filter sums in another order."""
-COVERED_MATTE = Tolerance(most=32, mean=1)
-"""With covers over faces: OpenCV's polygons are a little off, and an outline's soft edge doubles
-it."""
-SMALL_COVERED_MATTE = COVERED_MATTE._replace(mean=8)
-"""Of a handful of cells, one at the edge is enough to move the mean."""
 _COMPOSITE_CODES = {8: 1, 10: 4}
 """By bit depth, in codes of that depth."""
 
@@ -106,7 +101,7 @@ FACE_SIZE_SHARE = 0.005
 FACE_BOX_SHARE = 0.02
 """Boxes through the detector, by the side of the view."""
 PRESENCE = 0.02
-"""Of a face, through both models; and the share of a face that the mask covers."""
+"""Of a face, through both models."""
 
 # Of whole pictures, least PSNR in dB.
 STRUCTURED_DB = 70.0

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft.face.anonymize import LOOK_AHEAD
 from bgsoft.face.base import FaceTaker
+from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder, FinderSettings
-from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
@@ -55,7 +55,7 @@ def create_host_faces(
         config.face,
         format,
         finder=FaceFinder(format, FaceNetworks(format), settings),
-        editor=CpuMatteEditor(format),
+        editor=MatteEditor(format),
         hider=Hider(HidePlan.of(config, format)),
         data=data,
         on_event=on_event,
@@ -84,7 +84,6 @@ def create_device_faces(
     """
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
-    from bgsoft.face.cuda_effects import CudaMatteEditor
 
     on_cpu = backend == "cpu"
     settings = finder_settings(config.face, writes_data=data is not None)
@@ -101,7 +100,7 @@ def create_device_faces(
         config.face,
         format,
         finder=FaceFinder(format, networks, settings),
-        editor=CudaMatteEditor(format, device),
+        editor=MatteEditor(format, sides.device(), device),
         hider=Hider(HidePlan.of(config, format), sides.device()),
         data=data,
         on_event=on_event,

@@ -12,6 +12,7 @@ from typing import Any
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Box, Face, FaceTaker
+from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import (
     MAY_MISS_SHARE,
@@ -19,7 +20,6 @@ from bgsoft.face.guard import (
     CoverDrawer,
     ExpectedFaces,
     Guard,
-    MatteEditor,
     Plane8,
 )
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker

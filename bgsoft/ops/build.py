@@ -15,7 +15,7 @@ from pathlib import Path
 
 SOURCES = (
     *("analysis", "average", "blend", "blur", "compiler", "components", "cutout", "detections"),
-    *("fill", "foreground", "hide", "hold", "matte", "matte_guided", "matte_obs"),
+    *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided", "matte_obs"),
     *("matte_smooth", "matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "warp", "zoom"),
 )

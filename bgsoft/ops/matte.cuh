@@ -1,4 +1,4 @@
-// What the kernels of the soft matte share.
+// What kernels that make or change mattes share.
 #pragma once
 
 #include "drivers.cuh"

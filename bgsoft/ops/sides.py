@@ -146,6 +146,11 @@ def _device_argument(value: Any) -> Any:
     return np.float32(value) if isinstance(value, float) else value
 
 
+def address(array: Array) -> int:
+    """Of an array's samples, on its side."""
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
 HOST: Side = _Host()
 
 

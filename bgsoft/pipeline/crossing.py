@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import cupy
-import numpy as np
 
 from bgsoft.closing import Closing
 from bgsoft.cuda.device import CudaDevice, device_planes, pinned_planes
@@ -20,6 +19,7 @@ from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.media.info import VideoInfo
+from bgsoft.ops.sides import address
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 
@@ -68,14 +68,10 @@ class FrameCopier:
             if one.shape != other.shape or one.dtype != other.dtype:
                 raise ValueError(f"a plane of {one.shape} does not fit one of {other.shape}")
             cupy.cuda.runtime.memcpyAsync(
-                _address(other), _address(one), one.nbytes, self._direction, self.stream.ptr
+                address(other), address(one), one.nbytes, self._direction, self.stream.ptr
             )
         self._count(sum(int(one.nbytes) for one, _ in pairs))
         done.record(self.stream)
-
-
-def _address(array: Array) -> int:
-    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
 class _CrossingDecoder(Closing):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import cv2
 import numpy as np
 import pytest
@@ -9,20 +11,13 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import FACE_OVAL, Face, box_overlap, hiding_ellipse, oval_points
+from bgsoft.face.editor import EDIT, MatteEditor
 from bgsoft.face.geometry import Roi
-from bgsoft.face.guard import (
-    FILLED_SHARE,
-    MISSED_SHARE,
-    CoverDrawer,
-    CpuMatteEditor,
-    ExpectedFaces,
-    Guard,
-    Outline,
-    paint,
-)
+from bgsoft.face.guard import FILLED_SHARE, MISSED_SHARE, CoverDrawer, ExpectedFaces, Guard
 from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
+from bgsoft.ops.sides import HOST
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
 from tests.unit.face.shapes import make_face
 
@@ -56,28 +51,48 @@ def filled(share: NDArray[np.uint8], strength: float = 1.0) -> NDArray[np.uint8]
     return np.rint(np.clip((2.0 * share - 255) * strength, 0, 255)).astype(np.uint8)
 
 
-def enclosed_shares(outline: Outline) -> NDArray[np.float64]:
-    """What defines a cover: how much of the square around each cell its outline encloses, 0–1."""
-    left, top, right, bottom = outline.box
-    fine = 16
-    side = outline.side * fine
-    margin = side // 2
-    shape = ((bottom - top) * fine + 2 * margin, (right - left) * fine + 2 * margin)
-    drawn = np.zeros(shape, np.uint8)
-    corner = (left - margin / fine, top - margin / fine)
-    points = outline.points.T * outline.scale + outline.shift
-    corners = (points - corner) * fine - 0.5
-    cv2.fillPoly(drawn, [np.rint(corners * 16).astype(np.int32)], 1, shift=4)
-    sums = cv2.integral(drawn)
-    inside = sums[side:, side:] - sums[:-side, side:] - sums[side:, :-side] + sums[:-side, :-side]
-    return inside[fine // 2 :: fine, fine // 2 :: fine] / side**2
+def enclosed_share(outline: np.void, row: int, column: int) -> float:
+    """What defines a cover: how much of the square around a cell its outline encloses, 0–1.
+
+    By clipping the outline to the square, one side of it after the other.
+    """
+    side = int(outline["side"])
+    corner = np.array([column, row]) + (1 - side) / 2
+    polygon = outline["points"].T.astype(float) * outline["scale"] + outline["shift"] - corner
+    for axis, sign, bound in ((0, 1, 0), (0, -1, side), (1, 1, 0), (1, -1, side)):
+        inside = sign * (polygon[:, axis] - bound)
+        after, following = np.roll(inside, -1), np.roll(polygon, -1, axis=0)
+        crosses = inside * after < 0
+        part = inside / np.where(crosses, inside - after, 1.0)
+        pairs = np.stack([polygon, polygon + part[:, None] * (following - polygon)], axis=1)
+        polygon = pairs[np.stack([inside >= 0, crosses], axis=1)]
+    x, y = polygon.T
+    return abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 / side**2
 
 
-def plane_of(outline: Outline, format: FrameFormat) -> NDArray[np.uint8]:
+def painted(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
+    """The enclosed share around each cell of a box, as covers are measured and filled in by it."""
+    grid = analysis_shape(format.width, format.height)
+    edit = np.zeros(1, EDIT)
+    edit["grid"], edit["limits"], edit["count"], edit["outlines"][0, 0] = grid, (0, 1), 1, outline
+    shares, seen = np.zeros((2, *grid), np.uint8)
+    found = (
+        np.empty(1, np.int32),
+        np.empty(1, np.float32),
+        edit,
+        np.empty((grid[0], grid[1] + 7), np.float32),
+    )
+    HOST.operation("face", "measure_covers")((1, 1), seen, None, shares, *found)
+    left, top, right, bottom = outline["box"]
+    rows, columns = bottom - top, right - left
+    return shares.ravel()[: rows * columns].reshape(rows, columns)
+
+
+def plane_of(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
     """The enclosed share on the whole grid."""
     plane = np.zeros(analysis_shape(format.width, format.height), np.uint8)
-    left, top, right, bottom = outline.box
-    plane[top:bottom, left:right] = paint(outline)
+    left, top, right, bottom = outline["box"]
+    plane[top:bottom, left:right] = painted(outline, format)
     return plane
 
 
@@ -94,12 +109,12 @@ def test_a_cover_is_the_enclosed_share_of_a_square_around_each_cell(
         cover = CoverDrawer(HD).draw([(face, 1.0)])
         assert cover is not None
         (outline,) = cover.outlines
-        tiny = outline.side == 1
-        shares, painted = enclosed_shares(outline), paint(outline).astype(float)
-        assert painted.shape == shares.shape
-        assert np.abs(painted - 255 * shares).max() <= (28 if tiny else 20)
-        soft = (shares > 0.01) & (shares < 0.99)
-        assert np.abs(painted - 255 * shares)[soft].mean() < (9 if tiny else 5)
+        left, top, right, bottom = outline["box"].tolist()
+        shares = painted(outline, HD)
+        some = rng.permutation(np.argwhere(shares % 255 > 0))[:100].tolist()
+        some += [[0, 0], [bottom - top - 1, right - left - 1], *np.argwhere(shares == 255)[:50:7]]
+        expected = [255 * enclosed_share(outline, top + row, left + column) for row, column in some]
+        np.testing.assert_allclose([shares[*cell] for cell in some], expected, atol=0.51)
 
 
 @pytest.mark.parametrize("width", [4, 30, 90, 300])
@@ -108,14 +123,14 @@ def test_the_outermost_cells_of_a_box_are_free_but_at_the_edge_of_the_grid(width
         for roll in (0.0, 1.0):
             cover = CoverDrawer(HD).draw([(make_face(x, 360 + x / 7, width, roll=roll), 1.0)])
             assert cover is not None
-            painted = paint(cover.outlines[0])
-            assert painted.max() == 255 or width < 30
-            assert not painted[[0, -1]].any()
-            assert not painted[:, [0, -1]].any()
+            shares = painted(cover.outlines[0], HD)
+            assert shares.max() == 255 or width < 30
+            assert not shares[[0, -1]].any()
+            assert not shares[:, [0, -1]].any()
     cover = CoverDrawer(HD).draw([(make_face(0, 0, 300), 1.0)])
     assert cover is not None
-    assert cover.outlines[0].box[:2] == (0, 0)
-    assert paint(cover.outlines[0])[0, 0] == 255
+    assert cover.outlines[0]["box"][:2].tolist() == [0, 0]
+    assert painted(cover.outlines[0], HD)[0, 0] == 255
 
 
 def test_fills_fade_evenly() -> None:
@@ -125,7 +140,7 @@ def test_fills_fade_evenly() -> None:
         cover = CoverDrawer(HD).draw([(face, opacity)])
         assert cover is not None
         assert cover.faces == ([0] if opacity == 1 else [])  # fading ones are not measured
-        CpuMatteEditor(HD).apply(matte, cover, None, None)
+        MatteEditor(HD).apply(matte, cover, None, None)
     assert full.alpha.max() == 255
     assert np.abs(half.alpha - full.alpha / 2.0).max() <= 0.5
 
@@ -140,7 +155,7 @@ def test_a_missed_face_is_filled_in_and_nothing_outside_of_it_changes(
     cover = CoverDrawer(HD).draw([(face, 1.0)])
     assert cover is not None
     seen: list[list[float]] = []
-    CpuMatteEditor(HD).apply(matte, cover, None, lambda shares: seen.append(list(shares)))
+    MatteEditor(HD).apply(matte, cover, None, lambda shares: seen.append(list(shares)))
     inside = inside_outline(face, HD)
     assert not matte.alpha[~inside].any()
     well_inside = inside_outline(
@@ -165,7 +180,7 @@ def test_no_face_is_filled_in_beyond_its_outline(size: tuple[int, int], width: f
         face = make_face(x, y, width, roll=roll)
         face.landmarks[list(FACE_OVAL), :2] += rng.normal(0, 0.01 * width, (36, 2))
         matte = empty_matte(format)
-        CpuMatteEditor(format).apply(matte, CoverDrawer(format).draw([(face, 1.0)]), None, None)
+        MatteEditor(format).apply(matte, CoverDrawer(format).draw([(face, 1.0)]), None, None)
         inside = inside_outline(face, format)
         assert not matte.alpha[~inside].any()
         assert matte.alpha[inside].max() >= 250 or width < 12
@@ -175,7 +190,7 @@ def test_no_face_is_filled_in_beyond_its_outline(size: tuple[int, int], width: f
 def test_the_edge_is_soft() -> None:
     face = make_face(640, 360, 200)
     matte = empty_matte(HD)
-    CpuMatteEditor(HD).apply(matte, CoverDrawer(HD).draw([(face, 1.0)]), None, None)
+    MatteEditor(HD).apply(matte, CoverDrawer(HD).draw([(face, 1.0)]), None, None)
     row = matte.alpha[360, 640:].astype(int)
     assert row[0] == 255
     assert row[-1] == 0
@@ -197,11 +212,11 @@ def with_a_hole(face: Face, format: FrameFormat, share: float) -> Matte:
 
 @pytest.mark.parametrize("missing", [0.0, 0.03])
 def test_a_matte_that_has_the_face_keeps_what_it_has(missing: float) -> None:
-    face = make_face(640, 360, 200)
+    face = make_face(640, 360, 500)
     matte = with_a_hole(face, HD, missing)
     own, alpha, reduced = matte.reduced, matte.alpha.copy(), matte.reduced.copy()
     seen: list[list[float]] = []
-    CpuMatteEditor(HD).apply(
+    MatteEditor(HD).apply(
         matte, CoverDrawer(HD).draw([(face, 1.0)]), None, lambda shares: seen.append(list(shares))
     )
     np.testing.assert_array_equal(matte.alpha, alpha)
@@ -217,7 +232,7 @@ def test_the_more_of_a_face_is_missing_the_more_it_is_filled_in() -> None:
     for missing in np.linspace(0.02, 0.3, 29):
         matte = with_a_hole(face, HD, missing)
         cover = CoverDrawer(HD).draw([(face, 1.0)])
-        CpuMatteEditor(HD).apply(matte, cover, None, shares.extend)
+        MatteEditor(HD).apply(matte, cover, None, shares.extend)
         strengths.append(matte.reduced[90, 160] / 255)
     expected = (1 - np.array(shares) - MISSED_SHARE) / (FILLED_SHARE - MISSED_SHARE)
     np.testing.assert_allclose(strengths, np.clip(expected, 0, 1), atol=0.01)
@@ -230,7 +245,7 @@ def test_what_the_mask_had_missed_is_measured_before_it_is_filled_in() -> None:
     matte = empty_matte(HD)
     matte.reduced[:, : matte.reduced.shape[1] // 2] = 255  # half of the face
     seen: list[list[float]] = []
-    editor, drawer = CpuMatteEditor(HD), CoverDrawer(HD)
+    editor, drawer = MatteEditor(HD), CoverDrawer(HD)
     editor.apply(matte, drawer.draw([(face, 1.0)]), None, lambda shares: seen.append(list(shares)))
     assert seen[0][0] == pytest.approx(0.5, abs=0.03)
 
@@ -240,7 +255,7 @@ def test_a_limit_cuts_first_and_covers_win_over_it() -> None:
     limit = np.zeros(matte.reduced.shape, np.uint8)
     limit[:, limit.shape[1] // 2 :] = 255
     face = make_face(200, 360, 150)
-    CpuMatteEditor(HD).apply(matte, CoverDrawer(HD).draw([(face, 1.0)]), limit, None)
+    MatteEditor(HD).apply(matte, CoverDrawer(HD).draw([(face, 1.0)]), limit, None)
     assert matte.alpha[360, 200] == 255
     assert matte.alpha[50, 50] == 0
     assert matte.alpha[360, 1200] == 200
@@ -250,7 +265,7 @@ def test_a_limit_cuts_first_and_covers_win_over_it() -> None:
 def test_every_size_with_faces_anywhere(size: tuple[int, int]) -> None:
     format = frame_format(size)
     width, height = size
-    drawer, editor = CoverDrawer(format), CpuMatteEditor(format)
+    drawer, editor = CoverDrawer(format), MatteEditor(format)
     faces = [
         (make_face(width * x, height * y, max(1.5, width * 0.4), id=index), 1.0)
         for index, (x, y) in enumerate([(0.5, 0.5), (0, 0), (1, 1), (-30, 0.5), (0.5, 90)])
@@ -271,7 +286,7 @@ def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bo
     format = frame_format(size)
     rng = np.random.default_rng(5)
     factor, (rows, columns) = analysis_factor(*size), analysis_shape(*size)
-    editor, drawer = CpuMatteEditor(format), CoverDrawer(format)
+    editor, drawer = MatteEditor(format), CoverDrawer(format)
 
     def enlarge(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
         whole = (columns * factor, rows * factor)
@@ -295,7 +310,7 @@ def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bo
             inside = filled(share).astype(float)
             has = (inside * reduced).sum() / (255 * inside.sum()) if inside.any() else 1.0
             missing = (1 - has - MISSED_SHARE) / (FILLED_SHARE - MISSED_SHARE)
-            strength = outline.opacity * min(max(missing, 0.0), 1.0)
+            strength = outline["opacity"] * min(max(missing, 0.0), 1.0)
             expected = np.maximum(expected, filled(enlarge(share), strength))
             expected_reduced = np.maximum(expected_reduced, filled(share, strength))
         editor.apply(matte, cover, limit, None)
@@ -314,10 +329,10 @@ def test_thirty_faces() -> None:
     cover = CoverDrawer(HD).draw([(faces[0][0], 0.25), *faces])
     assert cover is not None
     assert cover.faces == list(range(1, 33))  # the last are out of sight
-    assert [outline.opacity for outline in cover.outlines] == [1.0] * 32 + [0.25]
+    assert cover.outlines["opacity"].tolist() == [1.0] * 32 + [0.25]
     matte = empty_matte(HD)
     seen: list[list[float]] = []
-    CpuMatteEditor(HD).apply(matte, cover, None, lambda shares: seen.append(list(shares)))
+    MatteEditor(HD).apply(matte, cover, None, lambda shares: seen.append(list(shares)))
     assert seen == [[0.0] * 32]
     assert all(matte.alpha[300, 40 * n] == 255 for n in range(1, 32))
 
@@ -372,7 +387,7 @@ def test_box_overlap_is_of_the_smaller_box() -> None:
 
 def test_what_a_matte_misses_of_expected_faces() -> None:
     format = HD
-    expected, editor = ExpectedFaces(format), CpuMatteEditor(format)
+    expected, editor = ExpectedFaces(format), MatteEditor(format)
     square = Roi(500.0, 300.0, 300.0, 0.4)
     whole = empty_matte(format, 255)
     (cells,) = expected.cells([square])
@@ -388,3 +403,19 @@ def test_what_a_matte_misses_of_expected_faces() -> None:
     beyond = expected.cells([square, Roi(0.0, 300.0, 300.0, 0.0), Roi(-900.0, 0.0, 90.0, 0.0)])
     shares = editor.missing([half, empty_matte(format, 51), empty_matte(format, 0)], beyond)
     assert shares == pytest.approx([0.5, 0.8, 0.0], abs=0.03)
+
+
+def test_mattes_may_be_looked_at_while_others_are_changed() -> None:
+    editor, face = MatteEditor(HD), make_face(640, 360, 400)
+    cover = CoverDrawer(HD).draw([(face, 1.0)])
+    cells = ExpectedFaces(HD).cells([Roi(500.0, 300.0, 300.0, 0.4)] * 3)
+    seen = [empty_matte(HD, value) for value in (0, 51, 255)]
+    changed = [empty_matte(HD) for _ in range(40)]
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.map(lambda matte: editor.apply(matte, cover, None, None), changed)
+        for _ in range(100):
+            assert editor.missing(seen, cells) == pytest.approx([1.0, 0.8, 0.0])
+            assert editor.read(seen[1]).max() == 51
+        list(done)
+    for matte in changed[1:]:
+        np.testing.assert_array_equal(matte.alpha, changed[0].alpha)

@@ -14,8 +14,8 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import OutputError
 from bgsoft.face.base import Face
+from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
-from bgsoft.face.guard import CpuMatteEditor
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame, Matte
 from bgsoft.hide.hider import Hider
@@ -77,7 +77,7 @@ def make_step(
         FaceConfig(mode=mode, **config),
         HD,
         finder=finder,
-        editor=CpuMatteEditor(HD),
+        editor=MatteEditor(HD),
         hider=Hider(HidePlan(format=HD)),
         data=data,
         on_event=events.append,

@@ -1,0 +1,193 @@
+"""Mattes as faces change them: cut down to a limit, then filled in where a face is missing.
+
+What the matte had covered of each face is waited for once in many frames of a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import analysis_factor, analysis_shape
+from bgsoft.cuda.readback import Readback
+from bgsoft.face.guard import (
+    FILLED_SHARE,
+    MAX_MEASURED,
+    MISSED_SHARE,
+    OUTLINE,
+    SAMPLES,
+    Cover,
+    Plane8,
+)
+from bgsoft.frame import FrameFormat, Matte
+from bgsoft.ops.sides import HOST, Side, address
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+MAX_OUTLINES = 12
+"""MAX_OUTLINES of ``bgsoft/ops/face.cu``: outlines that one launch takes."""
+_RUN = 8
+"""RUN of that file."""
+EDIT = np.dtype(
+    [
+        ("limits", np.float32, 2),
+        ("grid", np.int32, 2),
+        ("frame", np.int32, 2),
+        ("shift", np.int32),
+        ("count", np.int32),
+        ("measured", np.int32),
+        ("outlines", OUTLINE, MAX_OUTLINES),
+    ]
+)
+"""``MatteEdit`` of that file."""
+
+_MEASURE_BLOCK = (32, 32, 1)
+"""Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
+_MAX_ASKED, _MISSING_BLOCK = 64, (128, 1, 1)
+"""Faces whose mattes are looked at by one launch; threads for each."""
+_TOLD_EVERY = 16
+"""Frames of a device with covers whose coverage is waited for together."""
+
+OnCoverage = Callable[[Sequence[float]], None]
+"""Called with the share, 0–1, of each measured face that the matte covered before it was filled in.
+The soft edge counts as much as it is opaque. The call may come some frames later."""
+
+
+class MatteEditor:
+    """Reads and changes mattes of frames of one format.
+
+    One thread may read them, :meth:`read` and :meth:`missing`, while another one changes others; of
+    a device each on its own stream.
+
+    Args:
+        format: Format of the frames.
+        side: Where the mattes are.
+        device: Whose copies are counted; None: on the host.
+    """
+
+    def __init__(
+        self, format: FrameFormat, side: Side = HOST, device: CudaDevice | None = None
+    ) -> None:
+        self._side, self._device = side, device
+        self._grid = grid = analysis_shape(format.width, format.height)
+        factor = analysis_factor(format.width, format.height)
+        self._measure_missing, self._measure_covers, self._edit_matte = (
+            side.operation("face", name)
+            for name in ("measure_missing", "measure_covers", "edit_matte")
+        )
+        self._staged = Readback(side, grid, np.uint8) if side.on_device else None
+        self._lacks = Readback(side, _MAX_ASKED, np.int32)
+
+        edit = np.zeros(1, EDIT)
+        edit["limits"], edit["grid"] = (MISSED_SHARE, FILLED_SHARE), grid
+        edit["frame"], edit["shift"] = format.luma_shape, factor.bit_length() - 1
+        # CuPy passes an array of one element by value, whatever its type; and bytes are copied in a
+        # thirtieth of the time that fields take.
+        self._edit = edit.view(np.dtype((np.void, EDIT.itemsize)))
+        self._sums = side.scratch((grid[0], grid[1] + _RUN - 1), np.float32)
+        self._lines = side.scratch(2 * grid[1] * factor, np.uint16)
+        told = (_TOLD_EVERY if side.on_device else 1, MAX_MEASURED)
+        self._told = Readback(side, told, np.float32)
+        self._listeners: list[tuple[OnCoverage, int]] = []
+
+    def read(self, matte: Matte) -> Plane8:
+        """A matte on the host: (gh, gw), only to be read; overwritten by the next call."""
+        plane: Plane8 = matte.reduced
+        if self._staged is not None:
+            self._side.copy(matte.reduced, self._staged.array)
+            self._receive(self._staged)
+            plane = self._staged.host
+        return plane
+
+    def _receive(self, what: Readback) -> None:
+        sent = what.send()
+        if self._device is not None:
+            self._device.copies.add_d2h(sent)
+        what.wait()
+
+    def missing(self, mattes: Sequence[Matte], cells: NDArray[np.int32]) -> list[float]:
+        """How much a matte lacks of what is expected of a face, 0–1, for each matte and face.
+
+        Args:
+            mattes: A matte for each face; the same one again for several.
+            cells: (N, P) of :class:`bgsoft.face.guard.ExpectedFaces`.
+        """
+        lacks = np.empty(len(cells), np.int32)
+        for first in range(0, len(cells), _MAX_ASKED):
+            part = slice(first, first + _MAX_ASKED)
+            asked = self._side.array([address(each.reduced) for each in mattes[part]], np.uint64)
+            count, own = len(asked), self._side.array(cells[part])
+            size = 1, count * _MISSING_BLOCK[0]
+            arguments = asked, own, self._lacks.array, count, SAMPLES
+            self._measure_missing(size, *arguments, block=_MISSING_BLOCK)
+            self._lacks.send(slice(count))
+            self._lacks.wait()
+            lacks[part] = self._lacks.host[:count]
+        counts = np.count_nonzero(cells >= 0, axis=1)
+        shares: list[float] = (lacks / (255.0 * np.maximum(counts, 1))).tolist()
+        return shares
+
+    def apply(
+        self,
+        matte: Matte,
+        cover: Cover | None,
+        limit: Plane8 | None,
+        on_coverage: OnCoverage | None,
+    ) -> None:
+        """Cut a matte down to ``limit``, (gh, gw), then fill in the faces that are missing from it.
+
+        Both of its planes are changed in place. ``on_coverage`` is called for what it had of each
+        face in between.
+        """
+        if cover is None and limit is None:
+            return
+        most = None if limit is None else self._side.array(limit)
+        if limit is not None and self._device is not None:
+            self._device.copies.add_h2d(limit.nbytes)
+        outlines = np.empty(0, OUTLINE) if cover is None else cover.outlines
+        measured = 0 if cover is None or on_coverage is None else len(cover.faces)
+        shares = self._side.xp.empty((len(outlines), *self._grid), np.uint8)
+        strengths = self._side.xp.empty(len(outlines), np.int32)
+        told = self._told.array[len(self._listeners)]
+        # A frame with more faces than one launch takes is changed by several.
+        firsts = range(0, max(1, len(outlines)), MAX_OUTLINES)
+        edits = [self._edit_of(outlines, first, measured) for first in firsts]
+        # All is looked at before anything is filled in: faces may overlap.
+        for first, edit in zip(firsts, edits, strict=True):
+            part = shares[first : first + MAX_OUTLINES]
+            if len(part):
+                size = _MEASURE_BLOCK[0], len(part) * _MEASURE_BLOCK[1]
+                arguments = matte.reduced, most, part, strengths[first:], told[first:]
+                self._measure_covers(size, *arguments, edit, self._sums, block=_MEASURE_BLOCK)
+        for first, edit in zip(firsts, edits, strict=True):
+            arguments = most, shares[first:], strengths[first:], matte.reduced, matte.alpha
+            self._edit_matte(self._grid, *arguments, edit, self._lines)
+            most = None
+        if on_coverage is not None and measured:
+            self._listeners.append((on_coverage, measured))
+            if len(self._listeners) == len(self._told.array):
+                self._tell()
+
+    def _edit_of(self, outlines: NDArray[np.void], first: int, measured: int) -> NDArray[np.void]:
+        """The kernels' argument for the outlines of a launch, from ``first`` on."""
+        part, edit = outlines[first : first + MAX_OUTLINES], self._edit.copy()
+        fields = edit.view(EDIT)
+        fields["count"], fields["measured"] = len(part), measured - first
+        fields["outlines"][0, : len(part)] = part
+        return edit
+
+    def _tell(self) -> None:
+        """Tell of the coverage that has been measured, in order; waits for the stream."""
+        self._receive(self._told)
+        listeners, self._listeners = self._listeners, []
+        for (on_coverage, count), row in zip(listeners, self._told.host, strict=False):
+            on_coverage(row[:count].tolist())
+
+    def close(self) -> None:
+        """Tell of what is outstanding; safe to call twice."""
+        if self._listeners:
+            self._tell()
