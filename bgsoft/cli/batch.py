@@ -150,5 +150,7 @@ def batch(own: BatchFlags, settings: dict[str, Any]) -> int:
     crash, a kill or a power cut.
     """
     from bgsoft.cli.batch_run import BatchRun
+    from bgsoft.workers import only_computes
 
+    only_computes()
     return BatchRun(own, settings).run()

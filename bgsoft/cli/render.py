@@ -68,7 +68,9 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     from bgsoft.rendering.backends import may_use_gpu
     from bgsoft.rendering.configure import build_config
     from bgsoft.startup import StartupPool, logged, span
+    from bgsoft.workers import only_computes
 
+    only_computes()
     console = Console()
     kind = read_progress(own.progress, own.quiet)
     config = build_config(own.input, own.output, preset=own.preset, flags=settings)

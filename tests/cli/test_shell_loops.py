@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,33 @@ def test_every_file_has_a_line_and_one_that_fails_stops_nothing(loop: str, folde
     code, lines = run(loop, folder)
     assert code == 1
     assert [line.endswith(": exists, skipped") for line in lines] == [False, True, True]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such policy")
+@pytest.mark.parametrize("given", ["SCHED_OTHER", "SCHED_IDLE"])
+def test_a_render_interrupts_nobody(tmp_path: Path, given: str) -> None:
+    """All its threads; a policy that somebody has given it stays."""
+    policy = getattr(os, given)
+    program = (
+        f"import os; os.sched_setscheduler(0, {policy}, os.sched_param(0)); "
+        "from bgsoft.cli.main import run; run()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "render", "-", tmp_path / "out.mp4"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until = time.monotonic() + 60
+        while len(threads := list(Path(f"/proc/{process.pid}/task").iterdir())) < 2:
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        policies = set()
+        for thread in threads:
+            with suppress(ProcessLookupError):  # it has ended meanwhile
+                policies.add(os.sched_getscheduler(int(thread.name)))
+        assert policies == {os.SCHED_BATCH if given == "SCHED_OTHER" else policy}
+    finally:
+        process.kill()
+        process.communicate()
