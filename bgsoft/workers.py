@@ -21,6 +21,8 @@ from bgsoft.closing import Closing
 
 R = TypeVar("R")
 
+_FEW_CORES = 2
+
 
 def usable_cores() -> int:
     """Cores that this process may run on: a container or taskset may leave fewer than there are."""
@@ -34,9 +36,10 @@ def only_computes() -> None:
 
     Threads and processes that it starts from now on do as it does: they don't interrupt others the
     moment they can go on. On two cores a render at 1080p takes 3 % less time, with a third of the
-    interruptions. A policy that somebody has chosen stays, and so does the system's.
+    interruptions. On more nothing is said: there the interpreter's lock is what threads wait for,
+    so whoever has it must not wait. A policy that somebody has chosen stays, and the system's may.
     """
-    if sys.platform == "linux":
+    if sys.platform == "linux" and usable_cores() <= _FEW_CORES:
         with suppress(OSError):
             if os.sched_getscheduler(0) == os.SCHED_OTHER:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

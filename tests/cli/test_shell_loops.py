@@ -70,12 +70,21 @@ def test_every_file_has_a_line_and_one_that_fails_stops_nothing(loop: str, folde
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such policy")
-@pytest.mark.parametrize("given", ["SCHED_OTHER", "SCHED_IDLE"])
-def test_a_render_interrupts_nobody(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize(
+    ("cores", "given", "becomes"),
+    [
+        (2, "SCHED_OTHER", "SCHED_BATCH"),
+        (2, "SCHED_IDLE", "SCHED_IDLE"),
+        (3, "SCHED_OTHER", "SCHED_OTHER"),
+    ],
+)
+def test_a_render_on_few_cores_interrupts_nobody(
+    tmp_path: Path, cores: int, given: str, becomes: str
+) -> None:
     """All its threads; a policy that somebody has given it stays."""
-    policy = getattr(os, given)
     program = (
-        f"import os; os.sched_setscheduler(0, {policy}, os.sched_param(0)); "
+        f"import os; os.sched_setscheduler(0, os.{given}, os.sched_param(0)); "
+        f"os.sched_getaffinity = lambda _: set(range({cores})); "
         "from bgsoft.cli.main import run; run()"
     )
     process = subprocess.Popen(
@@ -93,7 +102,7 @@ def test_a_render_interrupts_nobody(tmp_path: Path, given: str) -> None:
         for thread in threads:
             with suppress(ProcessLookupError):  # it has ended meanwhile
                 policies.add(os.sched_getscheduler(int(thread.name)))
-        assert policies == {os.SCHED_BATCH if given == "SCHED_OTHER" else policy}
+        assert policies == {getattr(os, becomes)}
     finally:
         process.kill()
         process.communicate()
