@@ -26,7 +26,7 @@ from bgsoft.report import Progress
 
 GRACE_SECONDS = 3.0
 """How long a task may take to clean up once its process is to end."""
-_STAGE_THREADS = {"bgsoft-decode", "bgsoft-picture", "bgsoft-encode"}
+_STAGE_THREADS = {"bgsoft-decode", "bgsoft-segment", "bgsoft-picture", "bgsoft-encode"}
 """Of :class:`bgsoft.pipeline.runner.Pipeline`: they end with it, unless one is stuck."""
 _PROGRESS_SECONDS = 0.2
 """Progress is passed on this often at most."""

@@ -39,7 +39,7 @@ LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
 """Makes the loader of a model; in the render's own precision where None is given."""
 
 _RING_SLOTS = 6
-"""Enough for each of the three threads to be a frame ahead; more only costs memory. Larger batches
+"""Enough for each thread to be a frame ahead; more only costs memory. Larger batches
 need, and get, more."""
 _MAX_BATCH = 8
 

@@ -14,6 +14,7 @@ from bgsoft.errors import (
     VerificationError,
 )
 from bgsoft.frame import Frame
+from bgsoft.jobs import worker
 from bgsoft.pipeline import runner
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
@@ -48,6 +49,14 @@ def test_every_frame_arrives_once_in_order_with_its_pts() -> None:
     assert result.first_frame_seconds is not None
     assert sink.finished
     assert alive_stage_threads() == []
+
+
+def test_workers_know_every_thread_that_may_be_stuck() -> None:
+    before, names = set(alive_stage_threads()), set[str]()
+    stage = FakeStage(ahead=1)
+    sink = FakeSink(lambda _frame: names.update(alive_stage_threads()))
+    build(FakeDecoder(list(range(50))), stage, sink).run()
+    assert names - before == worker._STAGE_THREADS
 
 
 def test_batches_are_full_but_the_last() -> None:
