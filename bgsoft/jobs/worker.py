@@ -26,7 +26,7 @@ from bgsoft.report import Progress
 
 GRACE_SECONDS = 3.0
 """How long a task may take to clean up once its process is to end."""
-_STAGE_THREADS = {"bgsoft-decode", "bgsoft-segment", "bgsoft-picture", "bgsoft-encode"}
+STAGE_THREADS = {"bgsoft-decode", "bgsoft-segment", "bgsoft-picture", "bgsoft-encode"}
 """Of :class:`bgsoft.pipeline.runner.Pipeline`: they end with it, unless one is stuck."""
 _PROGRESS_SECONDS = 0.2
 """Progress is passed on this often at most."""
@@ -174,7 +174,7 @@ def must_restart(error: BaseException | None) -> bool:
     if isinstance(error, WorkerDiedError | MemoryError):
         return True
     return error is not None and any(
-        thread.name in _STAGE_THREADS for thread in threading.enumerate()
+        thread.name in STAGE_THREADS for thread in threading.enumerate()
     )
 
 

@@ -26,7 +26,7 @@ from bgsoft.exitcodes import ExitCode, exit_code, one_line
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, Task, TaskContext
-from bgsoft.jobs.worker import TaskError
+from bgsoft.jobs.worker import STAGE_THREADS, TaskError
 from bgsoft.outputs import remove_leftovers
 from bgsoft.pipeline import metrics, runner
 from bgsoft.rendering import session
@@ -55,7 +55,6 @@ __all__ = ["_short_chunks"]
 
 BEFORE = b"what was there"
 FEW, MANY = 6, 3 * REFRESH_INTERVAL
-STAGE_THREADS = {"bgsoft-decode", "bgsoft-picture", "bgsoft-encode"}
 STALL_SECONDS = 1.0
 
 

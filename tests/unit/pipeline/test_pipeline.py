@@ -56,7 +56,7 @@ def test_workers_know_every_thread_that_may_be_stuck() -> None:
     stage = FakeStage(ahead=1)
     sink = FakeSink(lambda _frame: names.update(alive_stage_threads()))
     build(FakeDecoder(list(range(50))), stage, sink).run()
-    assert names - before == worker._STAGE_THREADS
+    assert names - before == worker.STAGE_THREADS
 
 
 def test_batches_are_full_but_the_last() -> None:
