@@ -37,7 +37,8 @@ def only_computes() -> None:
     Threads and processes that it starts from now on do as it does: they don't interrupt others the
     moment they can go on. On two cores a render at 1080p takes 3 % less time, with a third of the
     interruptions. On more nothing is said: there the interpreter's lock is what threads wait for,
-    so whoever has it must not wait. A policy that somebody has chosen stays, and the system's may.
+    so whoever has it must not wait. A policy that somebody has chosen stays; so does the usual one
+    where the system allows no other.
     """
     if sys.platform == "linux" and usable_cores() <= _FEW_CORES:
         with suppress(OSError):

@@ -103,7 +103,7 @@ class Reducer:
         self._detail = detail if detail < factor else 0
 
     def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
-        """The analysis frame of each frame of a batch; overwritten by the third call from now.
+        """The analysis frame of each frame of a batch; overwritten by the fourth call from now.
 
         Raises:
             ValueError: A frame's planes are not of the reducer's format.
@@ -156,7 +156,7 @@ class Grid:
         )
 
     def reduce(self, frame: Frame) -> AnalysisFrame:
-        """Reduce a frame; overwritten by the third call from now."""
+        """Reduce a frame; overwritten by the fourth call from now."""
         self._reduced.rotate()
         grid = self._reduced[0]
         self._reducer.reduce(frame.luma, grid.luma, (frame.chroma, grid.chroma), grid.halved)

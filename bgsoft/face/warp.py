@@ -16,7 +16,7 @@ from bgsoft.face.geometry import Affine, Roi
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.sides import HOST
-from bgsoft.segment.preprocess import Normaliser, fixed_matrix, normalisation
+from bgsoft.segment.preprocess import Normaliser
 
 MAX_TAPS = 4
 """Bilinear samples along each axis of an input pixel, at most."""
@@ -86,7 +86,6 @@ class HostWarper(Warper):
         self._size = size = spec.width
         # Of 10 bits, OpenCV's; so are the mesh's views, which are turned.
         self._upright = HOST.operation("warp", "warp_upright") if format.bit_depth == 8 else None
-        self._constants = fixed_matrix(spec, format), normalisation(spec)
         room = size * size + 2 * size * (MAX_TAPS + 1) + 3 * format.width + 8
         self._room = np.empty(room, np.int32)
         self._normaliser = Normaliser(spec, format)
@@ -127,7 +126,7 @@ class HostWarper(Warper):
                 *(planes[0], *planes[0].shape, luma_taps, black),
                 *(planes[1], *planes[1].shape[:2], chroma_taps, neutral),
                 np.array([(xx, x, yy, y) for (xx, _, x), (_, yy, y) in (on_luma, on_chroma)]),
-                *(*self._constants, tensor, self._size, self._room),
+                *(*self._normaliser.constants, tensor, self._size, self._room),
             )
             return
         luma, chroma = (

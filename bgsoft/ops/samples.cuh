@@ -37,7 +37,6 @@ typedef u16 sample_t;
 #define BY_VALUE(type) const type&
 #define rintf __builtin_rintf
 #define floorf __builtin_floorf
-#define sqrtf __builtin_sqrtf
 #define fminf __builtin_fminf
 #define fmaxf __builtin_fmaxf
 #define fabsf __builtin_fabsf

@@ -191,7 +191,7 @@ class PictureStages:
     def __post_init__(self) -> None:
         self._open: _Matted | None = None
         """What is composited once the faces that its mattes may have missed are known: while they
-        are looked for, the next frames are segmented."""
+        are looked for, the next frames get their mattes."""
 
     @property
     def batch(self) -> int:

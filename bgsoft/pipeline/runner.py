@@ -180,10 +180,11 @@ class Pipeline:
             ("picture", network_thread, self._process),
             ("decode", daemon_thread, self._decode),
         ]
-        if self._prepared is not None:
+        if (prepared := self._prepared) is not None:
+            process = partial(self._pass_on, prepared, self._stage.process)
             stages[1:2] = [
-                ("picture", daemon_thread, partial(self._process_prepared, self._prepared)),
-                ("segment", network_thread, partial(self._prepare, self._prepared)),
+                ("picture", daemon_thread, process),
+                ("segment", network_thread, partial(self._prepare, prepared)),
             ]
         threads: dict[str, StageThread] = {
             name: make(partial(self._guard, name, body), f"bgsoft-{name}")
@@ -284,9 +285,6 @@ class Pipeline:
         for frames in self._batches():
             prepared.put(self._stage.prepare(frames))
         prepared.finish()
-
-    def _process_prepared(self, prepared: Channel[Any]) -> None:
-        self._pass_on(prepared, self._stage.process)
 
     def _batches(self) -> Iterator[list[Frame]]:
         while frames := self._decoded.take(self._stage.batch):

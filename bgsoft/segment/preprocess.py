@@ -84,7 +84,8 @@ class Normaliser:
         # The largest is known once all are there: codes are written, and divided after that.
         plain = np.array([1, 1, 1, 0, 0, 0], np.float32)
         norm = plain if self._by_maximum else normalisation(spec)
-        self._constants = side.array(fixed_matrix(spec, format)), side.array(norm)
+        self.constants = side.array(fixed_matrix(spec, format)), side.array(norm)
+        """See :func:`fixed_matrix`, and :func:`normalisation` where that is known beforehand."""
         self._of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
         if side.on_device and self._by_maximum:
             parts = normalisation(spec, 1.0).reshape(2, *self._of_channel)
@@ -126,7 +127,7 @@ class Normaliser:
         values, at = tensor, index
         if tensor.dtype not in self._run:
             values, at = np.empty((1, *self.shape), np.float32), 0
-        planes = (*luma, *chroma, *self._constants, values)
+        planes = (*luma, *chroma, *self.constants, values)
         self._run[values.dtype](self._size, *planes, *self._size, at, int(self._channels_last))
         if self._by_maximum:
             self._divide(values[at])
