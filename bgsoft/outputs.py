@@ -124,7 +124,13 @@ def resolved(path: Path, what: str = "output") -> Path:
     # RuntimeError: a loop of links, before Python 3.13
     theirs = (OSError, RuntimeError)
     with errors_as(theirs, OutputError, f"{what} {path}", path=path, reason=str):
-        return path.resolve()
+        target = path.resolve()
+        try:
+            target.stat()
+        except OSError as exc:
+            if exc.errno == errno.ELOOP:  # which later ones take as it is
+                raise
+    return target
 
 
 def _is_same(target: Path, other: Path) -> bool:
