@@ -1,8 +1,7 @@
 """A pool of threads that do the same work on the frames of a batch, side by side.
 
 NumPy, OpenCV and ONNX Runtime release the interpreter's lock while they compute, so threads serve.
-Each frame of a batch has a lane of its own: buffers are made once a lane, and no two frames under
-way share any.
+Buffers are made once a lane, and no two frames under way share any.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ class _Worker:
 
 
 class Workers(Closing):
-    """So many lanes, one for each frame of a batch; the first is the calling thread itself."""
+    """So many lanes, for a frame each at a time; the first is the calling thread itself."""
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
@@ -162,23 +161,30 @@ class Workers(Closing):
         """By lane, once they are needed; that of lane 0 does what runs beside all of them."""
 
     def map(self, work: Callable[..., R], *items: Sequence[Any]) -> list[R]:
-        """The results of ``work(lane, *item)``, in order; the calling thread takes the first.
+        """The results of ``work(lane, *item)``, in order, as many at a time as there are lanes.
 
         Args:
             work: Called with the number of a lane, from 0, and one element of each sequence.
-            items: Sequences of the same length, up to :attr:`lanes`.
+            items: Sequences of the same length.
 
         Raises:
-            Exception: Of the first item whose work failed; all have ended by then.
+            Exception: Of the first item whose work failed; those beside it have ended by then.
         """
-        jobs = list(enumerate(zip(*items, strict=True)))
-        others = [self.submit(partial(work, lane, *item), lane) for lane, item in jobs[1:]]
-        try:
-            results = [work(lane, *item) for lane, item in jobs[:1]]
-        finally:
-            for other in others:
-                other.wait()
-        return results + [other.result() for other in others]
+        results: list[R] = []
+        jobs = list(zip(*items, strict=True))
+        for part in self.parts(len(jobs)):
+            first, *beside = jobs[part]
+            others = [
+                self.submit(partial(work, lane, *item), lane)
+                for lane, item in enumerate(beside, start=1)
+            ]
+            try:
+                results.append(work(0, *first))
+            finally:
+                for other in others:
+                    other.wait()
+            results += [other.result() for other in others]
+        return results
 
     def parts(self, count: int) -> Iterator[slice]:
         """The places of ``count`` frames in order, as many at a time as there are lanes."""

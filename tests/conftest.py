@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -34,14 +34,17 @@ def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def typed_operations() -> Iterator[None]:
-    """Operations of the host check what they are given, which otherwise nothing does."""
+    """Operations of the host check the arrays that they are given, which otherwise nothing does."""
     from bgsoft.ops.sides import HOST
     from tests.signatures import checked
 
     untyped = type(HOST).operation
 
-    def operation(self: Side, file: str, name: str, *, sample_bits: int = 8) -> Operation:
-        return checked(untyped(self, file, name, sample_bits=sample_bits), file, name, sample_bits)
+    def operation(
+        self: Side, file: str, name: str, *, sample_bits: int = 8, **how: Any
+    ) -> Operation:
+        made = untyped(self, file, name, sample_bits=sample_bits, **how)
+        return checked(made, file, name, sample_bits)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(HOST), "operation", operation)

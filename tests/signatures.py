@@ -52,13 +52,13 @@ def _fits(argument: Any, pointee: str | None, sample_bits: int) -> bool:
 def checked(launch: Operation, file: str, name: str, sample_bits: int) -> Operation:
     """An operation of the host that refuses arrays of another type than it reads."""
 
-    def launched(size: tuple[int, ...], *arguments: Any, **more: Any) -> None:
+    def launched(size: tuple[int, ...], *arguments: Any) -> None:
         assert any(
             len(kinds) == len(arguments)
             and all(map(lambda each, kind: _fits(each, kind, sample_bits), arguments, kinds))
             for kinds in _pointers(file, name)
         ), f"{name} takes {_pointers(file, name)}, not {[_shown(each) for each in arguments]}"
-        launch(size, *arguments, **more)
+        launch(size, *arguments)
 
     return launched
 

@@ -108,14 +108,9 @@ class Reducer:
         Raises:
             ValueError: A frame's planes are not of the reducer's format.
         """
-        numbered = list(enumerate(frames))
-        reduced: list[AnalysisFrame] = []
-        for part in self._workers.parts(len(frames)):
-            reduced += self._workers.map(self._reduce, numbered[part])
-        return reduced
+        return self._workers.map(self._reduce, range(len(frames)), frames)
 
-    def _reduce(self, _lane: int, numbered: tuple[int, Frame]) -> AnalysisFrame:
-        index, frame = numbered
+    def _reduce(self, _lane: int, index: int, frame: Frame) -> AnalysisFrame:
         _check(frame.luma, self._format.luma_shape, self._format.dtype)
         _check(frame.chroma, self._format.chroma_shape, self._format.dtype)
         reduced = self._grids[index].reduce(frame)

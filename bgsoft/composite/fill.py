@@ -72,22 +72,22 @@ class PushPull:
             resident += 1
         self._pushes = [(shapes[level], level) for level in range(given + 1, first + 1)]
         self._pulls = [(shapes[level], level) for level in range(last - 1, self.filled - 1, -1)]
-        self._shared_bytes = sum(sizes[resident:]) * _FLOAT4_BYTES
         self._numbers = (first, last, resident, self.sums, sum_count, cell_count)
-        self._push, self._pull, self._pyramid = (
-            side.operation("fill", f"fill_{name}") for name in ("push", "pull", "pyramid")
+        self._push, self._pull = (
+            side.operation("fill", f"fill_{name}") for name in ("push", "pull")
+        )
+        self._pyramid = side.operation(
+            "fill",
+            "fill_pyramid",
+            block=(_SINGLE_BLOCK_THREADS, 1, 1),
+            shared_bytes=sum(sizes[resident:]) * _FLOAT4_BYTES,
         )
 
     def run(self) -> None:
         """Fill in level :attr:`filled`, in place; where that is above 0, finer ones stay as is."""
         for shape, level in self._pushes:
             self._push(shape, self.table, self.levels, level)
-        self._pyramid(
-            (1, _SINGLE_BLOCK_THREADS),
-            *(self.table, self.levels, *self._numbers),
-            block=(_SINGLE_BLOCK_THREADS, 1, 1),
-            shared_bytes=self._shared_bytes,
-        )
+        self._pyramid((1, _SINGLE_BLOCK_THREADS), self.table, self.levels, *self._numbers)
         for shape, level in self._pulls:
             self._pull(shape, self.table, self.levels, level)
 

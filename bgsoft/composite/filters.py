@@ -63,11 +63,11 @@ class BlurFilter:
         scratch = side.scratch((rows + 2 * reach + 1) * pitch + 2 * reach, np.float32)
         plans = side.array(numbers, np.int32), side.array(taps, np.float32)
         self._arguments = (*plans, picture.buffer, cells, scratch)
-        self._blur = side.operation("blur", "blur_planes")
+        self._blur = side.operation("blur", "blur_planes", block=_BLUR_BLOCK)
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._picture.update(frame, matte, reduced)
-        self._blur(self._size, *self._arguments, block=_BLUR_BLOCK)
+        self._blur(self._size, *self._arguments)
 
 
 class _DiscFilter:
@@ -192,11 +192,11 @@ class DeviceBokeh:
         columns, thread_rows, _ = _DISC_BLOCK
         tile = (_DISC_OUTPUTS * thread_rows + 2 * reach) * (columns + 2 * reach)
         return partial(
-            self._side.operation("bokeh", name),
+            self._side.operation(
+                "bokeh", name, block=_DISC_BLOCK, shared_bytes=tile * bytes_per_cell
+            ),
             (-(-shape[0] // _DISC_OUTPUTS), shape[1]),
             *arguments,
-            block=_DISC_BLOCK,
-            shared_bytes=tile * bytes_per_cell,
         )
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
@@ -234,9 +234,9 @@ class PixelateBackground(Background):
         while lanes < _THREADS and lanes * _CELLS_PER_THREAD < plan.per_block**2:
             lanes *= 2
         block_rows, block_columns = plan.blocks
-        self._block = (lanes, _THREADS // lanes, 1)
+        block = lanes, _THREADS // lanes, 1
         self._size = block_rows * block_columns, lanes
-        sum_count = -(-self._size[0] // self._block[1]) if side.on_device else 1
+        sum_count = -(-self._size[0] // block[1]) if side.on_device else 1
         (rows, columns), grid_columns = plan.cells, grid_size[1]
         push_pull = PushPull(side, plan.blocks, sum_count=sum_count, cell_count=rows * columns)
         self._push_pull = push_pull
@@ -251,10 +251,10 @@ class PixelateBackground(Background):
         places = (block_columns, plan.edge_px, plan.top * factor, plan.left * factor)
         super().__init__("blend_blocks", side.array(places, np.int32), push_pull.levels)
         bits = 8 * format.bytes_per_sample
-        self._average = side.operation("pixelate", "pixelate_blocks", sample_bits=bits)
+        self._average = side.operation("pixelate", "pixelate_blocks", sample_bits=bits, block=block)
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         source: Frame | AnalysisFrame = reduced if self._from_grid else frame
         planes = (source.luma, source.chroma, matte.reduced)
-        self._average(self._size, self._plan, *planes, *self._arguments, block=self._block)
+        self._average(self._size, self._plan, *planes, *self._arguments)
         self._push_pull.run()

@@ -13,13 +13,12 @@ it, by 11.2 with it, and by 10.5 with the published method.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.ops.sides import Side
+from bgsoft.ops.loader import BLOCK
+from bgsoft.ops.sides import Block, Operation, Side
 from bgsoft.settings.config import EffectKind
 
 REPLACING = (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.ALPHA)
@@ -71,14 +70,15 @@ class ForegroundColor:
         self._pairs = format.chroma_shape[:2]
         self._bits = 8 * format.bytes_per_sample
         self._side = side
-        self._first, self._coarse, self._restore = map(
-            self._operation, ("first", "coarse", "restore")
-        )
+        self._first, self._restore = map(self._operation, ("first", "restore"))
+        self._coarse = self._operation("coarse", (_SINGLE_BLOCK_THREADS, 1, 1))
         if self._coarse_from:
             self._halve, self._level = map(self._operation, ("halve", "level"))
 
-    def _operation(self, name: str) -> Any:
-        return self._side.operation("foreground", f"foreground_{name}", sample_bits=self._bits)
+    def _operation(self, name: str, block: Block = BLOCK) -> Operation:
+        return self._side.operation(
+            "foreground", f"foreground_{name}", sample_bits=self._bits, block=block
+        )
 
     def restore(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         """Give every sample with an alpha of 1 to 254 its foreground's colour, in place."""
@@ -86,8 +86,7 @@ class ForegroundColor:
         self._first(self._shapes[0], *planes, *self._first_arguments)
         for level in range(1, self._coarse_from + 1):
             self._halve(self._shapes[level], self._table, level, self._cells)
-        threads = _SINGLE_BLOCK_THREADS
-        self._coarse((1, threads), *self._coarse_arguments, block=(threads, 1, 1))
+        self._coarse((1, _SINGLE_BLOCK_THREADS), *self._coarse_arguments)
         for level in reversed(range(self._coarse_from)):
             self._level(self._shapes[level], self._table, level, *self._buffers)
         planes = (frame.luma, frame.chroma, matte.alpha)

@@ -186,19 +186,20 @@ class CutoutBackground(Background):
         rows, columns = self._pairs = format.chroma_shape[:2]
         reach = plan.reach
         scratch = side.scratch(2 * rows * columns + columns + 2 * reach, np.uint8)
-        self._shared_bytes = sum(
+        shared_bytes = sum(
             (BLOCK[0] + margin) * (BLOCK[1] + margin) for margin in (4 * reach, 2 * reach)
         )
         sizes = (*format.luma_shape, *fill.plan.shape, fill.plan.factor // 2, reach)
         self._arguments = (fill.buffer, *sizes, *plan.black[:2], *planes, scratch)
         bits = 8 * format.bytes_per_sample
         self._invert = side.operation("cutout", "cutout_room", sample_bits=bits)
-        self._fade = side.operation("cutout", "cutout_fade", sample_bits=bits)
+        self._fade = side.operation(
+            "cutout", "cutout_fade", sample_bits=bits, shared_bytes=shared_bytes
+        )
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         # What is filled in is the room, from the people.
         grid = self._room.shape
         self._invert(grid, matte.reduced, self._room, *grid)
         self._fill.update(self._room, reduced)
-        shared = self._shared_bytes
-        self._fade(self._pairs, matte.alpha, *self._arguments, shared_bytes=shared)
+        self._fade(self._pairs, matte.alpha, *self._arguments)

@@ -21,7 +21,7 @@ from bgsoft.face.warp import (
 )
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops.loader import BLOCK, blocks, kernel
+from bgsoft.ops.sides import device
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
 
 _PLANES = 4
@@ -53,7 +53,8 @@ class DeviceWarper(Warper):
         self._device = cupy.empty(size, np.uint8)
         self._views = self._host[: self._views_bytes].view(WARP_VIEW)
         self._planes = self._host[self._views_bytes :].view(np.uint64).reshape(-1, _PLANES)
-        self._kernel = kernel("warp", "warp_views", sample_bits=8 * format.bytes_per_sample)
+        bits = 8 * format.bytes_per_sample
+        self._warp = device().operation("warp", "warp_views", sample_bits=bits)
         self._uploaded = 0
 
     def upload(self, asked: Sequence[FrameView]) -> None:
@@ -81,13 +82,13 @@ class DeviceWarper(Warper):
         count = min(self.shape[0], self._uploaded - first)
         if count > 0:
             planes = self._device[self._views_bytes :]
-            args = (self.views(first), planes, *self._constants, tensor, np.int32(self._size))
-            self._kernel(blocks(self._size, self._size, count), BLOCK, args)
+            arguments = self.views(first), planes, *self._constants, tensor, self._size
+            self._warp((self._size, self._size, count), *arguments)
         return count
 
 
 def _layout(format: FrameFormat) -> Any:
-    """One element of :data:`_LAYOUT`; CuPy passes it by value."""
+    """One element of :data:`_LAYOUT`, passed by value."""
     factor = detail_factor(format.width, format.height)
     grid = analysis_shape(format.width, format.height, factor)
     limits = MIN_GRID_SAMPLES, MAX_SPACING, MAX_TAPS

@@ -98,7 +98,7 @@ class DetectionReader:
         self._centres = side.array(centres)
         # How many, then they.
         self._found = Readback(side, (most, 1 + MAX_VIEW_FACES * _VALUES), np.float32)
-        self._launch = side.operation("detections", "find_faces")
+        self._launch = side.operation("detections", "find_faces", block=(_LANES, 1, 1))
 
     def launch(
         self, views: Array, boxes: Array, logits: Array, first: int, count: int, min_score: float
@@ -113,7 +113,6 @@ class DetectionReader:
             *(views, boxes, logits, self._centres, self._found.array[first:]),
             *(count, self._anchors, MAX_VIEW_FACES),
             *(math.log(min_score / (1.0 - min_score)), MAX_OVERLAP),
-            block=(_LANES, 1, 1),
         )
 
     def read(self, views: int) -> list[list[Detection]]:

@@ -75,18 +75,16 @@ class MatteEditor:
         self._side, self._device = side, device
         self._grid = grid = analysis_shape(format.width, format.height)
         factor = analysis_factor(format.width, format.height)
-        self._measure_missing, self._measure_covers, self._edit_matte = (
-            side.operation("face", name)
-            for name in ("measure_missing", "measure_covers", "edit_matte")
-        )
+        self._measure_missing = side.operation("face", "measure_missing", block=_MISSING_BLOCK)
+        self._measure_covers = side.operation("face", "measure_covers", block=_MEASURE_BLOCK)
+        self._edit_matte = side.operation("face", "edit_matte")
         self._staged = Readback(side, grid, np.uint8) if side.on_device else None
         self._lacks = Readback(side, _MAX_ASKED, np.int32)
 
         edit = np.zeros(1, EDIT)
         edit["limits"], edit["grid"] = (MISSED_SHARE, FILLED_SHARE), grid
         edit["frame"], edit["shift"] = format.luma_shape, factor.bit_length() - 1
-        # CuPy passes an array of one element by value, whatever its type; and bytes are copied in a
-        # thirtieth of the time that fields take.
+        # Bytes are copied in a thirtieth of the time that fields take.
         self._edit = edit.view(np.dtype((np.void, EDIT.itemsize)))
         self._sums = side.scratch((grid[0], grid[1] + _RUN - 1), np.float32)
         self._lines = side.scratch(2 * grid[1] * factor, np.uint16)
@@ -123,7 +121,7 @@ class MatteEditor:
             count, own = len(asked), self._side.array(cells[part])
             size = 1, count * _MISSING_BLOCK[0]
             arguments = asked, own, self._lacks.array, count, SAMPLES
-            self._measure_missing(size, *arguments, block=_MISSING_BLOCK)
+            self._measure_missing(size, *arguments)
             self._lacks.send(slice(count))
             self._lacks.wait()
             lacks[part] = self._lacks.host[:count]
@@ -162,7 +160,7 @@ class MatteEditor:
             if len(part):
                 size = _MEASURE_BLOCK[0], len(part) * _MEASURE_BLOCK[1]
                 arguments = matte.reduced, most, part, strengths[first:], told[first:]
-                self._measure_covers(size, *arguments, edit, self._sums, block=_MEASURE_BLOCK)
+                self._measure_covers(size, *arguments, edit, self._sums)
         for first, edit in zip(firsts, edits, strict=True):
             arguments = most, shares[first:], strengths[first:], matte.reduced, matte.alpha
             self._edit_matte(self._grid, *arguments, edit, self._lines)

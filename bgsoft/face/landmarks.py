@@ -85,7 +85,7 @@ class MeshReader:
     def __init__(self, most: int, side: Side = HOST) -> None:
         self._points = Readback(side, (most, 3, LANDMARKS), np.float32)
         self._measures = Readback(side, (most, _MEASURES), np.float32)
-        self._launch = side.operation("mesh", "read_meshes")
+        self._launch = side.operation("mesh", "read_meshes", block=(_THREADS, 1, 1))
 
     def launch(self, views: Array, raw: Array, logits: Array, first: int, count: int) -> None:
         """Read a batch of ``count`` faces, the first of which is the ``first``-th.
@@ -97,7 +97,6 @@ class MeshReader:
             (1, _THREADS * count),
             *(views, raw, logits, self._points.array[first:], self._measures.array[first:]),
             *(count, LANDMARKS, RIGHT_EYE, LEFT_EYE),
-            block=(_THREADS, 1, 1),
         )
 
     def read(self, count: int) -> list[Mesh]:

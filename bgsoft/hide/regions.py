@@ -60,8 +60,7 @@ class HiddenRegions:
 
     def apply(self, frames: Sequence[Frame]) -> None:
         """Hide them in composited frames, in place."""
-        for part in self._workers.parts(len(frames)):
-            self._workers.map(self._hide, frames[part])
+        self._workers.map(self._hide, frames)
 
     def _hide(self, _lane: int, frame: Frame) -> None:
         boxes = [placed.box for placed in self._placed if placed.holds(frame.pts)]

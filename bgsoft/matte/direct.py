@@ -54,8 +54,7 @@ class DirectMatte(MatteStage):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        for part in self._workers.parts(len(masks)):
-            self._workers.map(self._make, masks[part], mattes[part])
+        self._workers.map(self._make, masks, mattes)
         before = self._last
         for matte in mattes:
             if matte.held:

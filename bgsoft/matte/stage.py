@@ -33,15 +33,15 @@ def create_matte_stage(
     Args:
         config: The matte settings.
         format: Geometry and sample format of all frames.
-        workers: What does it on the host; a lane a frame. None: one lane.
+        workers: What does it on the host. None: one lane.
         device: Where frames are; None: on the host.
-        batch: Frames at a time on a device.
+        batch: Frames at a time; no fewer than lanes.
         from_alpha: The model's masks are mattes of the frame's size.
         fine: Style soft fits the edge on the frame, not on the grid: for another background.
     """
     side = HOST if device is None else device_side()
     workers = workers or Workers()
-    batch = workers.lanes if device is None else batch
+    batch = max(batch, workers.lanes)
     if config.style is MatteStyle.OBS:
         return ObsMatte(side, config, format, workers, batch, device)
     if from_alpha:

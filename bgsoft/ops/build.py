@@ -8,18 +8,21 @@ compiler, that of Zig, whose package brings one to any machine.
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "average", "blend", "blur", "compiler", "components", "cutout", "detections"),
+    *("analysis", "average", "blend", "blur", "components", "cutout", "detections"),
     *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided", "matte_obs"),
     *("matte_smooth", "matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "warp", "zoom"),
 )
 """Stems of the ``.cu`` files that the host has, too."""
+_EIGHT_BITS = ("warp",)
+"""What the host has for samples of 8 bits only."""
 
 VARIANTS = {
     # By architecture, best first: name, the compiler's flags.
@@ -33,6 +36,8 @@ VARIANTS = {
 }
 _GLIBC = "2.17"
 
+_KERNEL = re.compile(r"^KERNEL\((\w+)\)", re.MULTILINE)
+
 _FLAGS = (
     *("-x", "c++", "-std=c++17", "-nostdlib++", "-fno-exceptions", "-fno-rtti", "-fPIC"),
     # With -O2 some loops take twice as long.
@@ -45,6 +50,13 @@ _FLAGS = (
 def library_name(machine: str, variant: str) -> str:
     """File name of a variant's library."""
     return f"libbgsoft_{machine}_{variant}.so"
+
+
+def _called(source: Path) -> str:
+    """The source of a file whose kernels Python can call."""
+    names = sorted(set(_KERNEL.findall(source.read_text(encoding="utf-8"))))
+    lines = [f'#include "{source.with_name("calls.hpp")}"', f'#include "{source}"']
+    return "\n".join([*lines, *(f"CALLED(WITH_BITS({name}, SAMPLE_BITS))" for name in names), ""])
 
 
 def build(folder: Path, machine: str = "") -> list[Path]:
@@ -70,11 +82,14 @@ def build(folder: Path, machine: str = "") -> list[Path]:
 
     with tempfile.TemporaryDirectory() as objects, ThreadPoolExecutor() as pool:
         for variant, own in VARIANTS[machine]:
-            commands, made = [], []
-            for bits in (8, 16):
-                for stem in SOURCES:
+            made = [str(Path(objects, f"{variant}_calls.o"))]
+            commands = [(*compiler, *target, *own, *_FLAGS, "-c", str(sources / "calls.cpp"))]
+            for stem in SOURCES:
+                called = Path(objects, f"{stem}.cpp")
+                called.write_text(_called(sources / f"{stem}.cu"), encoding="utf-8")
+                for bits in (8,) if stem in _EIGHT_BITS else (8, 16):
                     made.append(str(Path(objects, f"{variant}_{stem}_{bits}.o")))
-                    what = (f"-DSAMPLE_BITS={bits}", "-c", str(sources / f"{stem}.cu"))
+                    what = (f"-DSAMPLE_BITS={bits}", "-c", str(called))
                     commands.append((*compiler, *target, *own, *_FLAGS, *what))
             run = [(*command, "-o", path) for command, path in zip(commands, made, strict=True)]
             list(pool.map(lambda command: subprocess.run(command, check=True), run))

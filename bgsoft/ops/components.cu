@@ -36,7 +36,7 @@ OP int limit_of(int count)
 //
 // opacity: (.., pitch) uint8. coarse: (rows, columns) uint8. small, labels: half of that, rounded
 // up. counters: four planes of the half grid's size, cleared.
-KERNEL(opacity_to_grid)(
+DEVICE_KERNEL(opacity_to_grid)(
     const u8* __restrict__ opacity, int pitch, const float* __restrict__ x_table, int x_stride,
     const float* __restrict__ y_table, int y_stride, int mode, u8* __restrict__ coarse,
     u8* __restrict__ small, int* __restrict__ labels, int* __restrict__ counters, int rows,
@@ -73,7 +73,7 @@ KERNEL(opacity_to_grid)(
 
 // Joins labels across rows and stretches. labels (rows, columns), NO_LABEL outside components.
 // diagonal: 8-connected rather than 4-connected.
-KERNEL(merge_components)(int* labels, int rows, int columns, int diagonal)
+DEVICE_KERNEL(merge_components)(int* labels, int rows, int columns, int diagonal)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x;
     int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -111,7 +111,7 @@ KERNEL(merge_components)(int* labels, int rows, int columns, int diagonal)
 //
 // region: null where no earlier frame counts. gap: 0 where none counts. mask: (mask_rows,
 // mask_columns), averaged. factor: frame pixels of the grid's cell. height, width: the frame's.
-KERNEL(count_components)(
+DEVICE_KERNEL(count_components)(
     int* labels, const u8* __restrict__ region, int* areas, int* kept, int rows, int columns,
     float gap, const float* __restrict__ mask, int mask_rows, int mask_columns, int factor,
     int height, int width)
@@ -162,7 +162,7 @@ OP bool any_near(unsigned long long row, int column, int reach)
 // on the half grid; `invert` makes it background's. limit: (rows, columns) uint8, the region with
 // its skirt, blurred by 3 x 3; its flag becomes 1 where `small` exceeds it. next_labels: initial
 // labels of the region's complement; null where nobody needs them.
-KERNEL(decide_components)(
+DEVICE_KERNEL(decide_components)(
     const int* __restrict__ labels, const int* __restrict__ areas, const int* __restrict__ kept,
     u8* __restrict__ region, const int* __restrict__ spans, int radius, int sure, int low, int high,
     int fresh, const u8* __restrict__ small, int invert, u8* __restrict__ limit, int* flags,

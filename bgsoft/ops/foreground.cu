@@ -227,7 +227,7 @@ KERNEL(foreground_coarse)(
 
 #if ON_DEVICE
 // The colours of level `index`, from those of the next.
-KERNEL(foreground_level)(
+DEVICE_KERNEL(foreground_level)(
     const int *table, int index, int levels, const float4 *cells, float4 *foreground,
     float4 *background)
 {

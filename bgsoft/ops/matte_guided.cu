@@ -24,7 +24,7 @@ OP bool is_uneven(const u32 *row, const u32 *lower, int x, int next)
 #if ON_DEVICE
 // moments: (MOMENTS, fit_rows, fit_columns) int32, a cell each. Widens the box in the flags around
 // cells that differ from their neighbours.
-KERNEL(guided_moments)(
+DEVICE_KERNEL(guided_moments)(
     const u32 *__restrict__ packed, int *__restrict__ moments, int *flags, int spacing, int rows,
     int columns, int fit_rows, int fit_columns)
 {
@@ -59,7 +59,7 @@ KERNEL(guided_moments)(
 }
 
 // fits: (rows, columns, 4) float32. samples: of a window.
-KERNEL(guided_fit)(
+DEVICE_KERNEL(guided_fit)(
     const int *__restrict__ moments, float4 *__restrict__ fits, int samples, int radius,
     float epsilon, int rows, int columns)
 {
@@ -79,7 +79,7 @@ KERNEL(guided_fit)(
 }
 
 // Functions averaged over the windows that a cell lies in.
-KERNEL(guided_average)(
+DEVICE_KERNEL(guided_average)(
     const float4 *__restrict__ fits, float4 *__restrict__ averaged, int radius, int rows,
     int columns)
 {
@@ -109,7 +109,7 @@ KERNEL(guided_average)(
 }
 
 // Averaged functions on half the plane, (rows, columns), enlarged for a spacing of 2.
-KERNEL(guided_terms)(
+DEVICE_KERNEL(guided_terms)(
     const float4 *__restrict__ averaged, const u32 *__restrict__ packed, float *__restrict__ terms,
     int spacing, int rows, int columns, int fit_rows, int fit_columns)
 {

@@ -19,7 +19,7 @@ KERNEL(obs_enlarge)(
 
 #if ON_DEVICE
 // Extreme over `reach` samples each way along one axis; samples outside don't count.
-KERNEL(obs_extreme)(
+DEVICE_KERNEL(obs_extreme)(
     const u8* __restrict__ plane, u8* __restrict__ out, int reach, int largest, int along_rows,
     int rows, int columns)
 {
@@ -40,7 +40,7 @@ KERNEL(obs_extreme)(
 
 // Sums over 2 * radius + 1 samples along a row, mirrored at the edges (BORDER_REFLECT_101).
 // One thread 32 samples.
-KERNEL(obs_row_sums)(
+DEVICE_KERNEL(obs_row_sums)(
     const u8* __restrict__ plane, int* __restrict__ sums, int radius, int rows, int columns)
 {
     int x = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
@@ -58,7 +58,7 @@ KERNEL(obs_row_sums)(
 }
 
 // Means of (2 * radius + 1)^2 samples from the row sums, to nearest. One thread 32 rows of a column.
-KERNEL(obs_column_means)(
+DEVICE_KERNEL(obs_column_means)(
     const int* __restrict__ sums, u8* __restrict__ out, int radius, int rows, int columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x;

@@ -27,7 +27,7 @@ OP int window_extreme(
 
 // Dilation (outwards) or erosion by `whole` steps, blended with that by one step more.
 // spans: half-widths of the windows of both, 2 * (whole + 1) + 1 values each.
-KERNEL(shift_edge)(
+DEVICE_KERNEL(shift_edge)(
     const u8* __restrict__ plane, u8* __restrict__ out, const int* __restrict__ spans, int whole,
     float fraction, int outwards, int rows, int columns)
 {
@@ -45,7 +45,7 @@ KERNEL(shift_edge)(
 }
 
 // Mean over squares of 2 * radius + 1, mirrored at the edges (BORDER_REFLECT_101), to nearest.
-KERNEL(box_blur)(
+DEVICE_KERNEL(box_blur)(
     const u8* __restrict__ plane, u8* __restrict__ out, int radius, int rows, int columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;

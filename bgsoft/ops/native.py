@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import platform
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 
@@ -45,6 +47,42 @@ def library() -> ctypes.CDLL:
         raise BackendUnavailableError(
             f"{path.name} cannot be loaded: install bgsoft with pip, which builds it ({exc})"
         ) from exc
+
+
+def host_operation(name: str) -> Callable[..., None]:
+    """Runs a kernel by its name and sample bits, e.g. ``blend_grid_8``; see calls.cpp.
+
+    Raises:
+        BackendUnavailableError: As :func:`library` does.
+    """
+    kernel = ctypes.c_char.in_dll(library(), f"{name}_kernel")
+    make = _maker("host_operation", ctypes.c_char_p, ctypes.c_void_p)
+    return make(name.encode(), ctypes.addressof(kernel))
+
+
+def device_operation(
+    kernel: Any, block: tuple[int, int, int], shared_bytes: int
+) -> Callable[..., None]:
+    """Launches a ``cupy.RawKernel`` of the current device on the current stream."""
+    import cupy
+
+    launch = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p)
+    numbers = ctypes.c_void_p, *(ctypes.c_uint,) * 4
+    make = _maker(
+        "device_operation",
+        *(ctypes.c_char_p, ctypes.c_void_p, *numbers, *(ctypes.py_object,) * 3),
+    )
+    return make(
+        *(kernel.name.encode(), launch, kernel.kernel.ptr, *block, shared_bytes),
+        *(cupy.ndarray, cupy.cuda.get_current_stream, cupy.cuda.driver.check_status),
+    )
+
+
+def _maker(name: str, *types: Any) -> Callable[..., Callable[..., None]]:
+    made: Callable[..., Callable[..., None]] = ctypes.PYFUNCTYPE(ctypes.py_object, *types)(
+        (name, library())
+    )
+    return made
 
 
 def description() -> str:

@@ -25,6 +25,7 @@ typedef u16 sample_t;
 #define UNROLL _Pragma("unroll")
 #define INLINED
 #define KERNEL(name) extern "C" __global__ void name
+#define DEVICE_KERNEL(name) KERNEL(name)  // the host has none
 #define BY_VALUE(type) const __grid_constant__ type  // of an argument; by its address on the host
 #else
 #define ON_DEVICE 0
@@ -33,7 +34,7 @@ typedef u16 sample_t;
 #define INLINED __attribute__((always_inline))  // of a lambda
 #define WITH_BITS_(name, bits) name##_##bits
 #define WITH_BITS(name, bits) WITH_BITS_(name, bits)
-#define KERNEL(name) extern "C" __attribute__((visibility("default"))) void WITH_BITS(name, SAMPLE_BITS)
+#define KERNEL(name) static void WITH_BITS(name, SAMPLE_BITS)  // see calls.hpp
 #define BY_VALUE(type) const type&
 #define rintf __builtin_rintf
 #define floorf __builtin_floorf

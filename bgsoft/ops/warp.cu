@@ -144,7 +144,7 @@ extern "C" __global__ void warp_views(
             (float)value * norm[channel] + norm[3 + channel];
     }
 }
-#elif SAMPLE_BITS == 8
+#else
 // How bilinear samples of one plane are made, a row of its columns first: each as cv2.warpAffine makes
 // those of so many channels.
 template <int CHANNELS>

@@ -62,15 +62,20 @@ class SideStages:
         side: Where frames are.
         device: Which device that is; None: on the host.
         batch: Frames at a time.
+        lanes: Frames side by side.
     """
 
     def __init__(
-        self, resources: Resources, side: Side, device: CudaDevice | None, batch: int
+        self,
+        resources: Resources,
+        side: Side,
+        device: CudaDevice | None,
+        batch: int,
+        lanes: int = 1,
     ) -> None:
         self.batch = batch
         self._resources = resources
         self._side, self._frames_device = side, device
-        lanes = batch if device is None else 1
         # Closed with the execution: those of segmentation, and of what follows it.
         self._ahead, self._workers = Workers(lanes), Workers(lanes)
 
@@ -126,7 +131,8 @@ class HostStages(SideStages):
     """
 
     def __init__(self, resources: Resources, batch: int = 0) -> None:
-        super().__init__(resources, HOST, None, batch or min(_MAX_BATCH, resources.cores))
+        batch = batch or min(_MAX_BATCH, resources.cores)
+        super().__init__(resources, HOST, None, batch, lanes=max(1, batch // 2))
 
     def planes(self, format: FrameFormat, slot: int) -> Planes:
         """The buffers of one ring slot; page-locked where frames cross to a GPU."""
@@ -158,7 +164,14 @@ class HostStages(SideStages):
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
         return create_host_segmenter(
-            backend, loader, format, self._ahead, device, resources.on_event, quality
+            backend,
+            loader,
+            format,
+            self._ahead,
+            device,
+            resources.on_event,
+            quality,
+            batch=self.batch,
         )
 
     def faces(

@@ -94,8 +94,7 @@ class MaskAverage:
 
     def apply(self, mattes: Sequence[Array], masks: Sequence[Array]) -> None:
         """Change (H, W) float32 mattes, by (gh, gw) float32 masks."""
-        for part in self._workers.parts(len(mattes)):
-            self._workers.map(self._apply, mattes[part], masks[part])
+        self._workers.map(self._apply, mattes, masks)
 
     def _apply(self, lane: int, matte: Array, mask: Array) -> None:
         self._averages[lane].apply(matte, mask)

@@ -36,9 +36,12 @@ def create_host_segmenter(
     device: CudaDevice | None,
     on_event: Callable[[Event], None],
     quality: MatteQuality = MatteQuality.FAST,
+    *,
+    batch: int = 1,
 ) -> Segmenter:
     """The segmenter for frames on the host; see :class:`HostSide`."""
-    return _create(HostSide(backend, format, workers, device, on_event), loader, quality)
+    side = HostSide(backend, format, workers, device, on_event, batch)
+    return _create(side, loader, quality)
 
 
 def create_device_segmenter(

@@ -130,9 +130,7 @@ class NetworkSegmenter(Segmenter):
             preprocessor = self._preprocessors[(first + item) % len(self._preprocessors)]
             preprocessor.write(shown[item], tensor, item)
 
-        items = range(len(shown))
-        for part in self._workers.parts(len(shown)):
-            self._workers.map(write, items[part])
+        self._workers.map(write, range(len(shown)))
         if mirrored:
             written = tensor[: len(shown)]
             _mirror(written if self._spec.layout == "NCHW" else written.swapaxes(2, 3))

@@ -180,8 +180,7 @@ class ZoomPlanes:
             the same index.
         """
         indices = range(first, first + len(blends))
-        for part in self._workers.parts(len(blends)):
-            self._workers.map(self._blend, indices[part], blends[part], close[part])
+        self._workers.map(self._blend, indices, blends, close)
         return list(self._masks[first : first + len(blends)])
 
     def _blend(self, lane: int, index: int, blend: BlendWeights, close: Array | None) -> None:

@@ -34,7 +34,7 @@ class SegmentSide(ABC):
     Args:
         backend: ``tensorrt``, ``cuda`` or ``cpu``, for the models.
         format: Format of the frames.
-        workers: A lane for each frame of a batch on the host, one lane on a device.
+        workers: What prepares and reads, and runs models on the CPU; one lane on a device.
         batch: Frames at a time.
         on_event: Called for retries, and where the CPU takes over.
     """
@@ -82,7 +82,7 @@ class SegmentSide(ABC):
 
     def zoom_planes(self, model: tuple[int, int], half: float, *, apart: bool) -> ZoomPlanes:
         """See :class:`ZoomPlanes`; ``apart``: so the general model runs."""
-        return ZoomPlanes(self._format, model, self._workers, half=half)
+        return ZoomPlanes(self._format, model, self._workers, batch=self._batch, half=half)
 
     def average(self) -> MaskAverage:
         """What averages mattes with masks."""
@@ -124,11 +124,12 @@ class SegmentSide(ABC):
 
 
 class HostSide(SegmentSide):
-    """Frames on the host, those of a batch side by side.
+    """Frames on the host, as many side by side as workers have lanes.
 
     Args:
         backend, format, workers, on_event: See :class:`SegmentSide`.
         device: Where models run, unless on the CPU.
+        batch: Frames at a time; no fewer than lanes.
     """
 
     def __init__(
@@ -138,20 +139,23 @@ class HostSide(SegmentSide):
         workers: Workers,
         device: CudaDevice | None = None,
         on_event: Callable[[Event], None] = lambda _event: None,
+        batch: int = 1,
     ) -> None:
-        super().__init__(backend, format, workers, workers.lanes, on_event)
+        super().__init__(backend, format, workers, max(batch, workers.lanes), on_event)
         self._device = device
 
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
         spec, device = loader.model.spec, self._device
         loader.check(self._backend)
-        lanes, threads = (1, loader.cores) if runs_singly(spec) else (self._batch, 1)
+        singly = runs_singly(spec)
         if device is None:
+            lanes, threads = (1, loader.cores) if singly else (self._workers.lanes, 1)
             wiring = FAMILIES[spec.family].wiring(spec, self._format, 1)
             return LanesDriver(loader.on_cpu(wiring, lanes, threads), self._workers)
         from bgsoft.infer.cuda import for_host
 
-        gpu, batch = (device, network_stream(device)), spec.batch or lanes
+        gpu = device, network_stream(device)
+        batch = spec.batch or (1 if singly else self._batch)
         return self._batch_driver(loader, lambda each: for_host(each, *gpu), gpu, batch, batch)
 
 

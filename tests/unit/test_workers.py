@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from bgsoft.workers import Threads
+from bgsoft.workers import Threads, Workers
 
 
 @pytest.fixture
@@ -76,3 +76,24 @@ def test_what_several_threads_begin_is_cancelled_at_the_end(often: None) -> None
     threads.close()
     wait(pieces, 5)
     assert sum(not piece.cancelled() for piece in pieces) == 1
+
+
+def test_lanes_take_what_there_is_in_turn() -> None:
+    with Workers(3) as workers:
+        taken = workers.map(lambda lane, number, name: (lane, number, name), range(5), "abcde")
+    assert taken == [(0, 0, "a"), (1, 1, "b"), (2, 2, "c"), (0, 3, "d"), (1, 4, "e")]
+    assert Workers().map(lambda lane, number: lane, []) == []
+
+
+def test_the_first_failure_is_told_once_those_beside_it_have_ended() -> None:
+    ended = list[int]()
+
+    def work(_lane: int, number: int) -> None:
+        if number in (1, 2):
+            raise ValueError(str(number))
+        time.sleep(0.02)
+        ended.append(number)
+
+    with Workers(3) as workers, pytest.raises(ValueError, match="1"):
+        workers.map(work, range(6))
+    assert ended == [0]
