@@ -21,6 +21,8 @@ from bgsoft.closing import Closing
 R = TypeVar("R")
 
 _FEW_CORES = 2
+_LESS = 4
+"""Steps of niceness; each is a tenth of a core's time between two threads."""
 
 
 def usable_cores() -> int:
@@ -43,6 +45,20 @@ def only_computes() -> None:
         with suppress(OSError):
             if os.sched_getscheduler(0) == os.SCHED_OTHER:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def give_way() -> None:
+    """Let the other threads of a process that only computes have a core first.
+
+    For this thread and those that it starts from now on. What a render makes in one thread, frame
+    after frame, then waits for cores less than what codecs do in several: at 360p two cores take
+    3 % less time.
+    """
+    if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_BATCH:
+        thread = threading.get_native_id()
+        priority = os.getpriority(os.PRIO_PROCESS, thread) + _LESS
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, thread, priority)
 
 
 class Job(Generic[R]):

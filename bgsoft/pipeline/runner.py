@@ -19,6 +19,7 @@ from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.stall import StallWatch
 from bgsoft.ring import FrameRing, RingClosedError
+from bgsoft.workers import give_way
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
@@ -248,6 +249,7 @@ class Pipeline:
         self._on_failure()
 
     def _decode(self) -> None:
+        give_way()
         self._started_stage.wait()
         clock = self._metrics.stage("decode")
         frames = self._decoder.frames(self._ring)
@@ -306,6 +308,7 @@ class Pipeline:
             self._finished.put(frame)
 
     def _encode(self) -> None:
+        give_way()
         clock = self._metrics.stage("encode")
         for frame in self._finished:
             if self._result.first_frame_seconds is None:

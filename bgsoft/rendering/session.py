@@ -41,6 +41,7 @@ from bgsoft.rendering.target import (
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
+from bgsoft.workers import give_way
 
 if TYPE_CHECKING:
     from bgsoft.encode.base import Taker
@@ -266,7 +267,11 @@ class _Session:
     def _open_outputs(
         self, info: VideoInfo, builder: StageBuilder, cancel: threading.Event
     ) -> tuple[list[Target], Sequence[FrameSink]]:
-        """Begin the videos that are written, if any are, and say what frames go to."""
+        """Begin the videos that are written, if any are, and say what frames go to.
+
+        In a thread of its own: encoders have theirs from now on.
+        """
+        give_way()
         if (taker := self._taker) is not None:
             taker.open(info)
             place = False if taker.on_host_only else builder.on_device
