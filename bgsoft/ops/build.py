@@ -18,7 +18,7 @@ SOURCES = (
     *("analysis", "average", "blend", "blur", "components", "cutout", "detections"),
     *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided", "matte_obs"),
     *("matte_smooth", "matte_temporal", "mesh", "morphology", "picture", "pixelate"),
-    *("preprocess", "warp", "zoom"),
+    *("preprocess", "resize", "warp", "zoom"),
 )
 """Stems of the ``.cu`` files that the host has, too."""
 _EIGHT_BITS = ("warp",)

@@ -103,12 +103,12 @@ OP float resample_float(
         return upper * y_row[2] + lower * y_row[3];
     }
     float total = 0.0f;
-    for (int j = 0; j < y1; j++) {
-        const float* row = source + (y0 + j) * pitch + x0;
+    for (int i = 0; i < x1; i++) {
+        const float* column = source + y0 * pitch + x0 + i;
         float sum = 0.0f;
-        for (int i = 0; i < x1; i++)
-            sum += row[i] * x_row[2 + i];
-        total += sum * y_row[2 + j];
+        for (int j = 0; j < y1; j++)
+            sum += column[j * pitch] * y_row[2 + j];
+        total += sum * x_row[2 + i];
     }
     return total;
 }
