@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 Array = Any
@@ -96,7 +97,7 @@ class ContentLight:
     max_frame_average: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FrameFormat:
     """Geometry and sample format of every frame of one render; upright, after rotation."""
 
@@ -111,31 +112,31 @@ class FrameFormat:
         if self.width < 1 or self.height < 1:
             raise ValueError(f"frame size {self.width}x{self.height} is not positive")
 
-    @property
+    @cached_property
     def bit_depth(self) -> int:
         """Significant bits of a sample: 8 or 10."""
         return 8 if self.layout is PixelLayout.NV12 else 10
 
-    @property
+    @cached_property
     def bytes_per_sample(self) -> int:
         return 1 if self.layout is PixelLayout.NV12 else 2
 
-    @property
+    @cached_property
     def dtype(self) -> str:
         """NumPy dtype name of the planes."""
         return f"uint{8 * self.bytes_per_sample}"
 
-    @property
+    @cached_property
     def shift(self) -> int:
         """Left shift of a code value inside its sample: 0 for NV12, 6 for P010."""
         return 8 * self.bytes_per_sample - self.bit_depth
 
-    @property
+    @cached_property
     def luma_shape(self) -> tuple[int, int]:
         """(H, W)."""
         return (self.height, self.width)
 
-    @property
+    @cached_property
     def chroma_shape(self) -> tuple[int, int, int]:
         """(⌈H/2⌉, ⌈W/2⌉, 2): Cb in channel 0, Cr in channel 1."""
         return ((self.height + 1) // 2, (self.width + 1) // 2, 2)

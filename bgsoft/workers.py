@@ -186,8 +186,10 @@ class Workers(Closing):
         Raises:
             Exception: Of the first item whose work failed; those beside it have ended by then.
         """
-        results: list[R] = []
         jobs = list(zip(*items, strict=True))
+        if self.lanes == 1:
+            return [work(0, *item) for item in jobs]
+        results: list[R] = []
         for part in self.parts(len(jobs)):
             first, *beside = jobs[part]
             others = [

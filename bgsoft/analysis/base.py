@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 _MIN_GRID_SIDE = 160
 """The short side of the analysis frame is at least this: on portraits in 360 and 720 lines, edges
@@ -26,6 +27,7 @@ def detail_factor(width: int, height: int) -> int:
     return _largest_factor(width, height, _MIN_DETAIL_SIDE)
 
 
+@cache
 def _largest_factor(width: int, height: int, least: int) -> int:
     factor = 1
     while min(width, height) // (factor * 2) >= least:
@@ -33,6 +35,7 @@ def _largest_factor(width: int, height: int, least: int) -> int:
     return factor
 
 
+@cache
 def analysis_shape(width: int, height: int, factor: int | None = None) -> tuple[int, int]:
     """(h, w) of frames of so many pixels, reduced and rounded up.
 

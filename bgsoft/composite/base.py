@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 
@@ -44,20 +42,17 @@ class Compositor(Protocol):
 
 def check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
     """Raise ValueError where a plane's shape or dtype is not the format's."""
-    planes = (frame.luma, frame.chroma, matte.alpha)
-    shapes = tuple(plane.shape for plane in planes)
+    luma, chroma, alpha = frame.luma, frame.chroma, matte.alpha
+    shapes = luma.shape, chroma.shape, alpha.shape
     if shapes != (format.luma_shape, format.chroma_shape, format.luma_shape):
         raise ValueError(
             f"luma, chroma and alpha are {shapes} but frames are {format.width}x{format.height}"
         )
-    wanted = (np.dtype(format.dtype), np.dtype(format.dtype), np.dtype(np.uint8))
-    dtypes = tuple(plane.dtype for plane in planes)
-    if dtypes != wanted:
+    dtypes = luma.dtype, chroma.dtype, alpha.dtype
+    if dtypes != (format.dtype, format.dtype, "uint8"):
         names = ", ".join(map(str, dtypes))
         raise ValueError(f"luma, chroma and alpha are {names} but frames are {format.layout}")
-    grid, found = (
-        analysis_shape(format.width, format.height),
-        (matte.reduced.shape, reduced.luma.shape),
-    )
+    grid = analysis_shape(format.width, format.height)
+    found = matte.reduced.shape, reduced.luma.shape
     if found != (grid, grid):
         raise ValueError(f"matte and picture are {found[0]} and {found[1]} on a grid of {grid}")

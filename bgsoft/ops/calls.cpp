@@ -47,6 +47,7 @@ PyObject *PyObject_CallFunctionObjArgs(PyObject *callable, ...);
 PyObject *PyObject_GetAttr(PyObject *object, PyObject *name);
 int PyObject_GetBuffer(PyObject *object, Py_buffer *view, int flags);
 PyObject *PyObject_Type(PyObject *object);
+int PyType_IsSubtype(PyObject *type, PyObject *of);
 void PyBuffer_Release(Py_buffer *view);
 PyObject *PyLong_FromLong(long number);
 PyObject *PyTuple_GetItem(PyObject *tuple, Size at);
@@ -131,11 +132,6 @@ bool take(const Operation &operation, PyObject *argument, Lent &lent)
         kind = NUMBER;
         return take_number(argument, slot);
     }
-    if (type == &PyFloat_Type) {
-        kind = REAL;
-        slot.real = (float)PyFloat_AsDouble(argument);
-        return true;
-    }
     if (type == operation.array_type) {
         PyObject *memory = PyObject_GetAttr(argument, operation.data);
         if (!memory)
@@ -143,6 +139,11 @@ bool take(const Operation &operation, PyObject *argument, Lent &lent)
         const bool good = address_of(memory, operation.ptr, slot.address);
         Py_DecRef(memory);
         return good;
+    }
+    if (PyType_IsSubtype(type, &PyFloat_Type)) {  // a number of NumPy's is a buffer, too
+        kind = REAL;
+        slot.real = (float)PyFloat_AsDouble(argument);
+        return true;
     }
     Py_buffer &buffer = lent.buffers[lent.buffered];
     if (PyObject_GetBuffer(argument, &buffer, PyBUF_SIMPLE) != 0)

@@ -46,7 +46,7 @@ class Resized:
     """
 
     def __init__(self, side: Side, most: tuple[int, ...], dtype: npt.DTypeLike) -> None:
-        self._made = side.scratch(math.prod(most), dtype)
+        self._made: Any = side.scratch(math.prod(most), dtype)
         self._channels = most[2:]
         if not side.on_device and np.dtype(dtype) == np.float32:
             self._run = side.operation("resize", "resize_area")
@@ -62,7 +62,12 @@ class Resized:
                 side, source, target, area=area, fixed_point=np.dtype(dtype) == np.uint8
             ).args
 
-        self._tables = tables
+        self._tables, self._views = tables, lru_cache(_MOST_TABLES)(self._view)
+
+    def _view(self, shape: tuple[int, int]) -> Array:
+        """Where a plane of this shape is made, on the host."""
+        whole = *shape, *self._channels
+        return self._made[: math.prod(whole)].reshape(whole)
 
     def arguments(
         self,
@@ -85,7 +90,7 @@ class Resized:
         if self._made is None:
             pitch = plane.strides[0] // plane.itemsize
             return plane, pitch, *self._tables(plane.shape[:2], shape, area, scale)
-        made = self._made[: math.prod((*shape, *self._channels))].reshape(*shape, *self._channels)
+        made = self._views(shape)
         smaller = plane.shape[0] >= shape[0] and plane.shape[1] >= shape[1]
         if area and smaller and self._made.dtype == np.float32 and plane.flags.c_contiguous:
             self._average(plane, made)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+
+
+_KEPT_BOXES = 16
 
 
 class ZoomPlanes:
@@ -63,6 +67,11 @@ class ZoomPlanes:
         self._side, self._device, self._stream = side, device, stream
         self._format, self._model, self._lift = format, model, 0.5 / half
         self._cell_shape = cells = cell_shape(grid)
+        # A box stays for many frames.
+        self._pixels = lru_cache(_KEPT_BOXES)(lambda box: box.in_pixels(format))
+        self._fading = lru_cache(_KEPT_BOXES)(
+            lambda box: (*box.fade_widths(grid), box.weight(grid))
+        )
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         self._luma_scale = 1.0 if format.bit_depth == 8 else 1.0 / 256.0
         xp, bits = side.xp, 8 * format.bytes_per_sample
@@ -118,7 +127,7 @@ class ZoomPlanes:
 
     def _at(self, lane: int, mask: Array, shape: tuple[int, int]) -> tuple[Any, ...]:
         """A mask at another size: averaged where it becomes smaller both ways."""
-        smaller = all(s >= t for s, t in zip(mask.shape, shape, strict=True))
+        smaller = mask.shape[0] >= shape[0] and mask.shape[1] >= shape[1]
         return self._resized[lane].arguments(mask, shape, area=smaller)
 
     def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
@@ -152,7 +161,7 @@ class ZoomPlanes:
         return [self._crop(*each) for each in zip(count(), frames, reduced, boxes)]
 
     def _crop(self, index: int, frame: Frame, reduced: AnalysisFrame, box: Box) -> AnalysisFrame:
-        left, top, right, bottom = box.in_pixels(self._format)
+        left, top, right, bottom = self._pixels(box)
         halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
         luma, chroma = frame.luma[top:bottom, left:right], frame.chroma[halved]
         # Luma is averaged over 2×2 samples where the model takes no more: bilinear sampling reaches
@@ -192,7 +201,7 @@ class ZoomPlanes:
             self.grid,
             *(self._kept[slot] for slot in slots),
             *(*lumas, *self._cell_shape),
-            *(float(limit) for limits in blend.limits for limit in limits),
+            *(*blend.limits[0], *blend.limits[1]),
             *(MOVED, MOVED - STILL, *self._close(lane, blend.box, close), self._lift),
             *(self._masks[index], *self.grid, self._lines[lane]),
         )
@@ -200,8 +209,4 @@ class ZoomPlanes:
     def _close(self, lane: int, box: Box | None, mask: Array | None) -> tuple[Any, ...]:
         if box is None or mask is None:
             return (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
-        return (
-            *self._at(lane, mask, box.shape),
-            *(box.left, box.top, box.right, box.bottom),
-            *map(float, (*box.fade_widths(self.grid), box.weight(self.grid))),
-        )
+        return *self._at(lane, mask, box.shape), *box, *self._fading(box)

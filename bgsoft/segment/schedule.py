@@ -200,8 +200,8 @@ class WholePass(NamedTuple):
         In full where the picture stands still.
         """
         change = cv2.absdiff(luma, self.luma)
-        weight: Cells = np.clip((MOVED - change) / (MOVED - STILL), *limits)
-        return weight
+        weight: Cells = (MOVED - change) / (MOVED - STILL)
+        return np.minimum(np.maximum(weight, limits[0]), limits[1])
 
 
 class BlendWeights(NamedTuple):
