@@ -54,11 +54,12 @@ def give_way() -> None:
     after frame, then waits for cores less than what codecs do in several: at 360p two cores take
     5 % less time.
     """
-    if sys.platform == "linux" and os.sched_getscheduler(0) == os.SCHED_BATCH:
-        thread = threading.get_native_id()
-        priority = os.getpriority(os.PRIO_PROCESS, thread) + _LESS
+    if sys.platform == "linux":
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, thread, priority)
+            if os.sched_getscheduler(0) == os.SCHED_BATCH:
+                thread = threading.get_native_id()
+                priority = os.getpriority(os.PRIO_PROCESS, thread) + _LESS
+                os.setpriority(os.PRIO_PROCESS, thread, priority)
 
 
 class Job(Generic[R]):

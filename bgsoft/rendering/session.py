@@ -267,11 +267,8 @@ class _Session:
     def _open_outputs(
         self, info: VideoInfo, builder: StageBuilder, cancel: threading.Event
     ) -> tuple[list[Target], Sequence[FrameSink]]:
-        """Begin the videos that are written, if any are, and say what frames go to.
-
-        In a thread of its own: encoders have theirs from now on.
-        """
-        give_way()
+        """Begin the videos that are written, if any are, and say what frames go to."""
+        give_way()  # before encoders start threads of their own
         if (taker := self._taker) is not None:
             taker.open(info)
             place = False if taker.on_host_only else builder.on_device

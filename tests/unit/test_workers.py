@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from bgsoft.workers import Threads, Workers
+from bgsoft.workers import Threads, Workers, give_way
 
 
 @pytest.fixture
@@ -97,3 +98,30 @@ def test_the_first_failure_is_told_once_those_beside_it_have_ended() -> None:
     with Workers(3) as workers, pytest.raises(ValueError, match="1"):
         workers.map(work, range(6))
     assert ended == [0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the policies are Linux's")
+@pytest.mark.parametrize("policy", ["SCHED_BATCH", "SCHED_OTHER"])
+def test_threads_give_way_where_a_process_only_computes(policy: str) -> None:
+    found = list[int]()
+
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    def work() -> None:
+        os.sched_setscheduler(0, getattr(os, policy), os.sched_param(0))
+        before = niceness()
+        give_way()
+        after = niceness()
+        started = threading.Thread(target=lambda: found.append(niceness() - after))
+        started.start()
+        started.join()
+        found.append(after - before)
+
+    here = niceness()
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    # What they start inherits it; 19 is the most there is.
+    assert found == [0, min(10, 19 - here) if policy == "SCHED_BATCH" else 0]
+    assert niceness() == here
