@@ -1,13 +1,17 @@
-"""What operations of the host make of their arguments."""
+"""What operations make of their arguments; a device's with a driver that only looks at them."""
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bgsoft.ops import native
 from bgsoft.ops.native import host_operation
 
 SIZE = (3, 5)
@@ -89,3 +93,79 @@ def test_threads_run_side_by_side() -> None:
         counted[0] += 1
     thread.join()
     assert counted[0] > 1
+
+
+class _DeviceArray:
+    def __init__(self, address: int) -> None:
+        self.data = SimpleNamespace(ptr=address)
+
+
+class _Driver:
+    """Takes launches of a kernel with these arguments."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *types: Any) -> None:
+        pointer, number = ctypes.c_void_p, ctypes.c_uint
+        prototype = ctypes.CFUNCTYPE(
+            ctypes.c_int, pointer, *(number,) * 7, pointer, ctypes.POINTER(pointer), pointer
+        )
+        self.cuLaunchKernel = prototype(self._launch)
+        self.types, self.status = types, 0
+        self.seen: list[Any] = []
+        cupy = SimpleNamespace(
+            ndarray=_DeviceArray,
+            cuda=SimpleNamespace(
+                get_current_stream=lambda: SimpleNamespace(ptr=77),
+                driver=SimpleNamespace(check_status=self._fail),
+            ),
+        )
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        library = native.library()
+        monkeypatch.setattr(native, "library", lambda: library)
+        monkeypatch.setattr(ctypes, "CDLL", lambda _name: self)
+        kernel = SimpleNamespace(name="kernel", kernel=SimpleNamespace(ptr=55))
+        self.run = native.device_operation(kernel, (32, 8, 1), 96)
+
+    def _launch(self, function: int, *rest: Any) -> int:
+        *numbers, stream, arguments, _more = rest
+        values = [kind.from_address(arguments[at]).value for at, kind in enumerate(self.types)]
+        self.seen.append((function, tuple(numbers), stream, values))
+        return self.status
+
+    @staticmethod
+    def _fail(status: int) -> None:
+        raise RuntimeError(f"status {status}")
+
+
+def test_a_device_is_given_arguments_by_their_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    pointer, real, number = ctypes.c_void_p, ctypes.c_float, ctypes.c_int
+    driver = _Driver(monkeypatch, pointer, pointer, number, number, real, real, ctypes.c_uint64)
+    value = np.array([2**40 + 3], np.uint64)
+    address = 2**47 + 16
+    driver.run((17, 65), _DeviceArray(address), None, -5, True, 0.25, np.float64(1.5), value)
+    grid, block = (3, 3, 1), (32, 8, 1)
+    values = [address, None, -5, 1, 0.25, 1.5, 2**40 + 3]
+    assert driver.seen == [(55, (*grid, *block, 96), 77, values)]
+
+
+@pytest.mark.parametrize(
+    ("size", "grid"), [((1, 1), (1, 1, 1)), ((8, 32, 5), (1, 1, 5)), ((9, 33, 1), (2, 2, 1))]
+)
+def test_blocks_cover_the_size(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, ...], grid: tuple[int, ...]
+) -> None:
+    driver = _Driver(monkeypatch)
+    driver.run(size)
+    assert driver.seen[0][1][:3] == grid
+
+
+def test_what_a_driver_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = _Driver(monkeypatch)
+    driver.status = 701
+    with pytest.raises(RuntimeError, match="status 701"):
+        driver.run((1, 1))
+    for size in ((1,), (1, 1, 1, 1), ()):
+        with pytest.raises(TypeError, match="two or three axes"):
+            driver.run(size)
+    with pytest.raises((TypeError, SystemError)):
+        driver.run(5)
+    assert len(driver.seen) == 1
