@@ -92,11 +92,12 @@ class SoftMatte(MatteStage):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        made = [matte.reduced for matte in mattes]
+        made, before = [matte.reduced for matte in mattes], self._last_matte
         for part in self._workers.parts(len(frames)):
-            self._refine_part(masks[part], frames[part], reduced[part], made[part])
+            self._refine_part(masks[part], frames[part], reduced[part], made[part], before)
+            before = made[part][-1]
         if not self._side.on_device:
-            self._side.copy(made[-1], self._last_matte)
+            self._side.copy(before, self._last_matte)
 
     def _refine_part(
         self,
@@ -104,8 +105,9 @@ class SoftMatte(MatteStage):
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
         made: Sequence[Array],
+        before: Array,
     ) -> None:
-        """Make mattes of as many frames as there are lanes."""
+        """Make mattes of as many frames as there are lanes; ``before``: that of the one before."""
         scratch = self._scratch[: len(frames)]
         fitted_luma = self._fitted_luma
         for one, mask, picture in zip(scratch, masks, reduced, strict=True):
@@ -120,7 +122,6 @@ class SoftMatte(MatteStage):
                 self._smoother.apply(one.fitted_plane(frame), one.luma)
         if self._plan.fine is not None:
             self._workers.map(lambda lane, *each: scratch[lane].finish(*each), frames, made)
-        before = self._last_matte
         for one, frame, plane in zip(scratch, frames, made, strict=True):
             if one.source is None:
                 self._side.copy(before, plane)

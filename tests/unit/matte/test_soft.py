@@ -300,21 +300,21 @@ def test_the_number_of_workers_changes_nothing(fine: bool) -> None:
     ]
     masks[2:2] = [None, None]
 
-    def mattes(lanes: int) -> list[Plane]:
+    def mattes(lanes: int, size: int) -> list[Plane]:
         with Workers(lanes) as workers:
             frames = [blank_frame(*ODD, luma=pictures[index // 3]) for index in range(len(masks))]
             config = MatteConfig(min_area=0.03)
-            stage = create_matte_stage(config, frames[0].format, workers, fine=fine)
-            for start in range(0, len(frames), lanes):
-                batch = frames[start : start + lanes]
-                grids = Reducer(batch[0].format, workers).reduce(batch)
-                stage.refine(masks[start : start + lanes], batch, grids)
+            stage = create_matte_stage(config, frames[0].format, workers, batch=size, fine=fine)
+            for start in range(0, len(frames), size):
+                batch = frames[start : start + size]
+                grids = Reducer(batch[0].format, workers, batch=size).reduce(batch)
+                stage.refine(masks[start : start + size], batch, grids)
         return [frame.planes.alpha for frame in frames]
 
-    alone = mattes(1)
+    alone = mattes(1, 1)
     assert [alpha[36, 577] for alpha in alone] == [255] * 6 + [255, 0]
-    for lanes in (3, 8):
-        np.testing.assert_array_equal(mattes(lanes), alone)
+    for lanes, size in ((3, 3), (8, 8), (1, 3), (1, 8), (2, 5)):
+        np.testing.assert_array_equal(mattes(lanes, size), alone)
 
 
 @pytest.mark.parametrize("fine", [False, True])
