@@ -37,7 +37,6 @@ PyObject *PyCapsule_New(void *pointer, const char *name, void (*destroy)(PyObjec
 void *PyCapsule_GetPointer(PyObject *capsule, const char *name);
 PyObject *PyErr_Format(PyObject *type, const char *format, ...);
 PyObject *PyErr_Occurred();
-void PyErr_Clear();
 PyThreadState *PyEval_SaveThread();
 void PyEval_RestoreThread(PyThreadState *state);
 double PyFloat_AsDouble(PyObject *number);
@@ -57,6 +56,7 @@ void Py_DecRef(PyObject *object);
 void Py_IncRef(PyObject *object);
 void *malloc(__SIZE_TYPE__ bytes);
 char *strdup(const char *text);
+void free(void *memory);
 }
 
 namespace {
@@ -70,7 +70,7 @@ typedef int (*LaunchKernel)(
     void **more);
 
 struct Operation {
-    const char *name;
+    char *name;
     const Kernel *kernel;  // the host's
     // A device's:
     LaunchKernel launch;
@@ -249,7 +249,6 @@ PyObject *run(PyObject *self, PyObject *const *arguments, Size count)
 
 PyMethodDef method = {"operation", run, METH_FASTCALL, nullptr};
 
-// Operations are few, and last as long as the process.
 Operation *make(const char *name)
 {
     Operation *made = (Operation *)malloc(sizeof(Operation));
@@ -258,9 +257,22 @@ Operation *make(const char *name)
     return made;
 }
 
+// Once nothing calls it any more: each render makes its own.
+void discard(PyObject *self)
+{
+    Operation *operation = (Operation *)PyCapsule_GetPointer(self, nullptr);
+    Py_DecRef(operation->array_type);  // null on the host, as the next, which is nothing
+    Py_DecRef(operation->current_stream);
+    Py_DecRef(operation->fail);
+    Py_DecRef(operation->data);
+    Py_DecRef(operation->ptr);
+    free(operation->name);
+    free(operation);
+}
+
 PyObject *callable(Operation *operation)
 {
-    PyObject *self = PyCapsule_New(operation, nullptr, nullptr);
+    PyObject *self = PyCapsule_New(operation, nullptr, discard);
     PyObject *made = self ? PyCFunction_NewEx(&method, self, nullptr) : nullptr;
     Py_DecRef(self);
     return made;
@@ -276,7 +288,7 @@ PyObject *kept(PyObject *object)
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
-// Both are called with the interpreter's lock.
+// Both are called with the interpreter's lock; names are copied.
 EXPORTED PyObject *host_operation(const char *name, const Kernel *kernel)
 {
     Operation *made = make(name);

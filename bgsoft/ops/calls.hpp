@@ -39,7 +39,6 @@ struct Argument<const T &> {
     static const T &of(Slot slot) { return *(const T *)slot.address; }
 };
 
-
 template <class Function>
 struct Called;
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bgsoft.frame import Array
-from bgsoft.ops.loader import BLOCK
+from bgsoft.ops.loader import BLOCK, kernel
 
 Operation = Callable[..., None]
 """Called with (rows, columns) or (rows, columns, planes) of the runs of samples that do not depend
@@ -110,7 +110,6 @@ class _Device:
         block: Block = BLOCK,
         shared_bytes: int = 0,
     ) -> Operation:
-        from bgsoft.ops.loader import kernel
         from bgsoft.ops.native import device_operation
 
         return device_operation(kernel(file, name, sample_bits=sample_bits), block, shared_bytes)

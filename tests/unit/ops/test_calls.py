@@ -169,3 +169,13 @@ def test_what_a_driver_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises((TypeError, SystemError)):
         driver.run(5)
     assert len(driver.seen) == 1
+
+
+def test_nothing_is_kept_of_an_operation_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = _Driver(monkeypatch)
+    while_made = sys.getrefcount(_DeviceArray)
+    del driver.run
+    assert sys.getrefcount(_DeviceArray) == while_made - 1
+    made = [host_operation("opacity_8") for _ in range(100)]
+    del made
+    host_operation("opacity_8")(SIZE, np.zeros(SIZE, np.float32), bytearray(15), *SIZE)
