@@ -193,6 +193,33 @@ def test_a_large_model_leaves_memory_for_fewer_chunks(clip: Path, tmp_path: Path
     assert plan.workers_for(large, info) == 2
 
 
+@pytest.mark.parametrize(
+    ("gpu", "threads", "encode", "chunks"),
+    [
+        (False, 16, "cpu", 8),
+        (True, 16, "auto", 1),
+        (True, 16, "cpu", 4),
+        (True, 8, "cpu", 1),  # one encoder keeps them busy
+    ],
+)
+def test_a_render_is_divided_where_that_pays(
+    clip: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    gpu: bool,
+    threads: int,
+    encode: str,
+    chunks: int,
+) -> None:
+    monkeypatch.setattr(plan, "_on_gpu", lambda _config: gpu)
+    monkeypatch.setattr(plan, "_free_bytes", lambda: 64e9)
+    info = replace(probe(clip), num_frames_from_header=3000)
+    config = settings(clip, tmp_path / "out.mkv", threads=threads, encode=encode, **LOOK)
+    workers = plan.workers_for(config, info)
+    assert plan.pays(config, info, workers) == (chunks > 1)
+    assert plan._chunk_count(config, 3000, workers) == chunks
+
+
 def test_chunks_check_what_they_write_before_they_read_as_a_whole_render_does(
     tmp_path: Path,
 ) -> None:
