@@ -79,7 +79,8 @@ class Resized:
     ) -> tuple[Any, ...]:
         """A plane, its pitch in samples, x table, its stride, y table, its stride, mode.
 
-        On the host the plane is resized, overwritten by the next, and there are no tables.
+        On the host the plane is resized, overwritten by the next, and there are no tables; it is
+        the plane itself where that has the shape, and C-contiguous.
 
         Args:
             plane: (rows, columns) or (rows, columns, channels); rows may be padded.
@@ -90,6 +91,8 @@ class Resized:
         if self._made is None:
             pitch = plane.strides[0] // plane.itemsize
             return plane, pitch, *self._tables(plane.shape[:2], shape, area, scale)
+        if plane.shape[:2] == shape and scale is None and plane.flags.c_contiguous:
+            return plane, plane[0].size, *NO_TABLES
         made = self._views(shape)
         smaller = plane.shape[0] >= shape[0] and plane.shape[1] >= shape[1]
         if area and smaller and self._made.dtype == np.float32 and plane.flags.c_contiguous:
