@@ -57,7 +57,6 @@ from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.target import keeps_chroma
 from bgsoft.segment.families import FAMILIES
 from bgsoft.settings.config import FaceMode, RenderConfig
-from bgsoft.workers import usable_cores
 
 _MOST_FRAMES, _MOST_FRAMES_ON_GPU = 24 * REFRESH_INTERVAL, 192 * REFRESH_INTERVAL
 """Of a chunk where their number is left to us: what a kill costs at most. A GPU is ten times as
@@ -66,7 +65,7 @@ _LEAST_FRAMES, _LEAST_FRAMES_ON_GPU = 2 * REFRESH_INTERVAL, 16 * REFRESH_INTERVA
 """The same: for less, starting a process does not pay."""
 _LEAST_FRAMES_BESIDE_GPU, _CORES_OF_X264 = 5 * REFRESH_INTERVAL, 11
 """The same where a GPU does all but encode, and one x264 leaves cores idle. On 16 cores 3,000
-frames of 1080p take 16.3 s in one go and 13.6 s in four chunks, 1,200 as long either way."""
+frames of 1080p take 16.3 s in one go and 14.4 s in four chunks, 1,200 as long either way."""
 _CORES_PER_WORKER = 2
 """On 16 cores 8 processes render 1,800 frames of 1080p in 13.2 s, 14 in 14.8 s, and one in 17 s."""
 _THREADS_PER_CORE = 2
@@ -105,7 +104,7 @@ class Frames:
 
 def workers_for(config: RenderConfig, info: VideoInfo) -> int:
     """How many chunks of a video to render side by side on this machine."""
-    workers = max(1, _cores(config) // _CORES_PER_WORKER)
+    workers = max(1, config.backends.cores // _CORES_PER_WORKER)
     if _on_gpu(config):
         workers = min(workers, _WORKERS_PER_GPU * max(1, len(gpus_for(config))))
     pixels = info.format.width * info.format.height
@@ -121,11 +120,7 @@ def workers_for(config: RenderConfig, info: VideoInfo) -> int:
 
 def threads_for(config: RenderConfig, workers: int) -> int:
     """Cores that each of several workers plans for."""
-    return max(1, _THREADS_PER_CORE * _cores(config) // workers)
-
-
-def _cores(config: RenderConfig) -> int:
-    return config.backends.threads or usable_cores()
+    return max(1, _THREADS_PER_CORE * config.backends.cores // workers)
 
 
 def gpus_for(config: RenderConfig) -> Sequence[int]:
@@ -197,7 +192,7 @@ def _frames_per_chunk(config: RenderConfig) -> tuple[int, int]:
     """The most and the least."""
     if not _on_gpu(config):
         return _MOST_FRAMES, _LEAST_FRAMES
-    if config.backends.encode == "cpu" and _cores(config) > _CORES_OF_X264:
+    if config.backends.encode == "cpu" and config.backends.cores > _CORES_OF_X264:
         return _MOST_FRAMES_ON_GPU, _LEAST_FRAMES_BESIDE_GPU
     return _MOST_FRAMES_ON_GPU, _LEAST_FRAMES_ON_GPU
 

@@ -11,7 +11,6 @@ from bgsoft.chunks.folder import WorkFolder
 from bgsoft.pipes import is_input_pipe, is_output_pipe
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
-from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.chunks.tasks import RenderChunk
@@ -77,10 +76,9 @@ def plan_render(
         return Whole(None, _told(config, "a pipe is read and written once"))
     if config.chunks == 1 or (config.skip_existing and config.output.exists()):
         return Whole()
-    cores = config.backends.threads or usable_cores()
     begun = folder.path.exists()
     is_open = config.chunks is None and not begun
-    if is_open and (workers == 1 or cores < _LEAST_CORES):
+    if is_open and (workers == 1 or config.backends.cores < _LEAST_CORES):
         return Whole()
     from bgsoft.chunks import plan
     from bgsoft.rendering.target import check_outputs, probe_input

@@ -26,7 +26,6 @@ from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
-from bgsoft.workers import usable_cores
 
 STATS_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
@@ -61,7 +60,7 @@ class Engine(Closing):
         self.failures: list[BgsoftError] = []
         """What went wrong for good, in order; what came right again is not among it."""
         self._report, self._on_stats, self._recorder = report, on_stats, recorder
-        cores = config.backends.threads or usable_cores()
+        cores = config.backends.cores
         self._make_models = partial(SharedModels, count, cores)
         self._models = self._make_models()
         self._backends = replace(config.backends, threads=max(1, cores // count))

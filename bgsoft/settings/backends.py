@@ -81,6 +81,13 @@ class BackendConfig:
         if self.ring_slots is not None and self.ring_slots & (self.ring_slots - 1):
             raise ConfigError(f"ring_slots must be a power of two, not {self.ring_slots}")
 
+    @property
+    def cores(self) -> int:
+        """Cores to plan for: :attr:`threads`, or all that there are."""
+        from bgsoft.workers import usable_cores  # settings alone are read without its threads
+
+        return self.threads or usable_cores()
+
     def on_cpu(self) -> BackendConfig:
         """The same with every stage on the CPU."""
         return replace(

@@ -37,3 +37,17 @@ def test_a_plane_after_another_and_one_whose_rows_are_padded() -> None:
         for one in (plane, plane.copy()):
             made = resized.arguments(one, target, area=True)[0]
             np.testing.assert_allclose(made, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [(), (2,)])
+def test_a_plane_of_that_size_is_taken_as_it_is_unless_its_rows_are_padded(
+    channels: tuple[int, ...],
+) -> None:
+    resized = Resized(HOST, (6, 8, *channels), np.uint8)
+    wide = np.random.default_rng(7).integers(0, 256, (6, 9, *channels), np.uint8)
+    padded, plain = wide[:, :8], wide[:, :8].copy()
+    for plane in (plain, padded):
+        made, pitch, *tables = resized.arguments(plane, (6, 8))
+        assert (made is plane) == (plane is plain)
+        np.testing.assert_array_equal(made, plain)
+        assert (pitch, tuple(tables)) == (plain[0].size, NO_TABLES)
