@@ -51,7 +51,11 @@ class Side(Protocol):
         Raises:
             BackendUnavailableError: The host's library does not load.
         """
-        ...
+        from bgsoft.ops.native import device_operation, host_operation
+
+        if not self.on_device:
+            return host_operation(f"{name}_{sample_bits}")
+        return device_operation(kernel(file, name, sample_bits=sample_bits), block, shared_bytes)
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """A copy of values on this side, C-contiguous."""
@@ -66,22 +70,9 @@ class Side(Protocol):
         ...
 
 
-class _Host:
+class _Host(Side):
     on_device = False
     xp: Any = np
-
-    def operation(
-        self,
-        file: str,
-        name: str,
-        *,
-        sample_bits: int = 8,
-        block: Block = BLOCK,
-        shared_bytes: int = 0,
-    ) -> Operation:
-        from bgsoft.ops.native import host_operation
-
-        return host_operation(f"{name}_{sample_bits}")
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return np.array(values, dtype, order="C")
@@ -93,26 +84,13 @@ class _Host:
         np.copyto(target, source)
 
 
-class _Device:
+class _Device(Side):
     on_device = True
 
     def __init__(self) -> None:
         import cupy
 
         self.xp: Any = cupy
-
-    def operation(
-        self,
-        file: str,
-        name: str,
-        *,
-        sample_bits: int = 8,
-        block: Block = BLOCK,
-        shared_bytes: int = 0,
-    ) -> Operation:
-        from bgsoft.ops.native import device_operation
-
-        return device_operation(kernel(file, name, sample_bits=sample_bits), block, shared_bytes)
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return self.xp.asarray(np.array(values, dtype, order="C"))
