@@ -70,7 +70,10 @@ def dither_pattern(format: FrameFormat) -> NDArray[np.uint16]:
     """
     levels = 1 << (16 - format.bit_depth)
     y, x = np.arange(DITHER_ROWS)[:, np.newaxis], np.arange(format.width)
-    noise = np.modf(52.9829189 * np.modf(0.06711056 * x + 0.00583715 * y)[0])[0]
+    noise = 0.06711056 * x + 0.00583715 * y
+    noise -= np.floor(noise)
+    noise *= 52.9829189
+    noise -= np.floor(noise)
     pattern: NDArray[np.uint16] = (levels * (_DEAD_ZONE + (1 - 2 * _DEAD_ZONE) * noise)).astype(
         np.uint16
     )

@@ -280,6 +280,8 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
 
 def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
     """The contract with what the file itself says: names that were left out, and its batch."""
+    if spec.embedded:  # it says what the catalogue does, and no axis but the batch is free
+        return spec
     found = read_signature(path)
     spec = replace(
         spec, input=spec.input or next(iter(found.inputs)), output=spec.output or found.outputs[0]

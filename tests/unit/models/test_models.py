@@ -14,6 +14,7 @@ import pytest
 from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.models import cache, catalog
+from bgsoft.models.onnx_file import read_signature
 from bgsoft.settings.config import Precision
 from tests.outside_models import write_swapped
 
@@ -124,6 +125,13 @@ def test_every_file_of_a_model_is_checked(
     file.unlink()
     with pytest.raises(ModelError, match=f"cannot read .*{file.name}"):
         catalog.check_files(spec)
+
+
+def test_embedded_files_say_what_the_catalogue_does() -> None:
+    for spec in (spec for spec in catalog.catalog().values() if spec.embedded):
+        found = read_signature(catalog.spec_path(spec))
+        assert found.inputs == {spec.input: (0, *spec.input_shape(1)[1:])}
+        assert spec.output in found.outputs
 
 
 def test_unknown_name() -> None:
