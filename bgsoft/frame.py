@@ -7,11 +7,13 @@ the frame has been released.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
+
+from bgsoft.dataclass import dataclass
 
 Array = Any
 """A NumPy array, or a CuPy array where the stage runs on a GPU."""

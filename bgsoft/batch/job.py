@@ -9,11 +9,11 @@ import re
 import string
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bgsoft.batch.find import Found
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError, ModelError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.media.naming import is_pattern

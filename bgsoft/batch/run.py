@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bgsoft.batch.job import BatchJob
 from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
 from bgsoft.chunks.folder import WorkFolder, leftovers
 from bgsoft.chunks.renders import Renders
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import (
     BackendUnavailableError,
     DiskFullError,

@@ -7,7 +7,7 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from bgsoft.bench.process import Run, preset_text, run_process, run_render
 from bgsoft.compare.pictures import compare_pictures
 from bgsoft.compare.vmaf import ask_ffmpeg, ffmpeg_executables
 from bgsoft.cuda.driver import driver_problem
+from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import choose_encoder
 from bgsoft.errors import BackendUnavailableError, BgsoftError

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bgsoft.dataclass import dataclass
 from bgsoft.exitcodes import ExitCode, error_of
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import SECTIONS

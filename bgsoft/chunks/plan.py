@@ -38,11 +38,11 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bgsoft.analysis.scenes import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError

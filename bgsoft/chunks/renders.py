@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import count
 from traceback import format_exception
@@ -17,6 +17,7 @@ from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
 from bgsoft.chunks.tasks import RenderWhole
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Message, Retrying, Started, Update
 from bgsoft.pipeline.metrics import RecentFrames

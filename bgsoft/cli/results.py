@@ -9,11 +9,12 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bgsoft.cli.console import Console, rich_console
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.outputs import check_target, made_folders, write_whole
 

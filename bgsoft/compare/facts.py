@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import av
 from av.container import InputContainer
 from av.stream import AttachmentStream, Disposition
 
+from bgsoft.dataclass import dataclass
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact

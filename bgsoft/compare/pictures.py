@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from itertools import zip_longest
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from bgsoft.compare.measure import mean_squared_error, psnr, structural_similarity
 from bgsoft.compare.result import Curve, Pictures, Statistic
 from bgsoft.compare.vmaf import VMAF_MODEL, Ffmpeg, PlanarPicture, VmafScorer
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import Frame, FrameFormat, Planes

@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError, translated
 
 VMAF_MODEL = "vmaf_v0.6.1"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Self
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
+from bgsoft.dataclass import dataclass
 from bgsoft.frame import Array, FrameFormat, PixelLayout
 
 Shape = tuple[int, int]

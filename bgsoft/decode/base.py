@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
+from bgsoft.dataclass import dataclass
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.report import Event

@@ -6,7 +6,6 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import av
@@ -14,6 +13,7 @@ from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, Protocol, TypeVar
 
@@ -15,6 +14,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ import numpy as np
 
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.nv_stream import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
 from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CudaSide, HostSide, mask_tolerance

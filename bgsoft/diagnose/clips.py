@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from bgsoft.dataclass import dataclass
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.rendering.host import host_planes

@@ -8,11 +8,12 @@ import importlib.util
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.cuda.driver import driver_version
+from bgsoft.dataclass import dataclass
 from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, video_engines
 from bgsoft.errors import BgsoftError
 from bgsoft.infer.providers import runtime_clash

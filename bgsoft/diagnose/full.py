@@ -7,13 +7,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import bgsoft
+from bgsoft.dataclass import dataclass
 from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels, reason_of
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
 from bgsoft.diagnose.parity import LEAST_COMBINATION_DB, LEAST_MATTE_DB, LEAST_SCHEDULED_MATTE_DB

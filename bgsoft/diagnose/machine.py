@@ -7,12 +7,13 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bgsoft.cuda.driver import driver_problem, driver_version
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.workers import usable_cores
 

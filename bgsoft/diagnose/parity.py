@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cv2
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
+from bgsoft.dataclass import dataclass
 from bgsoft.diagnose.clips import draw_frame
 from bgsoft.diagnose.stages import to_device, to_host
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte, PixelLayout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.compare.measure import mean_squared_error, psnr
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.diagnose.clips import stream_info

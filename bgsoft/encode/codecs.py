@@ -7,10 +7,11 @@ and ``ffv1``); a value outside is a :class:`~bgsoft.errors.ConfigError` that nam
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 
+from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.hdr import hdr_parameters
 from bgsoft.errors import ConfigError, UnsupportedFormatError

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import (
     EncoderChoice,

@@ -7,12 +7,13 @@ at their edge, what 4:2:0 lacks is given back in the measure of alpha. Only the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import cv2
 import numpy as np
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
+from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.original import give_back, opacity, samples

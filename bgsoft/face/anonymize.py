@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
+from bgsoft.dataclass import dataclass
 from bgsoft.face.base import Box, Face, box_overlap, hiding_ellipse
 from bgsoft.hide.plan import Ellipse
 

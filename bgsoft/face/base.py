@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.dataclass import dataclass
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Frame
 from bgsoft.hide.plan import Ellipse

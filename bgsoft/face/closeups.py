@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from bgsoft.dataclass import dataclass
 from bgsoft.face.base import Face
 from bgsoft.face.geometry import Roi
 from bgsoft.face.landmarks import Mesh

@@ -10,12 +10,12 @@ is found does not depend on batches, nor on the hardware.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TypeVar
 
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Box, Face
 from bgsoft.face.closeups import CloseUps

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
+from bgsoft.dataclass import dataclass
 from bgsoft.face.base import OUTLINE_POINTS, Face, oval_points
 from bgsoft.face.geometry import Roi
 from bgsoft.face.landmarks import EXPECTED_HALF, EXPECTED_RISE

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Box, Face, FaceTaker
 from bgsoft.face.editor import MatteEditor

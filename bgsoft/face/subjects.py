@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
+from bgsoft.dataclass import dataclass
 from bgsoft.face.base import Face, oval_points
 from bgsoft.face.geometry import overlap
 from bgsoft.frame import FrameFormat

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bgsoft.dataclass import dataclass
 from bgsoft.face.base import Box, Face
 from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Roi, box_iou

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import StallError, WorkerDiedError
 from bgsoft.jobs.task import Executor, Finished, Message, Retrying, Started, Task, Update
 from bgsoft.report import Progress

@@ -12,12 +12,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError, WorkerDiedError, errors_as
 from bgsoft.jobs.ray_cluster import Nodes, choose_share, connected, last_line
 from bgsoft.jobs.task import Finished, Task, Update

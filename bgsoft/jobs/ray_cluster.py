@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 
 from bgsoft import __version__
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError, ConfigError, errors_as
 from bgsoft.jobs.ray_worker import Worker, node_problem
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU

@@ -15,11 +15,11 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import RenderCancelledError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Message, Task, TaskContext, Update
 from bgsoft.report import Progress

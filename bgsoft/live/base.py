@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
+from bgsoft.dataclass import dataclass
 from bgsoft.face.base import Face
 from bgsoft.frame import Frame, Planes
 

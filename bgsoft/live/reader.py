@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import OpenError, os_errors_as
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.live import layout

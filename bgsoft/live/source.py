@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +26,7 @@ from av.video.stream import VideoStream
 
 from bgsoft.clock import StageClock
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import (
     BgsoftError,
     ConfigError,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.pipes import is_output_pipe
 from bgsoft.settings.config import Codec, OutputFormat

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
+from bgsoft.dataclass import dataclass
 from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
 from bgsoft.media.pipe import PipeInput
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
 from bgsoft.media.source import read_head
 

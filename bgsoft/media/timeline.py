@@ -7,13 +7,13 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
 from av.audio.stream import AudioStream
 from av.packet import Packet
 
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo

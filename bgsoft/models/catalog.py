@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import (
     BackendUnavailableError,
     ConfigError,

@@ -8,7 +8,6 @@ The arithmetic follows the interpolation rules that OpenCV documents for ``INTER
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
+from bgsoft.dataclass import dataclass
 from bgsoft.frame import Array
 from bgsoft.ops.sides import Side
 

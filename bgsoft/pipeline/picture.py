@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
+from bgsoft.dataclass import dataclass
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage

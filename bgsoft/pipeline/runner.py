@@ -6,11 +6,12 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Protocol
 
 from bgsoft.clock import StageClock
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame

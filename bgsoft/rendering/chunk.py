@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import PtsRange
 from bgsoft.report import RenderReport
 

@@ -13,7 +13,6 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
+from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.pictures import picture_maker

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -10,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
+from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face

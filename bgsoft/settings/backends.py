@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError
 from bgsoft.settings.setting import check_ranges, setting
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
+from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError
 from bgsoft.settings.setting import check_ranges, parse_seconds, setting
 
