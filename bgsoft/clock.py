@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol, Self
 
-from bgsoft.dataclass import dataclass
+from bgsoft.records import dataclass
 
 
 class Observer(Protocol):

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from bgsoft.dataclass import dataclass
+from bgsoft.records import dataclass
 
 Array = Any
 """A NumPy array, or a CuPy array where the stage runs on a GPU."""

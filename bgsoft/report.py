@@ -7,8 +7,8 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
-from bgsoft.dataclass import dataclass
 from bgsoft.outputs import write_whole
+from bgsoft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

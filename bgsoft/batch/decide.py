@@ -12,8 +12,8 @@ from pathlib import Path
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.state import Entry, FileState, Look, State, look
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError, OutputError
+from bgsoft.records import dataclass
 
 READ_FILES = {
     "input": "its input",

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
 from bgsoft.media.naming import STILL_SUFFIXES
 from bgsoft.outputs import resolved
+from bgsoft.records import dataclass
 
 VIDEO_SUFFIXES = frozenset(
     {

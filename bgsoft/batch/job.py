@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.batch.find import Found
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError, ModelError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.media.naming import is_pattern
@@ -21,6 +20,7 @@ from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import read_spec
 from bgsoft.models.onnx_check import check_model
 from bgsoft.outputs import stamp
+from bgsoft.records import dataclass
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import SECTIONS, TOP

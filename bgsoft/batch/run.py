@@ -18,7 +18,6 @@ from bgsoft.batch.job import BatchJob
 from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
 from bgsoft.chunks.folder import WorkFolder, leftovers
 from bgsoft.chunks.renders import Renders
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import (
     BackendUnavailableError,
     DiskFullError,
@@ -30,6 +29,7 @@ from bgsoft.errors import (
 from bgsoft.jobs.task import Finished, Message, Retrying, Started
 from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
 from bgsoft.pipes import is_input_pipe
+from bgsoft.records import dataclass
 from bgsoft.report import Event, Progress, RenderReport
 
 _POLL_SECONDS = 0.2

@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bgsoft.bench.bottleneck import find_bottleneck
 from bgsoft.bench.process import Run, preset_text, run_process, run_render
 from bgsoft.compare.pictures import compare_pictures
 from bgsoft.compare.vmaf import ask_ffmpeg, ffmpeg_executables
 from bgsoft.cuda.driver import driver_problem
-from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import choose_encoder
 from bgsoft.errors import BackendUnavailableError, BgsoftError
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.rendering.backends import STAGES, chosen_gpu
 from bgsoft.settings.config import (
     CompositeBackend,

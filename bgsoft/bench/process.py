@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bgsoft.dataclass import dataclass
 from bgsoft.exitcodes import ExitCode, error_of
+from bgsoft.records import dataclass
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import SECTIONS
 from bgsoft.settings.presets import Preset, as_toml

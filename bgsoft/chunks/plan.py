@@ -42,7 +42,6 @@ from pathlib import Path
 
 from bgsoft.analysis.scenes import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
-from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError
@@ -52,6 +51,7 @@ from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.picture import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
+from bgsoft.records import dataclass
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.target import keeps_chroma

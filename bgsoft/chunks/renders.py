@@ -17,10 +17,10 @@ from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
 from bgsoft.chunks.tasks import RenderWhole
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Message, Retrying, Started, Update
 from bgsoft.pipeline.metrics import RecentFrames
+from bgsoft.records import dataclass
 from bgsoft.rendering.chunk import JoinError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bgsoft.cli import flags
-from bgsoft.dataclass import dataclass
+from bgsoft.records import dataclass
 
 _pictures = partial(flags.option, panel="Pictures")
 _limit = partial(flags.option, panel="Exit code 1 where B misses")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from bgsoft.cli import flags
-from bgsoft.dataclass import dataclass
+from bgsoft.records import dataclass
 from bgsoft.settings.options import OPTIONS
 
 _EPILOG = flags.examples(

@@ -10,8 +10,8 @@ from bgsoft.compare.facts import read_facts
 from bgsoft.compare.pictures import Region, compare_pictures, difference_of_size
 from bgsoft.compare.result import Check, Comparison, Pictures
 from bgsoft.compare.vmaf import Ffmpeg, find_ffmpeg
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.records import dataclass
 from bgsoft.versions import library_versions
 
 

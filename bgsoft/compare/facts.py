@@ -13,12 +13,12 @@ import av
 from av.container import InputContainer
 from av.stream import AttachmentStream, Disposition
 
-from bgsoft.dataclass import dataclass
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
+from bgsoft.records import dataclass
 
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from bgsoft.compare.measure import mean_squared_error, psnr, structural_similarity
 from bgsoft.compare.result import Curve, Pictures, Statistic
 from bgsoft.compare.vmaf import VMAF_MODEL, Ffmpeg, PlanarPicture, VmafScorer
-from bgsoft.dataclass import dataclass
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.records import dataclass
 from bgsoft.ring import FrameRing
 
 _PLANES = ("y", "cb", "cr", "all")

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, field
 from typing import Any, Self
 
-from bgsoft.dataclass import dataclass
+from bgsoft.records import dataclass
 
 SCHEMA = "bgsoft-compare/1"
 

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError, translated
+from bgsoft.records import dataclass
 
 VMAF_MODEL = "vmaf_v0.6.1"
 """Netflix's model for a 1080p television at three picture heights; libvmaf's own default."""

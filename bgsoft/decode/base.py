@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from bgsoft.dataclass import dataclass
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 

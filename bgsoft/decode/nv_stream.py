@@ -6,19 +6,19 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import av
 from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
-from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import RAW_STREAMS
+from bgsoft.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice

@@ -14,7 +14,6 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame
@@ -22,6 +21,7 @@ from bgsoft.media.info import STILLS, VideoInfo
 from bgsoft.media.pipe import MAX_READ_ERRORS
 from bgsoft.media.source import RAW_STREAMS, open_input, rendered_packets
 from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
+from bgsoft.records import dataclass
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
-from bgsoft.dataclass import dataclass
 from bgsoft.decode.nv_stream import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
 from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CudaSide, HostSide, mask_tolerance
@@ -26,6 +25,7 @@ from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationErro
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
+from bgsoft.records import dataclass
 from bgsoft.rendering.backends import Candidate
 from bgsoft.settings.config import Codec, EffectConfig, MatteConfig, Precision, SegmentConfig
 

@@ -16,9 +16,9 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from bgsoft.dataclass import dataclass
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
 from bgsoft.rendering.host import host_planes
 
 Picture = NDArray[np.uint8]

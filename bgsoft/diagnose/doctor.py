@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.cuda.driver import driver_version
-from bgsoft.dataclass import dataclass
 from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, video_engines
 from bgsoft.errors import BgsoftError
 from bgsoft.infer.providers import runtime_clash
 from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
+from bgsoft.records import dataclass
 from bgsoft.rendering.backends import Candidate, probe_all
 from bgsoft.versions import LIBRARIES, installed_version, library_versions
 from bgsoft.workers import usable_cores

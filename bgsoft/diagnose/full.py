@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import bgsoft
-from bgsoft.dataclass import dataclass
 from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels, reason_of
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
 from bgsoft.diagnose.parity import LEAST_COMBINATION_DB, LEAST_MATTE_DB, LEAST_SCHEDULED_MATTE_DB
@@ -21,6 +20,7 @@ from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
 from bgsoft.errors import VerificationError
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, spec_path
+from bgsoft.records import dataclass
 from bgsoft.rendering import backends
 from bgsoft.report import Progress, RenderReport
 from bgsoft.settings.config import Codec, Precision, SegmentConfig

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bgsoft.cuda.driver import driver_problem, driver_version
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.records import dataclass
 from bgsoft.workers import usable_cores
 
 T = TypeVar("T")

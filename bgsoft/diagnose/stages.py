@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.compare.measure import mean_squared_error, psnr
-from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.diagnose.clips import stream_info
@@ -23,6 +22,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision

@@ -11,13 +11,13 @@ from dataclasses import field
 from functools import cache
 from pathlib import Path
 
-from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.hdr import hdr_parameters
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import UNSPECIFIED, FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 from bgsoft.workers import usable_cores
 

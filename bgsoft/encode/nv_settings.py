@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import (
     EncoderChoice,
@@ -26,6 +25,7 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import ColorInfo
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Codec, EncodeConfig
 
 GOP = 250

@@ -13,7 +13,6 @@ import cv2
 import numpy as np
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
-from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.original import give_back, opacity, samples
@@ -24,6 +23,7 @@ from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.pyav import Plane, swscale_matrix
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.media.stills import with_alpha, with_profile
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 
 _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT

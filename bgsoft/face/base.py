@@ -9,10 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.dataclass import dataclass
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Frame
 from bgsoft.hide.plan import Ellipse
+from bgsoft.records import dataclass
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in frame pixels, half-open."""

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from bgsoft.dataclass import dataclass
 from bgsoft.face.base import Face
 from bgsoft.face.geometry import Roi
 from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.track import DEFAULT_DT_SECONDS, MIN_PRESENCE, Track
 from bgsoft.frame import AnalysisFrame, Frame
+from bgsoft.records import dataclass
 
 _STILL = 0.02
 """How far a face that hardly moves goes between two runs, in parts of its square's side."""

@@ -15,7 +15,6 @@ from itertools import chain
 from typing import TypeVar
 
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Box, Face
 from bgsoft.face.closeups import CloseUps
@@ -26,6 +25,7 @@ from bgsoft.face.networks import FaceNetworks, resolve_detector
 from bgsoft.face.track import MIN_AGREEMENT, MIN_MATCH, MIN_SCORE, Track, Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
+from bgsoft.records import dataclass
 
 _HALF_SHAPE = 1.2
 """Frames longer than this are shown as squares of their short side, too: a face of a tenth of it,

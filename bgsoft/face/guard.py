@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.dataclass import dataclass
 from bgsoft.face.base import OUTLINE_POINTS, Face, oval_points
 from bgsoft.face.geometry import Roi
 from bgsoft.face.landmarks import EXPECTED_HALF, EXPECTED_RISE
 from bgsoft.frame import FrameFormat
+from bgsoft.records import dataclass
 
 Plane8 = NDArray[np.uint8]
 

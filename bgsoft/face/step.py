@@ -10,7 +10,6 @@ from itertools import islice
 from typing import Any
 
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Box, Face, FaceTaker
 from bgsoft.face.editor import MatteEditor
@@ -26,6 +25,7 @@ from bgsoft.face.guard import (
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
+from bgsoft.records import dataclass
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 

@@ -22,7 +22,6 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.dataclass import dataclass
 from bgsoft.face.base import Box, Face
 from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Roi, box_iou
@@ -36,6 +35,7 @@ from bgsoft.face.landmarks import (
     roi_from_box,
     steadied,
 )
+from bgsoft.records import dataclass
 
 MIN_SCORE = 0.5
 """Of the detection that a track begins with."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.dataclass import dataclass
 from bgsoft.frame import Array, Frame
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Precision
 
 if TYPE_CHECKING:

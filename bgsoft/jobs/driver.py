@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from itertools import count
 
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import StallError, WorkerDiedError
 from bgsoft.jobs.task import Executor, Finished, Message, Retrying, Started, Task, Update
+from bgsoft.records import dataclass
 from bgsoft.report import Progress
 
 STALL_SECONDS = 900.0

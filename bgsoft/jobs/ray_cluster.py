@@ -21,12 +21,12 @@ from typing import Any
 
 from bgsoft import __version__
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import BackendUnavailableError, ConfigError, errors_as
 from bgsoft.jobs.ray_worker import Worker, node_problem
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.outputs import write_whole
 from bgsoft.part_names import hidden_beside
+from bgsoft.records import dataclass
 from bgsoft.workers import usable_cores
 
 LOCAL = "local"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from bgsoft.dataclass import dataclass
+from bgsoft.records import dataclass
 
 CORES_A_TASK = 2
 """Cores for each task, unless the number of tasks at a time is given."""

@@ -19,9 +19,9 @@ from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import RenderCancelledError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Message, Task, TaskContext, Update
+from bgsoft.records import dataclass
 from bgsoft.report import Progress
 
 GRACE_SECONDS = 3.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from bgsoft.dataclass import dataclass
 from bgsoft.face.base import Face
 from bgsoft.frame import Frame, Planes
+from bgsoft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

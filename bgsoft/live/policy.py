@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, Literal, TypeVar
 
-from bgsoft.dataclass import dataclass
+from bgsoft.records import dataclass
 
 T = TypeVar("T")
 

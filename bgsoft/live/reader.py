@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import OpenError, os_errors_as
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.live import layout
 from bgsoft.live.layout import CONTROL, HEADER_BYTES, RING, SharedFormat
 from bgsoft.live.waking import is_locked, wait_for_change
+from bgsoft.records import dataclass
 
 _LOOK_SECONDS = 0.25
 """How often a waiting reader looks whether its writer was replaced."""

@@ -16,7 +16,6 @@ from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
 import av
 from av.container import InputContainer
@@ -26,7 +25,6 @@ from av.video.stream import VideoStream
 
 from bgsoft.clock import StageClock
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import (
     BgsoftError,
     ConfigError,
@@ -42,6 +40,7 @@ from bgsoft.media.probe import describe
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
 from bgsoft.pipes import input_name, is_input_pipe
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.suggestions import network_address
 
 LIVE_TICKS = 90_000

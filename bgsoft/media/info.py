@@ -6,11 +6,10 @@ import math
 from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
-from bgsoft.dataclass import dataclass
 from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
 from bgsoft.media.pipe import PipeInput
+from bgsoft.records import NamedTuple, dataclass
 
 UNTIMED = "avi"
 """The demuxer of files that store no presentation times."""

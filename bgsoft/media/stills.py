@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
 from bgsoft.media.source import read_head
+from bgsoft.records import dataclass
 
 _MAX_PIXELS = 1 << 27
 """A picture of 108 million takes 2.3 GB of memory."""

@@ -13,11 +13,11 @@ from typing import Any, Self
 from av.audio.stream import AudioStream
 from av.packet import Packet
 
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
+from bgsoft.records import dataclass
 
 _ROUNDING_SECONDS = Fraction(2, 1000)
 """How far a regular frame may lie off its place: clocks of 1 ms round by half of that."""

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import NDArray
 
-from bgsoft.dataclass import dataclass
 from bgsoft.frame import Array
 from bgsoft.ops.sides import Side
+from bgsoft.records import dataclass
 
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
-from bgsoft.dataclass import dataclass
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
+from bgsoft.records import dataclass
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, Protocol
 
 from bgsoft.clock import StageClock
-from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
@@ -19,6 +18,7 @@ from bgsoft.infer.warm import StageThread, daemon_thread, network_thread
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.stall import StallWatch
+from bgsoft.records import dataclass
 from bgsoft.ring import FrameRing, RingClosedError
 from bgsoft.workers import give_way
 

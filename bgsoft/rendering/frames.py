@@ -22,7 +22,6 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
-from bgsoft.dataclass import dataclass
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.pictures import picture_maker
@@ -32,6 +31,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import pyav_errors_as
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.runner import LEAVE_SECONDS
+from bgsoft.records import dataclass
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.rendering.target import PICTURE_KINDS
 from bgsoft.report import Event, RenderReport

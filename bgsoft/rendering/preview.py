@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.dataclass import dataclass
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
@@ -22,6 +21,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.pipeline.metrics import Metrics
+from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.host import host_planes
 from bgsoft.rendering.target import probe_input, read_files

@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from enum import StrEnum
 
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError
+from bgsoft.records import dataclass
 from bgsoft.settings.setting import check_ranges, setting
 
 

@@ -13,8 +13,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError
+from bgsoft.records import dataclass
 from bgsoft.settings.backends import BackendConfig as BackendConfig
 from bgsoft.settings.backends import CompositeBackend as CompositeBackend
 from bgsoft.settings.backends import DecodeBackend as DecodeBackend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from bgsoft.dataclass import dataclass
+from bgsoft.records import dataclass
 from bgsoft.settings.setting import check_pairs, setting
 
 

@@ -6,8 +6,8 @@ import re
 from enum import StrEnum
 from fractions import Fraction
 
-from bgsoft.dataclass import dataclass
 from bgsoft.errors import ConfigError
+from bgsoft.records import dataclass
 from bgsoft.settings.setting import check_ranges, parse_seconds, setting
 
 _LENGTH = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(%?)")

@@ -12,9 +12,10 @@ import typing
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bgsoft.errors import BgsoftError, ConfigError
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.setting import Setting, as_float, check_range, declared, parse_seconds
 from bgsoft.suggestions import did_you_mean

@@ -11,10 +11,11 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_errors_as
 from bgsoft.outputs import write_whole
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.settings.options import SECTIONS, read_value
 from bgsoft.settings.setting import declared

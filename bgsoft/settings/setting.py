@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import Field, field, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bgsoft.errors import ConfigError
+from bgsoft.records import NamedTuple
 
 T = TypeVar("T")
 

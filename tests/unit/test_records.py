@@ -1,4 +1,4 @@
-"""Dataclasses that are made quickly are dataclasses like others."""
+"""Dataclasses and named tuples that are made quickly are like others."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import typing
 from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import pytest
 
-from bgsoft.dataclass import dataclass
+from bgsoft.records import NamedTuple, dataclass
 
 T = TypeVar("T")
 
@@ -83,6 +84,25 @@ class Unmade(ABC):
 
     @abstractmethod
     def method(self) -> None: ...
+
+
+class Tuple(NamedTuple):
+    """Its own words."""
+
+    a: int
+    b: list[int] | None = None
+
+    @property
+    def twice(self) -> int:
+        return 2 * self.a
+
+    def __str__(self) -> str:
+        return f"<{self.a}>"
+
+
+class LibrarysTuple(typing.NamedTuple):
+    a: int
+    b: list[int] | None = None
 
 
 FROZEN = Frozen(a=1, d=4)
@@ -202,3 +222,20 @@ def test_a_subclass_that_is_none_has_its_own_attributes() -> None:
 def test_an_abstract_class_is_not_made() -> None:
     with pytest.raises(TypeError, match="abstract"):
         Unmade(1)  # type: ignore[abstract]
+
+
+def test_named_tuple() -> None:
+    made = Tuple(1)
+    a, b = made
+    assert (a, b) == made == (1, None) == Tuple(b=None, a=1)
+    assert made._replace(a=3)._asdict() == {"a": 3, "b": None}
+    assert (repr(made), str(made), made.twice) == ("Tuple(a=1, b=None)", "<1>", 2)
+    assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made
+    assert (Tuple.__doc__, Tuple.__module__) == ("Its own words.", __name__)
+    assert Tuple._fields == LibrarysTuple._fields
+    assert Tuple._field_defaults == LibrarysTuple._field_defaults
+    assert typing.get_type_hints(Tuple) == typing.get_type_hints(LibrarysTuple)
+    with pytest.raises(AttributeError):
+        made.a = 2  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        made.other = 2  # type: ignore[attr-defined]
