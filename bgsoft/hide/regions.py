@@ -75,12 +75,12 @@ def create_regions(
     workers: Workers,
     on_event: Callable[[Event], None],
 ) -> HiddenRegions | None:
-    """What hides the regions of a render; None where there are none, or no picture.
+    """What hides the regions of a render; None where there is no picture.
 
     Raises:
         ConfigError: A region lies outside the frame.
     """
-    if not config.hide.regions or config.effect.kind is EffectKind.MATTE:
+    if config.effect.kind is EffectKind.MATTE:
         return None
 
     def tell(text: str) -> None:

@@ -17,7 +17,6 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
-from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.records import dataclass
@@ -26,6 +25,7 @@ from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.face.step import FaceStep, FoundFaces
+    from bgsoft.hide.regions import HiddenRegions
 
 R = TypeVar("R")
 
