@@ -7,11 +7,13 @@ the frame has been released.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
+
+from bgsoft.records import dataclass
 
 Array = Any
 """A NumPy array, or a CuPy array where the stage runs on a GPU."""
@@ -213,7 +215,7 @@ class Matte:
     """True where the raw mask was reused from an earlier frame (mask-every, similarity)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Original:
     """What a frame was made from, on the host: 4:2:0 holds less than there is in it."""
 
@@ -224,7 +226,7 @@ class Original:
     They may reach over the frame's edge; their sides lie between samples of its chroma."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class OriginalStill(Original):
     """A still."""
 
@@ -236,7 +238,7 @@ class OriginalStill(Original):
     """ICC profile of the colours; empty: there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class OriginalChroma(Original):
     """The colour of a video's picture whose chroma is finer than 4:2:0."""
 

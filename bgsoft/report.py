@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from bgsoft.outputs import write_whole
+from bgsoft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

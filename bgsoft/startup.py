@@ -14,8 +14,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from bgsoft.records import NamedTuple
 from bgsoft.workers import Threads
 
 R = TypeVar("R")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-_ADDRESS = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):/+(.*)", re.DOTALL)
+_ADDRESS = r"(?s)([a-zA-Z][a-zA-Z0-9+.-]+):/+(.*)"
 
 
 def network_address(path: str | Path) -> str | None:
@@ -14,7 +14,8 @@ def network_address(path: str | Path) -> str | None:
 
     Of ``https://host/in.mp4`` :class:`pathlib.Path` takes a slash, which is given back.
     """
-    match = _ADDRESS.fullmatch(str(path))
+    text = str(path)
+    match = re.fullmatch(_ADDRESS, text) if ":/" in text else None
     if match is None or Path(f"{match[1]}:").exists():
         return None
     return f"{match[1]}://{match[2]}"

@@ -6,13 +6,14 @@ The same for first runs, ``--resume``, ``--watch`` and ``--dry-run``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from pathlib import Path
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.state import Entry, FileState, Look, State, look
 from bgsoft.errors import ConfigError, OutputError
+from bgsoft.records import dataclass
 
 READ_FILES = {
     "input": "its input",

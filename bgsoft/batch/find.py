@@ -7,13 +7,13 @@ import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
 from bgsoft.media.naming import STILL_SUFFIXES
 from bgsoft.outputs import resolved
+from bgsoft.records import dataclass
 
 VIDEO_SUFFIXES = frozenset(
     {

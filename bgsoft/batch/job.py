@@ -9,7 +9,6 @@ import re
 import string
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import read_spec
 from bgsoft.models.onnx_check import check_model
 from bgsoft.outputs import stamp
+from bgsoft.records import dataclass
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import SECTIONS, TOP

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from bgsoft.errors import (
 from bgsoft.jobs.task import Finished, Message, Retrying, Started
 from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
 from bgsoft.pipes import is_input_pipe
+from bgsoft.records import dataclass
 from bgsoft.report import Event, Progress, RenderReport
 
 _POLL_SECONDS = 0.2

@@ -11,16 +11,17 @@ import sqlite3
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from bgsoft.chunks.folder import take_lock
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import GRACE_SECONDS
 from bgsoft.outputs import read_receipt, remove_leftovers, stamp
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.untrusted import parse_json
 
 STATE_NAME = ".bgsoft-batch.sqlite"

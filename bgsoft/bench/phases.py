@@ -7,10 +7,10 @@ import math
 import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bgsoft.bench.bottleneck import find_bottleneck
 from bgsoft.bench.process import Run, preset_text, run_process, run_render
@@ -22,6 +22,7 @@ from bgsoft.encode.codecs import choose_encoder
 from bgsoft.errors import BackendUnavailableError, BgsoftError
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.rendering.backends import STAGES, chosen_gpu
 from bgsoft.settings.config import (
     CompositeBackend,

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bgsoft.exitcodes import ExitCode, error_of
+from bgsoft.records import dataclass
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import SECTIONS
 from bgsoft.settings.presets import Preset, as_toml

@@ -54,7 +54,7 @@ PATIENCE_SECONDS = 6.0
 time."""
 _POLL_SECONDS = 0.1
 _WHAT = "working folder"
-_OWN_NAME = re.compile(r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*")
+_OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
 """Of files in a working folder; with a dot before, those that are not whole yet.
 NFS keeps what is removed while it is open, as .nfs…."""
 _FORMAT = 3
@@ -116,7 +116,7 @@ class WorkFolder:
 
     def _is_ours(self) -> bool:
         """Whether nothing is in this folder but what renders put there."""
-        return all(_OWN_NAME.fullmatch(entry.name) for entry in self.path.iterdir())
+        return all(re.fullmatch(_OWN_NAME, entry.name) for entry in self.path.iterdir())
 
     @contextmanager
     def _lock(self, kind: int) -> Iterator[None]:

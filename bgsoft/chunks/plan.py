@@ -38,7 +38,6 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bgsoft.analysis.scenes import REACH
@@ -52,6 +51,7 @@ from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.picture import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
+from bgsoft.records import dataclass
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.target import keeps_chroma

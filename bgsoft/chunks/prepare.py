@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.pipes import is_input_pipe, is_output_pipe
+from bgsoft.records import NamedTuple
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 

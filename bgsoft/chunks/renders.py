@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from itertools import count
 from traceback import format_exception
@@ -20,6 +20,7 @@ from bgsoft.closing import Closing
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Message, Retrying, Started, Update
 from bgsoft.pipeline.metrics import RecentFrames
+from bgsoft.records import dataclass
 from bgsoft.rendering.chunk import JoinError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig

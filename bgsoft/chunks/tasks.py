@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.errors import BgsoftError, OutputError
 from bgsoft.jobs.task import TaskContext
 from bgsoft.outputs import read_receipt
+from bgsoft.records import dataclass
 from bgsoft.report import Event, Progress
 from bgsoft.settings.config import RenderConfig
 

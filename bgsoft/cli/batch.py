@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.records import dataclass
 from bgsoft.settings.options import OPTIONS
 
 _files = partial(flags.option, panel="Files")

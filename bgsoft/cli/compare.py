@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.records import dataclass
 
 _pictures = partial(flags.option, panel="Pictures")
 _limit = partial(flags.option, panel="Exit code 1 where B misses")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.records import dataclass
 from bgsoft.settings.options import OPTIONS
 
 _EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.examples(

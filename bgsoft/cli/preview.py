@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.records import dataclass
 from bgsoft.settings.options import OPTIONS
 
 _EPILOG = flags.examples(

@@ -9,13 +9,14 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.cli.console import Console, rich_console
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.outputs import check_target, made_folders, write_whole
+from bgsoft.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

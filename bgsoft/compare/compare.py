@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from bgsoft.compare.checks import structure_checks, time_checks
@@ -12,6 +11,7 @@ from bgsoft.compare.pictures import Region, compare_pictures, difference_of_size
 from bgsoft.compare.result import Check, Comparison, Pictures
 from bgsoft.compare.vmaf import Ffmpeg, find_ffmpeg
 from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.records import dataclass
 from bgsoft.versions import library_versions
 
 

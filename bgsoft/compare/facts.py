@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
+from bgsoft.records import dataclass
 
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4

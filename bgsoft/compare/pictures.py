@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from itertools import zip_longest
@@ -21,6 +20,7 @@ from bgsoft.compare.vmaf import VMAF_MODEL, Ffmpeg, PlanarPicture, VmafScorer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import Frame, FrameFormat, Planes
+from bgsoft.records import dataclass
 from bgsoft.ring import FrameRing
 
 _PLANES = ("y", "cb", "cr", "all")

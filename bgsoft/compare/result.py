@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Self
+
+from bgsoft.records import dataclass
 
 SCHEMA = "bgsoft-compare/1"
 

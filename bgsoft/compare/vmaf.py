@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, translated
+from bgsoft.records import dataclass
 
 VMAF_MODEL = "vmaf_v0.6.1"
 """Netflix's model for a 1080p television at three picture heights; libvmaf's own default."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bgsoft.composite.background import Background, CellsBackground, Hold
-from bgsoft.composite.clip import ClipBackground, ClipPlayer
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.filters import BlurFilter, PixelateBackground, bokeh_filter
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
@@ -95,6 +94,8 @@ def _background_maker(
             image = image_background(side, path, format)
             return lambda: image
         case EffectKind.VIDEO:
+            from bgsoft.composite.clip import ClipBackground, ClipPlayer
+
             player = ClipPlayer(path, format, began)
             return lambda: ClipBackground(side, player, copies)
         case EffectKind.ALPHA:

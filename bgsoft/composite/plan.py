@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import Array, FrameFormat, PixelLayout
+from bgsoft.records import NamedTuple, dataclass
 
 Shape = tuple[int, int]
 """(rows, columns)."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 

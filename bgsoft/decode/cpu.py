@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import av
 from av.error import BlockingIOError as WouldBlockError
@@ -18,13 +19,15 @@ from av.video.frame import VideoFrame
 
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
-from bgsoft.decode.stills import StillDecoder
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import TimedDecoder, probe
 from bgsoft.media.pyav import exact
 from bgsoft.resources import Resources
+
+if TYPE_CHECKING:
+    from bgsoft.decode.stills import StillDecoder
 
 _MAX_THREADS = 8
 
@@ -136,6 +139,8 @@ def open_decoder(
 ) -> CpuDecoder | StillDecoder:
     """The decoder of a render, with as many threads as there are cores for it."""
     if info is not None and info.stills:
+        from bgsoft.decode.stills import StillDecoder
+
         return StillDecoder(info, settings)
     # The encoder and the picture stages have work for all cores; with FFmpeg's own choice
     # (one more than there are cores) a render of 1080p on two cores was 2.5 % slower.

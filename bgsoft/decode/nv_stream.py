@@ -6,8 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import av
 from av.bitstream import BitStreamFilterContext
@@ -19,6 +18,7 @@ from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import RAW_STREAMS
+from bgsoft.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice

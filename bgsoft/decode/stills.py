@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -18,6 +17,7 @@ from bgsoft.frame import Frame, OriginalStill
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import Plane
 from bgsoft.media.stills import read_file
+from bgsoft.records import NamedTuple
 
 _set_log_level = getattr(cv2, "setLogLevel", None) or cv2.utils.logging.setLogLevel
 """OpenCV 5 has it in another place than OpenCV 4."""

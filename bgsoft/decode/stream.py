@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, Protocol, TypeVar
 
@@ -22,6 +21,7 @@ from bgsoft.media.info import STILLS, VideoInfo
 from bgsoft.media.pipe import MAX_READ_ERRORS
 from bgsoft.media.source import RAW_STREAMS, open_input, rendered_packets
 from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
+from bgsoft.records import dataclass
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +25,7 @@ from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationErro
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
+from bgsoft.records import dataclass
 from bgsoft.rendering.backends import Candidate
 from bgsoft.settings.config import Codec, EffectConfig, MatteConfig, Precision, SegmentConfig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
 from bgsoft.rendering.host import host_planes
 
 Picture = NDArray[np.uint8]

@@ -8,7 +8,7 @@ import importlib.util
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, video_engines
 from bgsoft.errors import BgsoftError
 from bgsoft.infer.providers import runtime_clash
 from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
+from bgsoft.records import dataclass
 from bgsoft.rendering.backends import Candidate, probe_all
 from bgsoft.versions import LIBRARIES, installed_version, library_versions
 from bgsoft.workers import usable_cores

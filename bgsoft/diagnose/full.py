@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -21,6 +20,7 @@ from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
 from bgsoft.errors import VerificationError
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, spec_path
+from bgsoft.records import dataclass
 from bgsoft.rendering import backends
 from bgsoft.report import Progress, RenderReport
 from bgsoft.settings.config import Codec, Precision, SegmentConfig

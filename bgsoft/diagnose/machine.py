@@ -7,13 +7,14 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.records import dataclass
 from bgsoft.workers import usable_cores
 
 T = TypeVar("T")

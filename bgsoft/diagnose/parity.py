@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -20,6 +20,7 @@ from bgsoft.diagnose.stages import to_device, to_host
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops import sides
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.rendering.host import HostStages
 from bgsoft.resources import Resources
 from bgsoft.segment.preprocess import Preprocessor

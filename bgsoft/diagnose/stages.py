@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.models.catalog import ResolvedModel
+from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision

@@ -7,7 +7,7 @@ and ``ffv1``); a value outside is a :class:`~bgsoft.errors.ConfigError` that nam
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import UNSPECIFIED, FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 from bgsoft.workers import usable_cores
 

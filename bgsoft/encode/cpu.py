@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from av.codec.context import ThreadType
 from av.packet import Packet
@@ -12,7 +12,6 @@ from av.video.frame import VideoFrame
 from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.pictures import picture_maker
-from bgsoft.encode.stills import StillEncoder, choose_still
 from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
@@ -21,6 +20,9 @@ from bgsoft.media.pyav import pyav_errors_as
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.resources import Resources
 from bgsoft.settings.config import Codec, EncodeConfig
+
+if TYPE_CHECKING:
+    from bgsoft.encode.stills import StillEncoder
 
 # These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
@@ -136,6 +138,8 @@ def open_encoder(
 ) -> CpuEncoder | StillEncoder:
     """The encoder that a render's settings ask for."""
     if isinstance(muxer, StillFiles):
+        from bgsoft.encode.stills import StillEncoder, choose_still
+
         still = choose_still(config, muxer.container, info.format, kind)
         resources.notice("encode", *still.notices)
         return StillEncoder(muxer, still, info.format)

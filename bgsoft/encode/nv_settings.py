@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import (
@@ -25,6 +25,7 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import ColorInfo
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Codec, EncodeConfig
 
 GOP = 250

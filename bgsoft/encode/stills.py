@@ -7,7 +7,7 @@ at their edge, what 4:2:0 lacks is given back in the measure of alpha. Only the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import cv2
 import numpy as np
@@ -23,6 +23,7 @@ from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.pyav import Plane, swscale_matrix
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.media.stills import with_alpha, with_profile
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 
 _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT

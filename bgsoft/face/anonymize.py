@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 
 from bgsoft.face.base import Box, Face, box_overlap, hiding_ellipse
 from bgsoft.hide.plan import Ellipse
+from bgsoft.records import dataclass
 
 LOOK_AHEAD = 8
 """Frames whose faces are known beyond the one whose faces are hidden."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Frame
 from bgsoft.hide.plan import Ellipse
+from bgsoft.records import dataclass
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in frame pixels, half-open."""

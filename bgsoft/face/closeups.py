@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.track import DEFAULT_DT_SECONDS, MIN_PRESENCE, Track
 from bgsoft.frame import AnalysisFrame, Frame
+from bgsoft.records import dataclass
 
 _STILL = 0.02
 """How far a face that hardly moves goes between two runs, in parts of its square's side."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from bgsoft.face.base import Box, box_overlap
 from bgsoft.face.geometry import box_iou
 from bgsoft.frame import Array
 from bgsoft.ops.sides import HOST, Side
+from bgsoft.records import NamedTuple
 
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
 """Order of the key points; right is the face's own right, on the left of the picture."""

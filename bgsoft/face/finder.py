@@ -10,7 +10,6 @@ is found does not depend on batches, nor on the hardware.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TypeVar
@@ -26,6 +25,7 @@ from bgsoft.face.networks import FaceNetworks, resolve_detector
 from bgsoft.face.track import MIN_AGREEMENT, MIN_MATCH, MIN_SCORE, Track, Tracker
 from bgsoft.face.warp import View
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
+from bgsoft.records import dataclass
 
 _HALF_SHAPE = 1.2
 """Frames longer than this are shown as squares of their short side, too: a face of a tenth of it,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bgsoft.records import NamedTuple
 
 
 class Affine(NamedTuple):

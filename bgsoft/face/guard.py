@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from bgsoft.face.base import OUTLINE_POINTS, Face, oval_points
 from bgsoft.face.geometry import Roi
 from bgsoft.face.landmarks import EXPECTED_HALF, EXPECTED_RISE
 from bgsoft.frame import FrameFormat
+from bgsoft.records import dataclass
 
 Plane8 = NDArray[np.uint8]
 

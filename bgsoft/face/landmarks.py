@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, Box
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Array
 from bgsoft.ops.sides import HOST, Side
+from bgsoft.records import NamedTuple
 
 LANDMARKS = 468
 """Points of a face."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -25,6 +25,7 @@ from bgsoft.face.guard import (
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
+from bgsoft.records import dataclass
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -23,6 +21,7 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import Face, oval_points
 from bgsoft.face.geometry import overlap
 from bgsoft.frame import FrameFormat
+from bgsoft.records import NamedTuple, dataclass
 
 _SETTLE_SECONDS = 1.0
 """Time constant of a face's standing: who stays longest gets most, a passer-by little."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ from bgsoft.face.landmarks import (
     roi_from_box,
     steadied,
 )
+from bgsoft.records import dataclass
 
 MIN_SCORE = 0.5
 """Of the detection that a track begins with."""

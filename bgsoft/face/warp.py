@@ -6,7 +6,7 @@ Only as many samples as the input needs are converted to RGB.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -16,6 +16,7 @@ from bgsoft.face.geometry import Affine, Roi
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.sides import HOST
+from bgsoft.records import NamedTuple
 from bgsoft.segment.preprocess import Normaliser
 
 MAX_TAPS = 4

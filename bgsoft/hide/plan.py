@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from bgsoft.frame import Frame, FrameFormat
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.hide import HideShape, HideStyle
 

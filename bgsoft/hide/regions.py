@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat
@@ -12,6 +11,7 @@ from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan, Rectangle, whole_samples
 from bgsoft.media.info import VideoInfo
 from bgsoft.ops.sides import Side
+from bgsoft.records import NamedTuple
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.hide import Region, parse_region
@@ -75,12 +75,12 @@ def create_regions(
     workers: Workers,
     on_event: Callable[[Event], None],
 ) -> HiddenRegions | None:
-    """What hides the regions of a render; None where there are none, or no picture.
+    """What hides the regions of a render; None where there is no picture.
 
     Raises:
         ConfigError: A region lies outside the frame.
     """
-    if not config.hide.regions or config.effect.kind is EffectKind.MATTE:
+    if config.effect.kind is EffectKind.MATTE:
         return None
 
     def tell(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import Array, Frame
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Precision
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import io
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.errors import BackendUnavailableError, errors_as
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import Precision
 from bgsoft.startup import span
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from bgsoft.closing import Closing
 from bgsoft.errors import StallError, WorkerDiedError
 from bgsoft.jobs.task import Executor, Finished, Message, Retrying, Started, Task, Update
+from bgsoft.records import dataclass
 from bgsoft.report import Progress
 
 STALL_SECONDS = 900.0

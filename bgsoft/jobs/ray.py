@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from bgsoft.errors import BackendUnavailableError, WorkerDiedError, errors_as
 from bgsoft.jobs.ray_cluster import Nodes, choose_share, connected, last_line
 from bgsoft.jobs.task import Finished, Task, Update
 from bgsoft.jobs.worker import GRACE_SECONDS, Exiting
+from bgsoft.records import dataclass
 
 _FAILING_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
 """How long workers may fail to start before that is an error, and the pause after each: Ray takes a

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +26,7 @@ from bgsoft.jobs.ray_worker import Worker, node_problem
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.outputs import write_whole
 from bgsoft.part_names import hidden_beside
+from bgsoft.records import dataclass
 from bgsoft.workers import usable_cores
 
 LOCAL = "local"

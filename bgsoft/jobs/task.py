@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+from bgsoft.records import dataclass
 
 CORES_A_TASK = 2
 """Cores for each task, unless the number of tasks at a time is given."""

@@ -15,13 +15,13 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
 from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
 from bgsoft.errors import RenderCancelledError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Message, Task, TaskContext, Update
+from bgsoft.records import dataclass
 from bgsoft.report import Progress
 
 GRACE_SECONDS = 3.0

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from bgsoft.face.base import Face
 from bgsoft.frame import Frame, Planes
+from bgsoft.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

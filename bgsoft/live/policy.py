@@ -6,8 +6,9 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
+
+from bgsoft.records import dataclass
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.live import layout
 from bgsoft.live.layout import CONTROL, HEADER_BYTES, RING, SharedFormat
 from bgsoft.live.waking import is_locked, wait_for_change
+from bgsoft.records import dataclass
 
 _LOOK_SECONDS = 0.25
 """How often a waiting reader looks whether its writer was replaced."""

@@ -12,11 +12,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
 import av
 from av.container import InputContainer
@@ -41,6 +40,7 @@ from bgsoft.media.probe import describe
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
 from bgsoft.pipes import input_name, is_input_pipe
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.suggestions import network_address
 
 LIVE_TICKS = 90_000

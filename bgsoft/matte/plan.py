@@ -8,13 +8,14 @@ are given for the grid of a 1080-line frame, 270 rows, and cover the same part o
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Self
+from typing import Self
 
 import cv2
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import Array, FrameFormat
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import MatteConfig, Refine
 
 Shape = tuple[int, int]

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 from bgsoft.frame import FrameFormat
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.direct import DirectMatte
-from bgsoft.matte.obs import ObsMatte
 from bgsoft.matte.soft import SoftMatte
 from bgsoft.ops.sides import HOST
 from bgsoft.ops.sides import device as device_side
@@ -43,7 +41,11 @@ def create_matte_stage(
     workers = workers or Workers()
     batch = max(batch, workers.lanes)
     if config.style is MatteStyle.OBS:
+        from bgsoft.matte.obs import ObsMatte
+
         return ObsMatte(side, config, format, workers, batch, device)
     if from_alpha:
+        from bgsoft.matte.direct import DirectMatte
+
         return DirectMatte(side, config, format, workers, batch)
     return SoftMatte(side, config, format, workers, batch, fine=fine)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.pipes import is_output_pipe
+from bgsoft.records import dataclass
 from bgsoft.settings.config import Codec, OutputFormat
 
 

@@ -22,7 +22,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import BinaryIO
 
-_CODE = re.compile("[a-z]{3}")
+_CODE = "[a-z]{3}"
 _HEADER_BYTES = 8
 _FIELD = {0: 28, 1: 40}
 """Where a media header (``mdhd``) has its language, by its version; bytes from the box's start."""
@@ -45,7 +45,7 @@ def write_languages(path: Path, languages: Sequence[str]) -> None:
         for track, language in zip(tracks, languages, strict=False):
             media = next(box for kind, box in _boxes(movie, track) if kind == b"mdia")
             begin = next(box[0] for kind, box in _boxes(movie, media) if kind == b"mdhd")
-            if _CODE.fullmatch(language):
+            if re.fullmatch(_CODE, language):
                 first, second, third = (ord(letter) - 0x60 for letter in language)
                 file.seek(at + begin + _FIELD[movie[begin + _HEADER_BYTES]])
                 file.write((first << 10 | second << 5 | third).to_bytes(2, "big"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
 from bgsoft.frame import ContentLight, FrameFormat, MasteringDisplay
 from bgsoft.media.pipe import PipeInput
+from bgsoft.records import NamedTuple, dataclass
 
 UNTIMED = "avi"
 """The demuxer of files that store no presentation times."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import av
 from av.bitstream import BitStreamFilterContext
@@ -24,7 +24,6 @@ from bgsoft.media.containers import Container
 from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import TAG_OPTIONS, exact
-from bgsoft.media.sent import SentFile
 from bgsoft.media.source import open_input, rendered_packets
 from bgsoft.media.tags import Labels, file_tags, stream_tags
 from bgsoft.media.timeline import FrameGrid, Timeline
@@ -32,6 +31,9 @@ from bgsoft.media.tracks import SideTracks
 from bgsoft.outputs import writing
 from bgsoft.pipes import PipeOutput
 from bgsoft.report import AudioReport, Event
+
+if TYPE_CHECKING:
+    from bgsoft.media.sent import SentFile
 
 _INTERLEAVE_US = 1_000_000
 """How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
@@ -103,6 +105,8 @@ class Muxer(Closing):
             options = _muxer_options(container, info, source)
             with self._writing():
                 if self._pipe is not None or container.header_first:
+                    from bgsoft.media.sent import SentFile
+
                     self._sent = stack.enter_context(SentFile(path))
                 # FFmpeg would read the "name:" of an odd file name as a protocol.
                 file = f"file:{path}" if self._sent is None else self._sent

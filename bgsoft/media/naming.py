@@ -12,7 +12,7 @@ from pathlib import Path
 
 STILL_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"})
 """What a folder's stills are taken by."""
-_FIELD = re.compile(r"%(?:0\d{1,2})?d")
+_FIELD = r"%(?:0\d{1,2})?d"
 
 
 def is_pattern(path: Path) -> bool:
@@ -20,7 +20,7 @@ def is_pattern(path: Path) -> bool:
     name = path.name.replace("%%", "")
     return (
         name.count("%") == 1
-        and _FIELD.search(name) is not None
+        and re.search(_FIELD, name) is not None
         and path.suffix.lower() in STILL_SUFFIXES
     )
 
@@ -37,7 +37,7 @@ def name_of(pattern: Path, number: int) -> str:
 
 def number_of(pattern: Path, name: str) -> int | None:
     """The number of a sequence's picture; None: the name is none of its."""
-    field = _FIELD.search(pattern.name.replace("%%", "\0\0"))
+    field = re.search(_FIELD, pattern.name.replace("%%", "\0\0"))
     if field is None:
         return None
     before, after = pattern.name[: field.start()], pattern.name[field.end() :]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
 from bgsoft.media.source import read_head
+from bgsoft.records import dataclass
 
 _MAX_PIXELS = 1 << 27
 """A picture of 108 million takes 2.3 GB of memory."""

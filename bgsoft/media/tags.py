@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import av
 from av.container import InputContainer, OutputContainer
 from av.stream import AttachmentStream, Disposition, Stream
 
 from bgsoft.media.timeline import Timeline
+from bgsoft.records import NamedTuple
 
 if TYPE_CHECKING:
     from av.container.core import Chapter

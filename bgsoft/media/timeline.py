@@ -7,7 +7,6 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
@@ -18,6 +17,7 @@ from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
+from bgsoft.records import dataclass
 
 _ROUNDING_SECONDS = Fraction(2, 1000)
 """How far a regular frame may lie off its place: clocks of 1 ms round by half of that."""

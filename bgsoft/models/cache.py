@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bgsoft.cache import cache_root, locked
 from bgsoft.errors import (
@@ -17,6 +17,7 @@ from bgsoft.errors import (
     translated,
 )
 from bgsoft.outputs import replacing
+from bgsoft.records import NamedTuple
 
 _TIMEOUT_SECONDS = 30
 _CHUNK_BYTES = 1 << 18

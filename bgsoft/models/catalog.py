@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bgsoft.errors import (
     BackendUnavailableError,
@@ -22,6 +22,7 @@ from bgsoft.errors import (
 from bgsoft.models import cache
 from bgsoft.models.onnx_check import MOST_SAMPLES, check_model
 from bgsoft.models.onnx_file import read_signature
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.config import Precision
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml

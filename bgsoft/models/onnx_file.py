@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from bgsoft.errors import ModelError, os_errors_as, translated
+from bgsoft.records import NamedTuple
 
 MODEL_GRAPH = 7
 GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT = 5, 11, 12

@@ -11,7 +11,6 @@ import platform
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 SOURCES = (
@@ -36,7 +35,7 @@ VARIANTS = {
 }
 _GLIBC = "2.17"
 
-_KERNEL = re.compile(r"^KERNEL\((\w+)\)", re.MULTILINE)
+_KERNEL = r"(?m)^KERNEL\((\w+)\)"
 
 _FLAGS = (
     *("-x", "c++", "-std=c++17", "-nostdlib++", "-fno-exceptions", "-fno-rtti", "-fPIC"),
@@ -54,7 +53,7 @@ def library_name(machine: str, variant: str) -> str:
 
 def _called(source: Path) -> str:
     """The source of a file whose kernels Python can call."""
-    names = sorted(set(_KERNEL.findall(source.read_text(encoding="utf-8"))))
+    names = sorted(set(re.findall(_KERNEL, source.read_text(encoding="utf-8"))))
     lines = [f'#include "{source.with_name("calls.hpp")}"', f'#include "{source}"']
     return "\n".join([*lines, *(f"CALLED(WITH_BITS({name}, SAMPLE_BITS))" for name in names), ""])
 
@@ -79,8 +78,9 @@ def build(folder: Path, machine: str = "") -> list[Path]:
     sources = Path(__file__).parent
     libraries = []
     from concurrent.futures import ThreadPoolExecutor  # which no thread can import at the end
+    from tempfile import TemporaryDirectory
 
-    with tempfile.TemporaryDirectory() as objects, ThreadPoolExecutor() as pool:
+    with TemporaryDirectory() as objects, ThreadPoolExecutor() as pool:
         for variant, own in VARIANTS[machine]:
             made = [str(Path(objects, f"{variant}_calls.o"))]
             commands = [(*compiler, *target, *own, *_FLAGS, "-c", str(sources / "calls.cpp"))]

@@ -8,7 +8,6 @@ The arithmetic follows the interpolation rules that OpenCV documents for ``INTER
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import Array
 from bgsoft.ops.sides import Side
+from bgsoft.records import dataclass
 
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""

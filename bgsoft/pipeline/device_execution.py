@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import cupy
 
@@ -19,7 +19,9 @@ from bgsoft.clock import StageClock
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
 from bgsoft.infer.warm import network_worker
-from bgsoft.pipeline.trace import TraceRecorder
+
+if TYPE_CHECKING:
+    from bgsoft.pipeline.trace import TraceRecorder
 
 R = TypeVar("R")
 

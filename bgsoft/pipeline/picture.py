@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -17,14 +17,15 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
-from bgsoft.hide.regions import HiddenRegions
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
+from bgsoft.records import dataclass
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.face.step import FaceStep, FoundFaces
+    from bgsoft.hide.regions import HiddenRegions
 
 R = TypeVar("R")
 

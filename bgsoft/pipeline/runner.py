@@ -6,7 +6,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from bgsoft.infer.warm import StageThread, daemon_thread, network_thread
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.stall import StallWatch
+from bgsoft.records import dataclass
 from bgsoft.ring import FrameRing, RingClosedError
 from bgsoft.workers import give_way
 

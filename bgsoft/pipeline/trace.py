@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bgsoft.outputs import write_whole
+from bgsoft.records import NamedTuple
 from bgsoft.startup import Span, process_start_ns
 
 _HOST, _DEVICE, _START = 1, 2, 3

@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from bgsoft.cuda.driver import NO_GPU, cuda_number, driver_problem, shown_number
 from bgsoft.errors import BackendUnavailableError
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.config import BackendConfig
 from bgsoft.startup import span
 

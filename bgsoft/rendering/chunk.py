@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from bgsoft.decode.base import PtsRange
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.report import RenderReport
 
 

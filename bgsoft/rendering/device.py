@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.base import FaceTaker
@@ -19,12 +20,14 @@ from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import device as device_side
 from bgsoft.pipeline.device_execution import DeviceExecution
 from bgsoft.pipeline.picture import Execution
-from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.host import LoaderMaker, SideStages
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.create import create_device_segmenter
 from bgsoft.settings.config import MatteQuality, Precision, RenderConfig
+
+if TYPE_CHECKING:
+    from bgsoft.pipeline.trace import TraceRecorder
 
 _RING_SLOTS = 32
 _BATCH = 8

@@ -13,7 +13,6 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
@@ -32,6 +31,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import pyav_errors_as
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.runner import LEAVE_SECONDS
+from bgsoft.records import dataclass
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.rendering.target import PICTURE_KINDS
 from bgsoft.report import Event, RenderReport

@@ -14,7 +14,6 @@ from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.composite.base import Compositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import FrameFormat, Planes
-from bgsoft.hide.regions import HiddenRegions, create_regions
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.stage import create_matte_stage
@@ -22,7 +21,6 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.pipeline.picture import Execution, HostExecution, SceneProbe
-from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
@@ -34,6 +32,8 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
+    from bgsoft.hide.regions import HiddenRegions
+    from bgsoft.pipeline.trace import TraceRecorder
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
 """Makes the loader of a model; in the render's own precision where None is given."""
@@ -118,6 +118,10 @@ class SideStages:
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         """The step that hides places of the frame; None: there is none."""
+        if not config.hide.regions:
+            return None
+        from bgsoft.hide.regions import create_regions
+
         on_event = self._resources.on_event
         return create_regions(config, info, self._side, self._workers, on_event)
 

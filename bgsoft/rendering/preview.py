@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -22,6 +21,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.pipeline.metrics import Metrics
+from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.host import host_planes
 from bgsoft.rendering.target import probe_input, read_files

@@ -15,7 +15,6 @@ from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import Metrics, peak_rss_bytes
-from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.backends import STAGES, Choice
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
@@ -24,6 +23,7 @@ from bgsoft.startup import process_start_ns
 from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
+    from bgsoft.pipeline.trace import TraceRecorder
     from bgsoft.rendering.session import Built, Ran
 
 
@@ -41,7 +41,11 @@ class RenderLog:
     def __init__(
         self, config: RenderConfig, listener: Callable[[Event], None] | None, chunk: Chunk | None
     ) -> None:
-        self.recorder = None if config.trace is None else TraceRecorder()
+        self.recorder: TraceRecorder | None = None
+        if config.trace is not None:
+            from bgsoft.pipeline.trace import TraceRecorder
+
+            self.recorder = TraceRecorder()
         self.metrics = Metrics(self.recorder)
         self.started = time.perf_counter()
         self._config = config

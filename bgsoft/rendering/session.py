@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import GpuWatch
@@ -26,6 +26,7 @@ from bgsoft.outputs import made_folders, stamp
 from bgsoft.pipeline.metrics import ProgressMeter
 from bgsoft.pipeline.runner import FrameSink, Pipeline, PipelineResult, check_pts
 from bgsoft.pipes import PipeOutput, is_input_pipe
+from bgsoft.records import NamedTuple
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.rendering.report import RenderLog, skipped_report

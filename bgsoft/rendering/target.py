@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
@@ -25,6 +25,7 @@ from bgsoft.models.catalog import is_model_file
 from bgsoft.outputs import AtomicOutput, check_apart, check_target
 from bgsoft.pipeline.runner import FrameSink
 from bgsoft.pipes import STDOUT, PipeOutput, is_input_pipe, is_output_pipe
+from bgsoft.records import NamedTuple
 from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, EncodeConfig, OutputFormat, RenderConfig

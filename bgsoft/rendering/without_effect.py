@@ -8,10 +8,11 @@ a preset that has a strength of blur is no mistake.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from bgsoft.errors import ConfigError
 from bgsoft.media.naming import is_sequence
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import (
     DEFAULT_STRENGTH_PCT,
     EffectKind,

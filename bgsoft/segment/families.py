@@ -6,12 +6,12 @@ A new one: a line here, and its name in :data:`bgsoft.models.catalog.SEGMENTATIO
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from bgsoft.errors import ModelError
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Wiring
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import MatteQuality
 
 _INNER_SIDE = 512

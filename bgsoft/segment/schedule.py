@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import FrameFormat
+from bgsoft.records import NamedTuple
 
 GENERAL, LANDSCAPE = 0, 1
 """The two models' places in all sequences that have something of each."""

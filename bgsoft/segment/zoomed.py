@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import NamedTuple
 
 import numpy as np
 
 from bgsoft.frame import AnalysisFrame, Array, Frame
+from bgsoft.records import NamedTuple
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.planes import ZoomPlanes

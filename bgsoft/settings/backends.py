@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from bgsoft.errors import ConfigError
+from bgsoft.records import dataclass
 from bgsoft.settings.setting import check_ranges, setting
 
 

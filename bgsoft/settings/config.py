@@ -8,12 +8,13 @@ themselves and raise ConfigError with the name of the setting as the command lin
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
 from bgsoft.errors import ConfigError
+from bgsoft.records import dataclass
 from bgsoft.settings.backends import BackendConfig as BackendConfig
 from bgsoft.settings.backends import CompositeBackend as CompositeBackend
 from bgsoft.settings.backends import DecodeBackend as DecodeBackend

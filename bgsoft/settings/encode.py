@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from bgsoft.records import dataclass
 from bgsoft.settings.setting import check_pairs, setting
 
 

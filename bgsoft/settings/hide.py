@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
 from bgsoft.errors import ConfigError
+from bgsoft.records import dataclass
 from bgsoft.settings.setting import check_ranges, parse_seconds, setting
 
-_LENGTH = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(%?)")
+_LENGTH = r"(\d+(?:\.\d*)?|\.\d+)(%?)"
 _FORM = "X,Y,W,H[@T0-T1] in pixels or percent, e.g. 10%,20%,15%,30%@1:05-1:20"
 
 
@@ -106,7 +106,7 @@ class Region:
 def parse_region(text: str) -> Region:
     """Read a region as ``--hide`` takes it; raises ConfigError where it is none."""
     place, at, times = text.replace(" ", "").partition("@")
-    lengths = [_LENGTH.fullmatch(part) for part in place.split(",")]
+    lengths = [re.fullmatch(_LENGTH, part) for part in place.split(",")]
     found = [Length(Fraction(m[1]), bool(m[2])) for m in lengths if m is not None]
     begin, dash, end = times.partition("-")
     if len(lengths) != 4 or len(found) != 4 or (at and not (dash and (begin or end))):

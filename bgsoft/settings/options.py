@@ -12,9 +12,10 @@ import typing
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bgsoft.errors import BgsoftError, ConfigError
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.setting import Setting, as_float, check_range, declared, parse_seconds
 from bgsoft.suggestions import did_you_mean
@@ -42,8 +43,8 @@ TEXTS = tuple[str, ...]
 _NONE_WORDS = ("off", "none", "auto")
 """None in optional numbers: TOML has no null, and Python's None is «not given»."""
 
-_FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
-_COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+")
+_FLAG = r"--([a-z]+(?:-[a-z]+)*)"
+_COLOR = r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+"
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
 
 
@@ -132,7 +133,7 @@ def settings_from_options(
 
 def _effect_for(background: str) -> EffectKind:
     """The effect that a bare ``--background`` asks for."""
-    if not Path(background).exists() and _COLOR.fullmatch(background):
+    if not Path(background).exists() and re.fullmatch(_COLOR, background):
         return EffectKind.COLOR
     if Path(background).suffix.lower() in _IMAGE_SUFFIXES:
         return EffectKind.IMAGE
@@ -148,7 +149,7 @@ def in_keywords(text: str) -> str:
             return match[0]
         return f"{option.name}=True" if option.field.default is False else option.name
 
-    return _FLAG.sub(keyword, text)
+    return re.sub(_FLAG, keyword, text)
 
 
 @contextlib.contextmanager

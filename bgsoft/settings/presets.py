@@ -11,10 +11,11 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_errors_as
 from bgsoft.outputs import write_whole
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.settings.options import SECTIONS, read_value
 from bgsoft.settings.setting import declared
@@ -24,7 +25,7 @@ from bgsoft.untrusted import read_toml
 DEFAULT_PRESET = "soft"
 
 _MOST_PARENTS = 32
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = r"[A-Za-z0-9_-]{1,64}"
 _OF_THE_PICTURE = ("effect", "segment", "face", "hide", "matte")
 """Sections of what is saved: not where it runs, or in which codec."""
 
@@ -119,7 +120,7 @@ def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
         ConfigError: It is no name, or one that is taken.
         OutputError: It cannot be written.
     """
-    if not _NAME.fullmatch(name):
+    if not re.fullmatch(_NAME, name):
         raise ConfigError(f"a preset's name has 1 to 64 letters, digits, - and _, not {name!r}")
     path = user_folder() / f"{name}.toml"
     if (shipped_folder() / path.name).exists():
@@ -189,8 +190,8 @@ def _find(name_or_path: str, folder: Path | None) -> Path:
         if not path.is_file():
             raise PresetError(f"no such preset file: {path}", path=path)
         return path.resolve()
-    for home in (shipped_folder(), user_folder()):
-        path = home / f"{name_or_path}.toml"
+    for home in (shipped_folder, user_folder):
+        path = home() / f"{name_or_path}.toml"
         if path.is_file():
             return path
     known = [file.stem for file in list_presets()]

@@ -6,9 +6,10 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import Field, field, fields
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bgsoft.errors import ConfigError
+from bgsoft.records import NamedTuple
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ class Setting(NamedTuple):
 
 
 _PLAIN = Setting()
-_TIME = re.compile(r"(-?)(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)")
+_TIME = r"(-?)(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)"
 
 
 def setting(default: T, help: str = "", **more: Any) -> T:
@@ -101,7 +102,7 @@ def parse_seconds(text: str, label: str) -> float:
 
     The range is not checked; raises ConfigError where it is no such time.
     """
-    match = _TIME.fullmatch(text.strip())
+    match = re.fullmatch(_TIME, text.strip())
     if match is None:
         raise ConfigError(f"{label} must be seconds or HH:MM:SS, not {text!r}")
     sign, *parts = match.groups()

@@ -50,3 +50,17 @@ def test_no_circle_between_packages() -> None:
 def test_a_floor_knows_nothing_of_those_above(folder: str, unknown: set[str]) -> None:
     for module in (PACKAGE / folder).glob("*.py"):
         assert not imported(module) & unknown, module.name
+
+
+def test_dataclasses_and_named_tuples_are_those_of_records() -> None:
+    """The standard library's take milliseconds to make, in every process."""
+    for module in PACKAGE.rglob("*.py"):
+        tree = ast.parse(module.read_text(encoding="utf-8"))
+        names = {
+            (node.module, name.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for name in node.names
+        }
+        slow = names & {("dataclasses", "dataclass"), ("typing", "NamedTuple")}
+        assert not slow or module.name == "records.py", module.name
