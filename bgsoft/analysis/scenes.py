@@ -82,7 +82,7 @@ class SceneCutDetector:
         change = self._contrasts.change(thumb)
         if last is None:
             return False
-        stands_out = change >= max(_MIN_CHANGE, _MIN_RATIO * max(self._changes))
+        stands_out = change >= _MIN_CHANGE and change >= _MIN_RATIO * max(self._changes)
         self._changes.append(change)
         return stands_out and _unexplained_change(last, thumb) >= _MIN_CHANGE
 
@@ -95,10 +95,10 @@ class _Contrasts:
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._run, self._shape = HOST.operation("analysis", "contrasts"), shape
-        self._tones, self._around, self._far = np.empty((3, *shape), np.float32)
+        self._tones, self._around, self._far = (np.empty(shape, np.float32) for _ in range(3))
         # Of two thumbnails in turn; and the least and the most of each cell and the eight around
         # it: what may come there by a little motion.
-        self._planes = [*np.zeros((2, 3, *shape), np.float32)]
+        self._planes = [np.zeros((3, *shape), np.float32) for _ in range(2)]
 
     def change(self, thumb: Thumb) -> float:
         """Mean change of contrast that small motion does not explain, from 0 to _MOST_OF_A_CELL.
@@ -115,7 +115,8 @@ class _Contrasts:
     @property
     def cells(self) -> Thumb:
         """Of the thumbnail that came last."""
-        return self._planes[0][0]
+        cells: Thumb = self._planes[0][0]
+        return cells
 
 
 def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
