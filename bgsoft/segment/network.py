@@ -113,7 +113,6 @@ class NetworkSegmenter(Segmenter):
 
         Mirrored, the model sees them from right to left; masks are as without.
         """
-
         spec, preprocessors = self._spec, self._preprocessors
 
         def write(network: Network, start: int, stop: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -160,7 +160,7 @@ class ZoomPlanes:
         return wait
 
     def crops(
-        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], boxes: Sequence[Box]
+        self, frames: Sequence[Frame], reduced: Iterable[AnalysisFrame], boxes: Iterable[Box]
     ) -> list[AnalysisFrame]:
         """Parts of frames, for the general model; overwritten by the next call."""
         return [self._crop(*each) for each in zip(count(), frames, reduced, boxes)]
