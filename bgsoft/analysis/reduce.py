@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
+from itertools import cycle
+
+import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
@@ -91,7 +93,7 @@ class Reducer:
         side: Side = HOST,
         batch: int = 1,
     ) -> None:
-        self._format = format
+        self._shapes, self._dtype = (format.luma_shape, format.chroma_shape), np.dtype(format.dtype)
         self._workers = workers or Workers()
         size = (format.width, format.height)
         factor, detail = analysis_factor(*size), detail_factor(*size)
@@ -111,8 +113,12 @@ class Reducer:
         return self._workers.map(self._reduce, range(len(frames)), frames)
 
     def _reduce(self, _lane: int, index: int, frame: Frame) -> AnalysisFrame:
-        _check(frame.luma, self._format.luma_shape, self._format.dtype)
-        _check(frame.chroma, self._format.chroma_shape, self._format.dtype)
+        planes, dtype = frame.planes, self._dtype
+        for plane, shape in zip((planes.luma, planes.chroma), self._shapes, strict=True):
+            if plane.shape != shape or plane.dtype != dtype or not plane.flags.c_contiguous:
+                raise ValueError(
+                    f"expected contiguous {shape} {dtype}, not {plane.shape} {plane.dtype}"
+                )
         reduced = self._grids[index].reduce(frame)
         if self._details:
             reduced.detail = self._details[index].reduce(frame)
@@ -140,7 +146,7 @@ class Grid:
         shape, half = self._reducer.shape, format.chroma_shape[:2]
         halves &= factor > 2 and not side.on_device
         empty = side.xp.empty
-        self._reduced = deque(
+        self._turns = cycle(
             AnalysisFrame(
                 factor=factor,
                 luma=empty(shape, format.dtype),
@@ -152,12 +158,6 @@ class Grid:
 
     def reduce(self, frame: Frame) -> AnalysisFrame:
         """Reduce a frame; overwritten by the fourth call from now."""
-        self._reduced.rotate()
-        grid = self._reduced[0]
-        self._reducer.reduce(frame.luma, grid.luma, (frame.chroma, grid.chroma), grid.halved)
+        grid, planes = next(self._turns), frame.planes
+        self._reducer.reduce(planes.luma, grid.luma, (planes.chroma, grid.chroma), grid.halved)
         return grid
-
-
-def _check(plane: Array, shape: tuple[int, ...], dtype: str) -> None:
-    if plane.shape != shape or plane.dtype != dtype or not plane.flags.c_contiguous:
-        raise ValueError(f"expected contiguous {shape} {dtype}, not {plane.shape} {plane.dtype}")

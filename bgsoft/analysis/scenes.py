@@ -23,7 +23,7 @@ person in one room are seen, instead of 0.89."""
 # and false alarms per 1,000 frames, of ordinary and of hard material (whip pans, flashes, shaking,
 # freezes, a fifth of the frame rate, people who pass close). Alarms are compared at one recall.
 _MIN_CHANGE = 0.014
-"""Change of the thumbnail's contrasts (:func:`_change`) below which nothing is a cut: 0.988 are
+"""Change of the thumbnail's contrasts (:class:`_Contrasts`) below which nothing is a cut: 0.988 are
 seen, with 0.1 and 1.1 false alarms. With 0.012 it is 0.994, with 0.2 and 2.2; with 0.018 it is
 0.959, with 0.02 and 0.4. Somebody else who fills the picture makes 0.039 or more."""
 _MIN_RATIO = 3.0
@@ -53,7 +53,6 @@ _MOST_SHIFT = (5, 8)
 """Cells, down and across, that a camera is thought to move by between two frames."""
 _TONES = np.linspace(0.0, 1.0, 17)
 """Shares of the cells, darkest first, by whose luma two pictures' tones are compared."""
-_NEAR = np.ones((3, 3), np.uint8)
 _ERROR_BYTES = 8
 """Per frame: one uint64, the summed squared difference from the kept picture."""
 
@@ -69,7 +68,8 @@ class SceneCutDetector:
     """
 
     def __init__(self) -> None:
-        self._last: tuple[Thumb, _Contrast] | None = None
+        self._last: Thumb | None = None
+        self._contrasts = _Contrasts(THUMB_SHAPE)
         self._changes = deque([_UNKNOWN_CHANGE], maxlen=_MEMORY)
 
     def update(self, thumb: Thumb) -> bool:
@@ -78,39 +78,45 @@ class SceneCutDetector:
         Decided by it and the :data:`REACH` frames before, of each of which ``thumb`` is the
         luma, THUMB_SHAPE float32 in [0, 1].
         """
-        last, now = self._last, _Contrast(thumb)
-        self._last = thumb.copy(), now
+        last, self._last = self._last, thumb.copy()
+        change = self._contrasts.change(thumb)
         if last is None:
             return False
-        change = _change(last[1], now)
-        stands_out = change >= max(_MIN_CHANGE, _MIN_RATIO * max(self._changes))
+        stands_out = change >= _MIN_CHANGE and change >= _MIN_RATIO * max(self._changes)
         self._changes.append(change)
-        return stands_out and _unexplained_change(last[0], thumb) >= _MIN_CHANGE
+        return stands_out and _unexplained_change(last, thumb) >= _MIN_CHANGE
 
 
-class _Contrast:
-    """The contrast of each cell of a thumbnail to its surroundings, whatever the light.
+class _Contrasts:
+    """The contrast of each cell of thumbnails to its surroundings, whatever the light.
 
     Differences of logarithms: all light brighter by a factor changes nothing.
     """
 
-    def __init__(self, thumb: Thumb) -> None:
-        tones: Thumb = np.log(thumb + np.float32(_BLACK))
-        around = cv2.blur(tones, (_SURROUND, _SURROUND), borderType=cv2.BORDER_REPLICATE)
-        self.cells: Thumb = tones - around
-        self.least, self.most = cv2.erode(self.cells, _NEAR), cv2.dilate(self.cells, _NEAR)
-        """Of each cell and the eight around it: what may come there by a little motion."""
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._run, self._shape = HOST.operation("analysis", "contrasts"), shape
+        self._tones, self._around, self._far = (np.empty(shape, np.float32) for _ in range(3))
+        # Of two thumbnails in turn; and the least and the most of each cell and the eight around
+        # it: what may come there by a little motion.
+        self._planes = [np.zeros((3, *shape), np.float32) for _ in range(2)]
 
-    def beyond(self, other: _Contrast) -> Thumb:
-        """How far each cell is from all that the other picture has near it."""
-        far: Thumb = np.maximum(self.cells - other.most, other.least - self.cells)
-        return far
+    def change(self, thumb: Thumb) -> float:
+        """Mean change of contrast that small motion does not explain, from 0 to _MOST_OF_A_CELL.
 
+        It is that from the thumbnail before; meaningless for the first.
+        """
+        tones, around, planes = self._tones, self._around, self._planes
+        np.log(np.add(thumb, _BLACK, tones), tones)
+        cv2.blur(tones, (_SURROUND, _SURROUND), around, borderType=cv2.BORDER_REPLICATE)
+        planes.reverse()
+        self._run(self._shape, tones, around, *planes, *self._shape, _MOST_OF_A_CELL, self._far)
+        return float(np.add.reduce(self._far, None) / self._far.size)
 
-def _change(one: _Contrast, other: _Contrast) -> float:
-    """Mean change of contrast that small motion does not explain, from 0 to _MOST_OF_A_CELL."""
-    most = np.maximum(one.beyond(other), other.beyond(one))
-    return float(np.minimum(np.maximum(most, 0), np.float32(_MOST_OF_A_CELL)).mean())
+    @property
+    def cells(self) -> Thumb:
+        """Of the thumbnail that came last."""
+        cells: Thumb = self._planes[0][0]
+        return cells
 
 
 def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
@@ -120,7 +126,9 @@ def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
     """
     last, thumb = _overlap(last, thumb)
     toned = np.interp(last, _tones(last), _tones(thumb)).astype(np.float32)
-    return _change(_Contrast(toned), _Contrast(thumb))
+    contrasts = _Contrasts(thumb.shape)
+    contrasts.change(toned)
+    return contrasts.change(thumb)
 
 
 def _tones(thumb: Thumb) -> NDArray[np.float64]:
@@ -135,8 +143,11 @@ def _tones(thumb: Thumb) -> NDArray[np.float64]:
 def _overlap(last: Thumb, thumb: Thumb) -> tuple[Thumb, Thumb]:
     """What both pictures show, if the camera moved as fits best."""
     (rows, columns), (most_y, most_x) = thumb.shape, _MOST_SHIFT
-    middle = _Contrast(last).cells[most_y : rows - most_y, most_x : columns - most_x]
-    fit = cv2.matchTemplate(_Contrast(thumb).cells, middle.copy(), cv2.TM_CCOEFF_NORMED)
+    contrasts = _Contrasts(thumb.shape)
+    contrasts.change(last)
+    middle = contrasts.cells[most_y : rows - most_y, most_x : columns - most_x].copy()
+    contrasts.change(thumb)
+    fit = cv2.matchTemplate(contrasts.cells, middle, cv2.TM_CCOEFF_NORMED)
     at_y, at_x = divmod(int(np.argmax(fit)), fit.shape[1])
     y, x = at_y - most_y, at_x - most_x
     return _shifted(last, -y, -x), _shifted(thumb, y, x)
@@ -199,7 +210,8 @@ class LumaProbe:
         return self._compared and is_similar(error, self._peak, min_db)
 
     def _look(self, reduced: Sequence[AnalysisFrame]) -> None:
-        self._errors.fill(0)
+        if self._has_kept:
+            self._errors.fill(0)
         for grid, arguments in zip(reduced, self._arguments, strict=False):
             self._measure(self._size, grid.luma, self._kept, *arguments, int(self._has_kept))
         self._compared = self._has_kept

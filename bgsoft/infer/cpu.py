@@ -21,6 +21,9 @@ require_runtime()
 
 import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
 
+RUNNING = ort_errors_as(InferenceError, "the model failed", stage="segment")
+"""Around each run."""
+
 
 @cache
 def _share_arena() -> None:
@@ -71,7 +74,7 @@ class HostNetwork(Network):
             self.outputs[name] = np.ascontiguousarray(array)
 
     def run(self) -> None:
-        with ort_errors_as(InferenceError, "the model failed", stage="segment"):
+        with RUNNING:
             made = self._session.run(list(self.outputs), dict(self.inputs))
         for array, value in zip(self.outputs.values(), made, strict=True):
             array[...] = value
@@ -144,7 +147,7 @@ class CpuNetwork(HostNetwork):
             self._binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
 
     def run(self) -> None:
-        with ort_errors_as(InferenceError, "the model failed", stage="segment"):
+        with RUNNING:
             self._session.run_with_iobinding(self._binding)
 
     def close(self) -> None:

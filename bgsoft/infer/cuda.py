@@ -17,8 +17,8 @@ import onnxruntime as ort
 from bgsoft.cuda.device import CudaDevice, cuda_errors_as, pinned_array
 from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.base import TENSOR_DTYPES, GpuModel, Network, Shapes, States, WrappedNetwork
-from bgsoft.infer.cpu import HostNetwork, wanted_outputs
-from bgsoft.infer.providers import PROVIDERS, ort_errors_as
+from bgsoft.infer.cpu import RUNNING, HostNetwork, wanted_outputs
+from bgsoft.infer.providers import PROVIDERS
 from bgsoft.infer.sessions import open_session, placement
 from bgsoft.startup import span
 
@@ -112,7 +112,7 @@ class GpuNetwork(Network):
             self._binding.bind_output(node.name, "cuda", gpu, dtype, made, array.data.ptr)
 
     def run(self) -> None:
-        with ort_errors_as(InferenceError, "the model failed", stage="segment"):
+        with RUNNING:
             self._session.run_with_iobinding(self._binding, self._options)
 
     def close(self) -> None:

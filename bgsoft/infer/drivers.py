@@ -16,7 +16,10 @@ _FAULTS = (InferenceError, MemoryError)
 
 
 class LanesDriver(Driver):
-    """Runs frames side by side on the CPU, one a network; what fails there has failed."""
+    """Runs frames side by side on the CPU, one a network; what fails there has failed.
+
+    There is a network for each of the workers' lanes, or one for all frames.
+    """
 
     def __init__(self, networks: Sequence[Network], workers: Workers) -> None:
         self._networks = networks
@@ -30,12 +33,14 @@ class LanesDriver(Driver):
         self._networks[0].run()
 
     def run(self, frames: Sequence[Frame], write: Step, read: Step) -> None:
-        for start in range(0, len(frames), len(self._networks)):
-            some = frames[start : start + len(self._networks)]
-            self._workers.map(partial(self._run, write, read, start), some)
+        if len(self._networks) == 1:
+            for index, frame in enumerate(frames):
+                self._run(write, read, 0, index, frame)
+        else:
+            self._workers.map(partial(self._run, write, read), range(len(frames)), frames)
 
-    def _run(self, write: Step, read: Step, start: int, lane: int, frame: Frame) -> None:
-        network, index = self._networks[lane], start + lane
+    def _run(self, write: Step, read: Step, lane: int, index: int, frame: Frame) -> None:
+        network = self._networks[lane]
         write(network, index, index + 1)
         try:
             network.run()

@@ -170,3 +170,47 @@ KERNEL(measure)(
     }
 #endif
 }
+
+#if !ON_DEVICE
+// What pick makes of each cell and those around it. line: room for a row.
+template <class Pick>
+static void pick_near(
+    const float *cells, float *line, int rows, int columns, float *out, const Pick &pick)
+{
+    for (int y = 0; y < rows; y++, out += columns) {
+        const float *row = cells + y * columns, *above = y > 0 ? row - columns : row;
+        const float *below = y + 1 < rows ? row + columns : row;
+        INDEPENDENT
+        for (int x = 0; x < columns; x++)
+            line[x] = pick(pick(above[x], row[x]), below[x]);
+        out[0] = pick(line[0], line[min(1, columns - 1)]);
+        INDEPENDENT
+        for (int x = 1; x < columns - 1; x++)
+            out[x] = pick(pick(line[x - 1], line[x]), line[x + 1]);
+        out[columns - 1] = pick(line[max(columns - 2, 0)], line[columns - 1]);
+    }
+}
+
+// Contrasts of a thumbnail, and how far its cells are from all that the last one has near them, or the
+// other way round, up to `most`.
+//
+// now, last: (3, rows, columns): tones less those around, and the least and the most of each cell and
+// the eight around it; the others (rows, columns). now and far are made.
+KERNEL(contrasts)(
+    const float *tones, const float *around, float *now, const float *last, int rows, int columns,
+    float most, float *far)
+{
+    const int count = rows * columns;
+    float *least = now + count, *greatest = least + count;
+    for (int at = 0; at < count; at++)
+        now[at] = tones[at] - around[at];
+    pick_near(now, far, rows, columns, least, [](float a, float b) { return b < a ? b : a; });
+    pick_near(now, far, rows, columns, greatest, [](float a, float b) { return b > a ? b : a; });
+    INDEPENDENT
+    for (int at = 0; at < count; at++) {
+        const float rise = fmaxf(now[at] - last[2 * count + at], last[at] - greatest[at]);
+        const float fall = fmaxf(last[count + at] - now[at], least[at] - last[at]);
+        far[at] = fminf(fmaxf(fmaxf(rise, fall), 0.0f), most);
+    }
+}
+#endif

@@ -64,10 +64,11 @@ class Resized:
 
         self._tables, self._views = tables, lru_cache(_MOST_TABLES)(self._view)
 
-    def _view(self, shape: tuple[int, int]) -> Array:
-        """Where a plane of this shape is made, on the host."""
+    def _view(self, shape: tuple[int, int]) -> tuple[Array, tuple[Any, ...]]:
+        """Where a plane of this shape is made, on the host, and :meth:`arguments` of it."""
         whole = *shape, *self._channels
-        return self._made[: math.prod(whole)].reshape(whole)
+        made = self._made[: math.prod(whole)].reshape(whole)
+        return made, (made, made[0].size, *NO_TABLES)
 
     def arguments(
         self,
@@ -93,21 +94,21 @@ class Resized:
             return plane, pitch, *self._tables(plane.shape[:2], shape, area, scale)
         if plane.shape[:2] == shape and scale is None and plane.flags.c_contiguous:
             return plane, plane[0].size, *NO_TABLES
-        made = self._views(shape)
+        made, arguments = self._views(shape)
         smaller = plane.shape[0] >= shape[0] and plane.shape[1] >= shape[1]
         if area and smaller and self._made.dtype == np.float32 and plane.flags.c_contiguous:
             self._average(plane, made)
-            return made, shape[1], *NO_TABLES
+            return arguments
         method, size = cv2.INTER_AREA if area else cv2.INTER_LINEAR, shape[::-1]
         if scale is None:
-            cv2.resize(plane, size, dst=made, interpolation=method)
+            cv2.resize(plane, size, made, 0, 0, method)
         else:
             y, x = scale
             # Centre of sample i is (i + 1/2)·scale in the plane's units, whose samples sit at 1/2.
             matrix = np.array([[x, 0, x / 2 - 0.5], [0, y, y / 2 - 0.5]], np.float64)
             how = {"flags": method | cv2.WARP_INVERSE_MAP, "borderMode": cv2.BORDER_REPLICATE}
             cv2.warpAffine(plane, matrix, size, dst=made, **how)
-        return made, made[0].size, *NO_TABLES
+        return arguments
 
     def _average(self, plane: Array, made: Array) -> None:
         """In a quarter of the time that OpenCV takes."""

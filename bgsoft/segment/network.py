@@ -7,9 +7,9 @@ remember stays where they run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -81,9 +81,14 @@ class NetworkSegmenter(Segmenter):
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
         at_once = 1 if runs_singly(spec) else self._workers.lanes
         self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(at_once)]
+        # Of the networks that run: each one's arrays stay what they are.
+        self._raw: Callable[..., Array] = lru_cache(self._workers.lanes)(
+            lambda network: channels(network, spec)
+        )
         planes = max(batch, self._workers.lanes), *self._mask_shape
-        self._planes = side.xp.zeros(planes, np.float32)
+        self._masks = side.xp.zeros(planes, np.float32)
         """Masks of the frames of a batch."""
+        self._planes: list[Array] = list(self._masks)
 
     def start(self) -> None:
         self._driver.start()
@@ -108,45 +113,42 @@ class NetworkSegmenter(Segmenter):
 
         Mirrored, the model sees them from right to left; masks are as without.
         """
+        spec, preprocessors = self._spec, self._preprocessors
 
         def write(network: Network, start: int, stop: int) -> None:
-            self._write(shown[start:stop], network.inputs[self._spec.input], start, mirrored)
+            tensor = network.inputs[spec.input]
+
+            def write_one(_lane: int, at: int) -> None:
+                preprocessors[at % len(preprocessors)].write(shown[at], tensor, at - start)
+
+            self._for_each(write_one, start, stop)
+            if mirrored:
+                written = tensor[: stop - start]
+                _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
         def read(network: Network, start: int, stop: int) -> None:
-            self._read(channels(network, self._spec)[: stop - start], start, mirrored)
+            raw = self._raw(network)
+
+            def read_some(_lane: int, first: int, count: int = 1) -> None:
+                masks, at = self._masks[first : first + count], first - start
+                to_masks(self._side, raw[at : at + count], spec, masks)
+                if mirrored:
+                    _mirror(masks)
+
+            if self._side.on_device:  # all at once
+                read_some(0, start, stop - start)
+            else:
+                self._for_each(read_some, start, stop)
 
         self._driver.run(frames, write, read)
-        return list(self._planes[: len(frames)])
+        return self._planes[: len(frames)]
 
-    def _write(
-        self, shown: Sequence[AnalysisFrame], tensor: Array, first: int, mirrored: bool
-    ) -> None:
-        """Write pictures, the ``first`` one's place in its batch, into items 0, 1 … of an input.
-
-        The tensor is (B, 3, H, W) or (B, H, W, 3) by the model's layout.
-        """
-
-        def write(_lane: int, item: int) -> None:
-            preprocessor = self._preprocessors[(first + item) % len(self._preprocessors)]
-            preprocessor.write(shown[item], tensor, item)
-
-        self._workers.map(write, range(len(shown)))
-        if mirrored:
-            written = tensor[: len(shown)]
-            _mirror(written if self._spec.layout == "NCHW" else written.swapaxes(2, 3))
-
-    def _read(self, raw: Array, first: int, mirrored: bool) -> None:
-        """Make the masks from ``first`` on of (n, C, h, w) raw output."""
-        masks = self._planes[first : first + len(raw)]
-
-        def read(_lane: int, part: slice) -> None:
-            to_masks(self._side, raw[part], self._spec, masks[part])
-            if mirrored:
-                _mirror(masks[part])
-
-        # On a device all at once.
-        lanes = range(0 if self._side.on_device else len(raw))
-        self._workers.map(read, [slice(at, at + 1) for at in lanes] or [slice(None)])
+    def _for_each(self, work: Callable[[int, int], None], start: int, stop: int) -> None:
+        """Do something with a lane and each of some places in a batch."""
+        if stop == start + 1:
+            work(0, start)
+        else:
+            self._workers.map(work, range(start, stop))
 
     def reset(self) -> None:
         self._driver.reset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import count
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 
 _KEPT_BOXES = 16
+_NOTHING = (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
+"""What is blended of a close pass where there is none."""
+_Part = tuple[slice, slice]
 
 
 class ZoomPlanes:
@@ -68,18 +71,20 @@ class ZoomPlanes:
         self._format, self._model, self._lift = format, model, 0.5 / half
         self._cell_shape = cells = cell_shape(grid)
         # A box stays for many frames.
-        self._pixels = lru_cache(_KEPT_BOXES)(lambda box: box.in_pixels(format))
+        self._parts = lru_cache(_KEPT_BOXES)(self._part)
         self._fading = lru_cache(_KEPT_BOXES)(
-            lambda box: (*box.fade_widths(grid), box.weight(grid))
+            lambda box: (box.shape, (*box, *box.fade_widths(grid), box.weight(grid)))
         )
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         self._luma_scale = 1.0 if format.bit_depth == 8 else 1.0 / 256.0
         xp, bits = side.xp, 8 * format.bytes_per_sample
-        self._kept = xp.zeros((2, self.slots, *grid), np.float32)
-        self._masks = xp.empty((batch, *grid), np.float32)
+        self._kept = [list(xp.zeros((self.slots, *grid), np.float32)) for _ in range(2)]
+        self._masks: list[Array] = list(xp.empty((batch, *grid), np.float32))
         # The luma of the frames at hand; two passes each, and a mask that is fed back; and a mask
         # each for what is read later.
         self._cells = Readback(side, (4 * batch + 1, *cells), np.float32)
+        self._made: list[Array] = list(self._cells.array)
+        self._seen: list[Cells] = list(self._cells.host)
         self._luma_cells, self._mask_cells, self._resize, self._launch = (
             side.operation("zoom", name, sample_bits=bits)
             for name in ("luma_cells", "mask_cells", "resize_mask", "blend_passes")
@@ -89,15 +94,15 @@ class ZoomPlanes:
         room = (4 * CELL + 1) * cells[1] + 2 + grid[1]
         self._lines = [side.scratch(room, np.float32) for _ in lanes]
         if side.on_device:
-            self._kept_lumas = xp.zeros((2, self.slots, *cells), np.float32)
+            self._kept_lumas = [list(xp.zeros((self.slots, *cells), np.float32)) for _ in range(2)]
             self._halve = AreaReducer(format.luma_shape, 2, side=side, bits=bits)
-            self._halves = xp.empty((batch, *format.chroma_shape[:2]), format.dtype)
+            self._halves = list(xp.empty((batch, *format.chroma_shape[:2]), format.dtype))
             self._forked, self._joined = (xp.cuda.Event(disable_timing=True) for _ in range(2))
 
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
         """Take the cells of the luma of the frames at hand, in 8-bit codes."""
         size = self._cell_shape
-        for grid, cells in zip(reduced, self._cells.array, strict=False):
+        for grid, cells in zip(reduced, self._made, strict=False):
             self._luma_cells(size, grid.luma, *self.grid, self._luma_scale, cells, *size)
 
     @contextmanager
@@ -119,10 +124,10 @@ class ZoomPlanes:
         Returns:
             Its (h, w) float32 mask as (gh, gw), until the slot is used again.
         """
-        kept = self._kept[network, slot]
+        kept = self._kept[network][slot]
         self._resize(self.grid, *self._at(0, mask, self.grid), kept, *self.grid)
         if self._side.on_device:
-            self._side.copy(self._cells.array[index], self._kept_lumas[network, slot])
+            self._side.copy(self._made[index], self._kept_lumas[network][slot])
         return kept
 
     def _at(self, lane: int, mask: Array, shape: tuple[int, int]) -> tuple[Any, ...]:
@@ -139,10 +144,10 @@ class ZoomPlanes:
         if self._stream is not None:
             self._side.xp.cuda.get_current_stream().wait_event(self._joined)
         # What is read later does not touch the luma of the frames at hand.
-        first = 0 if lumas else len(self._cells.array) - len(masks)
+        first = 0 if lumas else len(self._made) - len(masks)
         size = self._cell_shape
         for index, mask in enumerate(masks, first + lumas):
-            self._mask_cells(size, mask, *self.grid, self._cells.array[index], *size)
+            self._mask_cells(size, mask, *self.grid, self._made[index], *size)
         part = slice(first, first + lumas + len(masks))
         sent = self._cells.send(part)
         if self._device is not None:
@@ -150,25 +155,34 @@ class ZoomPlanes:
 
         def wait() -> list[Cells]:
             self._cells.wait()
-            return list(self._cells.host[part])
+            return self._seen[part]
 
         return wait
 
     def crops(
-        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], boxes: Sequence[Box]
+        self, frames: Sequence[Frame], reduced: Iterable[AnalysisFrame], boxes: Iterable[Box]
     ) -> list[AnalysisFrame]:
         """Parts of frames, for the general model; overwritten by the next call."""
         return [self._crop(*each) for each in zip(count(), frames, reduced, boxes)]
 
     def _crop(self, index: int, frame: Frame, reduced: AnalysisFrame, box: Box) -> AnalysisFrame:
-        left, top, right, bottom = self._pixels(box)
+        whole, halved = self._parts(box)
+        planes = frame.planes
+        if whole is not None:
+            return AnalysisFrame(1, planes.luma[whole], planes.chroma[halved])
+        luma = self._halved(index, frame, reduced)
+        return AnalysisFrame(2, luma[halved], planes.chroma[halved])
+
+    def _part(self, box: Box) -> tuple[_Part | None, _Part]:
+        """The part of luma that the model is shown, None: of luma averaged over 2×2 samples; and
+        that of planes of half the size."""
+        left, top, right, bottom = box.in_pixels(self._format)
         halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
-        luma, chroma = frame.luma[top:bottom, left:right], frame.chroma[halved]
-        # Luma is averaged over 2×2 samples where the model takes no more: bilinear sampling reaches
-        # as far as it goes without, and averaging from there on takes OpenCV ten times as long.
-        if luma.shape[0] < 2 * self._model[0] or luma.shape[1] < 2 * self._model[1]:
-            return AnalysisFrame(1, luma, chroma)
-        return AnalysisFrame(2, self._halved(index, frame, reduced)[halved], chroma)
+        # Luma is averaged where the model takes no more: bilinear sampling reaches as far as it
+        # goes without, and averaging from there on takes OpenCV ten times as long.
+        if bottom - top < 2 * self._model[0] or right - left < 2 * self._model[1]:
+            return (slice(top, bottom), slice(left, right)), halved
+        return None, halved
 
     def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
         """The frame's luma, averaged over 2×2 samples, or what the edges leave of them."""
@@ -190,23 +204,22 @@ class ZoomPlanes:
         """
         indices = range(first, first + len(blends))
         self._workers.map(self._blend, indices, blends, close)
-        return list(self._masks[first : first + len(blends)])
+        return self._masks[first : first + len(blends)]
 
     def _blend(self, lane: int, index: int, blend: BlendWeights, close: Array | None) -> None:
-        slots = [(network, each.slot) for network, each in enumerate(blend.passes)]
-        lumas = [blend.luma, *(each.luma for each in blend.passes)]
+        general, landscape = blend.passes
+        first, second = self._kept
+        lumas = blend.luma, general.luma, landscape.luma
         if self._side.on_device:
-            lumas = [self._cells.array[index], *(self._kept_lumas[slot] for slot in slots)]
+            one, other = self._kept_lumas
+            lumas = self._made[index], one[general.slot], other[landscape.slot]
+        added = _NOTHING
+        if blend.box is not None and close is not None:
+            shape, fading = self._fading(blend.box)
+            added = *self._at(lane, close, shape), *fading
         self._launch(
             self.grid,
-            *(self._kept[slot] for slot in slots),
-            *(*lumas, *self._cell_shape),
-            *(*blend.limits[0], *blend.limits[1]),
-            *(MOVED, MOVED - STILL, *self._close(lane, blend.box, close), self._lift),
+            *(first[general.slot], second[landscape.slot], *lumas, *self._cell_shape),
+            *(*blend.limits[0], *blend.limits[1], MOVED, MOVED - STILL, *added, self._lift),
             *(self._masks[index], *self.grid, self._lines[lane]),
         )
-
-    def _close(self, lane: int, box: Box | None, mask: Array | None) -> tuple[Any, ...]:
-        if box is None or mask is None:
-            return (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
-        return *self._at(lane, mask, box.shape), *box, *self._fading(box)

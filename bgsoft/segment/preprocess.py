@@ -117,18 +117,20 @@ class Normaliser:
         Raises:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
         """
-        if tensor.dtype not in ("float32", "float16") or not (
-            tensor.shape[1:] == self.shape and 0 <= index < tensor.shape[0]
+        values, at, run = tensor, index, self._run.get(tensor.dtype)
+        count, *shape = tensor.shape
+        if (run is None and tensor.dtype != np.float16) or not (
+            tuple(shape) == self.shape and 0 <= index < count
         ):
             raise ValueError(
                 f"expected item {index} of {self.shape} float32 or float16, "
                 f"not {tensor.shape} {tensor.dtype}"
             )
-        values, at = tensor, index
-        if tensor.dtype not in self._run:
+        if run is None:
             values, at = np.empty((1, *self.shape), np.float32), 0
-        planes = (*luma, *chroma, *self.constants, values)
-        self._run[values.dtype](self._size, *planes, *self._size, at, int(self._channels_last))
+            run = self._run[values.dtype]
+        size = self._size
+        run(size, *luma, *chroma, *self.constants, values, *size, at, self._channels_last)
         if self._by_maximum:
             self._divide(values[at])
         if values is not tensor:
@@ -169,6 +171,7 @@ class Preprocessor:
         self._normaliser = Normaliser(spec, format, side)
         self.shape = self._normaliser.shape
         self._size = size = spec.height, spec.width
+        self._most = [MAX_BILINEAR_SHRINK * each for each in size]
         self._luma = Resized(side, size, format.dtype)
         self._chroma = Resized(side, (*size, 2), format.dtype)
 
@@ -180,14 +183,10 @@ class Preprocessor:
             tensor: Items of :attr:`shape`, C-contiguous.
             index: Item of the tensor that is overwritten.
         """
-        shown = picture.for_networks
-        luma, chroma = (
-            resized.arguments(plane, self._size, area=self._is_averaged(plane))
-            for resized, plane in ((self._luma, shown.luma), (self._chroma, shown.chroma))
-        )
-        self._normaliser.convert(luma, chroma, tensor, index)
-
-    def _is_averaged(self, plane: Array) -> bool:
-        rows, columns = self._size
-        shrink: float = max(plane.shape[0] / rows, plane.shape[1] / columns)
-        return shrink > MAX_BILINEAR_SHRINK
+        shown = picture.detail or picture
+        luma, chroma, (rows, columns) = shown.luma, shown.chroma, self._most
+        area = luma.shape[0] > rows or luma.shape[1] > columns
+        first = self._luma.arguments(luma, self._size, area=area)
+        area = chroma.shape[0] > rows or chroma.shape[1] > columns
+        second = self._chroma.arguments(chroma, self._size, area=area)
+        self._normaliser.convert(first, second, tensor, index)

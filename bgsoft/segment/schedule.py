@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import FrameFormat
+from bgsoft.ops.sides import HOST
 from bgsoft.records import NamedTuple
 
 GENERAL, LANDSCAPE = 0, 1
@@ -37,6 +38,9 @@ _NEWCOMER_CODES, _NEWCOMER_SHARE = 4.0, 0.001
 """Somebody may have come in where this part of the picture, outside the box, changed so much."""
 _LEAST_WEIGHT = 0.01
 """Of the newest whole pass: it counts where nothing else does."""
+_LIMITS = (((_LEAST_WEIGHT, 1.0), (0.0, 1.0)), ((0.0, 1.0), (_LEAST_WEIGHT, 1.0)))
+"""The least and the most that each model's pass counts, by which of the models ran last."""
+_UNUSED = (0.0, 0.0)
 _PERSON, _EXTENT, _FAINT = 0.5, 0.3, 0.4
 """From where on the mean of the whole passes shows a person; from where on either shows what else
 belongs to it; and from where on either does alone, if nobody else is to be seen: one of the models
@@ -134,17 +138,17 @@ def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
     ``person`` is the mean of the whole passes, ``either`` their maximum, ``grid`` (gh, gw).
     """
     large = _regions(either > _EXTENT, person > _PERSON)
-    if not len(large):
+    if not large:
         large = _regions(either > _FAINT, either > _FAINT)
-    if not len(large):
+    if not large:
         return None
     sides: list[tuple[int, int]] = []
     for start, length, limit in (
         (cv2.CC_STAT_LEFT, cv2.CC_STAT_WIDTH, grid[1]),
         (cv2.CC_STAT_TOP, cv2.CC_STAT_HEIGHT, grid[0]),
     ):
-        first = int(large[:, start].min())
-        last = int((large[:, start] + large[:, length]).max())
+        first = min([region[start] for region in large])
+        last = max([region[start] + region[length] for region in large])
         margin = round(_MARGIN * CELL * (last - first))
         sides.append((max(0, CELL * first - margin), min(limit, CELL * last + margin)))
     (left, right), (top, bottom) = sides
@@ -177,12 +181,12 @@ def _steadied(box: Box | None, before: Box | None) -> Box | None:
     return before if is_near else box
 
 
-def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """OpenCV's statistics, a row each, of the regions of which more than a speck is sure."""
-    count, labels, stats, _ = cv2.connectedComponentsWithStats(where.astype(np.uint8))
-    cells = np.bincount(labels[sure], minlength=count)
-    cells[0] = 0
-    return np.asarray(stats[cells >= _LEAST_PERSON * where.size], np.int32)
+def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> list[list[int]]:
+    """OpenCV's statistics of the regions of which more than a speck is sure."""
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(where.view(np.uint8))
+    cells = np.bincount(labels[sure], minlength=count).tolist()
+    regions, least = stats.tolist(), _LEAST_PERSON * where.size
+    return [regions[label] for label in range(1, count) if cells[label] >= least]
 
 
 class WholePass(NamedTuple):
@@ -193,15 +197,6 @@ class WholePass(NamedTuple):
     luma: Cells
     """The picture that it was of."""
     person: Cells
-
-    def weight(self, luma: Cells, limits: tuple[float, float]) -> Cells:
-        """How much it counts in another picture, from the least to the most of ``limits``.
-
-        In full where the picture stands still.
-        """
-        change = cv2.absdiff(luma, self.luma)
-        weight: Cells = (MOVED - change) / (MOVED - STILL)
-        return np.minimum(np.maximum(weight, limits[0]), limits[1])
 
 
 class BlendWeights(NamedTuple):
@@ -227,6 +222,12 @@ class PassScheduler:
     def __init__(self, grid: tuple[int, int], *, turns: bool) -> None:
         self.grid = grid
         self._turns = turns
+        self._frame = Box(0, 0, grid[1], grid[0])
+        self._cells = cell_shape(grid)
+        self._count_changed = HOST.operation("zoom", "count_changed")
+        self._find_people = HOST.operation("zoom", "find_people")
+        self._changed = np.zeros(1, np.int32)
+        self._found = [*np.zeros((2, *self._cells), np.float32)]
         self.reset()
 
     def reset(self) -> None:
@@ -241,16 +242,18 @@ class PassScheduler:
 
     def due(self, indices: Sequence[int]) -> list[tuple[int, ...]]:
         """Whose whole passes the next frames, of these places in the video, have in any case."""
-        befores = (self._last, *indices)
-        return [self._due(*pair) for pair in zip(befores, indices, strict=False)]
-
-    def _due(self, before: int | None, index: int) -> tuple[int, ...]:
-        if before is None or not self._turns:
-            return GENERAL, LANDSCAPE
-        turn = index // _TURN
-        if turn == before // _TURN:
-            return ()
-        return (LANDSCAPE,) if turn % 2 == 0 else (GENERAL,)
+        before = None if self._last is None else self._last // _TURN
+        due: list[tuple[int, ...]] = []
+        for index in indices:
+            turn = index // _TURN
+            if before is None or not self._turns:
+                due.append((GENERAL, LANDSCAPE))
+            elif turn == before:
+                due.append(())
+            else:
+                due.append((LANDSCAPE,) if turn % 2 == 0 else (GENERAL,))
+            before = turn
+        return due
 
     def wants_mask(self, index: int) -> bool:
         """Whether the last frame's mask is to be taken in before the frame of this place."""
@@ -259,6 +262,8 @@ class PassScheduler:
     @staticmethod
     def groups(indices: Sequence[int]) -> list[tuple[int, int]]:
         """Where groups of some frames start and stop that :meth:`wants_mask` divides."""
+        if indices[0] // _FEEDBACK == indices[-1] // _FEEDBACK:
+            return [(0, len(indices))]
         pairs = enumerate(pairwise(indices), 1)
         inner = [at for at, (a, b) in pairs if a // _FEEDBACK != b // _FEEDBACK]
         return list(pairwise([0, *inner, len(indices)]))
@@ -281,24 +286,23 @@ class PassScheduler:
         newest = self._passes[self._newest]
         if newest is None or self._since < 2:
             return False
-        changed = cv2.absdiff(luma, newest.luma) > _NEWCOMER_CODES
-        if self._box is not None:
-            box = self._box
-            # Cells that the box cuts are inside.
-            rows = slice(box.top // CELL, -(-box.bottom // CELL))
-            changed[rows, box.left // CELL : -(-box.right // CELL)] = False
-        return int(np.count_nonzero(changed)) > _NEWCOMER_SHARE * changed.size
+        left, top, right, bottom = self._box or (0, 0, 0, 0)
+        # Cells that the box cuts are inside.
+        box = left // CELL, top // CELL, -(-right // CELL), -(-bottom // CELL)
+        cells, changed = self._cells, self._changed
+        self._count_changed(cells, luma, newest.luma, *cells, *box, _NEWCOMER_CODES, changed)
+        return int(changed[0]) > _NEWCOMER_SHARE * luma.size
 
     def wants_scan(self, index: int, luma: Cells) -> bool:
         """Whether to search parts of the next frame for people; its passes have been taken in.
 
         Where no pass shows anybody for sure, on the first frame of a scene, and once in a while.
         """
-        if not (self._last is None or self.wants_mask(index)):
+        if self._last is not None and self._last // _FEEDBACK == index // _FEEDBACK:
             return False
         self._scan = None
         person, either = self._people(luma)
-        return not len(_regions(either > _EXTENT, person > _PERSON))
+        return not _regions(either > _EXTENT, person > _PERSON)
 
     def add_scan(self, people: Cells) -> None:
         """Take in the cells of what was found in the parts of the next frame."""
@@ -306,7 +310,7 @@ class PassScheduler:
 
     def close_only(self, box: Box, luma: Cells) -> BlendWeights:
         """Weights of hardly anything but the close pass."""
-        return BlendWeights(luma, self._both, ((0.0, 0.0), (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
+        return BlendWeights(luma, self._both, (_UNUSED, (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
 
     @property
     def _both(self) -> tuple[WholePass, WholePass]:
@@ -319,30 +323,22 @@ class PassScheduler:
         """How the next frame's mask is made; all its whole passes have been taken in."""
         if self._since == 0:
             self._box = _steadied(find_box(*self._people(luma), self.grid), self._box)
-        limits = self._limits
+        limits = _LIMITS[self._newest]
         self._last = index
         self._since += 1
-        if self._box is not None and self._box.shape == self.grid:
+        if self._box == self._frame:
             # The close pass is a fresh whole one of the same model.
-            limits[GENERAL] = (0.0, 0.0)
-        return BlendWeights(luma, self._both, (limits[0], limits[1]), self._box)
-
-    @property
-    def _limits(self) -> list[tuple[float, float]]:
-        limits = [(0.0, 1.0), (0.0, 1.0)]
-        limits[self._newest] = (_LEAST_WEIGHT, 1.0)
-        return limits
+            limits = _UNUSED, limits[LANDSCAPE]
+        return BlendWeights(luma, self._both, limits, self._box)
 
     def _people(self, luma: Cells) -> tuple[Cells, Cells]:
-        """The mean and the maximum of what is known."""
-        passes = self._both
-        weights = [
-            each.weight(luma, limits) for each, limits in zip(passes, self._limits, strict=True)
-        ]
-        people = [weight * each.person for weight, each in zip(weights, passes, strict=True)]
-        mean: Cells = (people[0] + people[1]) / (weights[0] + weights[1])
-        either: Cells = np.maximum(people[0], people[1])
-        for other in (self._mask, self._scan):
-            if other is not None:
-                mean, either = np.maximum(mean, other), np.maximum(either, other)
+        """The mean and the maximum of what is known; overwritten by the next call."""
+        general, landscape = self._both
+        first, second = _LIMITS[self._newest]
+        mean, either = self._found
+        self._find_people(
+            self._cells,
+            *(luma, general.luma, landscape.luma, *first, *second, MOVED, MOVED - STILL),
+            *(general.person, landscape.person, self._mask, self._scan, luma.size, mean, either),
+        )
         return mean, either

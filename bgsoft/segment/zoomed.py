@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from itertools import compress
 
 import numpy as np
 
@@ -96,7 +97,7 @@ class ZoomedSegmenter(Segmenter):
         passes: list[tuple[int, int, int]] = []
         kept: list[Array] = []
         planes.watch(reduced)
-        for network in (GENERAL, LANDSCAPE):
+        for network in (GENERAL, LANDSCAPE) if any(due) else ():
             indices = [index for index, networks in enumerate(due) if network in networks]
             for index, slot, mask in self._run_whole(network, indices, frames, reduced):
                 passes.append((index, network, slot))
@@ -192,14 +193,11 @@ class ZoomedSegmenter(Segmenter):
         reduced: Sequence[AnalysisFrame],
         blends: Sequence[BlendWeights],
     ) -> list[Array | None]:
-        boxes = [(index, blend.box) for index, blend in enumerate(blends) if blend.box]
-        shown = [frames[index] for index, _ in boxes]
-        grids = [reduced[index] for index, _ in boxes]
-        crops = self._planes.crops(shown, grids, [box for _, box in boxes])
-        close: list[Array | None] = [None] * len(frames)
-        for (index, _), mask in zip(boxes, self._run(self._close, shown, crops), strict=True):
-            close[index] = mask
-        return close
+        boxes = [blend.box for blend in blends]
+        shown = list(compress(frames, boxes))
+        crops = self._planes.crops(shown, compress(reduced, boxes), filter(None, boxes))
+        close = iter(self._run(self._close, shown, crops))
+        return [next(close) if box else None for box in boxes]
 
     def _run(
         self,

@@ -23,6 +23,8 @@ from bgsoft.segment.schedule import (
     CELL,
     GENERAL,
     LANDSCAPE,
+    MOVED,
+    STILL,
     BlendWeights,
     Box,
     Cells,
@@ -46,6 +48,12 @@ CELLS = cell_shape(GRID)
 
 def cells(value: float = 0.0) -> Cells:
     return np.full(CELLS, value, np.float32)
+
+
+def weight(whole: WholePass, luma: Cells, limits: tuple[float, float]) -> Cells:
+    """How much a whole pass counts in a picture."""
+    share = (MOVED - np.abs(luma - whole.luma)) / (MOVED - STILL)
+    return np.clip(share, *limits).astype(np.float32)
 
 
 def person(rows: slice = slice(10, 30), columns: slice = slice(20, 40)) -> Cells:
@@ -83,7 +91,7 @@ def test_a_pass_counts_less_where_the_picture_has_moved() -> None:
     luma[0, :4] = [101, 102.25, 103.5, 90]
     weights = scheduler.next(1, luma)
     general, landscape = (
-        each.weight(weights.luma, limits)
+        weight(each, weights.luma, limits)
         for each, limits in zip(weights.passes, weights.limits, strict=True)
     )
     np.testing.assert_allclose(general[0, :5], [1, 0.5, 0, 0, 1])
@@ -322,7 +330,7 @@ def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
     near, whole = (mask.copy() for mask in side.blend(0, blends, [close, None]))
     enlarged = (CELL * shape[1], CELL * shape[0])
     first, second = (
-        cv2.resize(each.weight(luma, own), enlarged)[:rows, :columns]
+        cv2.resize(weight(each, luma, own), enlarged)[:rows, :columns]
         for each, own in zip(passes, limits, strict=True)
     )
     total = first + second
@@ -332,9 +340,9 @@ def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
     beside = np.ones(side.grid, bool)
     beside[inside] = False
     np.testing.assert_array_equal(near[beside], whole[beside])
-    weight = (near - expected)[inside] * total[inside] / (0.3 - near[inside])
-    assert weight.min() > 0
-    middle = weight[weight.shape[0] // 2, -1]
+    shares = (near - expected)[inside] * total[inside] / (0.3 - near[inside])
+    assert shares.min() > 0
+    middle = shares[shares.shape[0] // 2, -1]
     if min(box.shape) > 20:
         assert middle == pytest.approx(box.weight(side.grid), rel=1e-3)
 
