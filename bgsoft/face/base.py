@@ -32,6 +32,7 @@ a quarter of the time of one for rows and one for columns."""
 RIGHT_EYE, LEFT_EYE = 33, 263
 """Outer corners of the eyes in the same mesh; right is the face's own."""
 
+NO_LANDMARKS = np.zeros((0, 3), np.float32)
 _NOWHERE = Roi(0.0, 0.0, 0.0, 0.0)
 _MARGIN_ACROSS = 1.3
 """An ellipse that hides a face is wider than the outline by this: ears and turned heads."""
@@ -49,7 +50,7 @@ class Face:
     """How sure the models are, 0–1."""
     box_xyxy: Box
     """May reach over the frame's edge."""
-    landmarks: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 3), np.float32))
+    landmarks: NDArray[np.float32] = field(default_factory=lambda: NO_LANDMARKS)
     """(468, 3): x and y in frame pixels, z in the same scale, smaller is nearer; (0, 3) where the
     landmark model has not run on it."""
     square: Roi = _NOWHERE

@@ -55,8 +55,12 @@ def merge(found: Iterable[Detection]) -> list[Detection]:
     A face that a view shows cut off has a smaller box there, so a box that lies mostly inside a
     better one is the same face, too.
     """
+    best_first = list(found)
+    if len(best_first) < 2:
+        return best_first
+    best_first.sort(key=lambda one: -one.score)
     kept: list[Detection] = []
-    for each in sorted(found, key=lambda one: -one.score):
+    for each in best_first:
         if not any(box_overlap(each.box, other.box) > 0.5 for other in kept):
             kept.append(each)
     return kept

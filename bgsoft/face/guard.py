@@ -190,12 +190,15 @@ class Guard:
         """The faces to cover in the next frame, with the opacity of each in (0, 1]."""
         start = 1.0 if self._fresh else 0.0
         self._fresh = False
-        seen = {face.id for face in faces}
+        shown = self._shown
         for face in faces:
-            _, before = self._shown.get(face.id, (face, start))
-            self._shown[face.id] = face, min(1.0, before + _FADE_STEP)
-        for gone in self._shown.keys() - seen:
-            face, before = self._shown[gone]
-            self._shown[gone] = face, before - _FADE_STEP
-        self._shown = {id: shown for id, shown in self._shown.items() if shown[1] > 0}
-        return list(self._shown.values())
+            before = shown[face.id][1] if face.id in shown else start
+            shown[face.id] = face, min(1.0, before + _FADE_STEP)
+        if len(shown) > len(faces):
+            for gone in shown.keys() - {face.id for face in faces}:
+                face, before = shown[gone]
+                if before > _FADE_STEP:
+                    shown[gone] = face, before - _FADE_STEP
+                else:
+                    del shown[gone]
+        return list(shown.values())

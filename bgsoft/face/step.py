@@ -237,11 +237,11 @@ class FaceStep(Closing):
             if share > MAY_MISS_SHARE:
                 missed.setdefault(at, []).append(face)
         for at, each in enumerate(found):
-            seen: dict[int, Face] = {}
+            covered = each.covered
             if at in missed:
                 faces = self._finder.close_up(frames[at], reduced[at], missed[at])
                 seen = {face.id: face for face in faces}
-            covered = [(seen.get(face.id, face), opacity) for face, opacity in each.covered]
+                covered = [(seen.get(face.id, face), opacity) for face, opacity in covered]
             each.covered = [(face, opacity) for face, opacity in covered if face.has_landmarks]
 
     def edit_mattes(
@@ -353,7 +353,7 @@ class FaceJournal:
         elif faces:
             self._frames_with_faces += 1
             self._most = max(self._most, len(faces))
-            self._tracks.update(face.id for face in faces)
+            self._tracks.update(self._last)
 
     def add_contested(self, frame: Frame, ids: list[int]) -> None:
         """Take down a frame in which a face was not where, or who, it was followed as."""

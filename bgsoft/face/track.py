@@ -22,7 +22,7 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import Box, Face
+from bgsoft.face.base import NO_LANDMARKS, Box, Face
 from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Roi, box_iou
 from bgsoft.face.landmarks import (
@@ -203,7 +203,8 @@ class Track:
         """Go on without landmarks, ``dt`` seconds on: to its detection, or as it moved."""
         self.since += dt
         if not self.detected:
-            self.roi = moved(self.roi, *(speed * dt for speed in self.velocity))
+            x, y = self.velocity
+            self.roi = moved(self.roi, x * dt, y * dt)
             return
         if self.mesh is not None:
             self.renew(self.roi, self.detection_score)
@@ -384,16 +385,19 @@ class Tracker:
                 track.miss()
             track.dead = track.dead or track.lacks_support
         for track in self.tracks:
-            self._settle(track)
+            if track.rival is not None:
+                self._settle(track, track.rival)
         self.tracks = [track for track in self.tracks if not track.dead]
         faces = [self._face(track) for track in self.tracks]
-        return sorted(faces, key=lambda face: -_area(face.box_xyxy))
+        if len(faces) > 1:
+            faces.sort(key=lambda face: -_area(face.box_xyxy))
+        return faces
 
     @staticmethod
-    def _settle(track: Track) -> None:
+    def _settle(track: Track, rival: Track) -> None:
         """Say which of a track and its rival goes on."""
-        rival, track.rival = track.rival, None
-        if rival is None or rival.dead:
+        track.rival = None
+        if rival.dead:
             return
         is_same = box_iou(track.bounds, rival.bounds) >= MIN_AGREEMENT
         if is_same and track.id >= 0 and not track.misses and not track.dead:
@@ -411,11 +415,16 @@ class Tracker:
             track.id = self._next_id
             self._next_id += 1
         doubts = int(track.contested and not track.detected)
+        has_landmarks = track.landmarks.size
         face = Face(
             id=track.id,
             score=track.presence * track.detection_score * 0.5 ** (track.misses + doubts),
-            box_xyxy=track.bounds if track.landmarks.size else expected_box(track.roi),
-            landmarks=np.ascontiguousarray(track.landmarks.T, np.float32),
+            box_xyxy=track.bounds if has_landmarks else expected_box(track.roi),
+            landmarks=(
+                np.ascontiguousarray(track.landmarks.T, np.float32)
+                if has_landmarks
+                else NO_LANDMARKS
+            ),
             square=track.roi,
             detected=track.detected and not track.misses,
             age_frames=track.frames,

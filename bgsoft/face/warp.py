@@ -177,6 +177,7 @@ def _place(view: Affine, scale: float, cell: int) -> tuple[_Matrix, int]:
     while taps < MAX_TAPS and scale / cell / taps > MAX_SPACING:
         taps *= 2
     xx, xy, x0, yx, yy, y0 = view
-    xx, xy, yx, yy = (each * (1 / taps) * (1 / cell) for each in (xx, xy, yx, yy))
-    x, y = xx * 0.5 + xy * 0.5 + x0 * (1 / cell), yx * 0.5 + yy * 0.5 + y0 * (1 / cell)
+    tap, part = 1 / taps, 1 / cell
+    xx, xy, yx, yy = xx * tap * part, xy * tap * part, yx * tap * part, yy * tap * part
+    x, y = xx * 0.5 + xy * 0.5 + x0 * part, yx * 0.5 + yy * 0.5 + y0 * part
     return ((xx, xy, x - 0.5), (yx, yy, y - 0.5)), taps
