@@ -69,8 +69,15 @@ class IslandFilter:
         """What alpha must not exceed, and what opacity of the background must not."""
         # Views cost more than launches.
         self._each_limit = list(self.limits)
-        spans = np.zeros(1, np.int32) if plan.islands is None else half_widths(plan.islands.skirt)
-        self._spans = side.array(spans), len(spans) // 2
+        islands = plan.islands
+        spans = np.zeros(1, np.int32) if islands is None else half_widths(islands.skirt)
+        reach = len(spans) // 2
+        # Of the person and of the background; then what decides on both.
+        self._gaps = 0.0, 0.0 if islands is None else float(islands.gap)
+        self._frame = plan.factor, *plan.format.luma_shape
+        self._limits: tuple[Any, ...] = side.array(spans), reach
+        if islands is not None:
+            self._limits += islands.sure, islands.low, islands.high
         if side.on_device:
             self._enlarge, self._merge, self._count, self._decide = (
                 side.operation("components", name)
@@ -85,7 +92,7 @@ class IslandFilter:
         self._keep = side.operation("components", "keep_components")
         self._halve = AreaReducer(plan.shape, 2)
         self._binary, self._rest = np.empty((2, *half), np.uint8)
-        cells, margin = half[0] * half[1], max(self._spans[1], _LOST_RIM) + 1
+        cells, margin = half[0] * half[1], max(reach, _LOST_RIM) + 1
         self._counters = np.empty(2 * (cells + 1), np.int32)
         padded = (half[0] + 2 * margin) * (half[1] + 2 * margin)
         self._scratch = np.empty(5 * padded + cells + 1, np.uint8)
@@ -120,29 +127,19 @@ class IslandFilter:
             for index, (binary, diagonal) in enumerate(((self._binary, 8), (self._rest, 4))):
                 self._keep_on_host(index, binary, diagonal, state, flags)
 
-    def _gap(self, index: int, state: MaskState) -> tuple[Any, ...]:
-        plan = self._plan
-        assert plan.islands is not None
-        gap = float(plan.islands.gap) if index == 1 else 0.0
-        return gap, *state.mask.shape, plan.factor, *plan.format.luma_shape
-
-    def _limits(self, state: MaskState) -> tuple[Any, ...]:
-        limits = self._plan.islands
-        assert limits is not None
-        return *self._spans, limits.sure, limits.low, limits.high, int(state.before is None)
-
     def _keep_on_device(self, index: int, state: MaskState, flags: Array) -> None:
         """Decide on the components of the person (0) or of the background (1)."""
         half, labels = self._half, self._labels[index]
         following = self._labels[1] if index == 0 else None
         areas, kept = self._areas[index], self._kept[index]
         before = None if state.before is None else state.before.regions[index]
-        gap, *mask = self._gap(index, state)
         self._merge(half, labels, *half, int(index == 0))
-        self._count(half, labels, before, areas, kept, *half, gap, state.mask, *mask)
+        mask = (state.mask, *state.mask.shape, *self._frame)
+        self._count(half, labels, before, areas, kept, *half, self._gaps[index], *mask)
         planes = (self._small, index, self._each_limit[index], flags, following)
         region = state.regions[index]
-        self._decide(half, labels, areas, kept, region, *self._limits(state), *planes, *half)
+        first = int(state.before is None)
+        self._decide(half, labels, areas, kept, region, *self._limits, first, *planes, *half)
 
     def _keep_on_host(
         self, index: int, binary: Array, connectivity: int, state: MaskState, flags: Array
@@ -152,8 +149,9 @@ class IslandFilter:
             binary, labels=labels, connectivity=connectivity, ltype=cv2.CV_32S
         )
         after = (
-            *(state.mask if index == 1 else None, *self._gap(index, state)),
-            *(*self._limits(state), self._small, index, state.regions[index]),
+            *(state.mask if index == 1 else None, self._gaps[index], *state.mask.shape),
+            *(*self._frame, *self._limits, int(before is None)),
+            *(self._small, index, state.regions[index]),
             *(self._rest, self._each_limit[index], flags, *self._half, self._scratch),
         )
         self._keep(self._half, labels, count, self._counters, None, *after)
