@@ -146,7 +146,8 @@ class Grid:
         shape, half = self._reducer.shape, format.chroma_shape[:2]
         halves &= factor > 2 and not side.on_device
         empty = side.xp.empty
-        self._turns = cycle(
+        # All are made now: of a generator, each would be when its turn comes for the first time.
+        grids = [
             AnalysisFrame(
                 factor=factor,
                 luma=empty(shape, format.dtype),
@@ -154,7 +155,8 @@ class Grid:
                 halved=empty(half, format.dtype) if halves else None,
             )
             for _ in range(_KEPT_BATCHES)
-        )
+        ]
+        self._turns = cycle(grids)
 
     def reduce(self, frame: Frame) -> AnalysisFrame:
         """Reduce a frame; overwritten by the fourth call from now."""
