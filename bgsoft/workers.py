@@ -188,7 +188,7 @@ class Workers(Closing):
             Exception: Of the first item whose work failed; those beside it have ended by then.
         """
         jobs = list(zip(*items, strict=True))
-        if self.lanes == 1:
+        if self.lanes == 1 or len(jobs) == 1:
             return [work(0, *item) for item in jobs]
         results: list[R] = []
         for part in self.parts(len(jobs)):

@@ -121,7 +121,7 @@ class NetworkSegmenter(Segmenter):
             def write_one(_lane: int, at: int) -> None:
                 preprocessors[at % len(preprocessors)].write(shown[at], tensor, at - start)
 
-            self._for_each(write_one, start, stop)
+            self._workers.map(write_one, range(start, stop))
             if mirrored:
                 written = tensor[: stop - start]
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
@@ -138,17 +138,10 @@ class NetworkSegmenter(Segmenter):
             if self._side.on_device:  # all at once
                 read_some(0, start, stop - start)
             else:
-                self._for_each(read_some, start, stop)
+                self._workers.map(read_some, range(start, stop))
 
         self._driver.run(frames, write, read)
         return self._planes[: len(frames)]
-
-    def _for_each(self, work: Callable[[int, int], None], start: int, stop: int) -> None:
-        """Do something with a lane and each of some places in a batch."""
-        if stop == start + 1:
-            work(0, start)
-        else:
-            self._workers.map(work, range(start, stop))
 
     def reset(self) -> None:
         self._driver.reset()

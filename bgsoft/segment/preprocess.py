@@ -118,9 +118,8 @@ class Normaliser:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
         """
         values, at, run = tensor, index, self._run.get(tensor.dtype)
-        count, *shape = tensor.shape
         if (run is None and tensor.dtype != np.float16) or not (
-            tuple(shape) == self.shape and 0 <= index < count
+            tensor.shape[1:] == self.shape and 0 <= index < tensor.shape[0]
         ):
             raise ValueError(
                 f"expected item {index} of {self.shape} float32 or float16, "
