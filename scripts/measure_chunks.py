@@ -37,6 +37,7 @@ from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool, worker_environment
 from bgsoft.jobs.task import Finished, TaskContext
 from bgsoft.media.probe import probe
+from bgsoft.rendering.ahead import make_ready
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
@@ -57,18 +58,20 @@ class ThrownAway:
 def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
     """Render all chunks side by side."""
     config = build_config(clip, Path("nothing.mp4"), preset="soft")
-    info = probe(clip)
-    frames = read_frames(config, info, threading.Event())
-    assert not isinstance(frames, str), frames
-    parts: Sequence[Chunk | None] = [None]
-    if chunks > 1:
-        divided = divide(frames, chunks, pre_roll_frames(config) or 0)
-        assert not isinstance(divided, str), divided
-        parts = divided
+    ahead = partial(make_ready, config.backends)
     with (
-        worker_environment(config.backends, len(parts), len(gpus), print) as environment,
-        Driver(Pool(len(parts), gpus=gpus, environment=environment)) as driver,
+        worker_environment(config.backends, chunks, len(gpus), print) as environment,
+        Driver(pool := Pool(chunks, gpus=gpus, environment=environment, ahead=ahead)) as driver,
     ):
+        pool.start()
+        info = probe(clip)
+        frames = read_frames(config, info, threading.Event())
+        assert not isinstance(frames, str), frames
+        parts: Sequence[Chunk | None] = [None]
+        if chunks > 1:
+            divided = divide(frames, chunks, pre_roll_frames(config) or 0)
+            assert not isinstance(divided, str), divided
+            parts = divided
         driver.submit([ThrownAway(config, each) for each in parts])
         while True:
             for update in driver.poll(1.0):

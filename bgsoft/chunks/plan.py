@@ -149,14 +149,12 @@ def divide_video(
 ) -> list[Chunk] | str:
     """Divide a video for so many workers; or why it is not to be divided.
 
-    It comes to two chunks at least where it has ``begun``: was divided before.
+    It comes to two chunks at least where it has ``begun``: was divided before. Nothing is against
+    it by :func:`reason_against`.
 
     Raises:
         RenderCancelledError: ``cancel`` was set.
     """
-    against = _reason_against(config, info)
-    if against is not None:
-        return against
     frames = read_frames(config, info, cancel)
     if isinstance(frames, str):
         return frames
@@ -164,7 +162,7 @@ def divide_video(
     return divide(frames, count, pre_roll_frames(config) or 0)
 
 
-def _reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
+def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
     """Why a video is not to be divided, as far as that shows before its packets are read."""
     if info.container in NOT_SEEKABLE or info.is_untimed:
         return f"a file of kind {info.container} cannot be read from the middle"

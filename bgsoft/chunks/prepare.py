@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
@@ -39,11 +39,8 @@ class Plan(NamedTuple):
     """It is there."""
     info: VideoInfo
     chunks: tuple[Chunk, ...]
-    workers: int
     threads: int
-    """Cores that each of them plans for."""
-    gpus: Sequence[int]
-    """GPUs to deal the chunks over; none: they use the one that the settings name."""
+    """Cores that each of the workers plans for."""
     started: float
     """On the clock of :func:`time.monotonic`."""
 
@@ -59,6 +56,7 @@ def plan_render(
     folder: WorkFolder,
     workers: int | None = None,
     cancel: threading.Event | None = None,
+    ahead: Callable[[int], None] = lambda _workers: None,
 ) -> Plan | Whole:
     """Decide whether a video is rendered in chunks, and in which.
 
@@ -67,6 +65,7 @@ def plan_render(
         folder: Where chunks of the output are kept.
         workers: How many may be rendered side by side; None: as many as fit this machine.
         cancel: Set where the render is to stop.
+        ahead: Called as soon as a number of workers is likely to be wanted, and no more will be.
 
     Raises:
         BgsoftError: As :func:`bgsoft.rendering.session.render_config`, as far as that shows without
@@ -90,14 +89,16 @@ def plan_render(
         workers = plan.workers_for(config, info)
     if is_open and not plan.pays(config, info, workers):
         return Whole(info)
+    against = plan.reason_against(config, info)
+    if against is not None:
+        return Whole(info, _told(config, against))
+    ahead(min(workers, config.chunks or workers))
     chunks = plan.divide_video(config, info, workers, begun, cancel or threading.Event())
     if isinstance(chunks, str):
         return Whole(info, _told(config, chunks))
     chunks = _prepare_folder(folder, config, chunks)
-    workers = min(workers, len(chunks))
-    threads = plan.threads_for(config, workers)
-    gpus = plan.gpus_for(config)
-    return Plan(config, folder, info, tuple(chunks), workers, threads, gpus, started)
+    threads = plan.threads_for(config, min(workers, len(chunks)))
+    return Plan(config, folder, info, tuple(chunks), threads, started)
 
 
 def _told(config: RenderConfig, reason: str) -> tuple[Event, ...]:

@@ -103,6 +103,8 @@ class Renders(Closing):
         self._running: dict[int, _Render] = {}
         """By the ids that the driver gave."""
         self._ids = count()
+        self._alone = False
+        """Whether no other file will come."""
         self._updates: deque[Update] = deque()
 
     @property
@@ -117,6 +119,7 @@ class Renders(Closing):
         It is rendered whole unless the settings name a number of chunks, or some are there already.
         Where its plan is given, it is the only file.
         """
+        self._alone = plan is not None
         render = _Render(next(self._ids), config, usable_cores() if plan is not None else None)
         if plan is not None:
             self._divide(render, plan)
@@ -193,6 +196,8 @@ class Renders(Closing):
             return
         reused = [bool(each) for each in end.result]
         self._beside[self._threads.submit(self._join, render, render.plan, reused)] = render
+        if self._alone:
+            self._driver.close()  # workers on a GPU take a while to end
 
     def _take_work(self, render: _Render, work: Future[Any]) -> None:
         """Go on with a file that is planned or joined."""

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder, leftovers
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
 from bgsoft.errors import BgsoftError, RenderCancelledError
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
+from bgsoft.workers import Threads
+
+if TYPE_CHECKING:
+    from bgsoft.jobs.pool import Pool
 
 _POLL_SECONDS = 0.1
 
@@ -44,37 +50,65 @@ def render_config(
     from bgsoft.rendering.session import render_config as render_whole
 
     folder = WorkFolder(config.output)
-    try:
-        plan = plan_render(config, folder, cancel=cancel)
-    except BgsoftError:
-        if config.chunks is not None:
-            raise
-        plan = Whole()  # which fails in the same way, in its own order
-    notices = [Event(kind="notice", message=text) for text in leftovers([folder])]
-    if isinstance(plan, Whole):
-        report = render_whole(
-            config,
-            on_progress=on_progress,
-            on_event=on_event,
-            cancel=cancel,
-            info=plan.info,
-            events=[*plan.notices, *notices],
-        )
-        folder.remove_unused()
-        return report
-    with folder.used():
+    cancel = cancel or threading.Event()
+    notices: list[str] = []
+    likely: SimpleQueue[int] = SimpleQueue()
+    with Threads(1, "bgsoft-plan") as threads, ExitStack() as stack:
+        planning = threads.submit(plan_render, config, folder, None, cancel, likely.put)
+        planning.add_done_callback(lambda _planning: likely.put(0))
+        workers = likely.get()
+        pool = stack.enter_context(_workers(config, workers, notices.append)) if workers else None
         try:
-            return _render_chunks(plan, notices, on_progress, on_event, cancel or threading.Event())
-        except BaseException as exc:
-            kept = folder.settle(exc)
-            if kept is not None:
-                exc.add_note(kept)
-            raise
+            plan = planning.result()
+        except BgsoftError:
+            if config.chunks is not None:
+                raise
+            plan = Whole()  # which fails in the same way, in its own order
+        if isinstance(plan, Plan):
+            assert pool is not None
+            notices += leftovers([folder])
+            stack.enter_context(folder.used())
+            try:
+                return _render_chunks(plan, pool, notices, on_progress, on_event, cancel)
+            except BaseException as exc:
+                kept = folder.settle(exc)
+                if kept is not None:
+                    exc.add_note(kept)
+                raise
+    left = [Event(kind="notice", message=text) for text in leftovers([folder])]
+    report = render_whole(
+        config,
+        on_progress=on_progress,
+        on_event=on_event,
+        cancel=cancel,
+        info=plan.info,
+        events=[*plan.notices, *left],
+    )
+    folder.remove_unused()
+    return report
+
+
+@contextmanager
+def _workers(config: RenderConfig, count: int, on_notice: Callable[[str], None]) -> Iterator[Pool]:
+    """So many processes, which make themselves ready while chunks are planned."""
+    from bgsoft.chunks.plan import gpus_for
+    from bgsoft.jobs.pool import Pool, worker_environment
+    from bgsoft.rendering.ahead import make_ready
+
+    backends, gpus = config.backends, gpus_for(config)
+    ahead = partial(make_ready, backends)
+    with (
+        worker_environment(backends, count, len(gpus), on_notice) as environment,
+        Pool(count, gpus=gpus, environment=environment, ahead=ahead) as pool,
+    ):
+        pool.start()
+        yield pool
 
 
 def _render_chunks(
     plan: Plan,
-    notices: list[Event],
+    pool: Pool,
+    notices: Sequence[str],
     on_progress: Callable[[Progress], None] | None,
     on_event: Callable[[Event], None] | None,
     cancel: threading.Event,
@@ -82,7 +116,6 @@ def _render_chunks(
     """Render a video in chunks that are planned."""
     from bgsoft.chunks.renders import Renders
     from bgsoft.jobs.driver import Driver, stall_limit
-    from bgsoft.jobs.pool import Pool, worker_environment
     from bgsoft.jobs.task import Finished, Message, Retrying
     from bgsoft.jobs.worker import TaskError
 
@@ -96,15 +129,10 @@ def _render_chunks(
         hear(Event(kind=kind, message=text))
 
     for notice in notices:
-        hear(notice)
-    backends, workers, gpus = plan.config.backends, plan.workers, plan.gpus
-    with ExitStack() as stack:
-        environment = stack.enter_context(
-            worker_environment(backends, workers, len(gpus), partial(tell, "notice"))
-        )
-        pool = Pool(workers, threads=plan.threads, gpus=gpus, environment=environment)
-        driver = Driver(pool, stall_seconds=stall_limit(backends.stall_seconds))
-        renders = stack.enter_context(Renders(driver))
+        tell("notice", notice)
+    pool.threads = plan.threads
+    driver = Driver(pool, stall_seconds=stall_limit(plan.config.backends.stall_seconds))
+    with Renders(driver) as renders:
         renders.submit(plan.config, plan)
         while True:
             stopped = cancel.is_set()

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 
+ends_after = False
+"""Whether the process ends after :func:`main`."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program.
 
@@ -59,6 +63,8 @@ def run() -> NoReturn:
     Everything is closed when :func:`main` returns, so the process ends at once: taking the
     interpreter and its libraries apart would cost each file of a shell loop 35 ms more.
     """
+    global ends_after
+    ends_after = True
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _quit)
     # Nothing here multiplies matrices of any size, and NumPy's import alone leaves OpenBLAS's

@@ -58,6 +58,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
 
     Frames, timestamps, sound, subtitles and colours stay as they are.
     """
+    from bgsoft.cli import main
     from bgsoft.cli.console import Console
     from bgsoft.cli.progress import check_stdout, make_view, read_progress
     from bgsoft.cli.signals import StopSignals
@@ -83,6 +84,10 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
             # The driver needs no interpreter meanwhile, and no library that is imported here.
             number = cuda_number(config.backends.gpu or 0)
             early.submit("CUDA context", partial(open_context, number))
+            if main.ends_after:  # the system frees networks faster than we do
+                from bgsoft.infer.warm import keep_warm
+
+                keep_warm()
         with span("imports for the input"):
             from bgsoft.chunks.run import render_config
         view.start(config)

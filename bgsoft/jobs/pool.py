@@ -25,7 +25,7 @@ from bgsoft.cuda.driver import driver_problem, shown_gpu
 from bgsoft.cuda.mps import shared_gpus
 from bgsoft.errors import WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, Update
-from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, WorkerSettings
+from bgsoft.jobs.worker import GRACE_SECONDS, Ahead, Exiting, WorkerSettings
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.settings.config import BackendConfig
 from bgsoft.workers import usable_cores
@@ -58,11 +58,13 @@ class Pool(Closing):
 
     Args:
         workers: Most tasks at a time, 1 or more.
-        threads: Cores that each task plans for; None: their share of this machine's.
+        threads: Cores that each task plans for; None: their share of this machine's. May be set
+            later, for tasks to come.
         gpus: Dealt out to the workers, as the user counts them; each sees no other. None: the
             tasks' settings decide.
         environment: Further variables for the workers.
         shared: Descriptors that the workers hold open, of locks that last as long as any lives.
+        ahead: What makes workers ready for such tasks as will come.
     """
 
     def __init__(
@@ -73,9 +75,11 @@ class Pool(Closing):
         gpus: Sequence[int] = (),
         environment: Mapping[str, str] = MappingProxyType({}),
         shared: Sequence[int] = (),
+        ahead: Ahead | None = None,
     ) -> None:
         self._shared = shared
-        self._threads = max(1, usable_cores() // workers) if threads is None else threads
+        self._ahead = ahead
+        self.threads = max(1, usable_cores() // workers) if threads is None else threads
         self._gpus = gpus
         self._environment = {**os.environ, **environment}
         self._workers: list[_Worker | None] = [None] * workers
@@ -86,11 +90,15 @@ class Pool(Closing):
     def idle(self) -> int:
         return sum(worker is None or worker.is_free for worker in self._workers)
 
+    def start(self) -> None:
+        """Start all workers now, not each with the first task that it is needed for."""
+        self._workers = [each or self._start(slot) for slot, each in enumerate(self._workers)]
+
     def submit(self, task: Task) -> int:
         task_id, pickled = next(self._ids), pickle.dumps(task)
         slot = next(at for at, each in enumerate(self._workers) if each is None or each.is_free)
         worker = self._workers[slot] = self._workers[slot] or self._start(slot)
-        worker.run(task_id, pickled)
+        worker.run(task_id, pickled, self.threads)
         self._updates.append(Started(task_id, f"pid {worker.process.pid}"))
         return task_id
 
@@ -119,7 +127,7 @@ class Pool(Closing):
 
     def _start(self, slot: int) -> _Worker:
         gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
-        settings = WorkerSettings(threads=self._threads, gpu=gpu, only_gpu=shown_gpu())
+        settings = WorkerSettings(gpu=gpu, only_gpu=shown_gpu(), ahead=self._ahead)
         return _Worker(settings, self._environment, self._shared)
 
     def _listen(self, timeout: float) -> None:
@@ -189,9 +197,9 @@ class _Worker:
     def is_free(self) -> bool:
         return self.task_id is None and self.deadline == float("inf")
 
-    def run(self, task_id: int, pickled: bytes) -> None:
+    def run(self, task_id: int, pickled: bytes, threads: int) -> None:
         self.task_id = task_id
-        self._send((task_id, pickled))
+        self._send((task_id, pickled, threads))
 
     def end(self, reason: str) -> None:
         """Have it end, in a moment."""

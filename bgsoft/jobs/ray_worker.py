@@ -63,7 +63,7 @@ class Worker:
     def begin(self, task_id: int, pickled: bytes) -> None:
         """Begin a task."""
         self._news.put(Started(task_id, self._name))
-        given = (task_id, pickled, self._news.put, self._cancel, self._threads, self._gpu)
+        given = (task_id, pickled, self._threads, self._news.put, self._cancel, self._gpu)
         self._thread = threading.Thread(target=perform, args=given, daemon=True)
         self._thread.start()
 

@@ -36,10 +36,11 @@ _PROGRESS_SECONDS = 0.2
 class WorkerSettings:
     """What a worker gets once, before its first task."""
 
-    threads: int
     gpu: int | None
     only_gpu: int | None
     """The GPU that the parent has hidden all others for, from its own children, too."""
+    ahead: Ahead | None
+    """Called before the first task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Exiting:
 
 
 News = Update | Exiting
+Ahead = Callable[[int | None], None]
+"""Makes a process ready for its tasks, on the GPU that is dealt to it. Picklable."""
 
 
 class TaskError(Exception):
@@ -72,7 +75,7 @@ class _Worker:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sending = threading.Lock()
-        self._tasks: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[int, bytes, int] | None] = queue.SimpleQueue()
         self._cancel = threading.Event()
 
     def work(self, settings: WorkerSettings) -> NoReturn:
@@ -84,8 +87,11 @@ class _Worker:
         from bgsoft.infer.warm import keep_warm
 
         keep_warm()
+        if settings.ahead is not None:
+            with suppress(Exception):  # the first task will tell of it
+                settings.ahead(settings.gpu)
         while (given := self._tasks.get()) is not None:
-            perform(*given, self._send, self._cancel, settings.threads, settings.gpu)
+            perform(*given, self._send, self._cancel, settings.gpu)
         os._exit(0)
 
     def _listen(self) -> None:
@@ -110,9 +116,9 @@ class _Worker:
 def perform(
     task_id: int,
     pickled: bytes,
+    threads: int,
     send: Callable[[News], None],
     cancel: threading.Event,
-    threads: int,
     gpu: int | None,
 ) -> None:
     """Run a task in this process, and send its messages and its end; before that Exiting, where the

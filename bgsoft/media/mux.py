@@ -6,7 +6,7 @@ import io
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,6 +88,7 @@ class Muxer(Closing):
         self._pipe = path if isinstance(path, PipeOutput) else None
         self._file = path.path if isinstance(path, PipeOutput) else path
         self._path = output_path or self._file
+        self._writing = writing(self._path, None, av.FFmpegError)
         self._video: Stream | None = None
         self._closed = False
         self._damaged: Counter[int] = Counter()
@@ -103,7 +104,7 @@ class Muxer(Closing):
                 info, container, _earliest_start(source), start_seconds, duration_seconds
             )
             options = _muxer_options(container, info, source)
-            with self._writing():
+            with self._writing:
                 if self._pipe is not None or container.header_first:
                     from bgsoft.media.sent import SentFile
 
@@ -126,9 +127,6 @@ class Muxer(Closing):
         if self.info.pipe is not None:
             return rendered_packets(self.info.pipe, self.info.stream_index).container
         return stack.enter_context(open_input(self.info.path))
-
-    def _writing(self) -> AbstractContextManager[None]:
-        return writing(self._path, None, av.FFmpegError)
 
     @property
     def audio(self) -> list[AudioReport]:
@@ -269,23 +267,23 @@ class Muxer(Closing):
             EncodeError: A packet has no timestamp.
         """
         time_base = self.info.time_base
-        tick = time_base.as_integer_ratio()
+        tick, origin = time_base.as_integer_ratio(), self.timeline.ticks(time_base)
         for packet in packets:
             if packet.pts is None or packet.dts is None:
                 raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
             self._send_header()
-            self.video_pts.append(packet.pts + self.timeline.ticks(time_base))
+            self.video_pts.append(packet.pts + origin)
             self.video_durations.append(packet.duration or 0)
             if self._side is not None:
                 self._mux_side(self._side.pull(packet.dts * tick[0] / tick[1]))
-            with self._writing():
+            with self._writing:
                 self._output.mux_one(packet)
 
     def _send_header(self) -> None:
         """Begin what is written once and in order."""
         if self._sent is not None and not self.video_pts:
             aspect = self.info.sample_aspect_ratio if self._tells_aspect else None
-            with self._writing():
+            with self._writing:
                 self._output.start_encoding()
                 self._sent.send_header(self.container, aspect)
 
@@ -293,7 +291,7 @@ class Muxer(Closing):
         """Write packets of other tracks; those too damaged for the muxer are left out."""
         for packet in packets:
             index = packet.stream.index
-            with self._writing():
+            with self._writing:
                 try:
                     self._output.mux_one(packet)
                 except (av.error.InvalidDataError, av.error.ArgumentError):
@@ -317,7 +315,7 @@ class Muxer(Closing):
             self._video.metadata.update(self._video_tags)
         wanted = Labels.of(self._output)
         languages = [stream.metadata.get("language", "") for stream in self._output.streams]
-        with self._writing():
+        with self._writing:
             self._output.close()
             if self.container.muxer == "mov":
                 write_languages(self._file, languages)

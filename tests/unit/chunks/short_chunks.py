@@ -15,6 +15,7 @@ from bgsoft.chunks import plan
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import Plan, Whole, plan_render
 from bgsoft.chunks.renders import Renders
+from bgsoft.closing import Closing
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Message, Started, Task, TaskContext, Update
 from bgsoft.pipeline import picture
@@ -60,7 +61,7 @@ def planned(config: RenderConfig) -> Plan:
     return found
 
 
-class Here:
+class Here(Closing):
     """An executor that runs tasks in this process, one at each poll."""
 
     def __init__(self, cancel: threading.Event | None = None) -> None:
@@ -71,6 +72,9 @@ class Here:
     @property
     def idle(self) -> int:
         return 99
+
+    def start(self) -> None:
+        """It has none to start."""
 
     def submit(self, task: Task) -> int:
         self._tasks.append(task)

@@ -22,6 +22,12 @@ def progress(frames: int) -> Progress:
     )
 
 
+def note_gpu(folder: Path, gpu: int | None) -> None:
+    """Write down this process, and the GPU that was dealt to it; then fail."""
+    (folder / f"{os.getpid()}").write_text(f"{gpu} {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+    raise RuntimeError
+
+
 @dataclass(frozen=True)
 class Echo:
     """Returns its value and where it was."""

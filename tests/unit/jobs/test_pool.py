@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from tests.unit.jobs.tasks import (
     Say,
     Stick,
     Wait,
+    note_gpu,
     progress,
 )
 
@@ -262,6 +264,27 @@ def test_cores_and_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
             assert time.monotonic() < until
             seen += [u.content for u in pool.poll(1.0) if isinstance(u, Message)]
     assert sorted(seen) == [(0, "4", 5), (2, "6", 5), (2, "6", 5)]  # type: ignore[type-var]
+
+
+def test_workers_make_themselves_ready_before_there_is_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    until = time.monotonic() + SECONDS
+    with Pool(2, threads=1, gpus=[1, 0], ahead=partial(note_gpu, tmp_path)) as pool:
+        pool.start()
+        while len(noted := list(tmp_path.iterdir())) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        pool.threads = 7
+        begun = [pool.submit(Here()), pool.submit(Here())]
+        told = collect(pool, running=0)
+        while len(told) < 4:
+            told += pool.poll(1.0)
+    pids = {int(update.worker.split()[1]) for update in told if isinstance(update, Started)}
+    assert {int(path.name) for path in noted} == pids
+    assert sorted(path.read_text() for path in noted) == ["0 4", "1 5"]
+    assert {u.task_id for u in told if isinstance(u, Message) and u.content[2] == 7} == {*begun}  # type: ignore[index]
 
 
 def test_the_error_of_a_task_that_cannot_be_loaded(pool: Executor) -> None:
