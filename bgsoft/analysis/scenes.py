@@ -162,8 +162,7 @@ def _shifted(thumb: Thumb, y: int, x: int) -> Thumb:
 class LumaProbe:
     """Finds scene cuts and similar pictures by the luma of analysis frames.
 
-    Implements :class:`bgsoft.pipeline.picture.SceneProbe`. One launch a frame, of which the host
-    reads 9.2 kB.
+    One launch a frame, of which the host reads 9.2 kB.
 
     Args:
         format: Of the frames.
@@ -198,12 +197,19 @@ class LumaProbe:
         ]
 
     def cuts(self, reduced: Sequence[AnalysisFrame]) -> list[bool]:
-        """See :meth:`bgsoft.pipeline.picture.SceneProbe.cuts`; waits for a device."""
+        """Which frames begin a new scene; waits for a device.
+
+        Called once for every frame, in order.
+        """
         self._look(reduced)
         return [self._detector.update(thumb) for thumb in self.thumbs[: len(reduced)]]
 
     def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
-        """See there. On a device :meth:`cuts` has measured it."""
+        """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.
+
+        On a device it must be the only one that :meth:`cuts` was called with last, which has
+        measured it.
+        """
         if not self._side.on_device:
             self._look([reduced])
         error = int(self._host_errors[0]) / self._samples
@@ -219,5 +225,6 @@ class LumaProbe:
         self._seen.wait()
 
     def keep(self, reduced: AnalysisFrame) -> None:
+        """Remember this frame for :meth:`is_similar`."""
         self._side.copy(reduced.luma, self._kept)
         self._has_kept = True

@@ -278,7 +278,7 @@ class LiveStream:
         self._publish(shown)
 
     def _publish(self, frame: LiveFrame) -> None:
-        with self._publishing.measure():
+        with self._publishing:
             for sink in list(self.sinks):
                 self._begin(f"{_SINK}{sink.name}")
                 try:

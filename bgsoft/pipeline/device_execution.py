@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -94,6 +94,17 @@ class DeviceTimer:
         return self._origin_ns + int(cupy.cuda.get_elapsed_time(self._origin, event) * 1e6)
 
 
+class _Mark(AbstractContextManager[None]):
+    """What is launched inside belongs to one clock's stage."""
+
+    def __init__(self, timer: DeviceTimer, clock: StageClock) -> None:
+        self._timer, self._clock = timer, clock
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._timer.mark(self._clock)
+
+
 class DeviceExecution:
     """Launches work onto one stream; nothing waits for it but who asks.
 
@@ -133,10 +144,8 @@ class DeviceExecution:
             yield
             self._timer.end()
 
-    @contextmanager
-    def measure(self, clock: StageClock) -> Iterator[None]:
-        yield
-        self._timer.mark(clock)
+    def measure(self, clock: StageClock) -> AbstractContextManager[None]:
+        return _Mark(self._timer, clock)
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
         """Do it in another thread, on its stream, behind all that has been launched."""

@@ -20,7 +20,7 @@ from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import HOST, Side
-from bgsoft.pipeline.picture import Execution, HostExecution, SceneProbe
+from bgsoft.pipeline.picture import Execution, HostExecution
 from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
@@ -82,7 +82,7 @@ class SideStages:
     def reducer(self, format: FrameFormat) -> Reducer:
         return Reducer(format, self._ahead, side=self._side, batch=self.batch)
 
-    def scenes(self, format: FrameFormat) -> SceneProbe:
+    def scenes(self, format: FrameFormat) -> LumaProbe:
         return LumaProbe(format, side=self._side, batch=self.batch)
 
     def matte_stage(

@@ -63,7 +63,7 @@ def test_a_slow_model_has_a_speed_and_a_load(clock: Clock) -> None:
     meter = ProgressMeter(800, metrics, seen.append)
     segment = metrics.stage("segment")
     for batch in range(5):
-        with segment.measure():
+        with segment:
             for _ in range(800):
                 clock.now += 0.05
                 meter.tick(8 * batch)
