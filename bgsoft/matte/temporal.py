@@ -58,7 +58,6 @@ class TemporalFilter:
         """
         if self._shape != mask.shape:
             self._allocate(mask.shape)
-        state.allocate(mask.shape)
         last = before or state
         self._launch(
             mask.shape,

@@ -81,7 +81,7 @@ class _Host(Side):
         return np.zeros(shape, dtype)
 
     def copy(self, source: Array, target: Array) -> None:
-        np.copyto(target, source)
+        target[...] = source
 
 
 class _Device(Side):
