@@ -202,7 +202,7 @@ class LumaProbe:
         Called once for every frame, in order.
         """
         self._look(reduced)
-        return [self._detector.update(thumb) for thumb in self.thumbs[: len(reduced)]]
+        return list(map(self._detector.update, self.thumbs[: len(reduced)]))
 
     def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
         """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.

@@ -97,7 +97,7 @@ class SoftMatte(MatteStage):
             self._refine_part(masks[part], frames[part], reduced[part], made[part], before)
             before = made[part][-1]
         if not self._side.on_device:
-            self._side.copy(before, self._last_matte)
+            self._last_matte[...] = before
 
     def _refine_part(
         self,
@@ -129,7 +129,7 @@ class SoftMatte(MatteStage):
                 one.enlarge(plane, frame)
             before = plane
         if fitted_luma is not self._fitted_luma and not self._side.on_device:
-            self._side.copy(fitted_luma, self._fitted_luma)
+            self._fitted_luma[...] = fitted_luma
         for one in scratch:
             if one.state is self._last:
                 one.state, self._spare = self._spare, one.state

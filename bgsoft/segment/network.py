@@ -79,8 +79,8 @@ class NetworkSegmenter(Segmenter):
             format.width, format.height, detail_factor(format.width, format.height)
         )
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
-        at_once = 1 if runs_singly(spec) else self._workers.lanes
-        self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(at_once)]
+        self._lanes = lanes = 1 if runs_singly(spec) else self._workers.lanes
+        self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(lanes)]
         # Of the networks that run: each one's arrays stay what they are.
         self._raw: Callable[..., Array] = lru_cache(self._workers.lanes)(
             lambda network: channels(network, spec)
@@ -113,15 +113,18 @@ class NetworkSegmenter(Segmenter):
 
         Mirrored, the model sees them from right to left; masks are as without.
         """
-        spec, preprocessors = self._spec, self._preprocessors
+        spec, preprocessors, lanes = self._spec, self._preprocessors, self._lanes
 
         def write(network: Network, start: int, stop: int) -> None:
             tensor = network.inputs[spec.input]
 
             def write_one(_lane: int, at: int) -> None:
-                preprocessors[at % len(preprocessors)].write(shown[at], tensor, at - start)
+                preprocessors[at % lanes].write(shown[at], tensor, at - start)
 
-            self._workers.map(write_one, range(start, stop))
+            if stop - start == 1:
+                preprocessors[start % lanes].write(shown[start], tensor, 0)
+            else:
+                self._workers.map(write_one, range(start, stop))
             if mirrored:
                 written = tensor[: stop - start]
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
@@ -135,7 +138,7 @@ class NetworkSegmenter(Segmenter):
                 if mirrored:
                     _mirror(masks)
 
-            if self._side.on_device:  # all at once
+            if self._side.on_device or stop - start == 1:  # all at once
                 read_some(0, start, stop - start)
             else:
                 self._workers.map(read_some, range(start, stop))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,16 @@ from bgsoft.cuda.readback import Readback
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.ops.resize import NO_TABLES, Resized
 from bgsoft.ops.sides import HOST, Side
-from bgsoft.segment.schedule import CELL, MOVED, STILL, BlendWeights, Box, Cells, cell_shape
+from bgsoft.segment.schedule import (
+    CELL,
+    GENERAL,
+    MOVED,
+    STILL,
+    BlendWeights,
+    Box,
+    Cells,
+    cell_shape,
+)
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
@@ -68,6 +77,7 @@ class ZoomPlanes:
         """Masks of each model that can be kept, in turn: what is still used when a batch comes is
         not overwritten by its passes, be they begun a second time."""
         self._side, self._device, self._stream = side, device, stream
+        self._here: AbstractContextManager[None] = nullcontext()
         self._format, self._model, self._lift = format, model, 0.5 / half
         self._cell_shape = cells = cell_shape(grid)
         # A box stays for many frames.
@@ -105,13 +115,13 @@ class ZoomPlanes:
         for grid, cells in zip(reduced, self._made, strict=False):
             self._luma_cells(size, grid.luma, *self.grid, self._luma_scale, cells, *size)
 
-    @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Around the general model's whole passes: other work may run beside them until
+    def around(self, network: int) -> AbstractContextManager[None]:
+        """Around a model's whole passes: beside the general one's, other work may run until
         :meth:`read`."""
-        if self._stream is None:
-            yield
-            return
+        return self._here if self._stream is None or network != GENERAL else self._apart()
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
         self._forked.record()
         self._stream.wait_event(self._forked)
         with self._stream:
@@ -170,7 +180,11 @@ class ZoomPlanes:
         planes = frame.planes
         if whole is not None:
             return AnalysisFrame(1, planes.luma[whole], planes.chroma[halved])
-        luma = self._halved(index, frame, reduced)
+        # Luma averaged over 2×2 samples, or what the edges leave of them.
+        luma = reduced.luma if reduced.factor == 2 else reduced.halved
+        if luma is None:
+            luma = self._halves[index]
+            self._halve.reduce(planes.luma, luma)
         return AnalysisFrame(2, luma[halved], planes.chroma[halved])
 
     def _part(self, box: Box) -> tuple[_Part | None, _Part]:
@@ -183,15 +197,6 @@ class ZoomPlanes:
         if bottom - top < 2 * self._model[0] or right - left < 2 * self._model[1]:
             return (slice(top, bottom), slice(left, right)), halved
         return None, halved
-
-    def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
-        """The frame's luma, averaged over 2×2 samples, or what the edges leave of them."""
-        if reduced.factor == 2:
-            return reduced.luma
-        if reduced.halved is None:
-            self._halve.reduce(frame.luma, self._halves[index])
-            return self._halves[index]
-        return reduced.halved
 
     def blend(
         self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]

@@ -66,7 +66,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     kept = [(GENERAL, 1, 0), (LANDSCAPE, 2, 1), (LANDSCAPE, 1, 0)]
     masks = [rng.random(shape, np.float32) for shape in (MODEL, (144, 256), (20, 30))]
     on_host = [host.keep(*where, mask) for where, mask in zip(kept, masks, strict=True)]
-    with device.apart():
+    with device.around(GENERAL):
         on_device = [device.keep(*kept[0], cupy.asarray(masks[0]))]
     on_device += [
         device.keep(*where, cupy.asarray(mask))
