@@ -24,7 +24,7 @@ from bgsoft.pipeline.picture import Execution, HostExecution
 from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
 from bgsoft.workers import Workers
 
@@ -167,16 +167,8 @@ class HostStages(SideStages):
         """The segmenter of a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
-        return create_host_segmenter(
-            backend,
-            loader,
-            format,
-            self._ahead,
-            device,
-            resources.on_event,
-            quality,
-            batch=self.batch,
-        )
+        side = HostSide(backend, format, self._ahead, device, resources.on_event, self.batch)
+        return side.create(loader, quality)
 
     def faces(
         self,

@@ -16,7 +16,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.ops.sides import device as device_side
 from bgsoft.report import Event
 from bgsoft.segment.averaged import MaskAverage
-from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.segment.sides import DeviceSide, HostSide
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -59,12 +59,9 @@ def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
     events: list[Event] = []
     stream = gpu.new_stream()
     with gpu.use(stream):
-        host = create_host_segmenter(
-            "cpu", loader, format, workers, None, events.append, MatteQuality.BEST
-        )
-        device = create_device_segmenter(
-            backend, loader, format, 2, gpu, stream, events.append, MatteQuality.BEST
-        )
+        host = HostSide("cpu", format, workers).create(loader, MatteQuality.BEST)
+        side = DeviceSide(backend, format, 2, gpu, stream, events.append)
+        device = side.create(loader, MatteQuality.BEST)
         for segmenter in (host, device):
             segmenter.start()
         for start in range(0, 6, 2):

@@ -18,7 +18,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel, find_spec, resolve
 from bgsoft.ops.sides import device
 from bgsoft.report import Event
-from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.segment.sides import DeviceSide, HostSide
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device
 from tests.outside_models import write_grey, write_mixed
@@ -53,9 +53,7 @@ def on_host(
     workers = Workers(COUNT)
     device = None if backend == "cpu" else gpu
     loader = NetworkLoader(model, tell=tell)
-    made = create_host_segmenter(
-        backend, loader, frames[0].format, workers, device, lambda _event: None
-    )
+    made = HostSide(backend, frames[0].format, workers, device).create(loader)
     made.start()
     reduced = Reducer(frames[0].format, workers).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]
@@ -76,7 +74,7 @@ def on_device(
 
     format = frames[0].format
     loader = NetworkLoader(model, tell=told.append, instead=instead)
-    made = create_device_segmenter("cuda", loader, format, COUNT, gpu, stream, events.append)
+    made = DeviceSide("cuda", format, COUNT, gpu, stream, events.append).create(loader)
     made.start()
     placed = [frame_on_device(frame) for frame in frames]
     masks = made.masks(placed, Reducer(format, side=device(), batch=COUNT).reduce(placed))
