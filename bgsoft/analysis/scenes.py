@@ -192,7 +192,7 @@ class LumaProbe:
         self.thumbs = self._seen.host[ends:].view(np.float32).reshape(batch, rows, columns)
         """(batch, 36, 64) float32, luma in [0, 1], of the frames that were looked at last."""
         self._arguments = [
-            (*tables.args, 1 / self._peak, places[at], self._errors[at:], *THUMB_SHAPE, *shape)
+            (*tables, 1 / self._peak, places[at], self._errors[at:], *THUMB_SHAPE, *shape)
             for at in range(batch)
         ]
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import Array
 from bgsoft.ops.sides import Side
-from bgsoft.records import dataclass
 
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""
@@ -57,10 +56,9 @@ class Resized:
             source: tuple[int, int], target: tuple[int, int], area: bool, scale: Scale | None
         ) -> tuple[Any, ...]:
             if scale is not None:
-                return aligned_resampling(side, source, target, scale).args
-            return resampling(
-                side, source, target, area=area, fixed_point=np.dtype(dtype) == np.uint8
-            ).args
+                return aligned_resampling(side, source, target, scale)
+            fixed_point = np.dtype(dtype) == np.uint8
+            return resampling(side, source, target, area=area, fixed_point=fixed_point)
 
         self._tables, self._views = tables, lru_cache(_MOST_TABLES)(self._view)
 
@@ -120,31 +118,24 @@ class Resized:
         self._run(shape, plane, columns, columns, *tables, made, *shape, self._room)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Resampling:
-    """How to resize planes of one shape to another: one table an axis, on a side."""
-
-    mode: int
-    x_table: Array
-    """(columns, x_stride) float32."""
-    y_table: Array
-    """(rows, y_stride) float32."""
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        """x table, its stride, y table, its stride, mode: as kernels take them."""
-        return self.x_table, self.x_table.shape[1], self.y_table, self.y_table.shape[1], self.mode
+def _arguments(
+    side: Side, mode: int, rows: NDArray[np.float32], columns: NDArray[np.float32]
+) -> tuple[Any, ...]:
+    return side.array(columns), columns.shape[1], side.array(rows), rows.shape[1], mode
 
 
 def resampling(
     side: Side, source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
-) -> Resampling:
+) -> tuple[Any, ...]:
     """Tables for ``cv2.resize`` from (rows, columns) to others.
 
     Args:
         source, target: The shapes.
         area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
         fixed_point: Of 8-bit samples, whose bilinear weights are rounded.
+
+    Returns:
+        x table, its stride, y table, its stride, mode: as kernels take them.
     """
     scales = tuple(s / t for s, t in zip(source, target, strict=True))
     shrinks = min(scales) >= 1.0
@@ -161,18 +152,15 @@ def resampling(
             _linear_table(_positions(s, t, area), s, fixed_point)
             for s, t in zip(source, target, strict=True)
         ]
-    return Resampling(mode, side.array(tables[1]), side.array(tables[0]))
+    return _arguments(side, mode, *tables)
 
 
 def aligned_resampling(
     side: Side, source: tuple[int, int], target: tuple[int, int], scale: Scale
-) -> Resampling:
-    """Tables for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
+) -> tuple[Any, ...]:
+    """The same for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
 
-    Args:
-        source: (rows, columns).
-        target: (rows, columns), which may reach over the source's edge.
-        scale: Between them.
+    The target may reach over the source's edge.
     """
     tables = []
     for rows, count, step in zip(source, target, scale, strict=True):
@@ -180,7 +168,7 @@ def aligned_resampling(
         step32, offset = np.float32(step), np.float32(step / 2 - 0.5)
         positions = (np.arange(count, dtype=np.float32) * step32 + offset).astype(np.float64)
         tables.append(_linear_table(positions, rows, fixed_point=False))
-    return Resampling(_LERP, side.array(tables[1]), side.array(tables[0]))
+    return _arguments(side, _LERP, *tables)
 
 
 def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:

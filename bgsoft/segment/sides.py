@@ -78,8 +78,10 @@ class SegmentSide(ABC):
                 masks = pool.submit("models for masks", partial(self.create, beside, quality))
                 mattes = self.create(loader)
             with self.current():
-                average = MaskAverage(self._format, self._workers, side=self.side)
-            return AveragedSegmenter(mattes, masks.result(), average)
+                averages = [
+                    MaskAverage(self._format, self.side) for _ in range(self._workers.lanes)
+                ]
+            return AveragedSegmenter(mattes, masks.result(), averages, self._workers)
         if other is not None:
             return self._create_zoomed(loader, loader.beside(resolve(other)), quality)
         return self.segmenter(spec, self.driver(loader))
