@@ -19,6 +19,7 @@ from bgsoft.clock import StageClock
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
 from bgsoft.infer.warm import network_worker
+from bgsoft.pipeline.picture import Execution
 
 if TYPE_CHECKING:
     from bgsoft.pipeline.trace import TraceRecorder
@@ -105,7 +106,7 @@ class _Mark(AbstractContextManager[None]):
             self._timer.mark(self._clock)
 
 
-class DeviceExecution:
+class DeviceExecution(Execution):
     """Launches work onto one stream; nothing waits for it but who asks.
 
     Args:
@@ -124,10 +125,9 @@ class DeviceExecution:
         batch: int,
         observer: TraceRecorder | None = None,
     ) -> None:
-        self.batch = batch
+        super().__init__(batch, network_worker())
         self._device = device
         self._stream, self._other_stream = streams
-        self._other_thread = network_worker()
         self._timer = DeviceTimer(observer)
         with device.use(self._stream):
             self._launched = cupy.cuda.Event(disable_timing=True)
@@ -156,7 +156,7 @@ class DeviceExecution:
             with self._device.use(self._other_stream):
                 return work()
 
-        return self._other_thread.submit(on_stream).result
+        return super().submit(on_stream)
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
         """Give frames an event behind everything that has been launched, maybe by earlier calls."""
@@ -172,8 +172,7 @@ class DeviceExecution:
         self._stream.synchronize()
 
     def close(self) -> None:
-        """Read the last clocks."""
-        self._other_thread.close()
+        super().close()
         with self._device.use(self._stream):
             self._stream.synchronize()
-            self._timer.flush()
+            self._timer.flush()  # the last clocks

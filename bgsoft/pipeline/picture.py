@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import LumaProbe
@@ -42,71 +42,43 @@ _RENEWED = (0, BACKGROUND_REFRESH_OFFSET)
 """So many frames after each refresh something is decided anew."""
 
 
-class Execution(Protocol):
-    """How the picture loop's work is carried out, wherever the frames are."""
-
-    batch: int
-    """Frames at a time, 1 or more."""
-    ahead: int
-    """Batches that are segmented before those that the other stages work on, in a thread of their
-    own; 0: one thread does all."""
-
-    def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
-        """Around all work on some frames: what is done inside comes after what made them."""
-        ...
-
-    def measure(self, clock: StageClock) -> AbstractContextManager[None]:
-        """Around the work of one stage, again and again; its clock takes the time."""
-        ...
-
-    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Start what needs nothing of what follows; calling the answer waits for its result."""
-        ...
-
-    def hand_out(self, frames: Sequence[Frame]) -> None:
-        """Frames are finished once all that was done so far is done."""
-        ...
-
-    def wait(self) -> None:
-        """Wait for all that is under way."""
-        ...
-
-    def close(self) -> None:
-        """Free what it works with; safe to call twice."""
-        ...
-
-
-class HostExecution:
-    """Works at once, the frames of a batch side by side.
+class Execution:
+    """How the picture loop's work is carried out: on the host at once, where what is done is done.
 
     Args:
-        batch: Frames at a time.
+        batch: Frames at a time, 1 or more.
         workers: Closed with this; the first does what runs beside.
         others: Closed with this, too.
     """
 
     ahead = 1
+    """Batches that are segmented before those that the other stages work on, in a thread of their
+    own; 0: one thread does all."""
 
     def __init__(self, batch: int, workers: Workers, *others: Workers) -> None:
         self.batch = batch
         self._workers, self._others = workers, others
 
     def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
+        """Around all work on some frames: what is done inside comes after what made them."""
         return nullcontext()
 
     def measure(self, clock: StageClock) -> AbstractContextManager[None]:
+        """Around the work of one stage, again and again; its clock takes the time."""
         return clock
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Start what needs nothing of what follows; calling the answer waits for its result."""
         return self._workers.submit(work).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
-        """On the host what is done is done."""
+        """Frames are finished once all that was done so far is done."""
 
     def wait(self) -> None:
-        """Nothing is under way."""
+        """Wait for all that is under way."""
 
     def close(self) -> None:
+        """Free what it works with; safe to call twice."""
         for workers in (self._workers, *self._others):
             workers.close()
 

@@ -20,7 +20,7 @@ from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import HOST, Side
-from bgsoft.pipeline.picture import Execution, HostExecution
+from bgsoft.pipeline.picture import Execution
 from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
@@ -159,7 +159,7 @@ class HostStages(SideStages):
         return self
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
-        return HostExecution(self.batch, self._workers, self._ahead)
+        return Execution(self.batch, self._workers, self._ahead)
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
