@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_shape, is_similar
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.cuda.readback import Readback
 from bgsoft.frame import AnalysisFrame, FrameFormat
 from bgsoft.ops.resize import resampling
@@ -212,8 +213,10 @@ class LumaProbe:
         """
         if not self._side.on_device:
             self._look([reduced])
+        if not self._compared:
+            return False
         error = int(self._host_errors[0]) / self._samples
-        return self._compared and is_similar(error, self._peak, min_db)
+        return error == 0 or 10 * math.log10(self._peak**2 / error) > min_db
 
     def _look(self, reduced: Sequence[AnalysisFrame]) -> None:
         if self._has_kept:

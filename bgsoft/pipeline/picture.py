@@ -152,7 +152,7 @@ class PictureStages:
     are kept."""
 
     def __post_init__(self) -> None:
-        self._open: _Matted | None = None
+        self._open: Scene | None = None
         """What is composited once the faces that its mattes may have missed are known: while they
         are looked for, the next frames get their mattes."""
         self._segmenting, self._facing, self._matting, self._compositing = (
@@ -276,10 +276,9 @@ class PictureStages:
             found = self.execution.submit(partial(self._for_faces, faces.find, frames, reduced))
         masks = scene.masks or self._segment(scene)
         with self._matting:
-            mattes = self.matte.refine(masks, frames, reduced)
-        matted = _Matted(frames, reduced, mattes)
+            scene.mattes = mattes = self.matte.refine(masks, frames, reduced)
         if faces is None:
-            self._open = matted
+            self._open = scene
             return finished + self._composite()
 
         def look_at() -> list[FoundFaces]:
@@ -287,9 +286,9 @@ class PictureStages:
             faces.look_at(frames, reduced, mattes, faces_of)
             return faces_of
 
-        matted.faces = self.execution.submit(partial(self._for_faces, look_at))
+        scene.faces = self.execution.submit(partial(self._for_faces, look_at))
         finished += self._composite()
-        self._open = matted
+        self._open = scene
         return finished
 
     def _renew(self, scene: Scene) -> list[Frame]:
@@ -311,12 +310,12 @@ class PictureStages:
 
     def _composite(self) -> list[Frame]:
         """Composite the frames that are open; returns those that are finished now."""
-        matted, self._open = self._open, None
-        if matted is None:
+        scene, self._open = self._open, None
+        if scene is None:
             return []
-        frames, mattes, faces = matted.frames, matted.mattes, self.faces
+        frames, mattes, faces = scene.frames, scene.mattes, self.faces
         if faces is not None:
-            faces_of = matted.faces()
+            faces_of = scene.faces()
             with self._facing:
                 faces.edit_mattes(frames, mattes, faces_of)
         with self._compositing:
@@ -325,7 +324,7 @@ class PictureStages:
                 pre_roll = sum(frame.pts < self.trim_start for frame in frames)
             if pre_roll < len(frames):
                 self.compositor.apply(
-                    frames[pre_roll:], mattes[pre_roll:], matted.reduced[pre_roll:]
+                    frames[pre_roll:], mattes[pre_roll:], scene.reduced[pre_roll:]
                 )
                 if self.regions is not None:
                     self.regions.apply(frames[pre_roll:])
@@ -380,14 +379,6 @@ class Scene:
     """How many frames after what would else be kept is decided anew the first one comes."""
     masks: Sequence[Array | None] = ()
     """Empty: they are not segmented yet."""
-
-
-@dataclass(slots=True, eq=False)
-class _Matted:
-    """Frames of one scene between matte and composite."""
-
-    frames: Sequence[Frame]
-    reduced: Sequence[AnalysisFrame]
-    mattes: Sequence[Matte]
+    mattes: Sequence[Matte] = ()
     faces: Callable[[], list[FoundFaces]] = list
     """Waits until the mattes have been looked at for faces."""

@@ -63,11 +63,9 @@ class AveragedSegmenter(Segmenter):
         self._masks.start()
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
-        """See :meth:`bgsoft.segment.base.Segmenter.begin`."""
         self._masks.begin(frames, reduced)
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
         mattes = self._mattes.masks(frames, reduced)
         self._workers.map(self._apply, mattes, self._masks.masks(frames, reduced))
         return mattes

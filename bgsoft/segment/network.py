@@ -95,7 +95,6 @@ class NetworkSegmenter(Segmenter):
         self._driver.reset()
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
         return self.run(frames, self.shown(frames, reduced))
 
     def shown(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -173,19 +172,20 @@ class ZoomPlanes:
         self, frames: Sequence[Frame], reduced: Iterable[AnalysisFrame], boxes: Iterable[Box]
     ) -> list[AnalysisFrame]:
         """Parts of frames, for the general model; overwritten by the next call."""
-        return [self._crop(*each) for each in zip(count(), frames, reduced, boxes)]
-
-    def _crop(self, index: int, frame: Frame, reduced: AnalysisFrame, box: Box) -> AnalysisFrame:
-        whole, halved = self._parts(box)
-        planes = frame.planes
-        if whole is not None:
-            return AnalysisFrame(1, planes.luma[whole], planes.chroma[halved])
-        # Luma averaged over 2×2 samples, or what the edges leave of them.
-        luma = reduced.luma if reduced.factor == 2 else reduced.halved
-        if luma is None:
-            luma = self._halves[index]
-            self._halve.reduce(planes.luma, luma)
-        return AnalysisFrame(2, luma[halved], planes.chroma[halved])
+        crops: list[AnalysisFrame] = []
+        for frame, grid, box in zip(frames, reduced, boxes, strict=False):
+            whole, halved = self._parts(box)
+            luma, chroma = frame.planes.luma, frame.planes.chroma
+            if whole is None:
+                # Averaged over 2×2 samples, or what the edges leave of them.
+                half = grid.luma if grid.factor == 2 else grid.halved
+                if half is None:
+                    half = self._halves[len(crops)]
+                    self._halve.reduce(luma, half)
+                crops.append(AnalysisFrame(2, half[halved], chroma[halved]))
+            else:
+                crops.append(AnalysisFrame(1, luma[whole], chroma[halved]))
+        return crops
 
     def _part(self, box: Box) -> tuple[_Part | None, _Part]:
         """The part of luma that the model is shown, None: of luma averaged over 2×2 samples; and

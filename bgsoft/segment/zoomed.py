@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
+from typing import Any
 
 import numpy as np
 
@@ -91,10 +92,6 @@ class ZoomedSegmenter(Segmenter):
             network.start()
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
-        """See :meth:`bgsoft.segment.base.Segmenter.begin`."""
-        self._begun = self._begin(frames, reduced)
-
-    def _begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> _Begun:
         planes, scheduler = self._planes, self._scheduler
         places = [frame.index for frame in frames]
         due = scheduler.due(places)
@@ -110,13 +107,12 @@ class ZoomedSegmenter(Segmenter):
         if scheduler.wants_mask(places[0]):
             kept.append(self._last)
         cells = planes.read(kept, lumas=len(frames))
-        return _Begun(list(frames), places, due, passes, cells)
+        self._begun = _Begun(list(frames), places, due, passes, cells)
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
-        begun = self._begun
-        if begun is None or begun.frames != list(frames):
-            begun = self._begin(frames, reduced)
+        if self._begun is None or self._begun.frames != list(frames):
+            self.begin(frames, reduced)
+        begun: Any = self._begun
         self._begun = None
         scheduler, places, count = self._scheduler, begun.places, len(frames)
         cells = begun.cells()
