@@ -45,11 +45,8 @@ class SoftMatte(MatteStage):
     too, the last matte is given out unchanged; one that is fitted on the frame is fitted anew.
 
     Args:
-        side: Where the frames are.
+        side, format, workers, batch: See :class:`MatteStage`.
         config: What to do; steps that are off cost nothing.
-        format: Geometry of all frames.
-        workers: What does it; a lane a frame.
-        batch: Frames at a time.
         fine: Fit the edge on the frame itself.
     """
 
