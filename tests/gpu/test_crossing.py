@@ -87,10 +87,10 @@ def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
     import cupy
 
     from bgsoft.cuda.device import device_planes
-    from bgsoft.pipeline.crossing import DownloadingEncoder
+    from bgsoft.pipeline.crossing import CrossingEncoder
 
     recorder = Recorder()
-    encoder = DownloadingEncoder(recorder, device, format, kind)
+    encoder = CrossingEncoder(recorder, device, format, kind, up=False)
     target, event = device_planes(format, 0), cupy.cuda.Event(disable_timing=True)
     stream = device.new_stream()
     wanted = []
@@ -129,13 +129,13 @@ def test_the_matte_comes_along_with_what_a_frame_was_made_from(device: Any) -> N
     import cupy
 
     from bgsoft.cuda.device import device_planes
-    from bgsoft.pipeline.crossing import DownloadingEncoder
+    from bgsoft.pipeline.crossing import CrossingEncoder
 
     format = FORMATS[2]
     taken: list[Frame] = []
     recorder = Recorder()
     keep, recorder.encode = recorder.encode, lambda frame: (taken.append(frame), keep(frame))
-    encoder = DownloadingEncoder(recorder, device, format, PictureKind.COLOR)
+    encoder = CrossingEncoder(recorder, device, format, PictureKind.COLOR, up=False)
     host, target = host_planes(format), device_planes(format, 0)
     random_planes(host, format, 5)
     for source, plane in (
