@@ -73,7 +73,7 @@ class Resized:
         plane: Array,
         shape: tuple[int, int],
         *,
-        area: bool = False,
+        area: bool | None = False,
         scale: Scale | None = None,
     ) -> tuple[Any, ...]:
         """A plane, its pitch in samples, x table, its stride, y table, its stride, mode.
@@ -84,16 +84,19 @@ class Resized:
         Args:
             plane: (rows, columns) or (rows, columns, channels); rows may be padded.
             shape: (rows, columns) that it is read at.
-            area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
+            area: ``INTER_AREA`` rather than ``INTER_LINEAR``; None: where it becomes smaller both
+                ways.
             scale: See :func:`aligned_resampling`; None: the plane's edges become the other's.
         """
+        smaller = plane.shape[0] >= shape[0] and plane.shape[1] >= shape[1]
+        if area is None:
+            area = smaller
         if self._made is None:
             pitch = plane.strides[0] // plane.itemsize
             return plane, pitch, *self._tables(plane.shape[:2], shape, area, scale)
         if plane.shape[:2] == shape and scale is None and plane.flags.c_contiguous:
             return plane, plane[0].size, *NO_TABLES
         made, arguments = self._views(shape)
-        smaller = plane.shape[0] >= shape[0] and plane.shape[1] >= shape[1]
         if area and smaller and self._made.dtype == np.float32 and plane.flags.c_contiguous:
             self._average(plane, made)
             return arguments

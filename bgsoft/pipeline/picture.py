@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bgsoft.analysis.reduce import Reducer
@@ -234,16 +233,15 @@ class PictureStages:
                 # On a device, the next line waits.
                 self.segmenter.begin(frames, reduced)
             cuts = self.scenes.cuts(reduced)
-        places = [frame.index % REFRESH_INTERVAL for frame in frames]
-        starts = [
-            at
-            for at, (place, cut) in enumerate(zip(places, cuts, strict=True))
-            if at == 0 or cut or place in _RENEWED
-        ]
-        return [
-            Scene(frames[start:stop], reduced[start:stop], cuts[start], places[start])
-            for start, stop in pairwise([*starts, len(cuts)])
-        ]
+        scenes: list[Scene] = []
+        stop = len(frames)
+        for start in range(stop - 1, -1, -1):
+            place = frames[start].index % REFRESH_INTERVAL
+            if start == 0 or cuts[start] or place in _RENEWED:
+                part = slice(start, stop)
+                scenes.insert(0, Scene(frames[part], reduced[part], cuts[start], place))
+                stop = start
+        return scenes
 
     def _segment(self, scene: Scene) -> Sequence[Array | None]:
         """The masks of the frames that are due, made at once; None for the others."""

@@ -128,19 +128,15 @@ class NetworkSegmenter(Segmenter):
                 written = tensor[: stop - start]
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
-        def read(network: Network, start: int, stop: int) -> None:
-            raw = self._raw(network)
-
-            def read_some(_lane: int, first: int, count: int = 1) -> None:
-                masks, at = self._masks[first : first + count], first - start
-                to_masks(self._side, raw[at : at + count], spec, masks)
-                if mirrored:
-                    _mirror(masks)
-
-            if self._side.on_device or stop - start == 1:  # all at once
-                read_some(0, start, stop - start)
-            else:
-                self._workers.map(read_some, range(start, stop))
+        def read(network: Network, start: int, stop: int, first: int = 0) -> None:
+            if stop - start > 1 and not self._side.on_device:  # there it is one launch
+                singly = [(network, at, at + 1, at - start) for at in range(start, stop)]
+                self._workers.map(lambda _lane, each: read(*each), singly)
+                return
+            masks = self._masks[start:stop]
+            to_masks(self._side, self._raw(network)[first : first + stop - start], spec, masks)
+            if mirrored:
+                _mirror(masks)
 
         self._driver.run(frames, write, read)
         return self._planes[: len(frames)]

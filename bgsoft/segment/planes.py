@@ -134,15 +134,11 @@ class ZoomPlanes:
             Its (h, w) float32 mask as (gh, gw), until the slot is used again.
         """
         kept = self._kept[network][slot]
-        self._resize(self.grid, *self._at(0, mask, self.grid), kept, *self.grid)
+        resized = self._resized[0].arguments(mask, self.grid, area=None)
+        self._resize(self.grid, *resized, kept, *self.grid)
         if self._side.on_device:
             self._side.copy(self._made[index], self._kept_lumas[network][slot])
         return kept
-
-    def _at(self, lane: int, mask: Array, shape: tuple[int, int]) -> tuple[Any, ...]:
-        """A mask at another size: averaged where it becomes smaller both ways."""
-        smaller = mask.shape[0] >= shape[0] and mask.shape[1] >= shape[1]
-        return self._resized[lane].arguments(mask, shape, area=smaller)
 
     def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
         """Send for the cells of (gh, gw) masks, and of the luma of so many frames at hand.
@@ -221,7 +217,7 @@ class ZoomPlanes:
         added = _NOTHING
         if blend.box is not None and close is not None:
             shape, fading = self._fading(blend.box)
-            added = *self._at(lane, close, shape), *fading
+            added = *self._resized[lane].arguments(close, shape, area=None), *fading
         self._launch(
             self.grid,
             *(first[general.slot], second[landscape.slot], *lumas, *self._cell_shape),
