@@ -151,6 +151,11 @@ class PictureStages:
     are kept."""
 
     def __post_init__(self) -> None:
+        # See bgsoft.pipeline.runner.FrameStage. Each batch waits, and does so while others work.
+        self.batch, self.ahead = self.execution.batch, self.execution.ahead
+        self.held = 2 * self.ahead * self.batch
+        if self.faces is not None:
+            self.held += self.faces.held + self.batch
         self._open: Scene | None = None
         """What is composited once the faces that its mattes may have missed are known: while they
         are looked for, the next frames get their mattes."""
@@ -158,22 +163,6 @@ class PictureStages:
             self.execution.measure(self.metrics.stage(name))
             for name in ("segment", "face", "matte", "composite")
         )
-
-    @property
-    def batch(self) -> int:
-        """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
-        return self.execution.batch
-
-    @property
-    def ahead(self) -> int:
-        """Batches that are prepared before those that are processed, for the same."""
-        return self.execution.ahead
-
-    @property
-    def held(self) -> int:
-        """Frames kept back at most, for the same."""
-        prepared = 2 * self.ahead * self.batch  # each batch while it waits, and while others do
-        return prepared + (0 if self.faces is None else self.faces.held + self.batch)
 
     def start(self) -> None:
         """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""

@@ -31,21 +31,13 @@ LEAVE_SECONDS = 3.0
 class FrameStage(Protocol):
     """The stage between decoder and encoder."""
 
-    @property
-    def batch(self) -> int:
-        """Frames it takes at a time, 1 or more."""
-        ...
-
-    @property
-    def held(self) -> int:
-        """Frames it keeps back at most between batches, those that are prepared among them."""
-        ...
-
-    @property
-    def ahead(self) -> int:
-        """Batches that may wait between :meth:`prepare` and :meth:`process`, each of which has a
-        thread of its own; 0: :meth:`process_batch` does all."""
-        return 0
+    batch: int
+    """Frames it takes at a time, 1 or more."""
+    held: int
+    """Frames it keeps back at most between batches, those that are prepared among them."""
+    ahead: int = 0
+    """Batches that may wait between :meth:`prepare` and :meth:`process`, each of which has a
+    thread of its own; 0: :meth:`process_batch` does all."""
 
     def start(self) -> None:
         """Called once, in the thread that will prepare frames, or process them where none does,

@@ -53,6 +53,12 @@ def test_slots_are_aligned(device: Any, format: FrameFormat) -> None:
     assert pinned.luma.flags.writeable
 
 
+def put(host: Planes, target: Planes) -> None:
+    target.luma.set(host.luma)
+    target.chroma.set(host.chroma)
+    target.alpha.set(host.alpha)
+
+
 class Recorder:
     """An encoder that keeps copies."""
 
@@ -100,12 +106,7 @@ def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
         wanted.append(host)
         # The one slot is overwritten as soon as encode has returned.
         with stream:
-            for source, plane in (
-                (host.luma, target.luma),
-                (host.chroma, target.chroma),
-                (host.alpha, target.alpha),
-            ):
-                plane.set(source)
+            put(host, target)
         event.record(stream)
         encoder.encode(device_frame(target, format, index, event))
     encoder.finish()
@@ -138,12 +139,7 @@ def test_the_matte_comes_along_with_what_a_frame_was_made_from(device: Any) -> N
     encoder = CrossingEncoder(recorder, device, format, PictureKind.COLOR, up=False)
     host, target = host_planes(format), device_planes(format, 0)
     random_planes(host, format, 5)
-    for source, plane in (
-        (host.luma, target.luma),
-        (host.chroma, target.chroma),
-        (host.alpha, target.alpha),
-    ):
-        plane.set(source)
+    put(host, target)
     ready = cupy.cuda.Event(disable_timing=True)
     ready.record()
     frame = device_frame(target, format, 0, ready)
