@@ -238,6 +238,8 @@ def test_hold_and_reset() -> None:
     assert np.array_equal(held.alpha, first)
     mixed = stage.refine([MOVED], [frame], [reduce(frame)])[0].alpha.copy()
     stage.reset()
+    with pytest.raises(ValueError, match="no mask to hold"):
+        stage.refine([None], [frame], [reduce(frame)])
     alone = stage.refine([MOVED], [frame], [reduce(frame)])[0].alpha
     assert not np.array_equal(alone, mixed)
     assert np.array_equal(alone, matte([MOVED], config(temporal=0.5, threshold=0.2)))
