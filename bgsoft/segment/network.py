@@ -116,14 +116,13 @@ class NetworkSegmenter(Segmenter):
 
         def write(network: Network, start: int, stop: int) -> None:
             tensor = network.inputs[spec.input]
-
-            def write_one(_lane: int, at: int) -> None:
-                preprocessors[at % lanes].write(shown[at], tensor, at - start)
-
             if stop - start == 1:
-                preprocessors[start % lanes].write(shown[start], tensor, 0)
+                preprocessors[start % lanes].write(shown[start], tensor)
             else:
-                self._workers.map(write_one, range(start, stop))
+                self._workers.map(
+                    lambda _, at: preprocessors[at % lanes].write(shown[at], tensor, at - start),
+                    range(start, stop),
+                )
             if mirrored:
                 written = tensor[: stop - start]
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))

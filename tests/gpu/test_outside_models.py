@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +31,6 @@ COUNT = 5
 SLOW = "mixed.onnx is slow on cuda: 2 of 5 nodes run on CPU (DynamicQuantizeLinear, ConvInteger)"
 
 
-@pytest.fixture
-def stream(gpu: Any) -> Iterator[Any]:
-    """The current one, as in a render."""
-    made = gpu.new_stream()
-    with gpu.use(made):
-        yield made
-
-
 def frames_of(size: tuple[int, int], layout: PixelLayout = PixelLayout.NV12) -> list[Frame]:
     rng = np.random.default_rng(7)
     return [random_frame(frame_format(size, layout), rng, 40 * k) for k in range(COUNT)]
@@ -48,8 +39,6 @@ def frames_of(size: tuple[int, int], layout: PixelLayout = PixelLayout.NV12) -> 
 def on_host(
     model: ResolvedModel, frames: list[Frame], backend: str, gpu: Any, tell: Any
 ) -> list[np.ndarray]:
-    from bgsoft.analysis.reduce import Reducer
-
     workers = Workers(COUNT)
     device = None if backend == "cpu" else gpu
     loader = NetworkLoader(model, tell=tell)
@@ -71,7 +60,6 @@ def on_device(
     told: list[str],
     *instead: str,
 ) -> list[np.ndarray]:
-
     format = frames[0].format
     loader = NetworkLoader(model, tell=told.append, instead=instead)
     made = DeviceSide("cuda", format, COUNT, gpu, stream, events.append).create(loader)

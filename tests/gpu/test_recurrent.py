@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +40,6 @@ FORMAT = frame_format((641, 359))
 @pytest.fixture
 def model(tmp_path: Path) -> ResolvedModel:
     return recurrent_model(tmp_path)
-
-
-@pytest.fixture
-def stream(gpu: Any) -> Iterator[Any]:
-    """The current one, as in a render."""
-    made = gpu.new_stream()
-    with gpu.use(made):
-        yield made
 
 
 def noise(count: int, format: FrameFormat = FORMAT) -> list[Frame]:
