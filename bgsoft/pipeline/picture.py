@@ -160,7 +160,7 @@ class PictureStages:
         """What is composited once the faces that its mattes may have missed are known: while they
         are looked for, the next frames get their mattes."""
         self._segmenting, self._facing, self._matting, self._compositing = (
-            self.execution.measure(self.metrics.stage(name))
+            self.execution.measure(self.metrics.stages[name])
             for name in ("segment", "face", "matte", "composite")
         )
 
@@ -322,7 +322,7 @@ class PictureStages:
 
     def _for_faces(self, work: Callable[..., R], *args: Any) -> R:
         """Do something for faces in the thread that the execution has for it."""
-        with self.metrics.submitted("face"):
+        with self.metrics.submitted["face"]:
             return work(*args)
 
     def _forget(self) -> None:

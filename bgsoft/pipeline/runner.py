@@ -244,7 +244,7 @@ class Pipeline:
     def _decode(self) -> None:
         give_way()
         self._started_stage.wait()
-        clock, waiting = self._metrics.stage("decode"), self._ring.waiting
+        clock, waiting = self._metrics.stages["decode"], self._ring.waiting
         frames = self._decoder.frames(self._ring)
         try:
             while True:
@@ -303,7 +303,7 @@ class Pipeline:
 
     def _encode(self) -> None:
         give_way()
-        clock = self._metrics.stage("encode")
+        clock = self._metrics.stages["encode"]
         for frame in self._finished:
             if self._result.first_frame_seconds is None:
                 self._result.first_frame_seconds = time.perf_counter() - self._started
