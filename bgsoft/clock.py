@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol, Self
+from typing import Protocol
 
 from bgsoft.records import dataclass
 
@@ -14,10 +14,16 @@ class Observer(Protocol):
     def thread_span(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
         """One piece of work of the calling thread, on the clock of ``time.perf_counter_ns``."""
 
+    def counter(self, name: str, value: float) -> None:
+        """A figure has this value from now on."""
+
 
 @dataclass(slots=True)
 class StageClock:
-    """Busy time of one stage. One thread writes it; others may read."""
+    """Busy time of one stage: of ``with`` blocks, a dozen a frame, so it is no generator.
+
+    One thread writes it; others may read.
+    """
 
     name: str = ""
     observer: Observer | None = None
@@ -32,10 +38,6 @@ class StageClock:
         """:attr:`busy_ns` and what the call under way has taken up to now."""
         began = self._began_ns
         return self.busy_ns + (time.perf_counter_ns() - began if began else 0)
-
-    def measure(self) -> Self:
-        """Add the time of a ``with`` block; a dozen a frame, so no generator."""
-        return self
 
     def __enter__(self) -> None:
         self._began_ns = time.perf_counter_ns()

@@ -158,7 +158,7 @@ class translated:  # noqa: N801 - a context manager, entered several times a fra
         pass
 
     def __exit__(self, _kind: object, exc: BaseException | None, _traceback: object) -> None:
-        if isinstance(exc, self._theirs):
+        if exc is not None and isinstance(exc, self._theirs):
             raise self._to(exc) from exc
 
 

@@ -33,7 +33,7 @@ class FrameRing:
     def acquire(self) -> Planes:
         """Take a free slot, waiting for one if need be; RingClosedError once closed."""
         if self._free.empty():
-            with self.waiting.measure():
+            with self.waiting:
                 planes = self._free.get()
         else:
             planes = self._free.get()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from itertools import starmap
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -93,7 +94,8 @@ class Job(Generic[R]):
 
     def result(self) -> R:
         """Wait for what it returns; raises what it raised."""
-        self.wait()
+        with self._done:
+            pass
         if self._error is not None:
             raise self._error
         return self._result
@@ -146,27 +148,10 @@ class Threads(Closing):
             self._begun.pop()[0].join()
 
 
-class _Worker:
-    """A thread that does one job after another."""
-
-    def __init__(self, number: int) -> None:
-        self._jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
-        name = f"bgsoft-worker_{number}"
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Callable[[], R]) -> Job[R]:
-        job = Job(work)
-        self._jobs.put(job)
-        return job
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job.run()
-
-    def close(self) -> None:
-        self._jobs.put(None)
-        self._thread.join()
+def _work_on(jobs: SimpleQueue[Job[Any] | None]) -> None:
+    """Do one job after another, until there is None."""
+    while (job := jobs.get()) is not None:
+        job.run()
 
 
 class Workers(Closing):
@@ -174,8 +159,9 @@ class Workers(Closing):
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
-        self._threads: dict[int, _Worker] = {}
-        """By lane, once they are needed; that of lane 0 does what runs beside all of them."""
+        self._jobs: dict[int, SimpleQueue[Job[Any] | None]] = {}
+        """Of threads by lane, once they are needed; that of lane 0 does what runs beside them."""
+        self._threads: list[threading.Thread] = []
 
     def map(self, work: Callable[..., R], *items: Sequence[Any]) -> list[R]:
         """The results of ``work(lane, *item)``, in order, as many at a time as there are lanes.
@@ -189,7 +175,7 @@ class Workers(Closing):
         """
         jobs = list(zip(*items, strict=True))
         if self.lanes == 1 or len(jobs) == 1:
-            return [work(0, *item) for item in jobs]
+            return list(starmap(partial(work, 0), jobs))
         results: list[R] = []
         for part in self.parts(len(jobs)):
             first, *beside = jobs[part]
@@ -207,16 +193,25 @@ class Workers(Closing):
 
     def parts(self, count: int) -> Iterator[slice]:
         """The places of ``count`` frames in order, as many at a time as there are lanes."""
-        for start in range(0, count, self.lanes):
-            yield slice(start, start + self.lanes)
+        lanes = self.lanes
+        return map(slice, range(0, count, lanes), range(lanes, count + lanes, lanes))
 
     def submit(self, work: Callable[[], R], lane: int = 0) -> Job[R]:
         """Start something that goes on beside what follows; its result is waited for there."""
-        if lane not in self._threads:
-            self._threads[lane] = _Worker(lane)
-        return self._threads[lane].submit(work)
+        if lane not in self._jobs:
+            jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
+            self._jobs[lane] = jobs
+            name = f"bgsoft-worker_{lane}"
+            thread = threading.Thread(target=_work_on, args=(jobs,), name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        job = Job(work)
+        self._jobs[lane].put(job)
+        return job
 
     def close(self) -> None:
         """End the threads; safe to call twice."""
+        while self._jobs:
+            self._jobs.popitem()[1].put(None)
         while self._threads:
-            self._threads.popitem()[1].close()
+            self._threads.pop().join()

@@ -39,11 +39,12 @@ def host_frames(decoder: Decoder) -> Iterator[Frame]:
 
 
 class FakeDecoder:
-    """Yields frames with the given pts; raises ``error`` after the last, if given."""
+    """Yields frames with the given pts, once ``action`` was called on each."""
 
-    def __init__(self, pts: list[int], error: Exception | None = None) -> None:
-        self._pts = pts
-        self._error = error
+    def __init__(
+        self, pts: list[int], action: Callable[[Frame], None] = lambda _frame: None
+    ) -> None:
+        self._pts, self._action = pts, action
         self.stats = DecodeStats()
         self.closed = False
 
@@ -52,9 +53,9 @@ class FakeDecoder:
             for index, pts in enumerate(self._pts):
                 planes = ring.acquire()
                 planes.luma[:] = index % 256
-                yield Frame(planes, FORMAT, index, pts, Fraction(1, 1000), duration=40)
-            if self._error is not None:
-                raise self._error
+                frame = Frame(planes, FORMAT, index, pts, Fraction(1, 1000), duration=40)
+                self._action(frame)
+                yield frame
         finally:
             self.closed = True
 

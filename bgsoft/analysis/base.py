@@ -1,8 +1,7 @@
-"""Size of the analysis frame, and similarity of two, on any device."""
+"""Size of the analysis frame, on any device."""
 
 from __future__ import annotations
 
-import math
 from functools import cache
 
 _MIN_GRID_SIDE = 160
@@ -43,8 +42,3 @@ def analysis_shape(width: int, height: int, factor: int | None = None) -> tuple[
     """
     factor = factor or analysis_factor(width, height)
     return -(-height // factor), -(-width // factor)
-
-
-def is_similar(error: float, peak: float, min_db: float) -> bool:
-    """Whether the mean squared error of samples up to ``peak`` stands for more than this PSNR."""
-    return error == 0 or 10 * math.log10(peak**2 / error) > min_db

@@ -8,7 +8,7 @@ from itertools import cycle
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor
-from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Planes
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.workers import Workers
 
@@ -47,23 +47,9 @@ class AreaReducer:
         self._sizes = (factor, height, width, *self.shape)
         self._lines = side.scratch(2 * width + 4, f"u{bits // 8}")
 
-    def reduce(
-        self,
-        plane: Array,
-        out: Array,
-        chroma: tuple[Array, Array] | None = None,
-        halved: Array | None = None,
-    ) -> None:
-        """Average a plane into ``out``, of :attr:`shape`.
-
-        Args:
-            plane, out: Of ``bits`` bits.
-            chroma: The picture's other plane, (h, w, 2), half as large, and what it is averaged
-                into: of :attr:`shape`, too, or of its own where the factor is 1.
-            halved: For the plane averaged over 2×2 samples; on the host, where the factor is more.
-        """
-        source, target = chroma or (None, None)
-        self._reduce(self.shape, plane, source, out, target, halved, self._lines, *self._sizes)
+    def reduce(self, plane: Array, out: Array) -> None:
+        """Average a plane into ``out``, of :attr:`shape`; both of ``bits`` bits."""
+        self._reduce(self.shape, plane, None, out, None, None, self._lines, *self._sizes)
 
 
 def alpha_reducer(format: FrameFormat, side: Side) -> AreaReducer:
@@ -98,10 +84,10 @@ class Reducer:
         size = (format.width, format.height)
         factor, detail = analysis_factor(*size), detail_factor(*size)
         count = max(batch, self._workers.lanes)
-        self._grids = [Grid(format, factor, side=side, halves=True) for _ in range(count)]
+        self._grids = [_Grid(format, factor, side=side, halves=True) for _ in range(count)]
         # What the host has halved on the way serves as detail.
         own = 1 < detail < factor and (side.on_device or detail > 2)
-        self._details = [Grid(format, detail, side=side) for _ in range(count)] if own else []
+        self._details = [_Grid(format, detail, side=side) for _ in range(count)] if own else []
         self._detail = detail if detail < factor else 0
 
     def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
@@ -119,16 +105,16 @@ class Reducer:
                 raise ValueError(
                     f"expected contiguous {shape} {dtype}, not {plane.shape} {plane.dtype}"
                 )
-        reduced = self._grids[index].reduce(frame)
+        reduced = self._grids[index].next(planes)
         if self._details:
-            reduced.detail = self._details[index].reduce(frame)
+            reduced.detail = self._details[index].next(planes)
         elif self._detail:
-            luma = frame.luma if self._detail == 1 else reduced.halved
-            reduced.detail = AnalysisFrame(self._detail, luma, frame.chroma)
+            luma = planes.luma if self._detail == 1 else reduced.halved
+            reduced.detail = AnalysisFrame(self._detail, luma, planes.chroma)
         return reduced
 
 
-class Grid:
+class _Grid(AreaReducer):
     """Analysis frames of one factor, in turn.
 
     Args:
@@ -141,9 +127,8 @@ class Grid:
     def __init__(
         self, format: FrameFormat, factor: int, *, side: Side = HOST, halves: bool = False
     ) -> None:
-        bits = 8 * format.bytes_per_sample
-        self._reducer = AreaReducer(format.luma_shape, factor, side=side, bits=bits)
-        shape, half = self._reducer.shape, format.chroma_shape[:2]
+        super().__init__(format.luma_shape, factor, side=side, bits=8 * format.bytes_per_sample)
+        shape, half = self.shape, format.chroma_shape[:2]
         halves &= factor > 2 and not side.on_device
         empty = side.xp.empty
         # All are made now: of a generator, each would be when its turn comes for the first time.
@@ -158,8 +143,9 @@ class Grid:
         ]
         self._turns = cycle(grids)
 
-    def reduce(self, frame: Frame) -> AnalysisFrame:
+    def next(self, planes: Planes) -> AnalysisFrame:
         """Reduce a frame; overwritten by the fourth call from now."""
-        grid, planes = next(self._turns), frame.planes
-        self._reducer.reduce(planes.luma, grid.luma, (planes.chroma, grid.chroma), grid.halved)
+        grid, (luma, chroma) = next(self._turns), (planes.luma, planes.chroma)
+        outs = grid.luma, grid.chroma, grid.halved
+        self._reduce(self.shape, luma, chroma, *outs, self._lines, *self._sizes)
         return grid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 
@@ -9,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_shape, is_similar
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.cuda.readback import Readback
 from bgsoft.frame import AnalysisFrame, FrameFormat
 from bgsoft.ops.resize import resampling
@@ -162,8 +163,7 @@ def _shifted(thumb: Thumb, y: int, x: int) -> Thumb:
 class LumaProbe:
     """Finds scene cuts and similar pictures by the luma of analysis frames.
 
-    Implements :class:`bgsoft.pipeline.picture.SceneProbe`. One launch a frame, of which the host
-    reads 9.2 kB.
+    One launch a frame, of which the host reads 9.2 kB.
 
     Args:
         format: Of the frames.
@@ -193,21 +193,30 @@ class LumaProbe:
         self.thumbs = self._seen.host[ends:].view(np.float32).reshape(batch, rows, columns)
         """(batch, 36, 64) float32, luma in [0, 1], of the frames that were looked at last."""
         self._arguments = [
-            (*tables.args, 1 / self._peak, places[at], self._errors[at:], *THUMB_SHAPE, *shape)
+            (*tables, 1 / self._peak, places[at], self._errors[at:], *THUMB_SHAPE, *shape)
             for at in range(batch)
         ]
 
     def cuts(self, reduced: Sequence[AnalysisFrame]) -> list[bool]:
-        """See :meth:`bgsoft.pipeline.picture.SceneProbe.cuts`; waits for a device."""
+        """Which frames begin a new scene; waits for a device.
+
+        Called once for every frame, in order.
+        """
         self._look(reduced)
-        return [self._detector.update(thumb) for thumb in self.thumbs[: len(reduced)]]
+        return list(map(self._detector.update, self.thumbs[: len(reduced)]))
 
     def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
-        """See there. On a device :meth:`cuts` has measured it."""
+        """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.
+
+        On a device it must be the only one that :meth:`cuts` was called with last, which has
+        measured it.
+        """
         if not self._side.on_device:
             self._look([reduced])
+        if not self._compared:
+            return False
         error = int(self._host_errors[0]) / self._samples
-        return self._compared and is_similar(error, self._peak, min_db)
+        return error == 0 or 10 * math.log10(self._peak**2 / error) > min_db
 
     def _look(self, reduced: Sequence[AnalysisFrame]) -> None:
         if self._has_kept:
@@ -219,5 +228,6 @@ class LumaProbe:
         self._seen.wait()
 
     def keep(self, reduced: AnalysisFrame) -> None:
+        """Remember this frame for :meth:`is_similar`."""
         self._side.copy(reduced.luma, self._kept)
         self._has_kept = True

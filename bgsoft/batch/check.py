@@ -133,15 +133,8 @@ def _check_model(config: RenderConfig, backend: str) -> None:
     model.for_provider(backend, config.backends.precision)
     if backend == "cpu" and is_model_file(config.segment.model):  # others have been seen to load
         from bgsoft.infer.loading import NetworkLoader
-        from bgsoft.segment.create import create_host_segmenter
+        from bgsoft.segment.sides import HostSide
         from bgsoft.workers import Workers
 
-        create_host_segmenter(
-            backend,
-            NetworkLoader(model, config.backends.precision),
-            _FORMAT,
-            Workers(1),
-            None,
-            lambda _event: None,
-            config.segment.matte,
-        ).close()
+        loader = NetworkLoader(model, config.backends.precision)
+        HostSide(backend, _FORMAT, Workers()).create(loader, config.segment.matte).close()

@@ -22,7 +22,7 @@ require_runtime()
 import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
 
 RUNNING = ort_errors_as(InferenceError, "the model failed", stage="segment")
-"""Around each run."""
+"""Around each run, or what it raises."""
 
 
 @cache
@@ -147,8 +147,11 @@ class CpuNetwork(HostNetwork):
             self._binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(array))
 
     def run(self) -> None:
-        with RUNNING:
+        try:
             self._session.run_with_iobinding(self._binding)
+        except Exception:
+            with RUNNING:
+                raise
 
     def close(self) -> None:
         self._binding = None

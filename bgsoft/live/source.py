@@ -330,7 +330,7 @@ class Feed(Closing):
 
     def _decode(self, packet: Packet[VideoStream]) -> list[VideoFrame]:
         try:
-            with self._clock.measure():
+            with self._clock:
                 frames = self._codec.decode(packet)
         except av.FFmpegError:
             self.damaged += 1

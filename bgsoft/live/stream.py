@@ -30,7 +30,6 @@ from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
 STALE_SECONDS = 1.0
 """Without a frame for so long, and for three frames' time, the last one is shown dimmed."""
 _STALE_INTERVAL_SECONDS = 0.2
-_STAGES = ("decode", "segment", "face", "matte", "composite")
 _SINK = "the sink "
 _STARTING = "the start of the picture stages"
 HANG_SECONDS = 10.0
@@ -90,8 +89,8 @@ class LiveStream:
         self._metrics = Metrics(recorder)
         self._publishing = StageClock("publish", recorder)
         self._converting = StageClock("convert", recorder)
-        self.capture = Capture(spec, self._ready, report, self._metrics.stage("decode"))
-        clocks = [*map(self._metrics.stage, _STAGES), self._converting, self._publishing]
+        self.capture = Capture(spec, self._ready, report, self._metrics.stages["decode"])
+        clocks = [*self._metrics.stages.values(), self._converting, self._publishing]
         self.figures = Figures(clocks)
         self._clock = StreamClock(LIVE_TICKS)
         self._stages: LiveStages | None = None
@@ -278,7 +277,7 @@ class LiveStream:
         self._publish(shown)
 
     def _publish(self, frame: LiveFrame) -> None:
-        with self._publishing.measure():
+        with self._publishing:
             for sink in list(self.sinks):
                 self._begin(f"{_SINK}{sink.name}")
                 try:

@@ -25,11 +25,8 @@ class DirectMatte(MatteStage):
     frame gets the last matte unchanged.
 
     Args:
-        side: Where the frames are.
+        side, format, workers, batch: See :class:`MatteStage`.
         config: Of which expansion and feather count.
-        format: Geometry of all frames.
-        workers: What does it; a lane a frame.
-        batch: Frames at a time.
     """
 
     def __init__(

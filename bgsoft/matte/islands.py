@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from threading import Event
+from threading import Lock
 from typing import Any
 
 import cv2
@@ -34,8 +34,8 @@ class MaskState:
         """(gh, gw): clean, before the edge is fitted."""
         self.regions = [self._xp.zeros(half_shape(plan.shape), np.uint8) for _ in range(2)]
         """Of the person and of the background, on half the grid: 1 where a component stayed."""
-        self.is_clean = Event()
-        """Set once opacity and regions are filled in, or never will be."""
+        self.cleaning = Lock()
+        """Held until opacity and regions are filled in, or never will be."""
         self.before: MaskState | None = None
         """That of the mask before, if it counts."""
 
@@ -115,7 +115,7 @@ class IslandFilter:
             planes = state.opacity, self._small, self._labels[0], self._counters
             self._enlarge(self._half, *enlarged, *planes, *shape)
         else:
-            np.copyto(state.opacity, enlarged[0])
+            state.opacity[...] = enlarged[0]
         if self._plan.islands is None:
             return
         if self._side.on_device:
@@ -157,6 +157,6 @@ class IslandFilter:
         self._keep(self._half, labels, count, self._counters, None, *after)
         if flags[UNSURE]:
             assert before is not None
-            before.is_clean.wait()
-            kept = before.regions[index]
+            with before.cleaning:
+                kept = before.regions[index]
             self._keep(self._half, labels, count, self._counters, kept, *after)

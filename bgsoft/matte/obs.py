@@ -212,11 +212,8 @@ class ObsMatte(MatteStage):
     A held frame gets the last matte unchanged.
 
     Args:
-        side: Where the frames are.
+        side, format, workers, batch: See :class:`MatteStage`.
         config: What to do; ``softness`` and ``refine`` have no meaning here.
-        format: Geometry of all frames.
-        workers: What does it; a lane a frame.
-        batch: Frames at a time.
         device: Whose copies are counted; None: on the host.
     """
 

@@ -132,8 +132,8 @@ class ThresholdPlan(NamedTuple):
 
     scale: float
     offset: float
-    curve: Array | None
-    """(256,) uint8; None: straight."""
+    curve: Array
+    """(256,) uint8; straight without a threshold."""
 
     @classmethod
     def of(cls, threshold: float | None, softness: float) -> Self:
@@ -143,15 +143,15 @@ class ThresholdPlan(NamedTuple):
         # At least 1/256 of the range wide, so that the scale stays finite for a hard step.
         half = max(half, 1.0 / 512.0)
         scale = 255.0 / (2.0 * half)
-        curve = None if threshold is None else _smoothstep(np.arange(256) / 255.0)
+        curve = np.arange(256, dtype=np.uint8)
+        if threshold is not None:
+            curve = _smoothstep(curve / 255.0)
         return cls(scale, -(middle - half) * scale, curve)
 
 
 class IslandPlan(NamedTuple):
     """Removal of small islands of person and of unsure holes in one, on half the grid."""
 
-    shape: Shape
-    """(rows, columns) of half the grid."""
     sure: int
     """Cells of the smallest region that is kept where no frame before counts."""
     low: int
@@ -171,7 +171,6 @@ class IslandPlan(NamedTuple):
         cells = min_area * half[0] * half[1]
         side = 2 * max(1, round(_SKIRT / 2.0 * _unit(shape))) + 1
         return cls(
-            shape=half,
             sure=math.ceil(cells),
             low=math.ceil(cells / _HYSTERESIS),
             high=math.ceil(cells * _HYSTERESIS),
@@ -183,8 +182,6 @@ class IslandPlan(NamedTuple):
 class GuidedPlan(NamedTuple):
     """Fit of the edge to the picture by a guided filter on half a plane."""
 
-    shape: Shape
-    """(rows, columns) of the plane."""
     radius: int
     """Of the windows, in their own spacing."""
     spacing: int = 1
@@ -195,7 +192,7 @@ class GuidedPlan(NamedTuple):
     @classmethod
     def of(cls, shape: Shape, spacing: int = 1) -> Self:
         radius = max(1, round(_GUIDED_RADIUS * min(shape) / (270 * spacing)))
-        return cls(shape, radius, spacing, steepen=_STEEPEN if spacing == 1 else _FINE_STEEPEN)
+        return cls(radius, spacing, steepen=_STEEPEN if spacing == 1 else _FINE_STEEPEN)
 
     @property
     def offset(self) -> float:
@@ -211,8 +208,6 @@ class GuidedPlan(NamedTuple):
 class SmoothPlan(NamedTuple):
     """Rounding of ragged contours: a Gaussian, then a ramp that restores the edge's width."""
 
-    shape: Shape
-    """(rows, columns) of the grid."""
     sigma: float
     radius: int
     """Where the Gaussian is cut off."""
@@ -228,7 +223,7 @@ class SmoothPlan(NamedTuple):
         # A ramp of width w has the variance w²/12; the Gaussian adds its own.
         width = _EDGE_WIDTH * _unit(shape)
         slope = math.sqrt(width * width + 12.0 * sigma**2) / width
-        return cls(shape, sigma, max(1, math.ceil(2.5 * sigma)), slope, 127.5 * (1.0 - slope))
+        return cls(sigma, max(1, math.ceil(2.5 * sigma)), slope, 127.5 * (1.0 - slope))
 
 
 class DilationPlan(NamedTuple):

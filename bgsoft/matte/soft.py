@@ -45,11 +45,8 @@ class SoftMatte(MatteStage):
     too, the last matte is given out unchanged; one that is fitted on the frame is fitted anew.
 
     Args:
-        side: Where the frames are.
+        side, format, workers, batch: See :class:`MatteStage`.
         config: What to do; steps that are off cost nothing.
-        format: Geometry of all frames.
-        workers: What does it; a lane a frame.
-        batch: Frames at a time.
         fine: Fit the edge on the frame itself.
     """
 
@@ -97,7 +94,7 @@ class SoftMatte(MatteStage):
             self._refine_part(masks[part], frames[part], reduced[part], made[part], before)
             before = made[part][-1]
         if not self._side.on_device:
-            self._side.copy(before, self._last_matte)
+            self._last_matte[...] = before
 
     def _refine_part(
         self,
@@ -111,10 +108,11 @@ class SoftMatte(MatteStage):
         scratch = self._scratch[: len(frames)]
         fitted_luma = self._fitted_luma
         for one, mask, picture in zip(scratch, masks, reduced, strict=True):
-            one.see(picture)
+            one.luma, one.chroma = one.picture.of(picture.luma, picture.chroma)
             if mask is not None:
                 self._average(one, mask)
-            one.source = self._last if self._is_fitted(one, mask, fitted_luma) else None
+            moves = mask is not None or self._moves(one, fitted_luma)
+            one.source = self._last if moves else None
             fitted_luma = fitted_luma if one.source is None else one.luma
         self._workers.map(self._make, masks, frames, made)
         if self._smoother is not None:
@@ -128,7 +126,7 @@ class SoftMatte(MatteStage):
                 one.enlarge(plane, frame)
             before = plane
         if fitted_luma is not self._fitted_luma and not self._side.on_device:
-            self._side.copy(fitted_luma, self._fitted_luma)
+            self._fitted_luma[...] = fitted_luma
         for one in scratch:
             if one.state is self._last:
                 one.state, self._spare = self._spare, one.state
@@ -136,16 +134,18 @@ class SoftMatte(MatteStage):
     def _average(self, one: _Scratch, mask: Array) -> None:
         """Smooth a mask over time, in order."""
         state, before = one.state, self._last
-        one.allocate(mask.shape)
-        self._spare.allocate(mask.shape)
+        if one.opacity.shape != mask.shape:
+            self._spare.allocate(mask.shape)
+            for each in self._scratch:
+                each.allocate(mask.shape)
         self._temporal.apply(mask, one.luma, state, before, one.opacity, one.flags)
-        state.is_clean.clear()
+        state.cleaning.acquire(blocking=False)  # it is held where an earlier frame has failed
         state.before = before
         self._last = state
 
-    def _is_fitted(self, one: _Scratch, mask: Array | None, fitted_luma: Array) -> bool:
-        """Whether the matte is made anew; a device decides where nobody waits for it."""
-        if mask is not None or self._plan.fine is not None:
+    def _moves(self, one: _Scratch, fitted_luma: Array) -> bool:
+        """Whether a held matte is made anew; a device decides where nobody waits for it."""
+        if self._plan.fine is not None:
             return True
         if self._plan.guided is None:
             return self._side.on_device
@@ -159,10 +159,8 @@ class SoftMatte(MatteStage):
 
     def _make(self, lane: int, mask: Array | None, frame: Frame, made: Array) -> None:
         one = self._scratch[lane]
-        if mask is not None:
-            one.clean()
         if one.source is not None:
-            one.fit(one.source, frame, made, held=mask is None)
+            one.make(one.source, frame, made, held=mask is None)
 
 
 class _Scratch:
@@ -182,7 +180,11 @@ class _Scratch:
         self._islands = IslandFilter(side, plan)
         self._limit = side.operation("matte", "limit_alpha") if plan.islands else None
         chroma_shape = shape if plan.factor > 1 else format.chroma_shape[:2]
-        self._picture = _EightBits(side, format, shape, chroma_shape)
+        self.picture = _EightBits(side, format, shape, chroma_shape)
+        """On the grid."""
+        self.luma: Array
+        self.chroma: Array
+        """What it gives of the frame at hand."""
         self._fitter = EdgeFitter(
             side, shape, chroma_shape, plan.guided, plan.smooth, self.flags, fitted_luma
         )
@@ -197,29 +199,27 @@ class _Scratch:
 
     def allocate(self, mask_shape: Shape) -> None:
         """Make room for masks of this shape."""
-        if self.opacity.shape != mask_shape:
-            self.opacity = self._side.xp.empty(mask_shape, np.uint8)
+        self.opacity = self._side.xp.empty(mask_shape, np.uint8)
+        self.state.allocate(mask_shape)
 
-    def see(self, reduced: AnalysisFrame) -> None:
-        """Take the picture on the grid, in 8 bits."""
-        self.luma, self._chroma = self._picture.of(reduced.luma, reduced.chroma)
+    def make(self, source: MaskState, frame: Frame, made: Array, *, held: bool) -> None:
+        """From the smoothed mask's opacity to the matte on the grid and on the frame.
 
-    def clean(self) -> None:
-        """From the smoothed mask's opacity to clean opacity on the grid."""
-        state, shape = self.state, self._plan.shape
-        try:
-            self._islands.apply(self.opacity, state, self.flags)
-            if self._limit is not None:
-                self._limit(shape, state.opacity, self._islands.limits, self.flags, *shape)
-        finally:
-            state.is_clean.set()
-
-    def fit(self, source: MaskState, frame: Frame, made: Array, *, held: bool) -> None:
-        """From clean opacity, once it is made, to the matte on the grid and on the frame."""
-        source.is_clean.wait()
+        Where the mask is held: from what was cleaned for the last one.
+        """
+        shape = self._plan.shape
+        if held:
+            with source.cleaning:
+                pass
+        else:
+            try:
+                self._islands.apply(self.opacity, source, self.flags)
+                if self._limit is not None:
+                    self._limit(shape, source.opacity, self._islands.limits, self.flags, *shape)
+            finally:
+                source.cleaning.release()
         planes = [*self._planes, made]
-        picture = self.luma, self._chroma
-        self._fitter.apply(source.opacity, *picture, planes[0], held=held)
+        self._fitter.apply(source.opacity, self.luma, self.chroma, planes[0], held=held)
         apply_in_turn(self._steps, planes)
         self.enlarge(made, frame)
         if self._fine is not None:
@@ -263,7 +263,7 @@ class _FineEdge:
     def fit(self, frame: Frame) -> None:
         """Fit the edge in the first of the planes."""
         plane = self.planes(frame.planes.alpha)[0]
-        self._fitter.apply(plane, *self._picture.of(frame.luma, frame.chroma), plane)
+        self._fitter.apply(plane, *self._picture.of(frame.planes.luma, frame.planes.chroma), plane)
 
     def finish(self, alpha: Array, reduced: Array) -> None:
         """Move the edge on purpose, and reduce the plane to the grid."""

@@ -25,10 +25,9 @@ class TemporalFilter:
         temporal, threshold = plan.temporal, plan.threshold
         self._side, self._plan = side, plan
         self._launch = side.operation("matte_temporal", "temporal_threshold")
-        curve = np.arange(256) if threshold.curve is None else threshold.curve
         self._tables = (
             side.array(np.concatenate([temporal.mask_ramp, temporal.luma_ramp])),
-            side.array(curve, np.uint8),
+            side.array(threshold.curve),
         )
         self._radius = temporal.window // 2
         self._numbers = (
@@ -58,7 +57,6 @@ class TemporalFilter:
         """
         if self._shape != mask.shape:
             self._allocate(mask.shape)
-        state.allocate(mask.shape)
         last = before or state
         self._launch(
             mask.shape,

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import Array
 from bgsoft.ops.sides import Side
-from bgsoft.records import dataclass
 
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""
@@ -57,10 +56,9 @@ class Resized:
             source: tuple[int, int], target: tuple[int, int], area: bool, scale: Scale | None
         ) -> tuple[Any, ...]:
             if scale is not None:
-                return aligned_resampling(side, source, target, scale).args
-            return resampling(
-                side, source, target, area=area, fixed_point=np.dtype(dtype) == np.uint8
-            ).args
+                return aligned_resampling(side, source, target, scale)
+            fixed_point = np.dtype(dtype) == np.uint8
+            return resampling(side, source, target, area=area, fixed_point=fixed_point)
 
         self._tables, self._views = tables, lru_cache(_MOST_TABLES)(self._view)
 
@@ -75,7 +73,7 @@ class Resized:
         plane: Array,
         shape: tuple[int, int],
         *,
-        area: bool = False,
+        area: bool | None = False,
         scale: Scale | None = None,
     ) -> tuple[Any, ...]:
         """A plane, its pitch in samples, x table, its stride, y table, its stride, mode.
@@ -86,16 +84,19 @@ class Resized:
         Args:
             plane: (rows, columns) or (rows, columns, channels); rows may be padded.
             shape: (rows, columns) that it is read at.
-            area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
+            area: ``INTER_AREA`` rather than ``INTER_LINEAR``; None: where it becomes smaller both
+                ways.
             scale: See :func:`aligned_resampling`; None: the plane's edges become the other's.
         """
+        smaller = plane.shape[0] >= shape[0] and plane.shape[1] >= shape[1]
+        if area is None:
+            area = smaller
         if self._made is None:
             pitch = plane.strides[0] // plane.itemsize
             return plane, pitch, *self._tables(plane.shape[:2], shape, area, scale)
         if plane.shape[:2] == shape and scale is None and plane.flags.c_contiguous:
             return plane, plane[0].size, *NO_TABLES
         made, arguments = self._views(shape)
-        smaller = plane.shape[0] >= shape[0] and plane.shape[1] >= shape[1]
         if area and smaller and self._made.dtype == np.float32 and plane.flags.c_contiguous:
             self._average(plane, made)
             return arguments
@@ -120,31 +121,24 @@ class Resized:
         self._run(shape, plane, columns, columns, *tables, made, *shape, self._room)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Resampling:
-    """How to resize planes of one shape to another: one table an axis, on a side."""
-
-    mode: int
-    x_table: Array
-    """(columns, x_stride) float32."""
-    y_table: Array
-    """(rows, y_stride) float32."""
-
-    @property
-    def args(self) -> tuple[Any, ...]:
-        """x table, its stride, y table, its stride, mode: as kernels take them."""
-        return self.x_table, self.x_table.shape[1], self.y_table, self.y_table.shape[1], self.mode
+def _arguments(
+    side: Side, mode: int, rows: NDArray[np.float32], columns: NDArray[np.float32]
+) -> tuple[Any, ...]:
+    return side.array(columns), columns.shape[1], side.array(rows), rows.shape[1], mode
 
 
 def resampling(
     side: Side, source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
-) -> Resampling:
+) -> tuple[Any, ...]:
     """Tables for ``cv2.resize`` from (rows, columns) to others.
 
     Args:
         source, target: The shapes.
         area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
         fixed_point: Of 8-bit samples, whose bilinear weights are rounded.
+
+    Returns:
+        x table, its stride, y table, its stride, mode: as kernels take them.
     """
     scales = tuple(s / t for s, t in zip(source, target, strict=True))
     shrinks = min(scales) >= 1.0
@@ -161,18 +155,15 @@ def resampling(
             _linear_table(_positions(s, t, area), s, fixed_point)
             for s, t in zip(source, target, strict=True)
         ]
-    return Resampling(mode, side.array(tables[1]), side.array(tables[0]))
+    return _arguments(side, mode, *tables)
 
 
 def aligned_resampling(
     side: Side, source: tuple[int, int], target: tuple[int, int], scale: Scale
-) -> Resampling:
-    """Tables for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
+) -> tuple[Any, ...]:
+    """The same for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
 
-    Args:
-        source: (rows, columns).
-        target: (rows, columns), which may reach over the source's edge.
-        scale: Between them.
+    The target may reach over the source's edge.
     """
     tables = []
     for rows, count, step in zip(source, target, scale, strict=True):
@@ -180,7 +171,7 @@ def aligned_resampling(
         step32, offset = np.float32(step), np.float32(step / 2 - 0.5)
         positions = (np.arange(count, dtype=np.float32) * step32 + offset).astype(np.float64)
         tables.append(_linear_table(positions, rows, fixed_point=False))
-    return Resampling(_LERP, side.array(tables[1]), side.array(tables[0]))
+    return _arguments(side, _LERP, *tables)
 
 
 def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,11 @@ pointer, int and float; what is passed by value is an array of the host, of one 
 Block = tuple[int, int, int]
 
 
-class Side(Protocol):
-    """Where arrays are and operations run."""
+class Side:
+    """Where arrays are and operations run: the host."""
 
-    on_device: bool
-    xp: Any
+    on_device = False
+    xp: Any = np
     """NumPy or CuPy."""
 
     def operation(
@@ -59,29 +59,15 @@ class Side(Protocol):
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """A copy of values on this side, C-contiguous."""
-        ...
-
-    def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array | None:
-        """What the host's rows of a kernel work in, zero at first; None on a device."""
-        ...
-
-    def copy(self, source: Array, target: Array) -> None:
-        """Copy a C-contiguous array into another of its shape and dtype."""
-        ...
-
-
-class _Host(Side):
-    on_device = False
-    xp: Any = np
-
-    def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return np.array(values, dtype, order="C")
 
     def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array | None:
+        """What the host's rows of a kernel work in, zero at first; None on a device."""
         return np.zeros(shape, dtype)
 
     def copy(self, source: Array, target: Array) -> None:
-        np.copyto(target, source)
+        """Copy a C-contiguous array into another of its shape and dtype."""
+        target[...] = source
 
 
 class _Device(Side):
@@ -90,7 +76,7 @@ class _Device(Side):
     def __init__(self) -> None:
         import cupy
 
-        self.xp: Any = cupy
+        self.xp = cupy
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return self.xp.asarray(np.array(values, dtype, order="C"))
@@ -108,7 +94,7 @@ def address(array: Array) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
-HOST: Side = _Host()
+HOST = Side()
 
 
 @cache

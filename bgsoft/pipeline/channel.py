@@ -66,15 +66,15 @@ class Channel(Generic[T]):
             ChannelClosedError: The channel was aborted.
         """
         taken: list[T] = []
-        while len(taken) < most and not self._ended:
-            item = self._items.get()
+        for _ in range(most):
+            item = _END if self._ended else self._items.get()
             if self._aborted:
                 break
             if item is _END:
                 self._ended = True
-            else:
-                taken.append(item)
-                self._room.put(None)
+                break
+            taken.append(item)
+            self._room.put(None)
         if self._aborted:
             self._items.put(_END)
             raise ChannelClosedError

@@ -151,69 +151,51 @@ class DownloadingDecoder(_CrossingDecoder):
             yield frame
 
 
-class _CrossingEncoder:
+class CrossingEncoder:
     """An encoder around another, which is closed with it; one of both has its frames on a device.
+
+    While a frame is copied, the one before it is encoded; so an error of the encoder comes one
+    frame later, with the pts of the frame it belongs to.
 
     Args:
         encoder: The other.
         device: The device.
         format: Layout of the frames.
         kind: Which planes the encoder reads; no others are copied.
+        up: Frames go from the host to the device.
     """
 
-    _up: bool
-    """Frames go from the host to the device."""
-
     def __init__(
-        self, encoder: Encoder, device: CudaDevice, format: FrameFormat, kind: PictureKind
+        self,
+        encoder: Encoder,
+        device: CudaDevice,
+        format: FrameFormat,
+        kind: PictureKind,
+        *,
+        up: bool,
     ) -> None:
         self.name, self.pixel_format = encoder.name, encoder.pixel_format
         self.frames = 0
         self._encoder = encoder
-        self._device = device
-        self._copier = FrameCopier(device, up=self._up, kind=kind)
-        allocate = device_planes if self._up else pinned_planes
+        self._device, self._up = device, up
+        self._copier = FrameCopier(device, up=up, kind=kind)
+        allocate = device_planes if up else pinned_planes
         self._slots = [
             (allocate(format, slot), cupy.cuda.Event(disable_timing=True)) for slot in range(2)
         ]
-
-    def _start_copy(self, frame: Frame) -> tuple[Planes, Any]:
-        """Launch the copy of a frame, once it is ready.
-
-        Returns:
-            The slot, overwritten by the next call but one, and the event behind the copy.
-        """
-        self._device.make_current()
-        self._slots.reverse()
-        slot, done = self._slots[0]
-        # By its alpha an encoder shows what a frame was made from.
-        alpha = frame.original is not None
-        self._copier.start(frame.planes, slot, done, frame.ready, alpha=alpha)
-        return slot, done
-
-    def finish(self) -> None:
-        self._encoder.finish()
-
-    def close(self) -> None:
-        self._encoder.close()
-
-
-class DownloadingEncoder(_CrossingEncoder):
-    """An encoder on the host that takes frames from a device.
-
-    While a frame is copied, the one before it is encoded; so an error of the encoder comes one
-    frame later, with the pts of the frame it belongs to.
-    """
-
-    _up = False
-    _waiting: Frame | None = None
-    """Downloaded, to be encoded during the next download."""
+        self._waiting: Frame | None = None
+        """Copied, to be encoded during the next copy."""
 
     def encode(self, frame: Frame) -> None:
-        planes, done = self._start_copy(frame)
+        self._device.make_current()
+        self._slots.reverse()
+        planes, done = self._slots[0]
+        # By its alpha an encoder shows what a frame was made from.
+        alpha = frame.original is not None
+        self._copier.start(frame.planes, planes, done, frame.ready, alpha=alpha)
         self._encode_waiting()
         done.synchronize()
-        self._waiting = replace(frame, planes=planes, ready=None)
+        self._waiting = replace(frame, planes=planes, ready=done if self._up else None)
         self.frames += 1
 
     def _encode_waiting(self) -> None:
@@ -223,16 +205,7 @@ class DownloadingEncoder(_CrossingEncoder):
 
     def finish(self) -> None:
         self._encode_waiting()
-        super().finish()
+        self._encoder.finish()
 
-
-class UploadingEncoder(_CrossingEncoder):
-    """An encoder on a device that takes frames from the host."""
-
-    _up = True
-
-    def encode(self, frame: Frame) -> None:
-        planes, done = self._start_copy(frame)
-        done.synchronize()
-        self._encoder.encode(replace(frame, planes=planes, ready=done))
-        self.frames += 1
+    def close(self) -> None:
+        self._encoder.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,7 @@ from bgsoft.clock import StageClock
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
 from bgsoft.infer.warm import network_worker
+from bgsoft.pipeline.picture import Execution
 
 if TYPE_CHECKING:
     from bgsoft.pipeline.trace import TraceRecorder
@@ -94,7 +95,18 @@ class DeviceTimer:
         return self._origin_ns + int(cupy.cuda.get_elapsed_time(self._origin, event) * 1e6)
 
 
-class DeviceExecution:
+class _Mark(AbstractContextManager[None]):
+    """What is launched inside belongs to one clock's stage."""
+
+    def __init__(self, timer: DeviceTimer, clock: StageClock) -> None:
+        self._timer, self._clock = timer, clock
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._timer.mark(self._clock)
+
+
+class DeviceExecution(Execution):
     """Launches work onto one stream; nothing waits for it but who asks.
 
     Args:
@@ -113,10 +125,9 @@ class DeviceExecution:
         batch: int,
         observer: TraceRecorder | None = None,
     ) -> None:
-        self.batch = batch
+        super().__init__(batch, network_worker())
         self._device = device
         self._stream, self._other_stream = streams
-        self._other_thread = network_worker()
         self._timer = DeviceTimer(observer)
         with device.use(self._stream):
             self._launched = cupy.cuda.Event(disable_timing=True)
@@ -133,10 +144,8 @@ class DeviceExecution:
             yield
             self._timer.end()
 
-    @contextmanager
-    def measure(self, clock: StageClock) -> Iterator[None]:
-        yield
-        self._timer.mark(clock)
+    def measure(self, clock: StageClock) -> AbstractContextManager[None]:
+        return _Mark(self._timer, clock)
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
         """Do it in another thread, on its stream, behind all that has been launched."""
@@ -147,7 +156,7 @@ class DeviceExecution:
             with self._device.use(self._other_stream):
                 return work()
 
-        return self._other_thread.submit(on_stream).result
+        return super().submit(on_stream)
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
         """Give frames an event behind everything that has been launched, maybe by earlier calls."""
@@ -163,8 +172,7 @@ class DeviceExecution:
         self._stream.synchronize()
 
     def close(self) -> None:
-        """Read the last clocks."""
-        self._other_thread.close()
+        super().close()
         with self._device.use(self._stream):
             self._stream.synchronize()
-            self._timer.flush()
+            self._timer.flush()  # the last clocks

@@ -30,21 +30,15 @@ class Metrics:
 
     def __init__(self, observer: TraceRecorder | None = None) -> None:
         self.observer = observer
-        self._clocks = {name: StageClock(name, observer) for name in _STAGES}
-        self._submitted = {name: StageClock(name, observer) for name in _STAGES}
-
-    def stage(self, name: str) -> StageClock:
-        """The clock of a stage, in its own thread."""
-        return self._clocks[name]
-
-    def submitted(self, name: str) -> StageClock:
-        """The clock of what a stage has another thread do."""
-        return self._submitted[name]
+        self.stages = {name: StageClock(name, observer) for name in _STAGES}
+        """By name, each in its own thread."""
+        self.submitted = {name: StageClock(name, observer) for name in _STAGES}
+        """Of what they have another thread do."""
 
     def busy(self) -> dict[str, int]:
         """Busy nanoseconds by stage, in all threads, now."""
         return {
-            name: self._clocks[name].busy_so_far_ns + self._submitted[name].busy_so_far_ns
+            name: self.stages[name].busy_so_far_ns + self.submitted[name].busy_so_far_ns
             for name in _STAGES
         }
 

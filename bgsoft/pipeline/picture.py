@@ -7,13 +7,13 @@ batch: everything that remembers earlier frames is reset between its parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.clock import StageClock
 from bgsoft.composite.base import Compositor
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
@@ -37,94 +37,49 @@ depends on what happened long ago, and a video can be rendered in chunks
 BACKGROUND_REFRESH_OFFSET = 32
 """So many frames after each refresh the background is refreshed, too. A chunk begins there: by then
 what fades over time (the temporal filter, new faces) has settled."""
+_RENEWED = (0, BACKGROUND_REFRESH_OFFSET)
+"""So many frames after each refresh something is decided anew."""
 
 
-class Execution(Protocol):
-    """How the picture loop's work is carried out, wherever the frames are."""
-
-    batch: int
-    """Frames at a time, 1 or more."""
-    ahead: int
-    """Batches that are segmented before those that the other stages work on, in a thread of their
-    own; 0: one thread does all."""
-
-    def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
-        """Around all work on some frames: what is done inside comes after what made them."""
-        ...
-
-    def measure(self, clock: StageClock) -> AbstractContextManager[None]:
-        """Around the work of one stage, whose clock it is."""
-        ...
-
-    def submit(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Start what needs nothing of what follows; calling the answer waits for its result."""
-        ...
-
-    def hand_out(self, frames: Sequence[Frame]) -> None:
-        """Frames are finished once all that was done so far is done."""
-        ...
-
-    def wait(self) -> None:
-        """Wait for all that is under way."""
-        ...
-
-    def close(self) -> None:
-        """Free what it works with; safe to call twice."""
-        ...
-
-
-class HostExecution:
-    """Works at once, the frames of a batch side by side.
+class Execution:
+    """How the picture loop's work is carried out: on the host at once, where what is done is done.
 
     Args:
-        batch: Frames at a time.
+        batch: Frames at a time, 1 or more.
         workers: Closed with this; the first does what runs beside.
         others: Closed with this, too.
     """
 
     ahead = 1
+    """Batches that are segmented before those that the other stages work on, in a thread of their
+    own; 0: one thread does all."""
 
     def __init__(self, batch: int, workers: Workers, *others: Workers) -> None:
         self.batch = batch
         self._workers, self._others = workers, others
 
     def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
+        """Around all work on some frames: what is done inside comes after what made them."""
         return nullcontext()
 
     def measure(self, clock: StageClock) -> AbstractContextManager[None]:
-        return clock.measure()
+        """Around the work of one stage, again and again; its clock takes the time."""
+        return clock
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Start what needs nothing of what follows; calling the answer waits for its result."""
         return self._workers.submit(work).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
-        """On the host what is done is done."""
+        """Frames are finished once all that was done so far is done."""
 
     def wait(self) -> None:
-        """Nothing is under way."""
+        """Wait for all that is under way."""
 
     def close(self) -> None:
+        """Free what it works with; safe to call twice."""
         for workers in (self._workers, *self._others):
             workers.close()
-
-
-class SceneProbe(Protocol):
-    """Compares frames with earlier ones, on the device they live on."""
-
-    def cuts(self, reduced: Sequence[AnalysisFrame]) -> list[bool]:
-        """Which frames begin a new scene. Called once for every frame, in order."""
-        ...
-
-    def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
-        """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.
-
-        On a device it must be the only one that :meth:`cuts` was called with last.
-        """
-        ...
-
-    def keep(self, reduced: AnalysisFrame) -> None:
-        """Remember this frame for :meth:`is_similar`."""
-        ...
 
 
 class MaskSchedule:
@@ -146,8 +101,14 @@ class MaskSchedule:
         """Whether every frame is segmented."""
         return self.every == 1 and self._similarity_db is None
 
-    def is_due(self, reduced: AnalysisFrame, scenes: SceneProbe) -> bool:
-        """Whether this frame is to be segmented. Called once for every frame, in order."""
+    def due(self, reduced: Sequence[AnalysisFrame], scenes: LumaProbe) -> Sequence[int]:
+        """Which of the next frames are to be segmented. Called once for every frame, in order."""
+        if self.takes_all:
+            self._since = 0
+            return range(len(reduced))
+        return [index for index, each in enumerate(reduced) if self._is_due(each, scenes)]
+
+    def _is_due(self, reduced: AnalysisFrame, scenes: LumaProbe) -> bool:
         if self._since is not None:
             self._since += 1
             if self._since < self.every:
@@ -175,7 +136,7 @@ class PictureStages:
     execution: Execution
     """Closed with the stages."""
     reducer: Reducer
-    scenes: SceneProbe
+    scenes: LumaProbe
     schedule: MaskSchedule
     segmenter: Segmenter
     matte: MatteStage
@@ -190,36 +151,26 @@ class PictureStages:
     are kept."""
 
     def __post_init__(self) -> None:
-        self._open: _Matted | None = None
+        # See bgsoft.pipeline.runner.FrameStage. Each batch waits, and does so while others work.
+        self.batch, self.ahead = self.execution.batch, self.execution.ahead
+        self.held = 2 * self.ahead * self.batch
+        if self.faces is not None:
+            self.held += self.faces.held + self.batch
+        self._open: Scene | None = None
         """What is composited once the faces that its mattes may have missed are known: while they
         are looked for, the next frames get their mattes."""
-
-    @property
-    def batch(self) -> int:
-        """Frames at a time, for :class:`bgsoft.pipeline.runner.Pipeline`."""
-        return self.execution.batch
-
-    @property
-    def ahead(self) -> int:
-        """Batches that are prepared before those that are processed, for the same."""
-        return self.execution.ahead
-
-    @property
-    def held(self) -> int:
-        """Frames kept back at most, for the same."""
-        prepared = 2 * self.ahead * self.batch  # each batch while it waits, and while others do
-        return prepared + (0 if self.faces is None else self.faces.held + self.batch)
-
-    def _measure(self, stage: str) -> AbstractContextManager[None]:
-        return self.execution.measure(self.metrics.stage(stage))
+        self._segmenting, self._facing, self._matting, self._compositing = (
+            self.execution.measure(self.metrics.stages[name])
+            for name in ("segment", "face", "matte", "composite")
+        )
 
     def start(self) -> None:
         """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
         with self.execution.working(()):
-            with StageClock("first run of the model", self.metrics.observer).measure():
+            with StageClock("first run of the model", self.metrics.observer):
                 self.segmenter.start()
             if self.faces is not None:
-                with StageClock("first run of the face models", self.metrics.observer).measure():
+                with StageClock("first run of the face models", self.metrics.observer):
                     self.execution.submit(self.faces.start)()
             self.execution.wait()
 
@@ -231,8 +182,7 @@ class PictureStages:
         """
         scenes = self._scenes(frames)
         for scene in scenes:
-            masks = self._segment(scene)
-            scene.masks = [None if mask is None else mask.copy() for mask in masks]
+            scene.masks = [None if mask is None else mask.copy() for mask in self._segment(scene)]
         return scenes
 
     def process(self, prepared: Sequence[Scene]) -> list[Frame]:
@@ -259,35 +209,42 @@ class PictureStages:
             return []
         with self.execution.working(()):
             finished = self._composite()
-            with self._measure("face"):
+            with self._facing:
                 finished += self.faces.flush()
             self.execution.hand_out(finished)
         return finished
 
     def _scenes(self, frames: Sequence[Frame]) -> list[Scene]:
         """Reduce the frames of a batch, and divide them where scenes begin."""
-        with self._measure("segment"):
+        with self._segmenting:
             reduced = self.reducer.reduce(frames)
             if self.schedule.takes_all:
                 # On a device, the next line waits.
                 self.segmenter.begin(frames, reduced)
             cuts = self.scenes.cuts(reduced)
-        return [
-            Scene(frames[start:stop], reduced[start:stop], begins=cuts[start])
-            for start, stop in _stretches(frames, cuts)
-        ]
+        scenes: list[Scene] = []
+        stop = len(frames)
+        for start in range(stop - 1, -1, -1):
+            place = frames[start].index % REFRESH_INTERVAL
+            if start == 0 or cuts[start] or place in _RENEWED:
+                part = slice(start, stop)
+                scenes.insert(0, Scene(frames[part], reduced[part], cuts[start], place))
+                stop = start
+        return scenes
 
-    def _segment(self, scene: Scene) -> list[Array | None]:
+    def _segment(self, scene: Scene) -> Sequence[Array | None]:
         """The masks of the frames that are due, made at once; None for the others."""
         frames, reduced, refreshed = scene.frames, scene.reduced, scene.since_refresh == 0
         if scene.begins or refreshed:
             self.schedule.reset()
-        with self._measure("segment"):
+        with self._segmenting:
             if scene.begins:
                 self.segmenter.reset()
             if refreshed:
                 self.segmenter.refresh()
-            due = [i for i, grid in enumerate(reduced) if self.schedule.is_due(grid, self.scenes)]
+            due = self.schedule.due(reduced, self.scenes)
+            if len(due) == len(frames):
+                return self.segmenter.masks(frames, reduced)
             masks: list[Array | None] = [None] * len(frames)
             if due:
                 made = self.segmenter.masks([frames[i] for i in due], [reduced[i] for i in due])
@@ -305,11 +262,10 @@ class PictureStages:
         if faces is not None:
             found = self.execution.submit(partial(self._for_faces, faces.find, frames, reduced))
         masks = scene.masks or self._segment(scene)
-        with self._measure("matte"):
-            mattes = self.matte.refine(masks, frames, reduced)
-        matted = _Matted(frames, reduced, mattes)
+        with self._matting:
+            scene.mattes = mattes = self.matte.refine(masks, frames, reduced)
         if faces is None:
-            self._open = matted
+            self._open = scene
             return finished + self._composite()
 
         def look_at() -> list[FoundFaces]:
@@ -317,9 +273,9 @@ class PictureStages:
             faces.look_at(frames, reduced, mattes, faces_of)
             return faces_of
 
-        matted.faces = self.execution.submit(partial(self._for_faces, look_at))
+        scene.faces = self.execution.submit(partial(self._for_faces, look_at))
         finished += self._composite()
-        self._open = matted
+        self._open = scene
         return finished
 
     def _renew(self, scene: Scene) -> list[Frame]:
@@ -328,7 +284,7 @@ class PictureStages:
         Returns the frames before, which have to be finished by then.
         """
         finished: list[Frame] = []
-        if scene.begins or _is_renewed(scene.frames[0]):
+        if scene.begins or scene.since_refresh in _RENEWED:
             finished = self._composite()
         if scene.begins:
             self._forget()
@@ -341,32 +297,32 @@ class PictureStages:
 
     def _composite(self) -> list[Frame]:
         """Composite the frames that are open; returns those that are finished now."""
-        matted, self._open = self._open, None
-        if matted is None:
+        scene, self._open = self._open, None
+        if scene is None:
             return []
-        frames, mattes, faces = matted.frames, matted.mattes, self.faces
+        frames, mattes, faces = scene.frames, scene.mattes, self.faces
         if faces is not None:
-            faces_of = matted.faces()
-            with self._measure("face"):
+            faces_of = scene.faces()
+            with self._facing:
                 faces.edit_mattes(frames, mattes, faces_of)
-        with self._measure("composite"):
+        with self._compositing:
             pre_roll = 0
             if self.trim_start is not None:
                 pre_roll = sum(frame.pts < self.trim_start for frame in frames)
             if pre_roll < len(frames):
                 self.compositor.apply(
-                    frames[pre_roll:], mattes[pre_roll:], matted.reduced[pre_roll:]
+                    frames[pre_roll:], mattes[pre_roll:], scene.reduced[pre_roll:]
                 )
                 if self.regions is not None:
                     self.regions.apply(frames[pre_roll:])
         if faces is None:
             return list(frames)
-        with self._measure("face"):
+        with self._facing:
             return faces.finish(frames, faces_of)
 
     def _for_faces(self, work: Callable[..., R], *args: Any) -> R:
         """Do something for faces in the thread that the execution has for it."""
-        with self.metrics.submitted("face").measure():
+        with self.metrics.submitted["face"]:
             return work(*args)
 
     def _forget(self) -> None:
@@ -406,36 +362,10 @@ class Scene:
     reduced: Sequence[AnalysisFrame]
     begins: bool
     """With these frames."""
-    masks: list[Array | None] = field(default_factory=list)
+    since_refresh: int
+    """How many frames after what would else be kept is decided anew the first one comes."""
+    masks: Sequence[Array | None] = ()
     """Empty: they are not segmented yet."""
-
-    @property
-    def since_refresh(self) -> int:
-        """How many frames after what would else be kept is decided anew the first one comes."""
-        return self.frames[0].index % REFRESH_INTERVAL
-
-
-@dataclass(slots=True, eq=False)
-class _Matted:
-    """Frames of one scene between matte and composite."""
-
-    frames: Sequence[Frame]
-    reduced: Sequence[AnalysisFrame]
-    mattes: Sequence[Matte]
+    mattes: Sequence[Matte] = ()
     faces: Callable[[], list[FoundFaces]] = list
     """Waits until the mattes have been looked at for faces."""
-
-
-def _is_renewed(frame: Frame) -> bool:
-    """Whether something is decided anew at this frame."""
-    return frame.index % REFRESH_INTERVAL in (0, BACKGROUND_REFRESH_OFFSET)
-
-
-def _stretches(frames: Sequence[Frame], cuts: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Where the parts of a batch start and stop that cuts and refreshes divide."""
-    starts = [
-        at
-        for at, (frame, cut) in enumerate(zip(frames, cuts, strict=True))
-        if cut or at == 0 or _is_renewed(frame)
-    ]
-    yield from zip(starts, [*starts[1:], len(cuts)], strict=True)

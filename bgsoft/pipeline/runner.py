@@ -10,7 +10,7 @@ from dataclasses import field
 from functools import partial
 from typing import Any, Protocol
 
-from bgsoft.clock import StageClock
+from bgsoft.clock import Observer, StageClock
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
@@ -31,21 +31,13 @@ LEAVE_SECONDS = 3.0
 class FrameStage(Protocol):
     """The stage between decoder and encoder."""
 
-    @property
-    def batch(self) -> int:
-        """Frames it takes at a time, 1 or more."""
-        ...
-
-    @property
-    def held(self) -> int:
-        """Frames it keeps back at most between batches, those that are prepared among them."""
-        ...
-
-    @property
-    def ahead(self) -> int:
-        """Batches that may wait between :meth:`prepare` and :meth:`process`, each of which has a
-        thread of its own; 0: :meth:`process_batch` does all."""
-        return 0
+    batch: int
+    """Frames it takes at a time, 1 or more."""
+    held: int
+    """Frames it keeps back at most between batches, those that are prepared among them."""
+    ahead: int = 0
+    """Batches that may wait between :meth:`prepare` and :meth:`process`, each of which has a
+    thread of its own; 0: :meth:`process_batch` does all."""
 
     def start(self) -> None:
         """Called once, in the thread that will prepare frames, or process them where none does,
@@ -161,7 +153,7 @@ class Pipeline:
         self._prepared: Channel[Any] | None = Channel(stage.ahead) if stage.ahead else None
         self._finished: Channel[Frame] = Channel(depth)
         self._result = PipelineResult()
-        self._calls = 0
+        self._clock = StageClock("picture", metrics.observer)
         """Of the stage between decoder and sink."""
         self._error: BaseException | None = None
         self._lock = threading.Lock()
@@ -226,7 +218,7 @@ class Pipeline:
         """What has passed each stage so far."""
         decoded, encoded = self._result.decoded_pts, self._result.encoded_pts
         passed_over = self._decoder.stats.passed_over
-        return passed_over, len(decoded), self._calls, len(encoded), self._outside()
+        return passed_over, len(decoded), self._clock.calls, len(encoded), self._outside()
 
     def _guard(self, name: str, body: Callable[[], None]) -> None:
         try:
@@ -252,21 +244,22 @@ class Pipeline:
     def _decode(self) -> None:
         give_way()
         self._started_stage.wait()
-        clock = self._metrics.stage("decode")
+        clock, waiting = self._metrics.stages["decode"], self._ring.waiting
         frames = self._decoder.frames(self._ring)
         try:
             while True:
-                waited = self._ring.waiting.busy_ns
-                with clock.measure():
+                waited = waiting.busy_ns
+                with clock:
                     frame = next(frames, None)
                 # Waiting for a free slot is waiting for the encoder, not decoding.
-                clock.busy_ns -= self._ring.waiting.busy_ns - waited
+                clock.busy_ns -= waiting.busy_ns - waited
                 if frame is None:
                     break
                 self._result.decoded_pts.append(frame.pts)
                 self._result.last_duration = frame.duration
                 self._decoded.put(frame)
-                self._count()
+                if clock.observer is not None:
+                    self._count(clock.observer)
         finally:
             close = getattr(frames, "close", None)
             if close is not None:
@@ -290,45 +283,44 @@ class Pipeline:
         prepared.finish()
 
     def _batches(self) -> Iterator[list[Frame]]:
-        while frames := self._decoded.take(self._stage.batch):
+        batch = self._stage.batch
+        while frames := self._decoded.take(batch):
             yield frames
 
     def _pass_on(self, batches: Iterable[Any], process: Callable[[Any], Sequence[Frame]]) -> None:
         """Let the stage work, and hand on what it has finished."""
         for batch in batches:
-            self._call(partial(process, batch))
+            self._call(process, batch)
         if self._stage.held:
             self._call(self._stage.flush)
         self._finished.finish()
 
-    def _call(self, work: Callable[[], Sequence[Frame]]) -> None:
-        with StageClock("picture", self._metrics.observer, calls=self._calls).measure():
-            finished = work()
-        self._calls += 1
+    def _call(self, work: Callable[..., Sequence[Frame]], *batch: Any) -> None:
+        with self._clock:
+            finished = work(*batch)
         for frame in finished:
             self._finished.put(frame)
 
     def _encode(self) -> None:
         give_way()
-        clock = self._metrics.stage("encode")
+        clock = self._metrics.stages["encode"]
         for frame in self._finished:
             if self._result.first_frame_seconds is None:
                 self._result.first_frame_seconds = time.perf_counter() - self._started
-            with clock.measure():
+            with clock:
                 self._sink.encode(frame)
             self._result.encoded_pts.append(frame.pts)
             self._ring.release(frame)
-            self._count()
-        with clock.measure():
+            if clock.observer is not None:
+                self._count(clock.observer)
+        with clock:
             self._sink.finish()
 
-    def _count(self) -> None:
-        """Tell the observer, where there is one, how full everything is."""
-        observer = self._metrics.observer
-        if observer is not None:
-            observer.counter("decoded", len(self._decoded))
-            observer.counter("finished", len(self._finished))
-            observer.counter("slots in use", self._ring.in_use)
+    def _count(self, observer: Observer) -> None:
+        """Tell how full everything is."""
+        observer.counter("decoded", len(self._decoded))
+        observer.counter("finished", len(self._finished))
+        observer.counter("slots in use", self._ring.in_use)
 
 
 def check_pts(decoded: Sequence[int], found: Sequence[int], done: str, became: str) -> None:

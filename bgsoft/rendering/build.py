@@ -222,10 +222,9 @@ class StageBuilder:
         """
         if on_device == self.on_device:
             return encoder
-        from bgsoft.pipeline.crossing import DownloadingEncoder, UploadingEncoder
+        from bgsoft.pipeline.crossing import CrossingEncoder
 
-        adapter = UploadingEncoder if on_device else DownloadingEncoder
-        return adapter(encoder, self._resources.device, format, kind)
+        return CrossingEncoder(encoder, self._resources.device, format, kind, up=on_device)
 
     def make_ring(self, format: FrameFormat, held: int = 0) -> FrameRing:
         """The frame slots, where frames live.

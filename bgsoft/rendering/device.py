@@ -23,7 +23,7 @@ from bgsoft.pipeline.picture import Execution
 from bgsoft.rendering.host import LoaderMaker, SideStages
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.create import create_device_segmenter
+from bgsoft.segment.sides import DeviceSide
 from bgsoft.settings.config import MatteQuality, Precision, RenderConfig
 
 if TYPE_CHECKING:
@@ -77,16 +77,9 @@ class DeviceStages(SideStages):
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
-        return create_device_segmenter(
-            backend,
-            loader,
-            format,
-            self.batch,
-            self._device,
-            self._stream,
-            self._resources.on_event,
-            quality,
-        )
+        on_event = self._resources.on_event
+        side = DeviceSide(backend, format, self.batch, self._device, self._stream, on_event)
+        return side.create(loader, quality)
 
     def faces(
         self,

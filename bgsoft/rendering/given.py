@@ -120,7 +120,7 @@ class OneByOne(Closing):
         """
         self._given.give(picture, index, pts)
         try:
-            with self._converting.measure():
+            with self._converting:
                 frame = next(self._frames)
         except BaseException:
             self._frames = self._from.frames(self._ring)  # a generator that raised is at its end

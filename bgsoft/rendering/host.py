@@ -20,11 +20,11 @@ from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import HOST, Side
-from bgsoft.pipeline.picture import Execution, HostExecution, SceneProbe
+from bgsoft.pipeline.picture import Execution
 from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.create import create_host_segmenter
+from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
 from bgsoft.workers import Workers
 
@@ -82,7 +82,7 @@ class SideStages:
     def reducer(self, format: FrameFormat) -> Reducer:
         return Reducer(format, self._ahead, side=self._side, batch=self.batch)
 
-    def scenes(self, format: FrameFormat) -> SceneProbe:
+    def scenes(self, format: FrameFormat) -> LumaProbe:
         return LumaProbe(format, side=self._side, batch=self.batch)
 
     def matte_stage(
@@ -159,7 +159,7 @@ class HostStages(SideStages):
         return self
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
-        return HostExecution(self.batch, self._workers, self._ahead)
+        return Execution(self.batch, self._workers, self._ahead)
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
@@ -167,16 +167,8 @@ class HostStages(SideStages):
         """The segmenter of a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
-        return create_host_segmenter(
-            backend,
-            loader,
-            format,
-            self._ahead,
-            device,
-            resources.on_event,
-            quality,
-            batch=self.batch,
-        )
+        side = HostSide(backend, format, self._ahead, device, resources.on_event, self.batch)
+        return side.create(loader, quality)
 
     def faces(
         self,

@@ -38,27 +38,40 @@ def thin_width(grid: tuple[int, int]) -> int:
 
 
 class AveragedSegmenter(Segmenter):
-    """Mattes of one segmenter with the parts that the masks of another show otherwise."""
+    """Mattes of one segmenter with the parts that the masks of another show otherwise.
 
-    def __init__(self, mattes: Segmenter, masks: Segmenter, average: MaskAverage) -> None:
+    Args:
+        mattes, masks: Of the same frames.
+        averages: Change the mattes; one for each lane.
+        workers: What does it; a lane a frame.
+    """
+
+    def __init__(
+        self,
+        mattes: Segmenter,
+        masks: Segmenter,
+        averages: Sequence[MaskAverage],
+        workers: Workers,
+    ) -> None:
         self.name = mattes.name
         self._mattes = mattes
         self._masks = masks
-        self._average = average
+        self._averages, self._workers = averages, workers
 
     def start(self) -> None:
         self._mattes.start()
         self._masks.start()
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
-        """See :meth:`bgsoft.segment.base.Segmenter.begin`."""
         self._masks.begin(frames, reduced)
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
         mattes = self._mattes.masks(frames, reduced)
-        self._average.apply(mattes, self._masks.masks(frames, reduced))
+        self._workers.map(self._apply, mattes, self._masks.masks(frames, reduced))
         return mattes
+
+    def _apply(self, lane: int, matte: Array, mask: Array) -> None:
+        self._averages[lane].apply(matte, mask)
 
     def reset(self) -> None:
         self._mattes.reset()
@@ -76,32 +89,14 @@ class AveragedSegmenter(Segmenter):
 class MaskAverage:
     """Changes mattes of the frame's size by masks on the analysis frame, in place.
 
-    Four launches each on the current stream; side by side on the host, where OpenCV leaves out what
-    is thin.
+    Four launches on the current stream; on the host OpenCV leaves out what is thin.
 
     Args:
         format: Of the frames.
-        workers: What does it; a lane a frame.
         side: Where mattes are.
     """
 
-    def __init__(
-        self, format: FrameFormat, workers: Workers | None = None, *, side: Side = HOST
-    ) -> None:
-        self._workers = workers or Workers()
-        lanes = range(self._workers.lanes)
-        self._averages = [_Average(format, side) for _ in lanes]
-
-    def apply(self, mattes: Sequence[Array], masks: Sequence[Array]) -> None:
-        """Change (H, W) float32 mattes, by (gh, gw) float32 masks."""
-        self._workers.map(self._apply, mattes, masks)
-
-    def _apply(self, lane: int, matte: Array, mask: Array) -> None:
-        self._averages[lane].apply(matte, mask)
-
-
-class _Average:
-    def __init__(self, format: FrameFormat, side: Side) -> None:
+    def __init__(self, format: FrameFormat, side: Side = HOST) -> None:
         self._side, self._frame = side, format.luma_shape
         self._grid = grid = analysis_shape(format.width, format.height)
         self._small, self._large = (
@@ -120,6 +115,7 @@ class _Average:
             )
 
     def apply(self, matte: Array, mask: Array) -> None:
+        """Change an (H, W) float32 matte, by a (gh, gw) float32 mask."""
         grid, change = self._grid, self._change
         seen = self._small.arguments(matte, grid, area=True)
         self._find(grid, *seen, mask, LOW, 1.0 / (HIGH - LOW), change, *grid)

@@ -79,8 +79,8 @@ class NetworkSegmenter(Segmenter):
             format.width, format.height, detail_factor(format.width, format.height)
         )
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
-        at_once = 1 if runs_singly(spec) else self._workers.lanes
-        self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(at_once)]
+        self._lanes = lanes = 1 if runs_singly(spec) else self._workers.lanes
+        self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(lanes)]
         # Of the networks that run: each one's arrays stay what they are.
         self._raw: Callable[..., Array] = lru_cache(self._workers.lanes)(
             lambda network: channels(network, spec)
@@ -95,7 +95,6 @@ class NetworkSegmenter(Segmenter):
         self._driver.reset()
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
         return self.run(frames, self.shown(frames, reduced))
 
     def shown(
@@ -113,32 +112,30 @@ class NetworkSegmenter(Segmenter):
 
         Mirrored, the model sees them from right to left; masks are as without.
         """
-        spec, preprocessors = self._spec, self._preprocessors
+        spec, preprocessors, lanes = self._spec, self._preprocessors, self._lanes
 
         def write(network: Network, start: int, stop: int) -> None:
             tensor = network.inputs[spec.input]
-
-            def write_one(_lane: int, at: int) -> None:
-                preprocessors[at % len(preprocessors)].write(shown[at], tensor, at - start)
-
-            self._workers.map(write_one, range(start, stop))
+            if stop - start == 1:
+                preprocessors[start % lanes].write(shown[start], tensor)
+            else:
+                self._workers.map(
+                    lambda _, at: preprocessors[at % lanes].write(shown[at], tensor, at - start),
+                    range(start, stop),
+                )
             if mirrored:
                 written = tensor[: stop - start]
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
-        def read(network: Network, start: int, stop: int) -> None:
-            raw = self._raw(network)
-
-            def read_some(_lane: int, first: int, count: int = 1) -> None:
-                masks, at = self._masks[first : first + count], first - start
-                to_masks(self._side, raw[at : at + count], spec, masks)
-                if mirrored:
-                    _mirror(masks)
-
-            if self._side.on_device:  # all at once
-                read_some(0, start, stop - start)
-            else:
-                self._workers.map(read_some, range(start, stop))
+        def read(network: Network, start: int, stop: int, first: int = 0) -> None:
+            if stop - start > 1 and not self._side.on_device:  # there it is one launch
+                singly = [(network, at, at + 1, at - start) for at in range(start, stop)]
+                self._workers.map(lambda _lane, each: read(*each), singly)
+                return
+            masks = self._masks[start:stop]
+            to_masks(self._side, self._raw(network)[first : first + stop - start], spec, masks)
+            if mirrored:
+                _mirror(masks)
 
         self._driver.run(frames, write, read)
         return self._planes[: len(frames)]

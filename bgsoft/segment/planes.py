@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,16 @@ from bgsoft.cuda.readback import Readback
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.ops.resize import NO_TABLES, Resized
 from bgsoft.ops.sides import HOST, Side
-from bgsoft.segment.schedule import CELL, MOVED, STILL, BlendWeights, Box, Cells, cell_shape
+from bgsoft.segment.schedule import (
+    CELL,
+    GENERAL,
+    MOVED,
+    STILL,
+    BlendWeights,
+    Box,
+    Cells,
+    cell_shape,
+)
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
@@ -68,6 +76,7 @@ class ZoomPlanes:
         """Masks of each model that can be kept, in turn: what is still used when a batch comes is
         not overwritten by its passes, be they begun a second time."""
         self._side, self._device, self._stream = side, device, stream
+        self._here: AbstractContextManager[None] = nullcontext()
         self._format, self._model, self._lift = format, model, 0.5 / half
         self._cell_shape = cells = cell_shape(grid)
         # A box stays for many frames.
@@ -105,13 +114,13 @@ class ZoomPlanes:
         for grid, cells in zip(reduced, self._made, strict=False):
             self._luma_cells(size, grid.luma, *self.grid, self._luma_scale, cells, *size)
 
-    @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Around the general model's whole passes: other work may run beside them until
+    def around(self, network: int) -> AbstractContextManager[None]:
+        """Around a model's whole passes: beside the general one's, other work may run until
         :meth:`read`."""
-        if self._stream is None:
-            yield
-            return
+        return self._here if self._stream is None or network != GENERAL else self._apart()
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
         self._forked.record()
         self._stream.wait_event(self._forked)
         with self._stream:
@@ -125,15 +134,11 @@ class ZoomPlanes:
             Its (h, w) float32 mask as (gh, gw), until the slot is used again.
         """
         kept = self._kept[network][slot]
-        self._resize(self.grid, *self._at(0, mask, self.grid), kept, *self.grid)
+        resized = self._resized[0].arguments(mask, self.grid, area=None)
+        self._resize(self.grid, *resized, kept, *self.grid)
         if self._side.on_device:
             self._side.copy(self._made[index], self._kept_lumas[network][slot])
         return kept
-
-    def _at(self, lane: int, mask: Array, shape: tuple[int, int]) -> tuple[Any, ...]:
-        """A mask at another size: averaged where it becomes smaller both ways."""
-        smaller = mask.shape[0] >= shape[0] and mask.shape[1] >= shape[1]
-        return self._resized[lane].arguments(mask, shape, area=smaller)
 
     def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
         """Send for the cells of (gh, gw) masks, and of the luma of so many frames at hand.
@@ -163,15 +168,20 @@ class ZoomPlanes:
         self, frames: Sequence[Frame], reduced: Iterable[AnalysisFrame], boxes: Iterable[Box]
     ) -> list[AnalysisFrame]:
         """Parts of frames, for the general model; overwritten by the next call."""
-        return [self._crop(*each) for each in zip(count(), frames, reduced, boxes)]
-
-    def _crop(self, index: int, frame: Frame, reduced: AnalysisFrame, box: Box) -> AnalysisFrame:
-        whole, halved = self._parts(box)
-        planes = frame.planes
-        if whole is not None:
-            return AnalysisFrame(1, planes.luma[whole], planes.chroma[halved])
-        luma = self._halved(index, frame, reduced)
-        return AnalysisFrame(2, luma[halved], planes.chroma[halved])
+        crops: list[AnalysisFrame] = []
+        for frame, grid, box in zip(frames, reduced, boxes, strict=False):
+            whole, halved = self._parts(box)
+            luma, chroma = frame.planes.luma, frame.planes.chroma
+            if whole is None:
+                # Averaged over 2×2 samples, or what the edges leave of them.
+                half = grid.luma if grid.factor == 2 else grid.halved
+                if half is None:
+                    half = self._halves[len(crops)]
+                    self._halve.reduce(luma, half)
+                crops.append(AnalysisFrame(2, half[halved], chroma[halved]))
+            else:
+                crops.append(AnalysisFrame(1, luma[whole], chroma[halved]))
+        return crops
 
     def _part(self, box: Box) -> tuple[_Part | None, _Part]:
         """The part of luma that the model is shown, None: of luma averaged over 2×2 samples; and
@@ -183,15 +193,6 @@ class ZoomPlanes:
         if bottom - top < 2 * self._model[0] or right - left < 2 * self._model[1]:
             return (slice(top, bottom), slice(left, right)), halved
         return None, halved
-
-    def _halved(self, index: int, frame: Frame, reduced: AnalysisFrame) -> Array:
-        """The frame's luma, averaged over 2×2 samples, or what the edges leave of them."""
-        if reduced.factor == 2:
-            return reduced.luma
-        if reduced.halved is None:
-            self._halve.reduce(frame.luma, self._halves[index])
-            return self._halves[index]
-        return reduced.halved
 
     def blend(
         self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
@@ -216,7 +217,7 @@ class ZoomPlanes:
         added = _NOTHING
         if blend.box is not None and close is not None:
             shape, fading = self._fading(blend.box)
-            added = *self._at(lane, close, shape), *fading
+            added = *self._resized[lane].arguments(close, shape, area=None), *fading
         self._launch(
             self.grid,
             *(first[general.slot], second[landscape.slot], *lumas, *self._cell_shape),

@@ -117,23 +117,22 @@ class Normaliser:
         Raises:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
         """
-        values, at, run = tensor, index, self._run.get(tensor.dtype)
-        if (run is None and tensor.dtype != np.float16) or not (
+        values, at, dtype = tensor, index, tensor.dtype
+        if (dtype not in self._run and dtype != np.float16) or not (
             tensor.shape[1:] == self.shape and 0 <= index < tensor.shape[0]
         ):
             raise ValueError(
                 f"expected item {index} of {self.shape} float32 or float16, "
-                f"not {tensor.shape} {tensor.dtype}"
+                f"not {tensor.shape} {dtype}"
             )
-        if run is None:
+        if dtype not in self._run:
             values, at = np.empty((1, *self.shape), np.float32), 0
-            run = self._run[values.dtype]
-        size = self._size
+        size, run = self._size, self._run[values.dtype]
         run(size, *luma, *chroma, *self.constants, values, *size, at, self._channels_last)
         if self._by_maximum:
             self._divide(values[at])
         if values is not tensor:
-            np.copyto(tensor[index], values[0], casting="same_kind")
+            tensor[index] = values[0]
 
     def _divide(self, codes: Array) -> None:
         """(code / maximum − mean) / std, where there is the code."""

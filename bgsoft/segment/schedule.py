@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.frame import FrameFormat
+from bgsoft.frame import Array, FrameFormat
 from bgsoft.ops.sides import HOST
-from bgsoft.records import NamedTuple
+from bgsoft.records import NamedTuple, dataclass
 
 GENERAL, LANDSCAPE = 0, 1
 """The two models' places in all sequences that have something of each."""
@@ -138,21 +139,18 @@ def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
     ``person`` is the mean of the whole passes, ``either`` their maximum, ``grid`` (gh, gw).
     """
     large = _regions(either > _EXTENT, person > _PERSON)
-    if not large:
+    if not large.size:
         large = _regions(either > _FAINT, either > _FAINT)
-    if not large:
+    if not large.size:
         return None
-    sides: list[tuple[int, int]] = []
-    for start, length, limit in (
-        (cv2.CC_STAT_LEFT, cv2.CC_STAT_WIDTH, grid[1]),
-        (cv2.CC_STAT_TOP, cv2.CC_STAT_HEIGHT, grid[0]),
-    ):
-        first = min([region[start] for region in large])
-        last = max([region[start] + region[length] for region in large])
-        margin = round(_MARGIN * CELL * (last - first))
-        sides.append((max(0, CELL * first - margin), min(limit, CELL * last + margin)))
-    (left, right), (top, bottom) = sides
-    share = _WHOLE if len(large) == 1 else _WHOLE_APART
+    # Left and top, width and height.
+    starts = large[:, :2]
+    first = CELL * np.minimum.reduce(starts)
+    last = CELL * np.maximum.reduce(starts + large[:, 2:4])
+    margin = np.rint(_MARGIN * (last - first)).astype(np.int32)
+    left, top = np.maximum(first - margin, 0).tolist()
+    right, bottom = np.minimum(last + margin, grid[::-1]).tolist()
+    share = _WHOLE if large.shape[0] == 1 else _WHOLE_APART
     if (right - left) * (bottom - top) >= share * grid[0] * grid[1]:
         return Box(0, 0, grid[1], grid[0])
     return Box(left, top, right, bottom)
@@ -173,23 +171,26 @@ def _steadied(box: Box | None, before: Box | None) -> Box | None:
     """The box before, where all edges lie near its own."""
     if box is None or before is None:
         return box
-    rows, columns = (_STEADY * side for side in before.shape)
+    left, top, right, bottom = before
+    columns, rows = _STEADY * (right - left), _STEADY * (bottom - top)
     is_near = (
-        max(abs(box.left - before.left), abs(box.right - before.right)) <= columns
-        and max(abs(box.top - before.top), abs(box.bottom - before.bottom)) <= rows
+        -columns <= box.left - left <= columns
+        and -columns <= box.right - right <= columns
+        and -rows <= box.top - top <= rows
+        and -rows <= box.bottom - bottom <= rows
     )
     return before if is_near else box
 
 
-def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> list[list[int]]:
-    """OpenCV's statistics of the regions of which more than a speck is sure."""
+def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> Array:
+    """OpenCV's statistics of the regions of which more than a speck is sure: (n, 5) int32."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats(where.view(np.uint8))
-    cells = np.bincount(labels[sure], minlength=count).tolist()
-    regions, least = stats.tolist(), _LEAST_PERSON * where.size
-    return [regions[label] for label in range(1, count) if cells[label] >= least]
+    cells = np.bincount(labels[sure], minlength=count)
+    return stats[1:][cells[1:] >= _LEAST_PERSON * where.size]
 
 
-class WholePass(NamedTuple):
+@dataclass(slots=True, eq=False)
+class WholePass:
     """The result of one model's pass over the whole frame."""
 
     slot: int
@@ -199,7 +200,8 @@ class WholePass(NamedTuple):
     person: Cells
 
 
-class BlendWeights(NamedTuple):
+@dataclass(slots=True, eq=False)
+class BlendWeights:
     """How the mask of one frame is blended from its passes."""
 
     luma: Cells
@@ -234,7 +236,8 @@ class PassScheduler:
         """Forget the scene."""
         self._last: int | None = None
         self._since = 0
-        self._passes: list[WholePass | None] = [None, None]
+        # The first frame of a scene has both.
+        self._passes: tuple[Any, Any] = (None, None)
         self._newest = GENERAL
         self._box: Box | None = None
         self._mask: Cells | None = None
@@ -274,7 +277,8 @@ class PassScheduler:
 
     def add_pass(self, network: int, slot: int, luma: Cells, person: Cells) -> None:
         """Take in a model's whole pass over the next frame; see :class:`WholePass`."""
-        self._passes[network] = WholePass(slot, luma.copy(), person.copy())
+        made, (general, landscape) = WholePass(slot, luma.copy(), person.copy()), self._passes
+        self._passes = (made, landscape) if network == GENERAL else (general, made)
         self._newest = network
         self._since = 0
 
@@ -283,14 +287,14 @@ class PassScheduler:
 
         Never on two frames one after the other, whatever the camera does.
         """
-        newest = self._passes[self._newest]
-        if newest is None or self._since < 2:
+        if self._since < 2:
             return False
         left, top, right, bottom = self._box or (0, 0, 0, 0)
         # Cells that the box cuts are inside.
         box = left // CELL, top // CELL, -(-right // CELL), -(-bottom // CELL)
         cells, changed = self._cells, self._changed
-        self._count_changed(cells, luma, newest.luma, *cells, *box, _NEWCOMER_CODES, changed)
+        before = self._passes[self._newest].luma
+        self._count_changed(cells, luma, before, *cells, *box, _NEWCOMER_CODES, changed)
         return int(changed[0]) > _NEWCOMER_SHARE * luma.size
 
     def wants_scan(self, index: int, luma: Cells) -> bool:
@@ -302,7 +306,7 @@ class PassScheduler:
             return False
         self._scan = None
         person, either = self._people(luma)
-        return not _regions(either > _EXTENT, person > _PERSON)
+        return not _regions(either > _EXTENT, person > _PERSON).size
 
     def add_scan(self, people: Cells) -> None:
         """Take in the cells of what was found in the parts of the next frame."""
@@ -310,14 +314,7 @@ class PassScheduler:
 
     def close_only(self, box: Box, luma: Cells) -> BlendWeights:
         """Weights of hardly anything but the close pass."""
-        return BlendWeights(luma, self._both, (_UNUSED, (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
-
-    @property
-    def _both(self) -> tuple[WholePass, WholePass]:
-        general, landscape = self._passes
-        if general is None or landscape is None:
-            raise ValueError("the first frame of a scene has both whole passes")
-        return general, landscape
+        return BlendWeights(luma, self._passes, (_UNUSED, (_LEAST_WEIGHT, _LEAST_WEIGHT)), box)
 
     def next(self, index: int, luma: Cells) -> BlendWeights:
         """How the next frame's mask is made; all its whole passes have been taken in."""
@@ -329,11 +326,11 @@ class PassScheduler:
         if self._box == self._frame:
             # The close pass is a fresh whole one of the same model.
             limits = _UNUSED, limits[LANDSCAPE]
-        return BlendWeights(luma, self._both, limits, self._box)
+        return BlendWeights(luma, self._passes, limits, self._box)
 
     def _people(self, luma: Cells) -> tuple[Cells, Cells]:
         """The mean and the maximum of what is known; overwritten by the next call."""
-        general, landscape = self._both
+        general, landscape = self._passes
         first, second = _LIMITS[self._newest]
         mean, either = self._found
         self._find_people(

@@ -21,13 +21,13 @@ and the models are run on as many pictures as there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from itertools import compress
+from typing import Any
 
 import numpy as np
 
 from bgsoft.frame import AnalysisFrame, Array, Frame
-from bgsoft.records import NamedTuple
+from bgsoft.records import dataclass
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.planes import ZoomPlanes
@@ -41,10 +41,13 @@ from bgsoft.segment.schedule import (
 )
 
 
-class _Begun(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _Begun:
     """What has been sent for before the frames are segmented."""
 
     frames: list[Frame]
+    places: list[int]
+    """Of the frames in the video."""
     due: list[tuple[int, ...]]
     passes: list[tuple[int, int, int]]
     """Index of the frame, model, slot."""
@@ -81,44 +84,43 @@ class ZoomedSegmenter(Segmenter):
         self._mirrors = mirrors
         self._next_slot = [0, 0]
         self._begun: _Begun | None = None
-        self._last: Array | None = None
+        self._last: Array
+        """The mask of the frame before."""
 
     def start(self) -> None:
         for network in dict.fromkeys((*self._whole, self._close)):
             network.start()
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
-        """See :meth:`bgsoft.segment.base.Segmenter.begin`."""
-        self._begun = self._begin(frames, reduced)
-
-    def _begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> _Begun:
         planes, scheduler = self._planes, self._scheduler
-        due = scheduler.due([frame.index for frame in frames])
+        places = [frame.index for frame in frames]
+        due = scheduler.due(places)
         passes: list[tuple[int, int, int]] = []
         kept: list[Array] = []
         planes.watch(reduced)
         for network in (GENERAL, LANDSCAPE) if any(due) else ():
             indices = [index for index, networks in enumerate(due) if network in networks]
-            for index, slot, mask in self._run_whole(network, indices, frames, reduced):
-                passes.append((index, network, slot))
-                kept.append(mask)
-        last = [self._last] if scheduler.wants_mask(frames[0].index) else []
-        cells = planes.read(kept + last, lumas=len(frames))
-        return _Begun(list(frames), due, passes, cells)
+            if indices:
+                for index, slot, mask in self._run_whole(network, indices, frames, reduced):
+                    passes.append((index, network, slot))
+                    kept.append(mask)
+        if scheduler.wants_mask(places[0]):
+            kept.append(self._last)
+        cells = planes.read(kept, lumas=len(frames))
+        self._begun = _Begun(list(frames), places, due, passes, cells)
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[Array]:
-        """See :meth:`bgsoft.segment.base.Segmenter.masks`."""
-        begun = self._begun
-        if begun is None or begun.frames != list(frames):
-            begun = self._begin(frames, reduced)
+        if self._begun is None or self._begun.frames != list(frames):
+            self.begin(frames, reduced)
+        begun: Any = self._begun
         self._begun = None
-        scheduler = self._scheduler
+        scheduler, places, count = self._scheduler, begun.places, len(frames)
         cells = begun.cells()
-        lumas, people = cells[: len(frames)], cells[len(frames) :]
+        lumas, people = cells[:count], cells[count:]
         if len(people) > len(begun.passes):
             scheduler.add_mask(people.pop())
         masks: list[Array] = []
-        for start, stop in scheduler.groups([frame.index for frame in frames]):
+        for start, stop in scheduler.groups(places):
             if start:
                 (cells_of_last,) = self._planes.read(masks[-1:])()
                 scheduler.add_mask(cells_of_last)
@@ -130,10 +132,10 @@ class ZoomedSegmenter(Segmenter):
                         scheduler.add_pass(network, slot, luma, person)
                 if not begun.due[index] and scheduler.wants_pass(luma):
                     self._run_again(index, frames, reduced, luma)
-                if scheduler.wants_scan(frames[index].index, luma):
-                    most = len(frames) - start
+                if scheduler.wants_scan(places[index], luma):
+                    most = count - start
                     scheduler.add_scan(self._scan(frames[index], reduced[index], start, most, luma))
-                blends.append(scheduler.next(frames[index].index, luma))
+                blends.append(scheduler.next(places[index], luma))
             close = self._run_close(frames[start:stop], reduced[start:stop], blends)
             masks += self._planes.blend(start, blends, close)
         self._last = masks[-1]
@@ -148,9 +150,7 @@ class ZoomedSegmenter(Segmenter):
     ) -> list[tuple[int, int, Array]]:
         """Index of the frame, slot and mask of each pass that is kept."""
         kept: list[tuple[int, int, Array]] = []
-        if not indices:
-            return kept
-        with self._planes.apart() if network == GENERAL else nullcontext():
+        with self._planes.around(network):
             model, some = self._whole[network], [frames[i] for i in indices]
             shown = model.shown(some, [reduced[i] for i in indices])
             masks = self._run(model, some, shown)
@@ -192,11 +192,14 @@ class ZoomedSegmenter(Segmenter):
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
         blends: Sequence[BlendWeights],
-    ) -> list[Array | None]:
+    ) -> Sequence[Array | None]:
         boxes = [blend.box for blend in blends]
         shown = list(compress(frames, boxes))
         crops = self._planes.crops(shown, compress(reduced, boxes), filter(None, boxes))
-        close = iter(self._run(self._close, shown, crops))
+        masks = self._run(self._close, shown, crops) if crops else ()
+        if len(masks) == len(boxes):
+            return masks
+        close = iter(masks)
         return [next(close) if box else None for box in boxes]
 
     def _run(
@@ -205,8 +208,6 @@ class ZoomedSegmenter(Segmenter):
         frames: Sequence[Frame],
         shown: Sequence[AnalysisFrame],
     ) -> Sequence[Array]:
-        if not frames:
-            return []
         if not self._mirrors:
             return network.run(frames, shown)
         masks = [mask.copy() for mask in network.run(frames, shown)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,3 +19,11 @@ def gpu() -> Any:
         return CudaDevice(0)
     except BackendUnavailableError as exc:
         pytest.skip(str(exc))
+
+
+@pytest.fixture
+def stream(gpu: Any) -> Iterator[Any]:
+    """The current one, as in a render."""
+    made = gpu.new_stream()
+    with gpu.use(made):
+        yield made

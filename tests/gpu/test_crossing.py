@@ -53,6 +53,12 @@ def test_slots_are_aligned(device: Any, format: FrameFormat) -> None:
     assert pinned.luma.flags.writeable
 
 
+def put(host: Planes, target: Planes) -> None:
+    target.luma.set(host.luma)
+    target.chroma.set(host.chroma)
+    target.alpha.set(host.alpha)
+
+
 class Recorder:
     """An encoder that keeps copies."""
 
@@ -87,10 +93,10 @@ def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
     import cupy
 
     from bgsoft.cuda.device import device_planes
-    from bgsoft.pipeline.crossing import DownloadingEncoder
+    from bgsoft.pipeline.crossing import CrossingEncoder
 
     recorder = Recorder()
-    encoder = DownloadingEncoder(recorder, device, format, kind)
+    encoder = CrossingEncoder(recorder, device, format, kind, up=False)
     target, event = device_planes(format, 0), cupy.cuda.Event(disable_timing=True)
     stream = device.new_stream()
     wanted = []
@@ -100,12 +106,7 @@ def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
         wanted.append(host)
         # The one slot is overwritten as soon as encode has returned.
         with stream:
-            for source, plane in (
-                (host.luma, target.luma),
-                (host.chroma, target.chroma),
-                (host.alpha, target.alpha),
-            ):
-                plane.set(source)
+            put(host, target)
         event.record(stream)
         encoder.encode(device_frame(target, format, index, event))
     encoder.finish()
@@ -129,21 +130,16 @@ def test_the_matte_comes_along_with_what_a_frame_was_made_from(device: Any) -> N
     import cupy
 
     from bgsoft.cuda.device import device_planes
-    from bgsoft.pipeline.crossing import DownloadingEncoder
+    from bgsoft.pipeline.crossing import CrossingEncoder
 
     format = FORMATS[2]
     taken: list[Frame] = []
     recorder = Recorder()
     keep, recorder.encode = recorder.encode, lambda frame: (taken.append(frame), keep(frame))
-    encoder = DownloadingEncoder(recorder, device, format, PictureKind.COLOR)
+    encoder = CrossingEncoder(recorder, device, format, PictureKind.COLOR, up=False)
     host, target = host_planes(format), device_planes(format, 0)
     random_planes(host, format, 5)
-    for source, plane in (
-        (host.luma, target.luma),
-        (host.chroma, target.chroma),
-        (host.alpha, target.alpha),
-    ):
-        plane.set(source)
+    put(host, target)
     ready = cupy.cuda.Event(disable_timing=True)
     ready.record()
     frame = device_frame(target, format, 0, ready)

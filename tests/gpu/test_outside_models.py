@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel, find_spec, resolve
 from bgsoft.ops.sides import device
 from bgsoft.report import Event
-from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
+from bgsoft.segment.sides import DeviceSide, HostSide
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device
 from tests.outside_models import write_grey, write_mixed
@@ -32,14 +31,6 @@ COUNT = 5
 SLOW = "mixed.onnx is slow on cuda: 2 of 5 nodes run on CPU (DynamicQuantizeLinear, ConvInteger)"
 
 
-@pytest.fixture
-def stream(gpu: Any) -> Iterator[Any]:
-    """The current one, as in a render."""
-    made = gpu.new_stream()
-    with gpu.use(made):
-        yield made
-
-
 def frames_of(size: tuple[int, int], layout: PixelLayout = PixelLayout.NV12) -> list[Frame]:
     rng = np.random.default_rng(7)
     return [random_frame(frame_format(size, layout), rng, 40 * k) for k in range(COUNT)]
@@ -48,14 +39,10 @@ def frames_of(size: tuple[int, int], layout: PixelLayout = PixelLayout.NV12) -> 
 def on_host(
     model: ResolvedModel, frames: list[Frame], backend: str, gpu: Any, tell: Any
 ) -> list[np.ndarray]:
-    from bgsoft.analysis.reduce import Reducer
-
     workers = Workers(COUNT)
     device = None if backend == "cpu" else gpu
     loader = NetworkLoader(model, tell=tell)
-    made = create_host_segmenter(
-        backend, loader, frames[0].format, workers, device, lambda _event: None
-    )
+    made = HostSide(backend, frames[0].format, workers, device).create(loader)
     made.start()
     reduced = Reducer(frames[0].format, workers).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]
@@ -73,10 +60,9 @@ def on_device(
     told: list[str],
     *instead: str,
 ) -> list[np.ndarray]:
-
     format = frames[0].format
     loader = NetworkLoader(model, tell=told.append, instead=instead)
-    made = create_device_segmenter("cuda", loader, format, COUNT, gpu, stream, events.append)
+    made = DeviceSide("cuda", format, COUNT, gpu, stream, events.append).create(loader)
     made.start()
     placed = [frame_on_device(frame) for frame in frames]
     masks = made.masks(placed, Reducer(format, side=device(), batch=COUNT).reduce(placed))

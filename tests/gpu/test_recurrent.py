@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,8 @@ from bgsoft.models.catalog import ModelSpec, ResolvedModel
 from bgsoft.ops.sides import device
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.preprocess import Preprocessor
+from bgsoft.segment.sides import DeviceSide, HostSide
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device
 from tests.pictures import frame_format, random_frame
@@ -43,23 +42,13 @@ def model(tmp_path: Path) -> ResolvedModel:
     return recurrent_model(tmp_path)
 
 
-@pytest.fixture
-def stream(gpu: Any) -> Iterator[Any]:
-    """The current one, as in a render."""
-    made = gpu.new_stream()
-    with gpu.use(made):
-        yield made
-
-
 def noise(count: int, format: FrameFormat = FORMAT) -> list[Frame]:
     rng = np.random.default_rng(11)
     return [random_frame(format, rng, 40 * index) for index in range(count)]
 
 
 def expected(model: ResolvedModel, frames: list[Frame], cuts: tuple[int, ...]) -> list[np.ndarray]:
-    segmenter = create_host_segmenter(
-        "cpu", NetworkLoader(model), FORMAT, Workers(), None, lambda _event: None
-    )
+    segmenter = HostSide("cpu", FORMAT, Workers()).create(NetworkLoader(model))
     segmenter.start()
     alphas = []
     for index, frame in enumerate(frames):
@@ -73,9 +62,7 @@ def expected(model: ResolvedModel, frames: list[Frame], cuts: tuple[int, ...]) -
 def on_device(
     model: ResolvedModel, backend: str, gpu: Any, stream: Any, events: list[Event]
 ) -> Segmenter:
-    made = create_device_segmenter(
-        backend, NetworkLoader(model), FORMAT, 4, gpu, stream, events.append
-    )
+    made = DeviceSide(backend, FORMAT, 4, gpu, stream, events.append).create(NetworkLoader(model))
     made.start()
     return made
 
@@ -98,9 +85,7 @@ def test_the_device_sees_what_the_host_sees(
 
 
 def test_the_host_can_have_its_network_on_the_device(gpu: Any, model: ResolvedModel) -> None:
-    segmenter = create_host_segmenter(
-        "cuda", NetworkLoader(model), FORMAT, Workers(3), gpu, lambda _event: None
-    )
+    segmenter = HostSide("cuda", FORMAT, Workers(3), gpu).create(NetworkLoader(model))
     segmenter.start()
     gpu.copies.h2d_bytes = gpu.copies.d2h_bytes = 0
     frames = noise(3)

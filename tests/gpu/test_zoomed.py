@@ -23,10 +23,10 @@ from bgsoft.models.catalog import resolve
 from bgsoft.ops.sides import HOST
 from bgsoft.ops.sides import device as device_side
 from bgsoft.report import Event
-from bgsoft.segment.create import create_device_segmenter, create_host_segmenter
 from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.segment.schedule import GENERAL, LANDSCAPE, BlendWeights, Box, WholePass
+from bgsoft.segment.sides import DeviceSide, HostSide
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -66,7 +66,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     kept = [(GENERAL, 1, 0), (LANDSCAPE, 2, 1), (LANDSCAPE, 1, 0)]
     masks = [rng.random(shape, np.float32) for shape in (MODEL, (144, 256), (20, 30))]
     on_host = [host.keep(*where, mask) for where, mask in zip(kept, masks, strict=True)]
-    with device.apart():
+    with device.around(GENERAL):
         on_device = [device.keep(*kept[0], cupy.asarray(masks[0]))]
     on_device += [
         device.keep(*where, cupy.asarray(mask))
@@ -135,10 +135,9 @@ def test_masks(gpu: Any, backend: str, quality: MatteQuality) -> None:
     stream = gpu.new_stream()
     with gpu.use(stream):
         loader = NetworkLoader(resolve("selfie-general"))
-        host = create_host_segmenter("cpu", loader, format, workers, None, events.append, quality)
-        device = create_device_segmenter(
-            backend, loader, format, 4, gpu, stream, events.append, quality
-        )
+        host = HostSide("cpu", format, workers).create(loader, quality)
+        side = DeviceSide(backend, format, 4, gpu, stream, events.append)
+        device = side.create(loader, quality)
         for segmenter in (host, device):
             segmenter.start()
         for start in range(0, 12, 4):

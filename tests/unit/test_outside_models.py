@@ -21,8 +21,8 @@ from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.ops.sides import HOST
-from bgsoft.segment.create import create_host_segmenter
 from bgsoft.segment.network import to_masks
+from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.marks import slow
@@ -47,9 +47,7 @@ def masks_of(
     model: ResolvedModel, frames: list[Frame], quality: MatteQuality = MatteQuality.STANDARD
 ) -> list[np.ndarray]:
     workers = Workers(len(frames))
-    made = create_host_segmenter(
-        "cpu", NetworkLoader(model), frames[0].format, workers, None, lambda _event: None, quality
-    )
+    made = HostSide("cpu", frames[0].format, workers).create(NetworkLoader(model), quality)
     made.start()
     reduced = Reducer(frames[0].format, workers).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]

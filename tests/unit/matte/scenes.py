@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout, Planes
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
+from tests.pictures import make_frame
 
 Plane = npt.NDArray[Any]
 
@@ -43,14 +43,10 @@ def blank_frame(
     fmt = FrameFormat(width=width, height=height, layout=layout)
     scale = 1 if layout is PixelLayout.NV12 else 256
     values = np.full((height, width), 120) if luma is None else luma
-    planes = Planes(
-        slot=0,
-        luma=(values.astype(np.uint32) * scale).astype(fmt.dtype),
-        chroma=np.full(fmt.chroma_shape, fmt.chroma_neutral, fmt.dtype),
-        # Whatever was in the slot before must not matter.
-        alpha=np.full((height, width), 77, np.uint8),
-    )
-    return Frame(planes=planes, format=fmt, index=0, pts=0, time_base=Fraction(1, 25))
+    chroma = np.full(fmt.chroma_shape, fmt.chroma_neutral, fmt.dtype)
+    frame = make_frame(fmt, (values.astype(np.uint32) * scale).astype(fmt.dtype), chroma)
+    frame.planes.alpha[:] = 77  # whatever was in the slot before must not matter
+    return frame
 
 
 def reduce(frame: Frame) -> AnalysisFrame:

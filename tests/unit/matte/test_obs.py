@@ -231,8 +231,6 @@ def test_flat_masks(value: float, size: tuple[int, int]) -> None:
 def test_hold_and_reset() -> None:
     frame = blank_frame(*SIZE)
     stage = create_matte_stage(config(temporal=0.5, threshold=0.2), frame.format)
-    with pytest.raises(ValueError, match="no mask to hold"):
-        stage.refine([None], [frame], [reduce(frame)])
     first = stage.refine([SCENE], [frame], [reduce(frame)])[0].alpha.copy()
     frame.planes.alpha[:] = 3
     held = stage.refine([None], [frame], [reduce(frame)])[0]

@@ -54,6 +54,7 @@ class Smoother:
 
     def apply(self, mask: Plane, luma: Plane) -> Plane:
         state, flags = MaskState(HOST, self._plan), np.zeros(FLAG_COUNT, np.int32)
+        state.allocate(mask.shape)
         self.opacity = np.full(mask.shape, 9, np.uint8)
         self._filter.apply(mask, luma, state, self.last, self.opacity, flags)
         self.last = state
@@ -290,7 +291,6 @@ class Islands:
         self._filter = IslandFilter(HOST, self._plan)
         self._limit = HOST.operation("matte", "limit_alpha")
         self.state = MaskState(HOST, self._plan)
-        self.state.is_clean.set()
 
     def apply(self, alpha: Plane, before: Islands | None = None) -> None:
         """Clean a plane in place, in which no hole is sure."""

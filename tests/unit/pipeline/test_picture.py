@@ -14,7 +14,7 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame
-from bgsoft.pipeline.picture import HostExecution
+from bgsoft.pipeline.picture import Execution
 from tests.face_clips import SAMPLE
 from tests.outside import ffmpeg
 
@@ -63,7 +63,7 @@ def test_what_is_segmented_ahead_waits_unchanged(
     monkeypatch.setattr(LumaProbe, "cuts", cutting)
     frames = []
     for ahead in (1, 0):
-        monkeypatch.setattr(HostExecution, "ahead", ahead)
+        monkeypatch.setattr(Execution, "ahead", ahead)
         seen, target = 0, tmp_path / f"{ahead}.mkv"
         bgsoft.render(SAMPLE, target, batch=4, duration=1.2, infer="cpu", codec="ffv1")
         assert seen > 30

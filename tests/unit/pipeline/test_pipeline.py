@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from bgsoft.errors import (
-    DecodeError,
     InferenceError,
     RenderCancelledError,
     StallError,
@@ -20,7 +19,7 @@ from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
 from bgsoft.pipeline.trace import TraceRecorder
-from bgsoft.ring import FrameRing, RingClosedError
+from bgsoft.ring import RingClosedError
 from tests.fakes import FakeDecoder, FakeSink, FakeStage, small_ring
 
 
@@ -29,6 +28,18 @@ def build(
 ) -> Pipeline:
     values = {"ring": small_ring(slots), "metrics": Metrics(), **extra}
     return Pipeline(decoder=decoder, stage=stage, sink=sink, **values)  # type: ignore[arg-type]
+
+
+def acting(
+    where: str, action: Callable[[Frame], None], frames: int, **options: int
+) -> tuple[FakeDecoder, FakeStage, FakeSink]:
+    """Decoder, stage and sink, of which one does something with each frame."""
+    decode, segment, picture, encode = (
+        action if where == each else lambda _frame: None
+        for each in ("decode", "segment", "picture", "encode")
+    )
+    decoder = FakeDecoder(list(range(frames)), decode)
+    return decoder, FakeStage(picture, first=segment, **options), FakeSink(encode)
 
 
 def alive_stage_threads() -> list[str]:
@@ -101,18 +112,7 @@ def test_no_thread_waits_for_ever_whichever_is_slow(slow: str) -> None:
     def wait(frame: Frame) -> None:
         time.sleep(0.001)
 
-    class SlowDecoder(FakeDecoder):
-        def frames(self, ring: FrameRing) -> Iterator[Frame]:
-            for frame in super().frames(ring):
-                wait(frame)
-                yield frame
-
-    decoder = (SlowDecoder if slow == "decode" else FakeDecoder)(list(range(60)))
-    actions = {slow: wait}
-    stage = FakeStage(
-        actions.get("picture"), batch=3, held=8, ahead=1, first=actions.get("segment")
-    )
-    sink = FakeSink(actions.get("encode"))
+    decoder, stage, sink = acting(slow, wait, 60, batch=3, held=8, ahead=1)
     build(decoder, stage, sink, slots=20).run()
     assert [seen[0] for seen in sink.seen] == list(range(60))
 
@@ -169,18 +169,10 @@ def test_the_first_error_stops_all_threads_and_names_its_stage(where: str, held:
         if frame.index == 7:
             raise InferenceError("broken", pts=frame.pts)
 
-    decoder = FakeDecoder(
-        list(range(10 if where == "decode" else 1000)),
-        error=DecodeError("broken", pts=9) if where == "decode" else None,
-    )
-    actions = {where: fail}
-    ahead = int(where == "segment")
-    stage = FakeStage(actions.get("picture"), held=held, ahead=ahead, first=actions.get("segment"))
-    sink = FakeSink(actions.get("encode"))
-    with pytest.raises((DecodeError, InferenceError), match="broken") as caught:
+    decoder, stage, sink = acting(where, fail, 1000, held=held, ahead=int(where == "segment"))
+    with pytest.raises(InferenceError, match="broken") as caught:
         build(decoder, stage, sink, slots=4 + stage.held).run()
-    assert caught.value.stage == where
-    assert caught.value.pts == (9 if where == "decode" else 7)
+    assert (caught.value.stage, caught.value.pts) == (where, 7)
     assert alive_stage_threads() == []
     assert decoder.closed
     assert not sink.finished
@@ -199,16 +191,7 @@ def test_a_stage_that_never_returns_ends_the_run(
             reached.set()
             back.wait()
 
-    class HangingDecoder(FakeDecoder):
-        def frames(self, ring: FrameRing) -> Iterator[Frame]:
-            for frame in super().frames(ring):
-                hang(frame)
-                yield frame
-
-    decoder = (HangingDecoder if where == "decode" else FakeDecoder)(list(range(1000)))
-    actions = {where: hang}
-    stage = FakeStage(actions.get("picture"), ahead=1, first=actions.get("segment"))
-    sink = FakeSink(actions.get("encode"))
+    decoder, stage, sink = acting(where, hang, 1000, ahead=1)
     seconds = 0.4 if how == "stall" else None
     pipeline = build(decoder, stage, sink, stall_seconds=seconds, cancel=cancel)
     if how == "cancel":

@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_rate_eta_and_load(clock: Clock) -> None:
     metrics, seen = Metrics(), list[Progress]()
     meter = ProgressMeter(100, metrics, seen.append)
-    decode = metrics.stage("decode")
+    decode = metrics.stages["decode"]
     for step in range(1, 6):
         clock.now += 1.0
         decode.busy_ns += 250_000_000
@@ -61,9 +61,9 @@ def test_a_slow_model_has_a_speed_and_a_load(clock: Clock) -> None:
     """Batches of eight frames, 40 seconds each; the meter looks every 50 ms."""
     metrics, seen = Metrics(), list[Progress]()
     meter = ProgressMeter(800, metrics, seen.append)
-    segment = metrics.stage("segment")
+    segment = metrics.stages["segment"]
     for batch in range(5):
-        with segment.measure():
+        with segment:
             for _ in range(800):
                 clock.now += 0.05
                 meter.tick(8 * batch)

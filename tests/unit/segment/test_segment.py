@@ -137,23 +137,13 @@ class FakeNetwork(Network):
 FORMAT = FrameFormat(width=192, height=108)
 
 
-def make_segmenter(model: ModelSpec, network: Network) -> NetworkSegmenter:
-    workers = Workers()
-    driver = LanesDriver([network], workers)
-    return NetworkSegmenter(model, driver, FORMAT, workers)
-
-
-def segment(raw: np.ndarray, **changes: object) -> np.ndarray:
-    model = spec(**changes)
-    segmenter = make_segmenter(model, FakeNetwork({model.input: model.input_shape(1)}, raw))
+def segment(raw: np.ndarray, *, fail: bool = False, **changes: object) -> np.ndarray:
+    model, workers = spec(**changes), Workers()
+    network = FakeNetwork({model.input: model.input_shape(1)}, raw)
+    network.fail = fail
+    segmenter = NetworkSegmenter(model, LanesDriver([network], workers), FORMAT, workers)
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
-    frame = Frame(
-        planes=Planes(0, reduced.luma, reduced.chroma, None),
-        format=FORMAT,
-        index=0,
-        pts=5,
-        time_base=Fraction(1, 30),
-    )
+    frame = Frame(Planes(0, reduced.luma, reduced.chroma, None), FORMAT, 0, 77, Fraction(1, 30))
     return segmenter.masks([frame], [reduced])[0]
 
 
@@ -190,14 +180,8 @@ def test_a_wrong_output_is_a_model_error() -> None:
 
 
 def test_a_failure_names_the_frame() -> None:
-    model = spec()
-    network = FakeNetwork({model.input: model.input_shape(1)}, np.zeros((1, 1, 8, 16)))
-    network.fail = True
-    segmenter = make_segmenter(model, network)
-    reduced = flat(FORMAT, (100, 128, 128), (27, 48))
-    frame = Frame(Planes(0, reduced.luma, reduced.chroma, None), FORMAT, 0, 77, Fraction(1, 30))
     with pytest.raises(InferenceError) as caught:
-        segmenter.masks([frame], [reduced])
+        segment(np.zeros((1, 1, 8, 16)), fail=True)
     assert caught.value.pts == 77
 
 
@@ -216,16 +200,6 @@ def test_a_failure_names_the_frame() -> None:
 def test_channels_are_told_by_the_proportions_of_the_picture(
     layout: str, shape: tuple[int, ...], seen: tuple[int, ...]
 ) -> None:
-    class Made(Network):
-        def __init__(self) -> None:
-            size = (1, 3, 8, 16) if layout == "NCHW" else (1, 8, 16, 3)
-            self.inputs = {"image": np.zeros(size, np.float32)}
-            self.outputs = {"mask": np.zeros(shape, np.float32)}
-
-        def run(self) -> None:
-            """Nothing to run."""
-
-        def close(self) -> None:
-            """Nothing to close."""
-
-    assert channels(Made(), spec(layout=layout)).shape == (1, *seen)
+    size = (1, 3, 8, 16) if layout == "NCHW" else (1, 8, 16, 3)
+    network = FakeNetwork({"image": size}, np.zeros(shape))
+    assert channels(network, spec(layout=layout)).shape == (1, *seen)

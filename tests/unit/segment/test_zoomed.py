@@ -17,7 +17,6 @@ from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.create import create_host_segmenter
 from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.schedule import (
     CELL,
@@ -362,15 +361,8 @@ def segment(
 ) -> list[np.ndarray[Any, Any]]:
     format = frames[0].format
     workers = Workers(batch)
-    made = create_host_segmenter(
-        "cpu",
-        NetworkLoader(resolve("selfie-general")),
-        format,
-        workers,
-        None,
-        lambda _event: None,
-        quality,
-    )
+    loader = NetworkLoader(resolve("selfie-general"))
+    made = HostSide("cpu", format, workers).create(loader, quality)
     made.start()
     reducer = Reducer(format, workers)
     masks = []
