@@ -154,8 +154,8 @@ class DownloadingDecoder(_CrossingDecoder):
 class CrossingEncoder:
     """An encoder around another, which is closed with it; one of both has its frames on a device.
 
-    While a frame is copied, the one before it is encoded; so an error of the encoder comes one
-    frame later, with the pts of the frame it belongs to.
+    While a frame is copied to the host, the one before it is encoded; so an error of the encoder
+    comes one frame later there, with the pts of the frame it belongs to.
 
     Args:
         encoder: The other.
@@ -196,6 +196,8 @@ class CrossingEncoder:
         self._encode_waiting()
         done.synchronize()
         self._waiting = replace(frame, planes=planes, ready=done if self._up else None)
+        if self._up:
+            self._encode_waiting()  # at once: a device may read a slot after it has answered
         self.frames += 1
 
     def _encode_waiting(self) -> None:

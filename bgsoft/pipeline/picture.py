@@ -37,8 +37,6 @@ depends on what happened long ago, and a video can be rendered in chunks
 BACKGROUND_REFRESH_OFFSET = 32
 """So many frames after each refresh the background is refreshed, too. A chunk begins there: by then
 what fades over time (the temporal filter, new faces) has settled."""
-_RENEWED = (0, BACKGROUND_REFRESH_OFFSET)
-"""So many frames after each refresh something is decided anew."""
 
 
 class Execution:
@@ -226,7 +224,7 @@ class PictureStages:
         stop = len(frames)
         for start in range(stop - 1, -1, -1):
             place = frames[start].index % REFRESH_INTERVAL
-            if start == 0 or cuts[start] or place in _RENEWED:
+            if start == 0 or cuts[start] or _is_renewed(place):
                 part = slice(start, stop)
                 scenes.insert(0, Scene(frames[part], reduced[part], cuts[start], place))
                 stop = start
@@ -284,7 +282,7 @@ class PictureStages:
         Returns the frames before, which have to be finished by then.
         """
         finished: list[Frame] = []
-        if scene.begins or scene.since_refresh in _RENEWED:
+        if scene.begins or _is_renewed(scene.since_refresh):
             finished = self._composite()
         if scene.begins:
             self._forget()
@@ -369,3 +367,8 @@ class Scene:
     mattes: Sequence[Matte] = ()
     faces: Callable[[], list[FoundFaces]] = list
     """Waits until the mattes have been looked at for faces."""
+
+
+def _is_renewed(since_refresh: int) -> bool:
+    """Whether something is decided anew so many frames after a refresh."""
+    return since_refresh in (0, BACKGROUND_REFRESH_OFFSET)
