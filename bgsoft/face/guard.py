@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import OUTLINE_POINTS, Face, oval_points
-from bgsoft.face.geometry import Roi
 from bgsoft.face.landmarks import EXPECTED_HALF, EXPECTED_RISE
 from bgsoft.frame import FrameFormat
 from bgsoft.records import dataclass
@@ -53,9 +52,10 @@ _SAMPLES_ACROSS = 20
 """Samples along each axis of the expected outline."""
 _AXIS = (np.arange(_SAMPLES_ACROSS) + 0.5) * 2 / _SAMPLES_ACROSS - 1
 _SQUARE = np.stack(np.meshgrid(_AXIS, _AXIS))
-_DISC = _SQUARE[:, np.hypot(*_SQUARE) < 1]
-SAMPLES = _DISC.shape[1]
-"""In the disc that becomes the expected outline."""
+_DISC = _SQUARE[:, np.hypot(*_SQUARE) < 1].T
+EXPECTED_SAMPLES = (_DISC * (_EXPECTED_SCALE * np.array(EXPECTED_HALF)) - (0.0, EXPECTED_RISE)).T
+"""(2, P) float64: where that is in a face's square, x along the line between its eyes and y down
+from its middle, in parts of the square's side."""
 
 _GROWTH = 0.95
 """What enlarging cells and an outline a little off may add beyond the face is less than this takes
@@ -96,32 +96,6 @@ class Cover:
     """:data:`OUTLINE`, at least one; those of the measured faces come first."""
     faces: list[int]
     """Ids of the measured faces; at most :data:`MAX_MEASURED`."""
-
-
-class ExpectedFaces:
-    """Where the outlines of faces are to be expected in frames of one format."""
-
-    def __init__(self, format: FrameFormat) -> None:
-        self._cell = 1.0 / analysis_factor(format.width, format.height)
-        self._shape = analysis_shape(format.width, format.height)
-        across, along = EXPECTED_HALF
-        self._x = _DISC[0] * (_EXPECTED_SCALE * across)
-        self._y = _DISC[1] * (_EXPECTED_SCALE * along) - EXPECTED_RISE
-
-    def cells(self, squares: Sequence[Roi]) -> NDArray[np.int32]:
-        """The cells to look at, of faces that landmarks would be made of in these squares.
-
-        Returns:
-            (N, P) int32: indices into the flat (gh, gw) matte, -1 outside it.
-        """
-        rows, columns = self._shape
-        numbers = np.array([(s.x, s.y, s.side, s.angle) for s in squares]).T[..., None]
-        x, y, side = self._cell * numbers[:3]
-        cos, sin = side * np.cos(numbers[3]), side * np.sin(numbers[3])
-        column = np.floor(x + cos * self._x - sin * self._y)
-        row = np.floor(y + sin * self._x + cos * self._y)
-        inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows)
-        return np.where(inside, row * columns + column, -1).astype(np.int32)
 
 
 class CoverDrawer:

@@ -14,14 +14,7 @@ from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Box, Face, FaceTaker
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.guard import (
-    MAY_MISS_SHARE,
-    MISSED_SHARE,
-    CoverDrawer,
-    ExpectedFaces,
-    Guard,
-    Plane8,
-)
+from bgsoft.face.guard import MAY_MISS_SHARE, MISSED_SHARE, CoverDrawer, Guard, Plane8
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
@@ -87,7 +80,6 @@ class FaceStep(Closing):
         self._on_event = on_event
         self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
         self._guard = Guard()
-        self._expected = ExpectedFaces(format)
         self._drawer = CoverDrawer(format)
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
@@ -230,8 +222,7 @@ class FaceStep(Closing):
         ]
         if not asked:
             return
-        cells = self._expected.cells([face.square for _, face in asked])
-        shares = self._editor.missing([mattes[at] for at, _ in asked], cells)
+        shares = self._editor.missing([(mattes[at], face.square) for at, face in asked])
         missed: dict[int, list[Face]] = {}
         for (at, face), share in zip(asked, shares, strict=True):
             if share > MAY_MISS_SHARE:

@@ -16,7 +16,7 @@ from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.base import Face
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
-from bgsoft.face.guard import CoverDrawer, ExpectedFaces
+from bgsoft.face.guard import CoverDrawer
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops import sides
 from tests.face_clips import FACE, write_late_face, write_two_people
@@ -90,11 +90,11 @@ def test_what_mattes_miss_of_faces_is_the_same(gpu: Any, size: tuple[int, int]) 
         Roi(*(rng.uniform(-0.2, 1.2, 2) * size), rng.uniform(0.02, 1) * size[1], rng.uniform(-1, 1))
         for _ in range(150)
     ]
-    cells = ExpectedFaces(format).cells(squares)
     on_host = [Matte(plane, plane) for plane in planes] * 50
     on_device = [Matte(plane, plane) for plane in map(cupy.asarray, planes)] * 50
     cupy.cuda.get_current_stream().synchronize()
-    assert theirs.missing(on_device, cells) == ours.missing(on_host, cells)
+    found, expected = ([*zip(mattes, squares, strict=True)] for mattes in (on_device, on_host))
+    assert theirs.missing(found) == ours.missing(expected)
 
 
 @pytest.mark.parametrize("preset", ["soft", "obs"])

@@ -13,7 +13,7 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import FACE_OVAL, Face, box_overlap, hiding_ellipse, oval_points
 from bgsoft.face.editor import EDIT, MatteEditor
 from bgsoft.face.geometry import Roi
-from bgsoft.face.guard import FILLED_SHARE, MISSED_SHARE, CoverDrawer, ExpectedFaces, Guard
+from bgsoft.face.guard import EXPECTED_SAMPLES, FILLED_SHARE, MISSED_SHARE, CoverDrawer, Guard
 from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
@@ -386,36 +386,54 @@ def test_box_overlap_is_of_the_smaller_box() -> None:
 
 
 def test_what_a_matte_misses_of_expected_faces() -> None:
-    format = HD
-    expected, editor = ExpectedFaces(format), MatteEditor(format)
-    square = Roi(500.0, 300.0, 300.0, 0.4)
-    whole = empty_matte(format, 255)
-    (cells,) = expected.cells([square])
-    assert editor.missing([whole], cells[None]) == [0.0]
+    editor, square = MatteEditor(HD), Roi(500.0, 300.0, 300.0, 0.4)
     left, top, right, bottom = expected_box(square)
-    factor = format.width // whole.reduced.shape[1]
-    rows, columns = np.divmod(cells, whole.reduced.shape[1])
-    assert left <= columns.min() * factor <= columns.max() * factor <= right
-    assert top <= rows.min() * factor <= rows.max() * factor <= bottom
-    half = empty_matte(format, 255)
-    half.reduced[:, : int(columns.mean())] = 0
+    whole = empty_matte(HD, 255)
+    factor = analysis_factor(1280, 720)
+    box = np.s_[int(top) // factor : int(bottom) // factor, int(left) // factor :][:2]
+    around = empty_matte(HD)
+    around.reduced[box][:, : int(right - left) // factor + 1] = 255
+    half = empty_matte(HD, 255)
+    half.reduced[:, : 500 // factor] = 0
     # Beyond the frame nothing is missing, and nothing counts.
-    beyond = expected.cells([square, Roi(0.0, 300.0, 300.0, 0.0), Roi(-900.0, 0.0, 90.0, 0.0)])
-    shares = editor.missing([half, empty_matte(format, 51), empty_matte(format, 0)], beyond)
-    assert shares == pytest.approx([0.5, 0.8, 0.0], abs=0.03)
+    edge, beyond = Roi(0.0, 300.0, 300.0, 0.0), Roi(-900.0, 0.0, 90.0, 0.0)
+    asked = [(whole, square), (around, square), (half, square)]
+    asked += [(empty_matte(HD, 51), edge), (empty_matte(HD), beyond)]
+    assert editor.missing(asked) == pytest.approx([0.0, 0.0, 0.5, 0.8, 0.0], abs=0.03)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_cells_in_which_a_face_is_expected(size: tuple[int, int]) -> None:
+    """By their definition, of more faces than are waited for together."""
+    rng = np.random.default_rng(3)
+    format, grid, factor = frame_format(size), analysis_shape(*size), analysis_factor(*size)
+    asked, expected = [], []
+    for _ in range(70):
+        x, y = rng.uniform(-0.2, 1.2, 2) * size
+        square = Roi(x, y, rng.uniform(0.02, 1) * size[1], rng.uniform(-3, 3))
+        matte = Matte(np.empty(0), rng.integers(0, 256, grid, np.uint8))
+        across = square.side * np.exp(1j * square.angle)
+        places = (x + 1j * y + across * (EXPECTED_SAMPLES[0] + 1j * EXPECTED_SAMPLES[1])) / factor
+        seen = [
+            255.0 - matte.reduced[int(place.imag), int(place.real)]
+            for place in places
+            if 0 <= place.real < grid[1] and 0 <= place.imag < grid[0]
+        ]
+        asked.append((matte, square))
+        expected.append(sum(seen) / 255 / max(len(seen), 1))
+    assert MatteEditor(format).missing(asked) == pytest.approx(expected, abs=1e-9)
 
 
 def test_mattes_may_be_looked_at_while_others_are_changed() -> None:
     editor, face = MatteEditor(HD), make_face(640, 360, 400)
     cover = CoverDrawer(HD).draw([(face, 1.0)])
-    cells = ExpectedFaces(HD).cells([Roi(500.0, 300.0, 300.0, 0.4)] * 3)
-    seen = [empty_matte(HD, value) for value in (0, 51, 255)]
+    seen = [(empty_matte(HD, value), Roi(500.0, 300.0, 300.0, 0.4)) for value in (0, 51, 255)]
     changed = [empty_matte(HD) for _ in range(40)]
     with ThreadPoolExecutor(1) as pool:
         done = pool.map(lambda matte: editor.apply(matte, cover, None, None), changed)
         for _ in range(100):
-            assert editor.missing(seen, cells) == pytest.approx([1.0, 0.8, 0.0])
-            assert editor.read(seen[1]).max() == 51
+            assert editor.missing(seen) == pytest.approx([1.0, 0.8, 0.0])
+            assert editor.read(seen[1][0]).max() == 51
         list(done)
     for matte in changed[1:]:
         np.testing.assert_array_equal(matte.alpha, changed[0].alpha)
