@@ -18,6 +18,7 @@ from bgsoft.face.warp import (
     WARP_VIEW,
     FrameView,
     Warper,
+    repeats_edges,
 )
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.models.catalog import ModelSpec
@@ -41,7 +42,7 @@ class DeviceWarper(Warper):
     """Writes up to ``batch`` of up to ``most`` views by one launch; frames are on the device."""
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, batch: int, most: int) -> None:
-        self._size = spec.width
+        self._size, self._repeat_edges = spec.width, repeats_edges(spec)
         self.shape = (batch, 3, spec.width, spec.width)
         """Of the tensor."""
         constants = fixed_matrix(spec, format), normalisation(spec)
@@ -68,23 +69,20 @@ class DeviceWarper(Warper):
                 seen = grid.for_networks
                 arrays = (frame.luma, frame.chroma, seen.luma, seen.chroma)
                 planes.append([array.data.ptr for array in arrays])
-            rows.append((tuple(view.frame_from_input), index, view.repeat_edges))
+            rows.append((tuple(view), index, self._repeat_edges))
         self._views[: len(rows)] = rows
         self._planes[: len(planes)] = planes
         size = self._views_bytes + len(planes) * _PLANES * 8
         stream = cupy.cuda.get_current_stream()
         self._device.data.copy_from_host_async(self._host.ctypes.data, size, stream)
 
-    def views(self, first: int) -> Array:
-        return self._device[first * WARP_VIEW.itemsize :]
-
-    def write(self, first: int, tensor: Array) -> int:
+    def write(self, first: int, tensor: Array) -> tuple[Array, int]:
         count = min(self.shape[0], self._uploaded - first)
-        if count > 0:
-            planes = self._device[self._views_bytes :]
-            arguments = self.views(first), planes, *self._constants, tensor, self._size
-            self._warp((self._size, self._size, count), *arguments)
-        return count
+        views = self._device[first * WARP_VIEW.itemsize :]
+        planes = self._device[self._views_bytes :]
+        arguments = views, planes, *self._constants, tensor, self._size
+        self._warp((self._size, self._size, count), *arguments)
+        return views, count
 
 
 def _layout(format: FrameFormat) -> Any:

@@ -166,8 +166,8 @@ class Guard:
         self._fresh = False
         shown = self._shown
         for face in faces:
-            before = shown[face.id][1] if face.id in shown else start
-            shown[face.id] = face, min(1.0, before + _FADE_STEP)
+            opacity = _FADE_STEP + (shown[face.id][1] if face.id in shown else start)
+            shown[face.id] = face, opacity if opacity < 1.0 else 1.0
         if len(shown) > len(faces):
             for gone in shown.keys() - {face.id for face in faces}:
                 face, before = shown[gone]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,12 +59,19 @@ shrunk, and of 50 portraits. Standard deviations are 0.02 of the half axes, 0.03
 
 def expected_box(roi: Roi) -> Box:
     """The box of a face that the landmark model would find in a square."""
-    cos, sin = math.cos(roi.angle), math.sin(roi.angle)
-    across, along = EXPECTED_HALF
-    width = roi.side * math.hypot(across * cos, along * sin)
-    height = roi.side * math.hypot(across * sin, along * cos)
-    x, y = roi.x + EXPECTED_RISE * roi.side * sin, roi.y - EXPECTED_RISE * roi.side * cos
+    x, y, side, angle = roi
+    cos, sin, across, along = _expected_parts(angle)
+    width, height = side * across, side * along
+    x, y = x + EXPECTED_RISE * side * sin, y - EXPECTED_RISE * side * cos
     return x - width, y - height, x + width, y + height
+
+
+@lru_cache(64)  # from one detection to the next a face's angle stays
+def _expected_parts(angle: float) -> tuple[float, float, float, float]:
+    """Cosine and sine, and half the width and the height of the box in parts of the side."""
+    cos, sin = math.cos(angle), math.sin(angle)
+    across, along = EXPECTED_HALF
+    return cos, sin, math.hypot(across * cos, along * sin), math.hypot(across * sin, along * cos)
 
 
 class Mesh(NamedTuple):
@@ -83,29 +91,28 @@ class MeshReader:
     """Brings landmarks of up to ``most`` faces to the frame, and measures them, where they are."""
 
     def __init__(self, most: int, side: Side = HOST) -> None:
-        self._points = Readback(side, (most, 3, LANDMARKS), np.float32)
-        self._measures = Readback(side, (most, _MEASURES), np.float32)
+        # Points, then measures.
+        self._found = Readback(side, (most, 3 * LANDMARKS + _MEASURES), np.float32)
         self._launch = side.operation("mesh", "read_meshes", block=(_THREADS, 1, 1))
 
-    def launch(self, views: Array, raw: Array, logits: Array, first: int, count: int) -> None:
+    def launch(self, views: Array, raw: dict[str, Array], first: int, count: int) -> None:
         """Read a batch of ``count`` faces, the first of which is the ``first``-th.
 
-        ``views`` are of ``WARP_VIEW``, ``raw`` is (batch, 468, 3) in input pixels and ``logits``
+        ``views`` are of ``WARP_VIEW``, and the model's outputs (batch, 468, 3) in input pixels and
         (batch, 1), both float32; all on the side.
         """
         self._launch(
             (1, _THREADS * count),
-            *(views, raw, logits, self._points.array[first:], self._measures.array[first:]),
+            *(views, raw["landmarks"], raw["presence"], self._found.array[first:]),
             *(count, LANDMARKS, RIGHT_EYE, LEFT_EYE),
         )
 
     def read(self, count: int) -> list[Mesh]:
         """The first faces; waits for them."""
-        for each in (self._points, self._measures):
-            each.send(slice(count))
-        self._measures.wait()
-        points, measures = self._points.host[:count].copy(), self._measures.host[:count].tolist()
-        return list(map(make_mesh, points, measures))
+        return [
+            make_mesh(face[: 3 * LANDMARKS].reshape(3, -1), face[3 * LANDMARKS :].tolist())
+            for face in self._found.read(count).copy()
+        ]
 
 
 def make_mesh(points: NDArray[np.floating], measures: Sequence[float]) -> Mesh:

@@ -16,7 +16,7 @@ from bgsoft.closing import Closing
 from bgsoft.face.detect import Detection, DetectionReader
 from bgsoft.face.geometry import frame_from_roi
 from bgsoft.face.landmarks import Mesh, MeshReader
-from bgsoft.face.warp import FrameRoi, FrameView, HostWarper, View, Warper
+from bgsoft.face.warp import FrameRoi, FrameView, HostWarper, Warper
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
@@ -119,9 +119,7 @@ class FaceNetworks(Closing):
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """The faces that the detector is that sure of, for each view, best first."""
 
-        def launch(views: Array, raw: dict[str, Array], first: int, count: int) -> None:
-            self._found.launch(views, raw["boxes"], raw["scores"], first, count, min_score)
-
+        launch = partial(self._found.launch, min_score)
         return self._detector.answers(asked, launch, self._found.read)
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
@@ -132,15 +130,9 @@ class FaceNetworks(Closing):
             loading = self._landmarker = Job(self._load_landmarker)
             loading.run()
         landmarker = self._landmarker.result()
-
-        def launch(views: Array, raw: dict[str, Array], first: int, count: int) -> None:
-            self._meshes.launch(views, raw["landmarks"], raw["presence"], first, count)
-
-        seen = [
-            (frame, grid, View(frame_from_roi(roi, landmarker.size), True))
-            for frame, grid, roi in asked
-        ]
-        return landmarker.answers(seen, launch, self._meshes.read)
+        size = landmarker.size
+        seen = [(frame, grid, frame_from_roi(roi, size)) for frame, grid, roi in asked]
+        return landmarker.answers(seen, self._meshes.launch, self._meshes.read)
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -191,8 +183,8 @@ class _Model:
             part = asked[start : start + self.most]
             self._warper.upload(part)
             for first in range(0, len(part), self._batch):
-                count = self._warper.write(first, self._input)
+                views, count = self._warper.write(first, self._input)
                 self.network.run()
-                launch(self._warper.views(first), self.network.outputs, first, count)
+                launch(views, self.network.outputs, first, count)
             answers += read(len(part))
         return answers

@@ -11,7 +11,7 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.base import Box, Face, FaceTaker
+from bgsoft.face.base import Face, FaceTaker
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MAY_MISS_SHARE, MISSED_SHARE, CoverDrawer, Guard, Plane8
@@ -156,20 +156,17 @@ class FaceStep(Closing):
                 return [replace(self._found, cut=False, limit=None) for _ in frames]
         self._since = 0
         faces = self._finder.find(frames, reduced)
-        found = [self._decide(*each) for each in zip(frames, faces, strict=True)]
+        found = [*map(self._decide, frames, faces)]
         self._found = found[-1]
         return found
 
     def _decide(self, frame: Frame, faces: list[Face]) -> FoundFaces:
         """Write the next frame's faces down, and say who is who."""
         is_kept = self._is_kept(frame)
-        self._journal.add(faces, is_kept=is_kept)
-        contested = [face.id for face in faces if face.contested]
-        if is_kept and contested:
-            self._journal.add_contested(frame, contested)
+        contested = self._journal.add(frame, faces, is_kept=is_kept)
         if self._data is not None and is_kept:
             self._data.write(frame, faces)
-        if self._guards and faces and len(contested) == len(faces):
+        if self._guards and contested and len(contested) == len(faces):
             # Nobody goes on: as far as faces are concerned, a cut that was not seen.
             self._begin_scene()
         cut, self._cut = self._cut, False
@@ -218,22 +215,24 @@ class FaceStep(Closing):
             (at, face)
             for at, each in enumerate(found)
             for face, _ in each.covered
-            if not face.has_landmarks
+            if not face.landmarks.size
         ]
         if not asked:
             return
         shares = self._editor.missing([(mattes[at], face.square) for at, face in asked])
-        missed: dict[int, list[Face]] = {}
+        missed: dict[int, list[Face]] = {at: [] for at, _ in asked}
         for (at, face), share in zip(asked, shares, strict=True):
             if share > MAY_MISS_SHARE:
-                missed.setdefault(at, []).append(face)
-        for at, each in enumerate(found):
-            covered = each.covered
-            if at in missed:
-                faces = self._finder.close_up(frames[at], reduced[at], missed[at])
-                seen = {face.id: face for face in faces}
-                covered = [(seen.get(face.id, face), opacity) for face, opacity in covered]
-            each.covered = [(face, opacity) for face, opacity in covered if face.has_landmarks]
+                missed[at].append(face)
+        for at, faces in missed.items():
+            if faces:
+                faces = self._finder.close_up(frames[at], reduced[at], faces)
+            seen = {face.id: face for face in faces}
+            found[at].covered = [
+                (seen.get(face.id, face), opacity)
+                for face, opacity in found[at].covered
+                if face.id in seen or face.landmarks.size
+            ]
 
     def edit_mattes(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]
@@ -325,8 +324,8 @@ class FaceJournal:
     def __init__(self, *, measures: bool) -> None:
         self._measures = measures
         self._tracks: set[int] = set()
-        self._before: dict[int, Box] = {}
-        self._last: dict[int, Box] = {}
+        self._before: Sequence[Face] = ()
+        self._last: Sequence[Face] = ()
         self._frames_with_faces = 0
         self._most = 0
         self._missed_frames = 0
@@ -336,29 +335,39 @@ class FaceJournal:
         self.shared_frames = 0
         """Those in which people could not be separated by the mask alone."""
 
-    def add(self, faces: Sequence[Face], *, is_kept: bool = True) -> None:
-        """Count a frame's faces, if it is one of those that are kept."""
-        self._last = {face.id: face.box_xyxy for face in faces}
-        if not is_kept:
-            self._before = self._last
-        elif faces:
-            self._frames_with_faces += 1
-            self._most = max(self._most, len(faces))
-            self._tracks.update(self._last)
+    def add(self, frame: Frame, faces: Sequence[Face], *, is_kept: bool = True) -> list[int]:
+        """Count a frame's faces, if it is one of those that are kept.
 
-    def add_contested(self, frame: Frame, ids: list[int]) -> None:
-        """Take down a frame in which a face was not where, or who, it was followed as."""
-        self._contested_frames += 1
-        if len(self._contested) < MAX_LISTED:
-            entry = {"frame": frame.index, "pts": frame.pts, "time_s": round(frame.time_seconds, 6)}
-            self._contested.append({**entry, "ids": ids})
+        Returns:
+            Ids of faces that were not where, or who, they were followed as.
+        """
+        contested = []
+        for face in faces:
+            if face.contested:
+                contested.append(face.id)
+            if is_kept:
+                self._tracks.add(face.id)
+        self._last = faces
+        if not is_kept:
+            self._before = faces
+            return contested
+        if faces:
+            self._frames_with_faces += 1
+            if len(faces) > self._most:
+                self._most = len(faces)
+        if contested:
+            self._contested_frames += 1
+            if len(self._contested) < MAX_LISTED:
+                entry = _entry(frame.index, frame.pts, frame.time_seconds)
+                self._contested.append({**entry, "ids": contested})
+        return contested
 
     def add_coverage(
         self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
     ) -> None:
         """Take down how much (0–1) of each face the mask had covered before it was filled in."""
         missed = {
-            id: round(100 * (1 - share), 1)
+            str(id): round(100 * (1 - share), 1)
             for id, share in zip(ids, shares, strict=True)
             if 1 - share > MISSED_SHARE
         }
@@ -366,16 +375,16 @@ class FaceJournal:
             return
         self._missed_frames += 1
         if len(self._missed) < MAX_LISTED:
-            entry = {"frame": index, "pts": pts, "time_s": round(seconds, 6)}
-            self._missed.append({**entry, "missed_pct": {str(id): v for id, v in missed.items()}})
+            entry = _entry(index, pts, seconds)
+            self._missed.append({**entry, "missed_pct": missed})
 
     def boundary(self) -> dict[str, Any]:
         """See :meth:`FaceStep.boundary`: the ids that were counted, and ids and boxes of the faces
         in the last frame before them and in the last of all."""
         return {
             "ids": sorted(self._tracks),
-            "before": [[id, *map(float, box)] for id, box in self._before.items()],
-            "last": [[id, *map(float, box)] for id, box in self._last.items()],
+            "before": [[face.id, *map(float, face.box_xyxy)] for face in self._before],
+            "last": [[face.id, *map(float, face.box_xyxy)] for face in self._last],
         }
 
     def summary(self) -> dict[str, Any]:
@@ -395,3 +404,8 @@ class FaceJournal:
             "contested_frames": self._contested_frames,
             "contested": list(self._contested),
         }
+
+
+def _entry(index: int, pts: int, seconds: float) -> dict[str, Any]:
+    """A frame, as the report lists it."""
+    return {"frame": index, "pts": pts, "time_s": round(seconds, 6)}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import Face, oval_points
-from bgsoft.face.geometry import overlap
+from bgsoft.face.geometry import box_iou
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
@@ -117,10 +117,9 @@ class SubjectPicker:
             new = [face for face in in_sight.values() if face.id not in self._standings]
             if not new:
                 return
-            boxes = np.array([face.box_xyxy for face in new])
-            shared = overlap(boxes, np.array(standing.face.box_xyxy))
-            if shared.max() >= _SAME_PLACE:
-                again = new[int(shared.argmax())]
+            shared = [box_iou(face.box_xyxy, standing.face.box_xyxy) for face in new]
+            if max(shared) >= _SAME_PLACE:
+                again = new[shared.index(max(shared))]
                 del self._standings[id]
                 self._standings[again.id] = _Standing(again, seconds, standing.value)
                 self._main[at] = again.id

@@ -204,7 +204,7 @@ struct Bilinear<2> {
 };
 
 // One plane, (rows, columns, CHANNELS), as means of taps x taps samples, (size, size, CHANNELS). place:
-// from these samples to the plane, centres whole: step and origin across, then down. border: beyond it.
+// from these samples to the plane, centres whole, as x_x to y_0 of a View. border: beyond it.
 template <int CHANNELS>
 static void warp(
     const u8* plane, int rows, int columns, const double* place, int taps, int border, u8* out,
@@ -221,7 +221,7 @@ static void warp(
     // First those of the first samples of all pixels, then those of the second ones.
     for (int at = 0; at < width; at++) {
         const int x = at % size * taps + at / size;
-        places[at] = clamp_int(Kind::place(place[0], place[1], x, false, parts + at), -2, columns);
+        places[at] = clamp_int(Kind::place(place[0], place[2], x, false, parts + at), -2, columns);
     }
     for (int x = 0; x < CHANNELS * columns; x++)
         edge[x] = (u8)border;
@@ -234,7 +234,7 @@ static void warp(
             sums[x] = 0;
         for (int tap = 0; tap < taps; tap++) {
             number part;
-            const int row = Kind::place(place[2], place[3], y * taps + tap, true, &part);
+            const int row = Kind::place(place[4], place[5], y * taps + tap, true, &part);
             if (row < -1 || row >= rows) {
                 for (int x = 0; x < CHANNELS * size; x++)
                     sums[x] += border * taps;
@@ -268,7 +268,7 @@ static void warp(
     }
 }
 
-// A view without rotation, beyond whose edges is black. places: 2 x 4, of luma and of chroma as warp takes
+// A view without rotation, beyond whose edges is black. places: 2 x 6, of luma and of chroma as warp takes
 // them. matrix, norm, tensor: as above, of one view. room: 4 bytes each for 2 * size * taps, 2 * size and
 // 3 * columns + 8, and for size * size.
 KERNEL(warp_upright)(
@@ -281,7 +281,7 @@ KERNEL(warp_upright)(
     room += count;
     warp<1>(luma, rows, columns, places, luma_taps, black, luma_out, size, room);
     warp<2>(
-        chroma, chroma_rows, chroma_columns, places + 4, chroma_taps, neutral, chroma_out, size,
+        chroma, chroma_rows, chroma_columns, places + 6, chroma_taps, neutral, chroma_out, size,
         room);
     normalise(luma_out, chroma_out, count, matrix, norm, tensor, 0);
 }

@@ -18,7 +18,7 @@ from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.sides import HOST
-from tests.pictures import SIZES, disc_mask, frame_format, matte_from
+from tests.pictures import SIZES, disc_mask, flat_frame, frame_format, matte_from
 from tests.unit.face.shapes import make_face
 
 HD = frame_format((1280, 720))
@@ -351,8 +351,9 @@ def test_the_first_faces_of_a_scene_are_guarded_at_once_and_later_ones_come_gent
 
 def test_the_journal_lists_missed_frames_with_the_faces() -> None:
     journal = FaceJournal(measures=True)
-    journal.add([make_face(1, 1, 1, id=3), make_face(2, 2, 1, id=4)])
-    journal.add([])
+    frame = flat_frame(HD, 16, 128, 128)
+    journal.add(frame, [make_face(1, 1, 1, id=3), make_face(2, 2, 1, id=4)])
+    journal.add(frame, [])
     journal.add_coverage(0, 900, 0.5, [3, 4], [0.96, 0.5])
     journal.add_coverage(1, 1800, 1.0, [3], [0.951])
     summary = journal.summary()

@@ -12,7 +12,7 @@ import numpy as np
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
-from bgsoft.face.geometry import overlap
+from bgsoft.face.geometry import box_iou
 from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import resolve_detector
 from bgsoft.face.warp import FrameRoi, FrameView
@@ -71,7 +71,7 @@ class World:
         for thing in self.things:
             place = thing.where(number)
             if place is not None and all(
-                overlap(box_around(place)[None], box_around(other))[0] < 0.3 for _, other in shown
+                box_iou(box_around(place), box_around(other)) < 0.3 for _, other in shown
             ):
                 shown.append((thing, place))
         return shown
@@ -79,7 +79,7 @@ class World:
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         call, answers = [], []
         for frame, grid, view in asked:
-            left, top, right, bottom = view.frame_from_input(CORNERS).ravel()
+            left, top, right, bottom = view(CORNERS).ravel()
             near = right - left < FORMAT.height / 2
             found = []
             for thing, place in self.seen(number_of(frame, grid)):
@@ -163,7 +163,7 @@ def check(faces: Sequence[Face]) -> None:
     """No id twice, and no face twice."""
     assert len({face.id for face in faces}) == len(faces)
     for a, b in combinations(faces, 2):
-        assert overlap(np.array([a.box_xyxy]), np.array(b.box_xyxy))[0] <= 0.5
+        assert box_iou(a.box_xyxy, b.box_xyxy) <= 0.5
 
 
 def centre(face: Face) -> Place:
