@@ -181,10 +181,11 @@ class _Model:
         answers: list[A] = []
         for start in range(0, len(asked), self.most):
             part = asked[start : start + self.most]
+            count = len(part)
             self._warper.upload(part)
-            for first in range(0, len(part), self._batch):
-                views, count = self._warper.write(first, self._input)
+            for first in range(0, count, self._batch):
+                views, written = self._warper.write(first, self._input)
                 self.network.run()
-                launch(views, self.network.outputs, first, count)
-            answers += read(len(part))
+                launch(views, self.network.outputs, first, written)
+            answers += read(count)
         return answers

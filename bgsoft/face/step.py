@@ -225,9 +225,10 @@ class FaceStep(Closing):
             if share > MAY_MISS_SHARE:
                 missed[at].append(face)
         for at, faces in missed.items():
+            seen: dict[int, Face] = {}
             if faces:
-                faces = self._finder.close_up(frames[at], reduced[at], faces)
-            seen = {face.id: face for face in faces}
+                close = self._finder.close_up(frames[at], reduced[at], faces)
+                seen = {face.id: face for face in close}
             found[at].covered = [
                 (seen.get(face.id, face), opacity)
                 for face, opacity in found[at].covered

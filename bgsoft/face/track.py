@@ -196,18 +196,17 @@ class Track:
     def carry(self, dt: float) -> None:
         """Go on without landmarks, ``dt`` seconds on: to its detection, or as it moved."""
         self.since += dt
+        (x, y), roi = self.velocity, self.roi
         if not self.detected:
-            (x, y), roi = self.velocity, self.roi
             self.roi = Roi(roi.x + x * dt, roi.y + y * dt, roi.side, roi.angle)
             return
         if self.mesh is not None:
-            self.renew(self.roi, self.detection_score)
+            self.renew(roi, self.detection_score)
             self.landmarks, self.spotted = np.zeros((3, 0)), None
         if self.spotted is not None:
-            way = self.roi.x - self.spotted.x, self.roi.y - self.spotted.y
-            x, y = ((v + w / self.since) / 2 for v, w in zip(self.velocity, way, strict=True))
-            self.velocity = x, y
-        self.spotted, self.since, self.presence = self.roi, 0.0, 1.0
+            way_x, way_y = roi.x - self.spotted.x, roi.y - self.spotted.y
+            self.velocity = (x + way_x / self.since) / 2, (y + way_y / self.since) / 2
+        self.spotted, self.since, self.presence = roi, 0.0, 1.0
 
     def miss(self) -> None:
         """Hold the face over, or end it."""
