@@ -17,7 +17,6 @@ from bgsoft.face.warp import (
     MIN_GRID_SAMPLES,
     WARP_VIEW,
     FrameView,
-    Warper,
     repeats_edges,
 )
 from bgsoft.frame import Array, FrameFormat
@@ -38,8 +37,11 @@ _LAYOUT = np.dtype(
 """``Layout`` of ops/warp.cu."""
 
 
-class DeviceWarper(Warper):
-    """Writes up to ``batch`` of up to ``most`` views by one launch; frames are on the device."""
+class DeviceWarper:
+    """:class:`bgsoft.face.warp.HostWarper` on the device: up to ``batch`` views by one launch.
+
+    The stream must have passed the last upload before the next.
+    """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, batch: int, most: int) -> None:
         self._size, self._repeat_edges = spec.width, repeats_edges(spec)

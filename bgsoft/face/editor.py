@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.cuda.readback import Readback
+from bgsoft.face.base import Face
 from bgsoft.face.geometry import Roi
 from bgsoft.face.guard import (
     EXPECTED_SAMPLES,
@@ -21,8 +22,8 @@ from bgsoft.face.guard import (
     MAX_MEASURED,
     MISSED_SHARE,
     OUTLINE,
-    Cover,
     Plane8,
+    lay_outlines,
 )
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.sides import HOST, Side
@@ -56,9 +57,9 @@ _MAX_ASKED, _MISSING_BLOCK = 64, (128, 1, 1)
 _TOLD_EVERY = 16
 """Frames of a device with covers whose coverage is waited for together."""
 
-OnCoverage = Callable[[Sequence[float]], None]
-"""Called with the share, 0–1, of each measured face that the matte covered before it was filled in.
-The soft edge counts as much as it is opaque. The call may come some frames later."""
+OnCoverage = Callable[[Sequence[int], Sequence[float]], None]
+"""Called with ids of measured faces, and of each the share, 0–1, that the matte covered before it
+was filled in. The soft edge counts as much as it is opaque. The call may come some frames later."""
 
 
 class MatteEditor:
@@ -96,7 +97,7 @@ class MatteEditor:
         self._lines = side.scratch(2 * grid[1] * factor, np.uint16)
         told = (_TOLD_EVERY if side.on_device else 1, MAX_MEASURED)
         self._told = Readback(side, told, np.float32)
-        self._listeners: list[tuple[OnCoverage, int]] = []
+        self._listeners: list[tuple[OnCoverage, list[int]]] = []
 
     def read(self, matte: Matte) -> Plane8:
         """A matte on the host: (gh, gw), only to be read; overwritten by the next call."""
@@ -135,22 +136,22 @@ class MatteEditor:
     def apply(
         self,
         matte: Matte,
-        cover: Cover | None,
+        faces: Sequence[tuple[Face, float]],
         limit: Plane8 | None,
         on_coverage: OnCoverage | None,
     ) -> None:
         """Cut a matte down to ``limit``, (gh, gw), then fill in the faces that are missing from it.
 
-        Both of its planes are changed in place. ``on_coverage`` is called for what it had of each
-        face in between.
+        Both of its planes are changed in place. Faces are filled in as opaque as given (0–1); of
+        those that are whole so, what it had in between is told to ``on_coverage``.
         """
-        if cover is None and limit is None:
+        outlines, ids = lay_outlines(faces, self._cell, self._grid)
+        if limit is None and not len(outlines):
             return
         most = None if limit is None else self._side.array(limit)
         if limit is not None and self._device is not None:
             self._device.copies.add_h2d(limit.nbytes)
-        outlines = np.empty(0, OUTLINE) if cover is None else cover.outlines
-        measured = 0 if cover is None or on_coverage is None else len(cover.faces)
+        measured = 0 if on_coverage is None else len(ids)
         shares = self._side.xp.empty((len(outlines), *self._grid), np.uint8)
         strengths = self._side.xp.empty(len(outlines), np.int32)
         told = self._told.array[len(self._listeners)]
@@ -169,7 +170,7 @@ class MatteEditor:
             self._edit_matte(self._grid, *arguments, edit, self._lines)
             most = None
         if on_coverage is not None and measured:
-            self._listeners.append((on_coverage, measured))
+            self._listeners.append((on_coverage, ids))
             if len(self._listeners) == len(self._told.array):
                 self._tell()
 
@@ -185,8 +186,8 @@ class MatteEditor:
         """Tell of the coverage that has been measured, in order; waits for the stream."""
         self._receive(self._told)
         listeners, self._listeners = self._listeners, []
-        for (on_coverage, count), row in zip(listeners, self._told.host, strict=False):
-            on_coverage(row[:count].tolist())
+        for (on_coverage, ids), row in zip(listeners, self._told.host, strict=False):
+            on_coverage(ids, row[: len(ids)].tolist())
 
     def close(self) -> None:
         """Tell of what is outstanding; safe to call twice."""

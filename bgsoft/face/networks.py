@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.face.detect import Detection, DetectionReader
 from bgsoft.face.geometry import frame_from_roi
 from bgsoft.face.landmarks import Mesh, MeshReader
-from bgsoft.face.warp import FrameRoi, FrameView, HostWarper, Warper
+from bgsoft.face.warp import FrameRoi, FrameView, HostWarper
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
@@ -25,6 +25,9 @@ from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.startup import StartupPool
 from bgsoft.workers import Job
+
+if TYPE_CHECKING:
+    from bgsoft.face.cuda_warp import DeviceWarper
 
 MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
 """Loads a model for a batch size, with its arrays on the side, on the current stream; the last
@@ -155,7 +158,7 @@ class _Model:
         self.close = network.close
         self._batch = batch
         self._input = network.inputs[model.spec.input]
-        self._warper: Warper
+        self._warper: HostWarper | DeviceWarper
         if side.on_device:
             from bgsoft.face.cuda_warp import DeviceWarper
 

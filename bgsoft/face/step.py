@@ -14,7 +14,7 @@ from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Face, FaceTaker
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.guard import MAY_MISS_SHARE, MISSED_SHARE, CoverDrawer, Guard, Plane8
+from bgsoft.face.guard import MAY_MISS_SHARE, MISSED_SHARE, Guard, Plane8
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
@@ -80,7 +80,6 @@ class FaceStep(Closing):
         self._on_event = on_event
         self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
         self._guard = Guard()
-        self._drawer = CoverDrawer(format)
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             is_main = config.mode is FaceMode.MAIN
@@ -241,15 +240,11 @@ class FaceStep(Closing):
         """Cut mattes down to the main people and fill in missed faces."""
         for frame, matte, each in zip(frames, mattes, found, strict=True):
             if each.covered or each.limit is not None:
-                self._edit_matte(frame, matte, each)
-
-    def _edit_matte(self, frame: Frame, matte: Matte, found: FoundFaces) -> None:
-        cover = self._drawer.draw(found.covered)
-        on_coverage = None
-        if cover is not None and cover.faces and self._is_kept(frame):
-            place = (frame.index, frame.pts, frame.time_seconds, list(cover.faces))
-            on_coverage = partial(self._journal.add_coverage, *place)
-        self._editor.apply(matte, cover, found.limit, on_coverage)
+                on_coverage = None
+                if self._is_kept(frame):
+                    place = frame.index, frame.pts, frame.time_seconds
+                    on_coverage = partial(self._journal.add_coverage, *place)
+                self._editor.apply(matte, each.covered, each.limit, on_coverage)
 
     def _limit(self, frame: Frame, matte: Matte, found: FoundFaces) -> Plane8 | None:
         separator = self._separator

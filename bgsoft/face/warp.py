@@ -6,7 +6,7 @@ Only as many samples as the input needs are converted to RGB.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import cv2
 import numpy as np
@@ -42,34 +42,12 @@ def repeats_edges(spec: ModelSpec) -> bool:
     return spec.family == "face-landmarks"
 
 
-class Warper(Protocol):
-    """Writes views of frames of one format into a network's input, on one side.
+class HostWarper:
+    """Writes up to ``most`` views of frames of one format into a network's input, on the host.
 
     The model's contract says input size and normalisation; square, RGB, channels first. Views of
     the detector are upright.
     """
-
-    def upload(self, asked: Sequence[FrameView]) -> None:
-        """Take what is to be looked at, as much as there is room for; on a device the stream must
-        have passed the last upload."""
-        ...
-
-    def write(self, first: int, tensor: Array) -> tuple[Array, int]:
-        """Sample, convert and normalise the views from ``first`` on.
-
-        Args:
-            first: Index of a view.
-            tensor: (batch, 3, S, S) float32, C-contiguous.
-
-        Returns:
-            These views as ``WARP_VIEW`` on the side; and how many of the tensor's items were
-            written: all, or those that are left.
-        """
-        ...
-
-
-class HostWarper(Warper):
-    """Takes up to ``most`` views of frames on the host."""
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, most: int = 1) -> None:
         self._asked: Sequence[FrameView] = ()
@@ -88,11 +66,22 @@ class HostWarper(Warper):
         self._dtype = np.dtype(format.dtype)
 
     def upload(self, asked: Sequence[FrameView]) -> None:
+        """Take what is to be looked at, as much as there is room for."""
         self._asked = asked
         for index, (_, _, view) in enumerate(asked):
             self._views["frame_from_input"][index] = view
 
     def write(self, first: int, tensor: Array) -> tuple[Array, int]:
+        """Sample, convert and normalise the views from ``first`` on.
+
+        Args:
+            first: Index of a view.
+            tensor: (batch, 3, S, S) float32, C-contiguous.
+
+        Returns:
+            These views as ``WARP_VIEW`` on the side; and how many of the tensor's items were
+            written: all, or those that are left.
+        """
         count = 0
         for each, item in zip(self._asked[first:], tensor, strict=False):
             self._write(*each, item)

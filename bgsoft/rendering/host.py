@@ -187,6 +187,9 @@ class HostStages(SideStages):
         data: FaceTaker | None,
     ) -> FaceStep | None:
         """The step for faces, on the CPU whatever runs the segmenter; None: there is none."""
-        from bgsoft.face.create import create_host_faces  # on its thread, beside other imports
+        # On its thread, beside other imports.
+        from bgsoft.face.create import create_faces
+        from bgsoft.face.networks import FaceNetworks
 
-        return create_host_faces(config, format, self._resources.on_event, data)
+        on_event = self._resources.on_event
+        return create_faces(config, format, lambda _: FaceNetworks(format), on_event, data)
