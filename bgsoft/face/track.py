@@ -74,10 +74,6 @@ MAX_UNSEEN = 2
 """Detector runs in a row in which nothing is seen of a track that is young, or whose presence is
 not sure, after which it ends."""
 
-MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED = 0.5, 80.0, 20.0, 0.1
-"""Of the One-Euro filter, per face size a second; chosen with scripts/measure_faces.py. Without
-a speed of rest a still face jitters by 0.47 % of its width, not 0.18; without a gain of its own a
-point lags by 0.653 %, not 0.646."""
 _FULL_SIZE = 128.0
 """Frame pixels from which a face fills its part of the landmark model's input (192 over the 1.5 of
 its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest.
@@ -128,9 +124,7 @@ class Track:
     velocity: tuple[float, float] = (0.0, 0.0)
     """and how it moved then, frame pixels a second."""
     dead: bool = False
-    smoother: OneEuro = field(
-        default_factory=lambda: OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
-    )
+    smoother: OneEuro = field(default_factory=OneEuro)
 
     @property
     def box(self) -> Box:
@@ -168,7 +162,7 @@ class Track:
         """Follow the face from a detection on, as if it had just been found there."""
         self.roi = roi
         self.detection_score = score
-        self.smoother = OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
+        self.smoother = OneEuro()
         self.mesh, self.step = None, (0.0, 0.0)
         self.misses = 0
 

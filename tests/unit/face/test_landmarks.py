@@ -199,12 +199,12 @@ def test_the_grid_serves_large_faces_only() -> None:
 def test_the_filter_rests_and_follows() -> None:
     rng = np.random.default_rng(0)
     face = turned_face(0).T
-    still = OneEuro(0.5, 80, 20, 0.1)
+    still = OneEuro()
     noisy = [face + rng.normal(0, 0.3, face.shape) for _ in range(90)]
     smooth = np.array([still.update(points, 1 / 30, 100) for points in noisy])
     assert np.std(smooth[30:], axis=0).mean() < 0.35 * np.std(noisy, axis=0).mean()
 
-    moving = OneEuro(0.5, 80, 20, 0.1)
+    moving = OneEuro()
     for index in range(30):
         moved = face + np.array([[index * 3.0], [0], [0]])
         followed = moving.update(moved, 1 / 30, 100)
@@ -213,4 +213,4 @@ def test_the_filter_rests_and_follows() -> None:
 
 def test_the_filter_starts_where_the_signal_is() -> None:
     face = turned_face(0)
-    np.testing.assert_array_equal(OneEuro(1, 1, 1).update(face, 1 / 30, 100), face)
+    np.testing.assert_array_equal(OneEuro().update(face, 1 / 30, 100), face)
