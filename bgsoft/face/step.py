@@ -85,6 +85,8 @@ class FaceStep(Closing):
             is_main = config.mode is FaceMode.MAIN
             self._picker = SubjectPicker(config.subjects, format, inherits=is_main)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
+        self.held = LOOK_AHEAD if config.mode is FaceMode.ANONYMIZE else 0
+        """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
         self.trim_start: int | None = None
         """Frames with an earlier pts are not counted; None: all are."""
         self._hidden = HiddenFaces()
@@ -121,16 +123,6 @@ class FaceStep(Closing):
         """See :meth:`bgsoft.face.finder.FaceFinder.refresh`."""
         self._finder.refresh()
 
-    @property
-    def edits_frame(self) -> bool:
-        """Whether :meth:`finish` ever does anything."""
-        return self._mode is FaceMode.ANONYMIZE
-
-    @property
-    def held(self) -> int:
-        """Frames that :meth:`finish` keeps back at most."""
-        return LOOK_AHEAD if self.edits_frame else 0
-
     def summary(self) -> dict[str, Any]:
         """For the report; complete once the step is closed."""
         return {"mode": self._mode.value, **self._journal.summary()}
@@ -149,7 +141,7 @@ class FaceStep(Closing):
             InferenceError: A model failed.
             OutputError: The face data cannot be written.
         """
-        if self.every > 1 and self._found is not None and not self.edits_frame:
+        if self.every > 1 and self._found is not None and not self.held:
             self._since += 1
             if self._since < self.every:
                 return [replace(self._found, cut=False, limit=None) for _ in frames]
@@ -198,7 +190,7 @@ class FaceStep(Closing):
         """
         if self._separator is not None:
             for frame, matte, each in zip(frames, mattes, found, strict=True):
-                each.limit = self._limit(frame, matte, each)
+                each.limit = self._limit(self._separator, frame, matte, each)
         elif self._guards:
             self._close_up(frames, reduced, mattes, found)
 
@@ -246,10 +238,9 @@ class FaceStep(Closing):
                     on_coverage = partial(self._journal.add_coverage, *place)
                 self._editor.apply(matte, each.covered, each.limit, on_coverage)
 
-    def _limit(self, frame: Frame, matte: Matte, found: FoundFaces) -> Plane8 | None:
-        separator = self._separator
-        if separator is None:
-            return None
+    def _limit(
+        self, separator: MatteSeparator, frame: Frame, matte: Matte, found: FoundFaces
+    ) -> Plane8 | None:
         if found.cut:
             separator.reset()
         if not found.main_places and separator.is_fresh:
@@ -285,7 +276,7 @@ class FaceStep(Closing):
         Perhaps earlier ones: faces are hidden in a frame once those of the next :attr:`held` frames
         are known.
         """
-        if not self.edits_frame:
+        if not self.held:
             return list(frames)
         finished = []
         for frame, each in zip(frames, found, strict=True):

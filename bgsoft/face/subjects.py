@@ -59,17 +59,14 @@ class SubjectPicker:
         self._count = count
         self._inherits = inherits
         self._width, self._height = format.width, format.height
+        self.reset()
+
+    def reset(self) -> None:
+        """A new scene begins."""
         self._standings: dict[int, _Standing] = {}
         self._main: list[int] = []
         self._led_since: float | None = None
         self._time: float | None = None
-
-    def reset(self) -> None:
-        """A new scene begins."""
-        self._standings.clear()
-        self._main.clear()
-        self._led_since = None
-        self._time = None
 
     @property
     def main(self) -> list[Face]:

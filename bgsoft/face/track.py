@@ -227,15 +227,11 @@ class Tracker:
     def __init__(self, max_faces: int, *, by_landmarks: bool = True) -> None:
         self._max_faces = max_faces
         self._by_landmarks = by_landmarks
-        self.tracks: list[Track] = []
-        """Those alive."""
         self._next_id = 0
         self._unchecked = 0
         """Frames since the detector ran."""
-        self._time: float | None = None
         self._dt = DEFAULT_DT_SECONDS
-        self.frames = 0
-        """Since a reset or a refresh."""
+        self.reset()
 
     @property
     def wants_detection(self) -> bool:
@@ -265,9 +261,11 @@ class Tracker:
 
     def reset(self) -> None:
         """End all tracks; their ids are not used again."""
-        self.tracks = []
-        self._time = None
+        self.tracks: list[Track] = []
+        """Those alive."""
+        self._time: float | None = None
         self.frames = 0
+        """Since this or a refresh."""
 
     def refresh(self) -> None:
         """Follow the faces that the next frame's detections show from there on anew.

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face, box_overlap
 from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
@@ -461,15 +459,3 @@ def test_a_face_across_the_edge() -> None:
         assert right < part.width + side
         assert right > left
         assert bottom > top
-
-
-def test_a_fault_names_the_stage_and_the_frame() -> None:
-    class Failing(FaceNetworks):
-        def detect(self, *_: Any, **__: Any) -> Any:
-            raise InferenceError("broken", stage="segment")
-
-    format, luma, chroma = sample_picture()
-    finder = FaceFinder(format, Failing(format))
-    with pytest.raises(InferenceError) as raised:
-        find(finder, make_frame(format, luma, chroma, pts=77))
-    assert (raised.value.stage, raised.value.pts) == ("face", 77)
