@@ -109,14 +109,11 @@ class FaceFinder(Closing):
             InferenceError: A model failed; carries the frame's pts.
         """
         passes = _Passes(self._networks, list(zip(frames, reduced, strict=True)))
-        found = []
         try:
-            for passes.at, frame in enumerate(frames):
-                found.append(self._find(frame, passes))
+            return [self._find(passes, at, frame) for at, frame in enumerate(frames)]
         except InferenceError as exc:
             exc.stage, exc.pts = "face", frames[passes.at].pts
             raise
-        return found
 
     def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
         """Faces of a frame with their landmarks; without those that the landmark model sees not.
@@ -137,7 +134,8 @@ class FaceFinder(Closing):
             exc.stage, exc.pts = "face", frame.pts
             raise
 
-    def _find(self, frame: Frame, passes: _Passes) -> list[Face]:
+    def _find(self, passes: _Passes, at: int, frame: Frame) -> list[Face]:
+        passes.at = at
         views = self._views.take(self._tracker.wants_detection)
         found = self._search(passes, views) if views or self._tracker.wants_check else None
         tracks = self._tracker.propose(found)

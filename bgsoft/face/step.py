@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from bgsoft.closing import Closing
@@ -87,8 +87,8 @@ class FaceStep(Closing):
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
         self.held = LOOK_AHEAD if config.mode is FaceMode.ANONYMIZE else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
-        self.trim_start: int | None = None
-        """Frames with an earlier pts are not counted; None: all are."""
+        self.trim_start = -math.inf
+        """Frames with an earlier pts are not counted."""
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
@@ -153,7 +153,7 @@ class FaceStep(Closing):
 
     def _decide(self, frame: Frame, faces: list[Face]) -> FoundFaces:
         """Write the next frame's faces down, and say who is who."""
-        is_kept = self._is_kept(frame)
+        is_kept = frame.pts >= self.trim_start
         contested = self._journal.add(frame, faces, is_kept=is_kept)
         if self._data is not None and is_kept:
             self._data.write(frame, faces)
@@ -172,9 +172,6 @@ class FaceStep(Closing):
             covered = self._guard.faces(kept)
         return FoundFaces(faces, main, places, covered, cut)
 
-    def _is_kept(self, frame: Frame) -> bool:
-        return self.trim_start is None or frame.pts >= self.trim_start
-
     def look_at(
         self,
         frames: Sequence[Frame],
@@ -191,17 +188,8 @@ class FaceStep(Closing):
         if self._separator is not None:
             for frame, matte, each in zip(frames, mattes, found, strict=True):
                 each.limit = self._limit(self._separator, frame, matte, each)
-        elif self._guards:
-            self._close_up(frames, reduced, mattes, found)
-
-    def _close_up(
-        self,
-        frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
-        mattes: Sequence[Matte],
-        found: Sequence[FoundFaces],
-    ) -> None:
-        """Get the landmarks of faces that mattes may have missed; the others are not covered."""
+            return
+        # The landmarks of faces that mattes may have missed; the others are not covered.
         asked = [
             (at, face)
             for at, each in enumerate(found)
@@ -233,7 +221,7 @@ class FaceStep(Closing):
         for frame, matte, each in zip(frames, mattes, found, strict=True):
             if each.covered or each.limit is not None:
                 on_coverage = None
-                if self._is_kept(frame):
+                if frame.pts >= self.trim_start:
                     place = frame.index, frame.pts, frame.time_seconds
                     on_coverage = partial(self._journal.add_coverage, *place)
                 self._editor.apply(matte, each.covered, each.limit, on_coverage)
@@ -292,7 +280,7 @@ class FaceStep(Closing):
 
     def _hide_next(self) -> Frame:
         frame, faces = self._waiting.popleft()
-        ahead = [coming for _, coming in islice(self._waiting, LOOK_AHEAD)]
+        ahead = [coming for _, coming in self._waiting]
         ellipses = self._hidden.update(faces, ahead)
         if ellipses:
             self._hider.apply(frame, ellipses)
