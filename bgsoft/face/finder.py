@@ -212,28 +212,26 @@ class _Passes:
 
     def detections(self, asks: Sequence[Ask[Affine]], min_score: float) -> list[list[Detection]]:
         """The faces in some views of the frame; of a view always asked for with one score."""
-        networks = self._networks
-        ask = partial(networks.detect, min_score=min_score)
-        return self._answers(asks, self._detections, networks.views_per_run, ask)
+        ask = partial(self._networks.detect, min_score=min_score)
+        return self._answers(asks, self._detections, ask)
 
     def meshes(self, tracks: Sequence[Track]) -> list[Mesh]:
         """The landmarks in the squares of some tracks."""
-        networks = self._networks
         asks: list[Ask[Roi]] = [(track.roi, track.squares) for track in tracks]
-        return self._answers(asks, self._meshes, networks.faces_per_run, networks.landmarks)
+        return self._answers(asks, self._meshes, self._networks.landmarks)
 
     def _answers(
         self,
         asks: Sequence[Ask[P]],
         known: dict[tuple[int, P], A],
-        per_run: int,
         ask: Callable[[list[tuple[Frame, AnalysisFrame, P]]], list[A]],
     ) -> list[A]:
         """What a network says of some places, from what is known, or by asking it."""
         here = self.at
         missing = [each for each in asks if (here, each[0]) not in known]
         if missing:
-            count = min(len(self._frames) - here, max(1, per_run // len(missing)))
+            ahead_of_each = max(1, self._networks.looks_per_run // len(missing))
+            count = min(len(self._frames) - here, ahead_of_each)
             keys = [
                 (at, place)
                 for first, ahead in missing

@@ -10,9 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bgsoft.records import NamedTuple
 
 
@@ -30,12 +27,6 @@ class Affine(NamedTuple):
     def scale(self) -> float:
         """Length of a unit vector's image; the geometric mean where axes differ."""
         return math.sqrt(abs(self.xx * self.yy - self.xy * self.yx))
-
-    def __call__(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Transform points: (..., 2), float64."""
-        matrix = np.array(self).reshape(2, 3)
-        moved: NDArray[np.float64] = points @ matrix[:, :2].T + matrix[:, 2]
-        return moved
 
 
 class Roi(NamedTuple):

@@ -134,11 +134,6 @@ def _roi(left: float, top: float, right: float, bottom: float, across: float, do
     return Roi(x, y, side, math.atan2(down, across))
 
 
-def moved(roi: Roi, x: float, y: float) -> Roi:
-    """The square, ``x`` pixels to the right and ``y`` down."""
-    return Roi(roi.x + x, roi.y + y, roi.side, roi.angle)
-
-
 def steadied(last: Roi, roi: Roi) -> Roi:
     """The last square, or where that lies too far off, the nearest of the lattice."""
     play = PLACE_PLAY * last.side

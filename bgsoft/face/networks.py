@@ -83,7 +83,7 @@ class FaceNetworks(Closing):
         needs_landmarks: bool = False,
     ) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
-        self.views_per_run = self.faces_per_run = batch
+        self.looks_per_run = batch
         """Looks that a network takes in the time of one."""
         self._side = side
         device = side.xp.cuda.Device() if side.on_device else None

@@ -30,7 +30,6 @@ from bgsoft.face.landmarks import (
     Mesh,
     OneEuro,
     expected_box,
-    moved,
     reshaping,
     roi_from_box,
     steadied,
@@ -150,12 +149,12 @@ class Track:
 
     def squares(self, count: int) -> list[Roi]:
         """Where the landmark model looks next, and in the frames after that if all goes on so."""
-        rois = [self.roi]
-        seen = None if self.mesh is None else self.mesh.roi
+        if self.mesh is None:
+            return [self.roi] * count
+        rois, (x, y, side, angle) = [self.roi], self.mesh.roi
         for _ in range(1, count):
-            if seen is not None:
-                seen = moved(seen, *self.step)
-            rois.append(rois[-1] if seen is None else steadied(rois[-1], seen))
+            x, y = x + self.step[0], y + self.step[1]
+            rois.append(steadied(rois[-1], Roi(x, y, side, angle)))
         return rois
 
     def renew(self, roi: Roi, score: float) -> None:

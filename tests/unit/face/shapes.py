@@ -101,3 +101,9 @@ def measured(points: np.ndarray) -> list[float]:
 def view_rows(*views: Affine) -> np.ndarray:
     """Views as operations take them."""
     return np.array([(tuple(view), 0, False) for view in views], WARP_VIEW)
+
+
+def in_frame(view: Affine, points: np.ndarray) -> np.ndarray:
+    """Points of a model's input, (..., 2), in the frame."""
+    matrix = np.array(view).reshape(2, 3)
+    return points @ matrix[:, :2].T + matrix[:, 2]

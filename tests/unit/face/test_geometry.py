@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bgsoft.face.geometry import Roi, box_iou, frame_from_roi, frame_from_tile, tiles
+from tests.unit.face.shapes import in_frame
 
 
 def floats(low: float, high: float) -> st.SearchStrategy[float]:
@@ -25,8 +26,8 @@ angles = floats(-math.pi, math.pi)
 @given(floats(-9000, 9000), floats(-9000, 9000), floats(1, 9000), angles, sizes)
 def test_a_square_is_seen_whole(x: float, y: float, side: float, angle: float, size: int) -> None:
     transform = frame_from_roi(Roi(x, y, side, angle), size)
-    np.testing.assert_allclose(transform(np.array([size / 2] * 2)), (x, y), atol=1e-6)
-    ends = transform(np.array([[0.0, 0.0], [size, 0.0]]))
+    np.testing.assert_allclose(in_frame(transform, np.array([size / 2] * 2)), (x, y), atol=1e-6)
+    ends = in_frame(transform, np.array([[0.0, 0.0], [size, 0.0]]))
     along = (ends[1] - ends[0]) / side
     np.testing.assert_allclose(along, [math.cos(angle), math.sin(angle)], atol=1e-6)
     assert transform.scale == pytest.approx(side / size)
@@ -39,7 +40,7 @@ def test_a_turned_face_is_upright_in_its_roi(side: float, angle: float, size: in
     centre = np.array([123.0, 45.0])
     eyes = np.stack([centre - across, centre + across])
     seen = np.array([[size / 4, size / 2], [size * 3 / 4, size / 2]])
-    found = frame_from_roi(Roi(*centre, side, angle), size)(seen)
+    found = in_frame(frame_from_roi(Roi(*centre, side, angle), size), seen)
     np.testing.assert_allclose(found, eyes, atol=1e-6)
 
 
@@ -59,7 +60,7 @@ def test_tiles_cover_the_frame(width: int, height: int, side: float, shared: flo
 
 
 def test_a_tile_is_where_it_says() -> None:
-    corners = frame_from_tile((10, 20, 64), 128)(np.array([[0.0, 0.0], [128.0, 128.0]]))
+    corners = in_frame(frame_from_tile((10, 20, 64), 128), np.array([[0.0, 0.0], [128.0, 128.0]]))
     np.testing.assert_allclose(corners, [[10, 20], [74, 84]])
 
 

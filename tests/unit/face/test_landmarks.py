@@ -17,7 +17,7 @@ from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
-from tests.unit.face.shapes import measured, meshes, view_rows
+from tests.unit.face.shapes import in_frame, measured, meshes, view_rows
 
 MESH, DETECTOR = find_spec("face-mesh"), find_spec("blazeface-short")
 
@@ -114,7 +114,7 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
     tensor = np.empty((3, 192, 192), np.float32)
     write(MESH, (frame, grid, view), tensor)
     at = np.stack(np.meshgrid(np.arange(192) + 0.5, np.arange(192) + 0.5), axis=-1)
-    x, y = np.moveaxis(view(at), -1, 0)
+    x, y = np.moveaxis(in_frame(view, at), -1, 0)
     yuv = np.stack([60 + 100 * x / 1200, 90 + 60 * y / 1024, 100 + 50 * x / 1200, np.ones_like(x)])
     rgb = np.tensordot(yuv_to_rgb_matrix(format), yuv, axes=1) / 255
     inside = slice(8, -8)  # samples beyond the edge repeat it

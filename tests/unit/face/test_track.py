@@ -270,7 +270,7 @@ def test_a_batch_gives_the_faces_of_single_frames() -> None:
     with finder_of(format) as finder:
         singles = [find(finder, frame) for frame in frames]
     networks = FaceNetworks(format)
-    networks.views_per_run = networks.faces_per_run = 8
+    networks.looks_per_run = 8
     reduced = [Reducer(format).reduce([frame])[0] for frame in frames]
     with FaceFinder(format, networks) as finder:
         found = finder.find(frames[:8], reduced[:8]) + finder.find(frames[8:], reduced[8:])

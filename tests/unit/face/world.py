@@ -57,8 +57,7 @@ class World:
     """
 
     things: Sequence[Thing]
-    views_per_run: int = 1
-    faces_per_run: int = 1
+    looks_per_run: int = 1
     views: list[list[tuple[int, bool]]] = field(default_factory=list)
     """Of each call of the detector: each view's frame, and whether it is one from near."""
     squares: list[list[int]] = field(default_factory=list)
@@ -79,7 +78,7 @@ class World:
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         call, answers = [], []
         for frame, grid, view in asked:
-            left, top, right, bottom = view(CORNERS).ravel()
+            left, top, right, bottom = shapes.in_frame(view, CORNERS).ravel()
             near = right - left < FORMAT.height / 2
             found = []
             for thing, place in self.seen(number_of(frame, grid)):
@@ -144,7 +143,7 @@ class Watch:
 
     def batch(self, size: int) -> list[list[Face]]:
         """The faces of the next frames, found at once; a run takes as many looks."""
-        self.world.views_per_run = self.world.faces_per_run = max(1, size)
+        self.world.looks_per_run = max(1, size)
         found = self.finder.find(*self.frames(size))
         assert len(found) == size
         for faces in found:
