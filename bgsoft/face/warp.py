@@ -25,10 +25,8 @@ MAX_SPACING = 2.0
 MIN_GRID_SAMPLES = 0.75
 """Grid cells per input pixel from which the analysis frame is sharp enough."""
 
-WARP_VIEW = np.dtype(
-    [("frame_from_input", np.float32, 6), ("frame", np.int32), ("repeat_edges", np.int32)]
-)
-"""``View`` of ops/views.cuh."""
+WARP_VIEW = np.dtype([("frame_from_input", np.float32, 6), ("planes", np.uint64, 4)])
+"""``View`` of ops/views.cuh; addresses of planes are only those of a device."""
 
 FrameView = tuple[Frame, AnalysisFrame, Affine]
 """A frame, the same on the analysis frame, and what of it a model is shown: from the pixels of the
@@ -52,7 +50,7 @@ class HostWarper:
     def __init__(self, spec: ModelSpec, format: FrameFormat, most: int = 1) -> None:
         self._asked: Sequence[FrameView] = ()
         self._views = np.zeros(most, WARP_VIEW)
-        self._views["repeat_edges"] = self._repeat_edges = repeats_edges(spec)
+        self._repeat_edges = repeats_edges(spec)
         self._size = size = spec.width
         # Those of 10 bits, and turned ones, are OpenCV's.
         by_opencv = self._repeat_edges or format.bit_depth > 8

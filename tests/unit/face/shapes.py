@@ -100,7 +100,7 @@ def measured(points: np.ndarray) -> list[float]:
 
 def view_rows(*views: Affine) -> np.ndarray:
     """Views as operations take them."""
-    return np.array([(tuple(view), 0, False) for view in views], WARP_VIEW)
+    return np.array([(tuple(view), (0,) * 4) for view in views], WARP_VIEW)
 
 
 def in_frame(view: Affine, points: np.ndarray) -> np.ndarray:
