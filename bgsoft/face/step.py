@@ -33,10 +33,8 @@ class FoundFaces:
     """The faces of one frame, on their way from finding to their use."""
 
     faces: list[Face]
-    main: set[int]
-    """Ids of the main ones."""
-    main_places: list[Face]
-    """The main faces where they are or were last seen."""
+    main: dict[int, Face]
+    """The main ones by id, where they are or were last seen."""
     covered: list[tuple[Face, float]]
     """Faces to fill in where the matte has missed them, and how opaque."""
     cut: bool
@@ -161,16 +159,14 @@ class FaceStep(Closing):
             # Nobody goes on: as far as faces are concerned, a cut that was not seen.
             self._begin_scene()
         cut, self._cut = self._cut, False
-        main: set[int] = set()
-        places: list[Face] = []
+        main: dict[int, Face] = {}
         if self._picker is not None:
             main = self._picker.update(faces, frame.time_seconds)
-            places = self._picker.main
         covered: list[tuple[Face, float]] = []
         if self._guards:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
-        return FoundFaces(faces, main, places, covered, cut)
+        return FoundFaces(faces, main, covered, cut)
 
     def look_at(
         self,
@@ -231,10 +227,11 @@ class FaceStep(Closing):
     ) -> Plane8 | None:
         if found.cut:
             separator.reset()
-        if not found.main_places and separator.is_fresh:
+        if not found.main and separator.is_fresh:
             return None
         others = [face for face in found.faces if face.id not in found.main]
-        separation = separator.separate(self._editor.read(matte), found.main_places, others)
+        matte_on_host, main = self._editor.read(matte), [*found.main.values()]
+        separation = separator.separate(matte_on_host, main, others)
         if separation.shared:
             self._journal.shared_frames += 1
             self._tell(frame, separation.unsure)

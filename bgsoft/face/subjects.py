@@ -68,13 +68,12 @@ class SubjectPicker:
         self._led_since: float | None = None
         self._time: float | None = None
 
-    @property
-    def main(self) -> list[Face]:
-        """The main faces where they were last seen, whether or not they are in sight now."""
-        return [self._standings[id].face for id in self._main]
+    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+        """Look at the faces of the next frame, shown at that time.
 
-    def update(self, faces: Sequence[Face], seconds: float) -> set[int]:
-        """Look at the faces of the next frame, shown at that time; returns the main ones' ids."""
+        Returns:
+            The main ones by id, where they were last seen, whether or not they are in sight now.
+        """
         fresh = self._time is None
         elapsed = 0.0 if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds
@@ -92,7 +91,7 @@ class SubjectPicker:
         self._forget(seconds)
         self._fill(fresh, in_sight)
         self._challenge(in_sight, seconds)
-        return set(self._main)
+        return {id: self._standings[id].face for id in self._main}
 
     def _prominence(self, face: Face) -> float:
         """Height of the face as a part of the frame's, up to halved with distance from the middle.
