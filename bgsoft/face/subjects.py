@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import cv2
 import numpy as np
@@ -194,13 +195,9 @@ class MatteSeparator:
         half = (-(-rows // 2), -(-columns // 2))
         self._shape = (rows, columns)
         self._scale = 1.0 / (2 * analysis_factor(format.width, format.height))
-        self._small = np.empty(half, np.uint8)
-        self._binary = np.empty(half, np.uint8)
-        self._labels = np.empty(half, np.int32)
+        self._binary: NDArray[Any] = np.zeros(half, np.uint8)
+        self._labels: NDArray[Any] = np.zeros(half, np.int32)
         self._kept = np.zeros(half, np.uint8)
-        self._gone = np.empty(half, np.uint8)
-        self._near = np.empty(half, np.uint8)
-        self._enlarged = np.empty((half[0] * 2, half[1] * 2), np.uint8)
         self._limit = np.empty((half[0] * 2, half[1] * 2), np.uint8)
         self._radius = max(1, round(_SKIRT * min(half)))
         side = 2 * self._radius + 1
@@ -228,12 +225,9 @@ class MatteSeparator:
         """
         if not main and self._fresh:
             return Separation(None, shared=False, unsure=False)
-        size = (self._small.shape[1], self._small.shape[0])
-        cv2.resize(matte, size, dst=self._small, interpolation=cv2.INTER_AREA)
-        cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY, dst=self._binary)
-        count, _ = cv2.connectedComponents(
-            self._binary, labels=self._labels, connectivity=8, ltype=cv2.CV_32S
-        )
+        small = cv2.resize(matte, self._kept.shape[::-1], interpolation=cv2.INTER_AREA)
+        _, self._binary = cv2.threshold(small, 127, 255, cv2.THRESH_BINARY)
+        count, self._labels = cv2.connectedComponents(self._binary, connectivity=8)
         shared, unsure = self._choose(count, main, others)
         self._bound()
         self._fresh = False
@@ -342,14 +336,12 @@ class MatteSeparator:
         rows, columns = box = _bounding_box(self._kept, margin=self._radius + 2)
         if rows.start == rows.stop:
             return
-        kept, near, gone = self._kept[box], self._near[box], self._gone[box]
-        cv2.dilate(kept, self._skirt, dst=near)
-        cv2.subtract(self._binary[box], kept, dst=gone)
-        cv2.subtract(near, gone, dst=near)
-        cv2.blur(near, (3, 3), dst=near)
+        kept = self._kept[box]
+        gone = cv2.subtract(self._binary[box], kept)
+        near = cv2.blur(cv2.subtract(cv2.dilate(kept, self._skirt), gone), (3, 3))
         at = (slice(2 * rows.start, 2 * rows.stop), slice(2 * columns.start, 2 * columns.stop))
-        enlarged, limit = self._enlarged[at], self._limit[at]
-        cv2.resize(near, enlarged.shape[::-1], dst=enlarged, interpolation=cv2.INTER_LINEAR)
+        limit = self._limit[at]
+        enlarged = cv2.resize(near, limit.shape[::-1], interpolation=cv2.INTER_LINEAR)
         cv2.max(limit, enlarged, dst=limit)
 
 
