@@ -85,7 +85,7 @@ def views(size: tuple[int, int], spec: ModelSpec) -> list[Affine]:
     tiles = (
         ((width - side) / 2, (height - side) / 2, side),
         (-5, -7, height * 0.35),
-        (1e7, -1e7, 100),
+        (1e5, -1e5, 100),
     )
     upright = [frame_from_tile(tile, spec.width) for tile in tiles]
     if spec.family == "face-detector":
