@@ -116,22 +116,20 @@ class MeshReader:
 
 
 def make_mesh(points: NDArray[np.floating], measures: Sequence[float]) -> Mesh:
-    """From points in the frame, (3, 468), and what ``read_meshes`` measures of them."""
-    left, top, right, bottom, *own, presence = measures
-    return Mesh(points, presence, (left, top, right, bottom), _roi(*own))
+    """From points in the frame, (3, 468), and what ``read_meshes`` measures of them.
 
-
-def _roi(left: float, top: float, right: float, bottom: float, across: float, down: float) -> Roi:
-    """The square for the next frame's face.
-
-    Its side follows the extent along the face's own axes, so that a turning head keeps its size.
+    The square's side follows the extent along the face's own axes, so that a turning head keeps its
+    size.
     """
+    own_left, own_top, own_right, own_bottom, across, down, presence = measures[4:]
     length = math.hypot(across, down) or 1.0
     cosine, sine = across / length, down / length
-    u, v = (left + right) / 2, (top + bottom) / 2
-    side = max(right - left, bottom - top) * ROI_SCALE
+    u, v = (own_left + own_right) / 2, (own_top + own_bottom) / 2
+    side = max(own_right - own_left, own_bottom - own_top) * ROI_SCALE
     x, y = cosine * u - sine * v, sine * u + cosine * v
-    return Roi(x, y, side, math.atan2(down, across))
+    left, top, right, bottom = measures[:4]
+    roi = Roi(x, y, side, math.atan2(down, across))
+    return Mesh(points, presence, (left, top, right, bottom), roi)
 
 
 def steadied(last: Roi, roi: Roi) -> Roi:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import Face, oval_points
 from bgsoft.face.geometry import box_iou
+from bgsoft.face.guard import Plane8
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
@@ -156,8 +157,6 @@ class SubjectPicker:
             self._main[self._main.index(weakest)] = best
             self._led_since = None
 
-
-Plane8 = NDArray[np.uint8]
 
 _SKIRT = 4.0 / 135.0
 """How far soft alpha may reach from a region's half-opaque contour, in parts of half the grid's

@@ -207,12 +207,6 @@ class Track:
         doubtful = self.is_young or self.presence < MIN_FIRST_PRESENCE
         self.dead = self.misses > MAX_MISSES or doubtful
 
-    @property
-    def lacks_support(self) -> bool:
-        """Whether the detector has not seen it for too long."""
-        doubtful = self.is_young or self.presence < SURE_PRESENCE
-        return doubtful and self.unseen >= MAX_UNSEEN
-
 
 class Tracker:
     """All tracks of one video; call :meth:`propose` and :meth:`update` in turn.
@@ -374,7 +368,8 @@ class Tracker:
                 track.see(mesh, dt)
             else:
                 track.miss()
-            track.dead = track.dead or track.lacks_support
+            doubtful = track.is_young or track.presence < SURE_PRESENCE
+            track.dead = track.dead or (doubtful and track.unseen >= MAX_UNSEEN)
         for track in tracks:
             if track.rival is not None:
                 self._settle(track, track.rival)

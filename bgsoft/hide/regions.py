@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -22,14 +23,10 @@ class _Placed(NamedTuple):
     """A region of one video."""
 
     box: Rectangle
-    first: int | None
-    """pts from which on it is hidden; None: from the beginning."""
-    end: int | None
-    """pts from which on it is not; None: to the end."""
-
-    def holds(self, pts: int) -> bool:
-        after = self.first is None or pts >= self.first
-        return after and (self.end is None or pts < self.end)
+    first: float
+    """pts from which on it is hidden,"""
+    end: float
+    """and from which on it is not."""
 
 
 class HiddenRegions:
@@ -63,7 +60,7 @@ class HiddenRegions:
         self._workers.map(self._hide, frames)
 
     def _hide(self, _lane: int, frame: Frame) -> None:
-        boxes = [placed.box for placed in self._placed if placed.holds(frame.pts)]
+        boxes = [placed.box for placed in self._placed if placed.first <= frame.pts < placed.end]
         if boxes:
             self._hider.apply(frame, boxes)
 
@@ -75,8 +72,8 @@ def _place(region: Region, info: VideoInfo, on_event: Callable[[Event], None]) -
         on_event(Event(kind="notice", stage="composite", message=text))
     return _Placed(
         box=_box(region, info.format),
-        first=info.pts_at(region.begin) if region.begin else None,
-        end=None if region.end is None else info.pts_at(region.end),
+        first=info.pts_at(region.begin) if region.begin else -math.inf,
+        end=math.inf if region.end is None else info.pts_at(region.end),
     )
 
 
