@@ -232,21 +232,20 @@ class FaceStep(Closing):
         others = [face for face in found.faces if face.id not in found.main]
         matte_on_host, main = self._editor.read(matte), [*found.main.values()]
         separation = separator.separate(matte_on_host, main, others)
-        if separation.shared:
+        if separation.contact:
             self._journal.shared_frames += 1
-            self._tell(frame, separation.unsure)
+            self._tell(frame, separation.contact)
         return None if separation.limit is None else separation.limit.copy()
 
-    def _tell(self, frame: Frame, unsure: bool) -> None:
+    def _tell(self, frame: Frame, contact: str) -> None:
         """Tell of people who cannot be separated by the mask, once for each stretch of frames."""
         seconds = frame.time_seconds
         if seconds - self._shared_at > _SAME_STRETCH_SECONDS:
             self._reported = ""
         self._shared_at = seconds
-        contact = "overlap" if unsure else "touch"
-        if not self._reported or (unsure and self._reported != contact):
+        if not self._reported or (self._reported, contact) == ("touch", "overlap"):
             self._reported = contact
-            why = "cannot be separated" if unsure else "are separated by nearness"
+            why = "cannot be separated" if contact == "overlap" else "are separated by nearness"
             text = (
                 f"main and other people {contact} from {seconds:.2f} s on: "
                 f"in the mask they are one, and {why}"

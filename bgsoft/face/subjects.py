@@ -180,10 +180,9 @@ class Separation(NamedTuple):
 
     limit: Plane8 | None
     """(gh, gw), what the matte must not exceed; overwritten by the next call. None: keep all."""
-    shared: bool
-    """Main and other people are in one region, which was cut between them by nearness."""
-    unsure: bool
-    """Some of them overlap so far that nearness says little."""
+    contact: str
+    """Where main and other people are in one region, which was cut between them by nearness: touch,
+    or overlap, so far that nearness says little. Empty: they are apart."""
 
 
 class MatteSeparator:
@@ -223,19 +222,17 @@ class MatteSeparator:
             others: The other faces of the frame.
         """
         if not main and self._fresh:
-            return Separation(None, shared=False, unsure=False)
+            return Separation(None, "")
         small = cv2.resize(matte, self._kept.shape[::-1], interpolation=cv2.INTER_AREA)
         _, self._binary = cv2.threshold(small, 127, 255, cv2.THRESH_BINARY)
         count, self._labels = cv2.connectedComponents(self._binary, connectivity=8)
-        shared, unsure = self._choose(count, main, others)
+        contact = self._choose(count, main, others)
         self._bound()
         self._fresh = False
-        return Separation(self._limit[: self._shape[0], : self._shape[1]], shared, unsure)
+        return Separation(self._limit[: self._shape[0], : self._shape[1]], contact)
 
-    def _choose(
-        self, count: int, main: Sequence[Face], others: Sequence[Face]
-    ) -> tuple[bool, bool]:
-        """Choose which cells are kept; returns whether regions were shared, and whether unsure.
+    def _choose(self, count: int, main: Sequence[Face], others: Sequence[Face]) -> str:
+        """Choose which cells are kept; returns the :attr:`Separation.contact`.
 
         There are hardly ever more than a few regions, so what is needed of each is looked up where
         it is needed: tables of all regions take longer than all of it.
@@ -251,7 +248,7 @@ class MatteSeparator:
         table = np.where(stay, 255, 0).astype(np.uint8)
         np.copyto(self._kept, self._binary if stay[1:].all() else table.take(self._labels))
         both = np.flatnonzero(has_main & has_other).tolist()
-        unsure = False
+        contact = ""
         for region in both:
             rivals = [face for face, has in zip(main, in_main, strict=True) if has[region]]
             strangers = [face for face, has in zip(others, in_other, strict=True) if has[region]]
@@ -259,8 +256,9 @@ class MatteSeparator:
             farther = self._distance(rivals, box) > self._distance(strangers, box)
             farther &= inside
             self._kept[box][farther] = 0
-            unsure = unsure or _overlap(rivals, strangers)
-        return len(both) > 0, unsure
+            overlap = contact == "overlap" or _overlap(rivals, strangers)
+            contact = "overlap" if overlap else "touch"
+        return contact
 
     def _stays(self, region: int, main: Sequence[Face], others: Sequence[Face]) -> bool:
         """Whether a region without a face is kept."""
