@@ -278,7 +278,8 @@ class Frame:
 
     @property
     def time_seconds(self) -> float:
-        return self.pts * self.time_base.numerator / self.time_base.denominator
+        numerator, denominator = self.time_base.as_integer_ratio()
+        return self.pts * numerator / denominator
 
     def __repr__(self) -> str:
         return (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detection
-from bgsoft.face.geometry import overlap
+from bgsoft.face.geometry import box_iou
 from bgsoft.frame import FrameFormat
 
 MIN_MATCH, TIGHT_MATCH = 0.25, 0.5
@@ -105,8 +105,13 @@ def is_frontal(seen: Seen) -> NDArray[np.bool_]:
 
 def matches(faces: list[Face], seen: Seen) -> NDArray[Any]:
     """How much the best of the finder's boxes overlaps each detection, (n,) in [0, 1]."""
-    boxes = np.array([face.box_xyxy for face in faces]).reshape(-1, 4)
-    return np.array([overlap(boxes, box).max(initial=0.0) for box in seen.boxes])
+    boxes = [face.box_xyxy for face in faces]
+    return np.array([max_iou(boxes, box) for box in seen.boxes.tolist()])
+
+
+def max_iou(boxes: Iterable[Sequence[float]], box: Sequence[float]) -> float:
+    """How much the best of some boxes overlaps one, in [0, 1]."""
+    return max((box_iou(each, box) for each in boxes), default=0.0)
 
 
 @dataclass
@@ -160,9 +165,9 @@ class Comparison:
         for index, faces in enumerate(self.faces):
             near = self.seen[max(0, index - FALSE_SPAN) : index + FALSE_SPAN + 1]
             low = self.judge.low_score
-            boxes = np.concatenate([seen.boxes[seen.scores >= low] for seen in near])
+            boxes = np.concatenate([seen.boxes[seen.scores >= low] for seen in near]).tolist()
             for face in faces:
-                if overlap(boxes, np.array(face.box_xyxy)).max(initial=0.0) > FALSE_OVERLAP:
+                if max_iou(boxes, face.box_xyxy) > FALSE_OVERLAP:
                     lives[face.id] = 0
                 else:
                     lives[face.id] += 1

@@ -36,7 +36,7 @@ from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.geometry import overlap
+from bgsoft.face.geometry import box_iou
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Planes
@@ -229,8 +229,7 @@ class Tally:
                 self._draw(name, at, join, result, faces, min(parts))
 
     def _follows(self, face: Face, found: Sequence[Face], at: int) -> float:
-        boxes = np.array([other.box_xyxy for other in found]).reshape(-1, 4)
-        return float((overlap(boxes, np.array(face.box_xyxy)) >= MATCH).any())
+        return float(any(box_iou(other.box_xyxy, face.box_xyxy) >= MATCH for other in found))
 
     def _draw(
         self, name: str, at: int, join: Any, result: Result, faces: Sequence[Face], part: float

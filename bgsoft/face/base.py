@@ -65,7 +65,7 @@ class Face:
 
     @property
     def has_landmarks(self) -> bool:
-        return len(self.landmarks) > 0
+        return self.landmarks.size > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +127,12 @@ def hiding_ellipse(face: Face) -> Ellipse:
 
 def box_overlap(a: Box, b: Box) -> float:
     """Shared part of two boxes, as a fraction of the smaller one's area; 0 where they are apart."""
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
+    left, top, right, bottom = a
+    x0, y0, x1, y1 = b
+    width = (right if right < x1 else x1) - (left if left > x0 else x0)
+    height = (bottom if bottom < y1 else y1) - (top if top > y0 else y0)
     if width <= 0 or height <= 0:
         return 0.0
-    smaller = min((a[2] - a[0]) * (a[3] - a[1]), (b[2] - b[0]) * (b[3] - b[1]))
+    one, other = (right - left) * (bottom - top), (x1 - x0) * (y1 - y0)
+    smaller = one if one < other else other
     return width * height / smaller if smaller > 0 else 0.0

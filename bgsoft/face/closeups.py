@@ -90,21 +90,22 @@ class CloseUps:
         new = [f for f in faces if f.id not in known or not known[f.id].serves(f)]
         asked = {face.id for face in new}
         squares = [face.square for face in new]
+        seen: list[tuple[Face, Mesh]] = []
         # By the first square, a detection's, the model only says whether it is a face, and where.
         for _ in range(2):
             meshes = self._networks.landmarks([(frame, reduced, square) for square in squares])
-            sure = [mesh.presence >= MIN_PRESENCE for mesh in meshes]
-            new = [face for face, is_sure in zip(new, sure, strict=True) if is_sure]
-            meshes = [mesh for mesh, is_sure in zip(meshes, sure, strict=True) if is_sure]
-            squares = [mesh.roi for mesh in meshes]
-        old = [f for f in faces if f.id not in asked and not known[f.id].rests(f, frame)]
-        meshes += self._networks.landmarks([(frame, reduced, known[f.id].track.roi) for f in old])
+            pairs = zip(new, meshes, strict=True)
+            seen = [(face, mesh) for face, mesh in pairs if mesh.presence >= MIN_PRESENCE]
+            new, squares = [face for face, _ in seen], [mesh.roi for _, mesh in seen]
+        for id in asked:
+            known.pop(id, None)
         for face in new:
             track = Track(face.square, face.score, sightings=2)
             known[face.id] = _CloseUp(track, face.square, frame.index, frame.time_seconds)
-        for face, mesh in zip([*new, *old], meshes, strict=True):
+        old = [f for f in faces if f.id not in asked and not known[f.id].rests(f, frame)]
+        meshes = self._networks.landmarks([(frame, reduced, known[f.id].track.roi) for f in old])
+        for face, mesh in [*seen, *zip(old, meshes, strict=True)]:
             known[face.id].see(mesh, face, frame)
-        lost = asked.difference(face.id for face in new)
-        for id in [id for id in known if id in lost or known[id].track.dead]:
-            del known[id]
+            if known[face.id].track.dead:
+                del known[face.id]
         return [known[face.id].shown(face) for face in faces if face.id in known]

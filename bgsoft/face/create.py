@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bgsoft.face.anonymize import LOOK_AHEAD
 from bgsoft.face.base import FaceTaker
@@ -15,8 +15,6 @@ from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
-from bgsoft.infer.base import Network
-from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops import sides
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
@@ -37,46 +35,27 @@ def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
     return replace(settings, small_every=LOOK_AHEAD) if anonymize else settings
 
 
-def create_host_faces(
+def create_faces(
     config: RenderConfig,
     format: FrameFormat,
+    make_networks: Callable[[bool], FaceNetworks],
     on_event: Callable[[Event], None],
     data: FaceTaker | None,
+    *,
+    backend: str = "cpu",
+    device: CudaDevice | None = None,
 ) -> FaceStep | None:
-    """The face step for frames on the host; None where no faces are wanted.
+    """The face step; None where no faces are wanted.
 
-    Raises:
-        ModelError: A model's file is damaged.
-    """
-    if config.face.mode is FaceMode.OFF and config.face_data is None:
-        return None
-    settings = finder_settings(config.face, writes_data=data is not None)
-    return FaceStep(
-        config.face,
-        format,
-        finder=FaceFinder(format, FaceNetworks(format), settings),
-        editor=MatteEditor(format),
-        hider=Hider(HidePlan.of(config, format)),
-        data=data,
-        on_event=on_event,
-    )
-
-
-def create_device_faces(
-    config: RenderConfig,
-    format: FrameFormat,
-    device: CudaDevice,
-    backend: str,
-    batch: int,
-    make_network: Callable[[ResolvedModel, int, bool], Network],
-    stream: Any,
-    on_event: Callable[[Event], None],
-    data: FaceTaker | None,
-) -> FaceStep | None:
-    """The face step for frames on a device, which is current; None where no faces are wanted.
-
-    The models run by ``backend`` on ``batch`` frames or faces at a time, loaded by ``make_network``
-    (:data:`bgsoft.face.networks.MakeNetwork`); they, and what looks at mattes, on ``stream``.
+    Args:
+        config: Of the render.
+        format: Of its frames.
+        make_networks: Makes the networks where the frames are; told whether landmarks are needed of
+            every frame.
+        on_event: See :class:`FaceStep`.
+        data: Whoever wants the faces of every frame.
+        backend: What runs the networks.
+        device: Where the frames are, which is current; None: on the host.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -84,26 +63,16 @@ def create_device_faces(
     """
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
-
-    on_cpu = backend == "cpu"
+    side = sides.HOST if device is None else sides.device()
     settings = finder_settings(config.face, writes_data=data is not None)
-    with stream:
-        networks = FaceNetworks(
-            format,
-            make_network,
-            1 if on_cpu else batch,  # there a run takes as long as its looks one after another
-            sides.device(),
-            # To build an engine takes a minute: better before the first frame.
-            needs_landmarks=settings.by_landmarks or backend == "tensorrt",
-        )
     return FaceStep(
         config.face,
         format,
-        finder=FaceFinder(format, networks, settings),
-        editor=MatteEditor(format, sides.device(), device),
-        hider=Hider(HidePlan.of(config, format), sides.device()),
+        finder=FaceFinder(format, make_networks(settings.by_landmarks), settings),
+        editor=MatteEditor(format, side, device),
+        hider=Hider(HidePlan.of(config, format), side),
         data=data,
         on_event=on_event,
         backend=backend,
-        device="cpu" if on_cpu else device.label,
+        device="cpu" if device is None or backend == "cpu" else device.label,
     )

@@ -17,15 +17,13 @@ from bgsoft.face.warp import (
     MIN_GRID_SAMPLES,
     WARP_VIEW,
     FrameView,
-    Warper,
+    repeats_edges,
 )
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.sides import device
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
 
-_PLANES = 4
-"""Addresses of a frame: its luma and chroma, and those of its grid."""
 _LAYOUT = np.dtype(
     [
         *((name, np.int32) for name in ("rows", "columns", "chroma_rows", "chroma_columns")),
@@ -37,61 +35,50 @@ _LAYOUT = np.dtype(
 """``Layout`` of ops/warp.cu."""
 
 
-class DeviceWarper(Warper):
-    """Writes up to ``batch`` of up to ``most`` views by one launch; frames are on the device."""
+class DeviceWarper:
+    """:class:`bgsoft.face.warp.HostWarper` on the device: up to ``batch`` views by one launch.
+
+    The stream must have passed the last upload before the next.
+    """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, batch: int, most: int) -> None:
         self._size = spec.width
         self.shape = (batch, 3, spec.width, spec.width)
         """Of the tensor."""
         constants = fixed_matrix(spec, format), normalisation(spec)
-        self._constants = _layout(format), *map(cupy.asarray, constants)
-        # Views, then the addresses of as many frames: one copy takes both.
-        self._views_bytes = most * WARP_VIEW.itemsize
-        size = self._views_bytes + most * _PLANES * 8
-        self._host: NDArray[np.uint8] = pinned_array((size,), np.uint8)
-        self._device = cupy.empty(size, np.uint8)
-        self._views = self._host[: self._views_bytes].view(WARP_VIEW)
-        self._planes = self._host[self._views_bytes :].view(np.uint64).reshape(-1, _PLANES)
+        layout = _layout(format, repeats_edges(spec))
+        self._constants = layout, *map(cupy.asarray, constants)
+        self._views: NDArray[np.void] = pinned_array((most,), WARP_VIEW)
+        self._device = cupy.empty(self._views.nbytes, np.uint8)
         bits = 8 * format.bytes_per_sample
         self._warp = device().operation("warp", "warp_views", sample_bits=bits)
         self._uploaded = 0
 
     def upload(self, asked: Sequence[FrameView]) -> None:
         self._uploaded = len(asked)
-        frames: dict[int, int] = {}
-        planes: list[list[int]] = []
         rows = []
         for frame, grid, view in asked:
-            index = frames.setdefault(id(frame), len(frames))
-            if index == len(planes):
-                seen = grid.for_networks
-                arrays = (frame.luma, frame.chroma, seen.luma, seen.chroma)
-                planes.append([array.data.ptr for array in arrays])
-            rows.append((tuple(view.frame_from_input), index, view.repeat_edges))
+            seen = grid.for_networks
+            planes = frame.luma, frame.chroma, seen.luma, seen.chroma
+            rows.append((tuple(view), [plane.data.ptr for plane in planes]))
         self._views[: len(rows)] = rows
-        self._planes[: len(planes)] = planes
-        size = self._views_bytes + len(planes) * _PLANES * 8
+        size = len(rows) * WARP_VIEW.itemsize
         stream = cupy.cuda.get_current_stream()
-        self._device.data.copy_from_host_async(self._host.ctypes.data, size, stream)
+        self._device.data.copy_from_host_async(self._views.ctypes.data, size, stream)
 
-    def views(self, first: int) -> Array:
-        return self._device[first * WARP_VIEW.itemsize :]
-
-    def write(self, first: int, tensor: Array) -> int:
+    def write(self, first: int, tensor: Array) -> tuple[Array, int]:
         count = min(self.shape[0], self._uploaded - first)
-        if count > 0:
-            planes = self._device[self._views_bytes :]
-            arguments = self.views(first), planes, *self._constants, tensor, self._size
-            self._warp((self._size, self._size, count), *arguments)
-        return count
+        views = self._device[first * WARP_VIEW.itemsize :]
+        size = self._size
+        self._warp((size, size, count), views, *self._constants, tensor, size)
+        return views, count
 
 
-def _layout(format: FrameFormat) -> Any:
+def _layout(format: FrameFormat, repeats_edges: bool) -> Any:
     """One element of :data:`_LAYOUT`, passed by value."""
     factor = detail_factor(format.width, format.height)
     grid = analysis_shape(format.width, format.height, factor)
     limits = MIN_GRID_SAMPLES, MAX_SPACING, MAX_TAPS
-    codes = format.luma_range[0], format.chroma_neutral
+    codes = (-1, -1) if repeats_edges else (format.luma_range[0], format.chroma_neutral)
     shapes = *format.luma_shape, *format.chroma_shape[:2], *grid
     return np.array([(*shapes, factor, *limits, *codes)], _LAYOUT)

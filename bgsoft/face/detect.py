@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,13 +56,13 @@ def merge(found: Iterable[Detection]) -> list[Detection]:
     A face that a view shows cut off has a smaller box there, so a box that lies mostly inside a
     better one is the same face, too.
     """
-    best_first = list(found)
-    if len(best_first) < 2:
-        return best_first
-    best_first.sort(key=lambda one: -one.score)
-    kept: list[Detection] = []
-    for each in best_first:
-        if not any(box_overlap(each.box, other.box) > 0.5 for other in kept):
+    best_first = sorted(found, key=itemgetter(2), reverse=True)
+    kept = best_first[:1]
+    for each in best_first[1:]:
+        for other in kept:
+            if box_overlap(each.box, other.box) > 0.5:
+                break
+        else:
             kept.append(each)
     return kept
 
@@ -70,9 +71,12 @@ def nearest(
     found: Sequence[Detection], box: Box, min_overlap: float = MIN_SECOND_OVERLAP
 ) -> Detection | None:
     """The one that shares most with a box, or none shares enough."""
-    shared = [box_iou(each.box, box) for each in found]
-    best = max(shared, default=-1.0)
-    return found[shared.index(best)] if best >= min_overlap else None
+    best, most = None, -1.0
+    for each in found:
+        shared = box_iou(each.box, box)
+        if shared > most:
+            best, most = each, shared
+    return best if most >= min_overlap else None
 
 
 def anchor_centres(size: int) -> NDArray[np.float32]:
@@ -105,31 +109,28 @@ class DetectionReader:
         self._launch = side.operation("detections", "find_faces", block=(_LANES, 1, 1))
 
     def launch(
-        self, views: Array, boxes: Array, logits: Array, first: int, count: int, min_score: float
+        self, min_score: float, views: Array, raw: dict[str, Array], first: int, count: int
     ) -> None:
         """Find the faces of a batch of ``count`` views, the first of which is the ``first``-th.
 
-        ``views`` are of ``WARP_VIEW``, ``boxes`` (batch, anchors, 16) and ``logits`` (batch,
-        anchors, 1) float32; all on the side. ``min_score`` is in (0, 1).
+        ``min_score`` is in (0, 1); ``views`` are of ``WARP_VIEW``, and the model's outputs (batch,
+        anchors, 16) and (batch, anchors, 1) float32, all on the side.
         """
         self._launch(
             (1, _LANES * count),
-            *(views, boxes, logits, self._centres, self._found.array[first:]),
+            *(views, raw["boxes"], raw["scores"], self._centres, self._found.array[first:]),
             *(count, self._anchors, MAX_VIEW_FACES),
             *(math.log(min_score / (1.0 - min_score)), MAX_OVERLAP),
         )
 
     def read(self, views: int) -> list[list[Detection]]:
         """The faces of each of the first views, best first, in frame pixels; waits for them."""
-        self._found.send(slice(views))
-        self._found.wait()
-        return [_detections(row) for row in self._found.host[:views]]
+        return [*map(_detections, self._found.read(views))]
 
 
 def _detections(found: NDArray[np.float32]) -> list[Detection]:
-    count = int(found[0])
-    rows = found[1 : 1 + count * _VALUES].reshape(count, _VALUES).tolist() if count else []
+    rows = found[1 : 1 + int(found[0]) * _VALUES].reshape(-1, _VALUES).tolist()
     return [
-        Detection((left, top, right, bottom), list(zip(xy[::2], xy[1::2], strict=True)), score)
+        Detection((left, top, right, bottom), [*zip(xy[::2], xy[1::2], strict=True)], score)
         for left, top, right, bottom, *xy, score in rows
     ]

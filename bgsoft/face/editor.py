@@ -5,6 +5,7 @@ What the matte had covered of each face is waited for once in many frames of a d
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,17 +14,19 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.cuda.readback import Readback
+from bgsoft.face.base import Face
+from bgsoft.face.geometry import Roi
 from bgsoft.face.guard import (
+    EXPECTED_SAMPLES,
     FILLED_SHARE,
     MAX_MEASURED,
     MISSED_SHARE,
     OUTLINE,
-    SAMPLES,
-    Cover,
     Plane8,
+    lay_outlines,
 )
 from bgsoft.frame import FrameFormat, Matte
-from bgsoft.ops.sides import HOST, Side, address
+from bgsoft.ops.sides import HOST, Side
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -44,17 +47,19 @@ EDIT = np.dtype(
     ]
 )
 """``MatteEdit`` of that file."""
+_SQUARE = np.dtype([(name, np.float64) for name in ("x", "y", "across", "down")])
+"""``Square`` of that file."""
 
 _MEASURE_BLOCK = (32, 32, 1)
 """Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
 _MAX_ASKED, _MISSING_BLOCK = 64, (128, 1, 1)
-"""Faces whose mattes are looked at by one launch; threads for each."""
+"""Faces of which what their mattes lack is waited for together, at most; threads for each."""
 _TOLD_EVERY = 16
 """Frames of a device with covers whose coverage is waited for together."""
 
-OnCoverage = Callable[[Sequence[float]], None]
-"""Called with the share, 0–1, of each measured face that the matte covered before it was filled in.
-The soft edge counts as much as it is opaque. The call may come some frames later."""
+OnCoverage = Callable[[Sequence[int], Sequence[float]], None]
+"""Called with ids of measured faces, and of each the share, 0–1, that the matte covered before it
+was filled in. The soft edge counts as much as it is opaque. The call may come some frames later."""
 
 
 class MatteEditor:
@@ -75,11 +80,13 @@ class MatteEditor:
         self._side, self._device = side, device
         self._grid = grid = analysis_shape(format.width, format.height)
         factor = analysis_factor(format.width, format.height)
+        self._cell = 1.0 / factor
         self._measure_missing = side.operation("face", "measure_missing", block=_MISSING_BLOCK)
         self._measure_covers = side.operation("face", "measure_covers", block=_MEASURE_BLOCK)
         self._edit_matte = side.operation("face", "edit_matte")
         self._staged = Readback(side, grid, np.uint8) if side.on_device else None
-        self._lacks = Readback(side, _MAX_ASKED, np.int32)
+        self._samples = side.array(EXPECTED_SAMPLES)
+        self._lacks = Readback(side, _MAX_ASKED, np.float64)
 
         edit = np.zeros(1, EDIT)
         edit["limits"], edit["grid"] = (MISSED_SHARE, FILLED_SHARE), grid
@@ -90,7 +97,7 @@ class MatteEditor:
         self._lines = side.scratch(2 * grid[1] * factor, np.uint16)
         told = (_TOLD_EVERY if side.on_device else 1, MAX_MEASURED)
         self._told = Readback(side, told, np.float32)
-        self._listeners: list[tuple[OnCoverage, int]] = []
+        self._listeners: list[tuple[OnCoverage, list[int]]] = []
 
     def read(self, matte: Matte) -> Plane8:
         """A matte on the host: (gh, gw), only to be read; overwritten by the next call."""
@@ -107,47 +114,44 @@ class MatteEditor:
             self._device.copies.add_d2h(sent)
         what.wait()
 
-    def missing(self, mattes: Sequence[Matte], cells: NDArray[np.int32]) -> list[float]:
-        """How much a matte lacks of what is expected of a face, 0–1, for each matte and face.
+    def missing(self, asked: Sequence[tuple[Matte, Roi]]) -> list[float]:
+        """How much each matte lacks of what is expected of a face, 0–1.
 
-        Args:
-            mattes: A matte for each face; the same one again for several.
-            cells: (N, P) of :class:`bgsoft.face.guard.ExpectedFaces`.
+        Of the faces that landmarks would be made of in these squares; what lies beyond the frame
+        does not count.
         """
-        lacks = np.empty(len(cells), np.int32)
-        for first in range(0, len(cells), _MAX_ASKED):
-            part = slice(first, first + _MAX_ASKED)
-            asked = self._side.array([address(each.reduced) for each in mattes[part]], np.uint64)
-            count, own = len(asked), self._side.array(cells[part])
-            size = 1, count * _MISSING_BLOCK[0]
-            arguments = asked, own, self._lacks.array, count, SAMPLES
-            self._measure_missing(size, *arguments)
-            self._lacks.send(slice(count))
-            self._lacks.wait()
-            lacks[part] = self._lacks.host[:count]
-        counts = np.count_nonzero(cells >= 0, axis=1)
-        shares: list[float] = (lacks / (255.0 * np.maximum(counts, 1))).tolist()
+        cell, samples, lacks = self._cell, self._samples, self._lacks
+        size, points = (1, _MISSING_BLOCK[0]), samples.shape[1]
+        shares: list[float] = []
+        for first in range(0, len(asked), _MAX_ASKED):
+            part = asked[first : first + _MAX_ASKED]
+            for index, (matte, (x, y, side, angle)) in enumerate(part):
+                across, down = cell * side * math.cos(angle), cell * side * math.sin(angle)
+                own = np.array([(cell * x, cell * y, across, down)], _SQUARE)
+                arguments = matte.reduced, own, samples, lacks.array, points, *self._grid
+                self._measure_missing(size, *arguments, index)
+            shares += lacks.read(len(part)).tolist()
         return shares
 
     def apply(
         self,
         matte: Matte,
-        cover: Cover | None,
+        faces: Sequence[tuple[Face, float]],
         limit: Plane8 | None,
         on_coverage: OnCoverage | None,
     ) -> None:
         """Cut a matte down to ``limit``, (gh, gw), then fill in the faces that are missing from it.
 
-        Both of its planes are changed in place. ``on_coverage`` is called for what it had of each
-        face in between.
+        Both of its planes are changed in place. Faces are filled in as opaque as given (0–1); of
+        those that are whole so, what it had in between is told to ``on_coverage``.
         """
-        if cover is None and limit is None:
+        outlines, ids = lay_outlines(faces, self._cell, self._grid)
+        if limit is None and not len(outlines):
             return
         most = None if limit is None else self._side.array(limit)
         if limit is not None and self._device is not None:
             self._device.copies.add_h2d(limit.nbytes)
-        outlines = np.empty(0, OUTLINE) if cover is None else cover.outlines
-        measured = 0 if cover is None or on_coverage is None else len(cover.faces)
+        measured = 0 if on_coverage is None else len(ids)
         shares = self._side.xp.empty((len(outlines), *self._grid), np.uint8)
         strengths = self._side.xp.empty(len(outlines), np.int32)
         told = self._told.array[len(self._listeners)]
@@ -166,7 +170,7 @@ class MatteEditor:
             self._edit_matte(self._grid, *arguments, edit, self._lines)
             most = None
         if on_coverage is not None and measured:
-            self._listeners.append((on_coverage, measured))
+            self._listeners.append((on_coverage, ids))
             if len(self._listeners) == len(self._told.array):
                 self._tell()
 
@@ -182,8 +186,8 @@ class MatteEditor:
         """Tell of the coverage that has been measured, in order; waits for the stream."""
         self._receive(self._told)
         listeners, self._listeners = self._listeners, []
-        for (on_coverage, count), row in zip(listeners, self._told.host, strict=False):
-            on_coverage(row[:count].tolist())
+        for (on_coverage, ids), row in zip(listeners, self._told.host, strict=False):
+            on_coverage(ids, row[: len(ids)].tolist())
 
     def close(self) -> None:
         """Tell of what is outstanding; safe to call twice."""

@@ -16,14 +16,13 @@ from typing import TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
-from bgsoft.face.base import Box, Face
+from bgsoft.face.base import Face
 from bgsoft.face.closeups import CloseUps
-from bgsoft.face.detect import MIN_SECOND_OVERLAP, Detection, merge, nearest
-from bgsoft.face.geometry import Roi, Tile, box_iou, frame_from_tile, letterbox, tiles
+from bgsoft.face.detect import Detection, merge, nearest
+from bgsoft.face.geometry import Affine, Roi, frame_from_tile, tiles
 from bgsoft.face.landmarks import ROI_SCALE, Mesh
 from bgsoft.face.networks import FaceNetworks, resolve_detector
-from bgsoft.face.track import MIN_AGREEMENT, MIN_MATCH, MIN_SCORE, Track, Tracker
-from bgsoft.face.warp import View
+from bgsoft.face.track import MIN_MATCH, MIN_SCORE, Track, Tracker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
@@ -45,8 +44,11 @@ _HALVES_EVERY = 2
 _MIN_FIRST_SCORE = 0.3
 """Of a detection that is worth a second look, or confirms a face that is followed."""
 
-P = TypeVar("P", View, Roi)
+P = TypeVar("P", Affine, Roi)
 A = TypeVar("A", list[Detection], Mesh)
+Ask = tuple[P, Callable[[int], list[P]] | None]
+"""A place to look at in a frame; and what gives it with those of the next ones, so many in all.
+None: it stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +109,11 @@ class FaceFinder(Closing):
             InferenceError: A model failed; carries the frame's pts.
         """
         passes = _Passes(self._networks, list(zip(frames, reduced, strict=True)))
-        found = []
         try:
-            for passes.at, frame in enumerate(frames):
-                found.append(self._find(frame, passes))
+            return [self._find(passes, at, frame) for at, frame in enumerate(frames)]
         except InferenceError as exc:
             exc.stage, exc.pts = "face", frames[passes.at].pts
             raise
-        return found
 
     def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
         """Faces of a frame with their landmarks; without those that the landmark model sees not.
@@ -135,52 +134,63 @@ class FaceFinder(Closing):
             exc.stage, exc.pts = "face", frame.pts
             raise
 
-    def _find(self, frame: Frame, passes: _Passes) -> list[Face]:
+    def _find(self, passes: _Passes, at: int, frame: Frame) -> list[Face]:
+        passes.at = at
         views = self._views.take(self._tracker.wants_detection)
         found = self._search(passes, views) if views or self._tracker.wants_check else None
         tracks = self._tracker.propose(found)
         meshes = passes.meshes(tracks) if tracks else []
         return self._tracker.update(tracks, meshes, frame.time_seconds)
 
-    def _search(self, passes: _Passes, views: Sequence[View]) -> list[Detection]:
+    def _search(self, passes: _Passes, views: Sequence[Ask[Affine]]) -> list[Detection]:
         """Look at the frame; from near at each face that is followed, and at each new one.
 
         Only from near is a box good enough to say whether the face is where it was followed to.
         """
-        tracks = [] if self._tracker.is_fresh else self._tracker.tracks
-        ask = [partial(_again, view) for view in views]
-        ask += [partial(self._around, track) for track in tracks]
-        seen = passes.detections(ask, _MIN_FIRST_SCORE)
-        followed: list[Detection] = []
+        is_fresh = self._tracker.frames == 0
+        tracks = [] if is_fresh else self._tracker.tracks
+        near = [self._near(track) for track in tracks]
+        seen = passes.detections([*views, *near], _MIN_FIRST_SCORE)
+        found: list[Detection] = []
         elsewhere: list[Detection] = []
-        for track, near in zip(tracks, seen[len(views) :], strict=True):
-            one = nearest(near, track.box, MIN_MATCH)
+        for track, around in zip(tracks, seen[len(views) :], strict=True):
+            one = nearest(around, track.box, MIN_MATCH)
             if one is not None:
-                is_there = track.agreement(one.box) >= MIN_AGREEMENT
-                (followed if is_there else elsewhere).append(one)
-        unknown = [
-            each
-            for each in merge(chain.from_iterable(seen[: len(views)]))
-            if all(box_iou(other.box, each.box) < MIN_SECOND_OVERLAP for other in followed)
-        ]
+                (found if track.agrees(one.box) else elsewhere).append(one)
+        unknown: list[Detection] = []
+        if views:
+            far = merge(chain.from_iterable(seen[: len(views)]))
+            unknown = [each for each in far if nearest(found, each.box) is None]
+        if unknown or elsewhere or is_fresh:
+            found += self._look_again(passes, unknown, elsewhere)
+        return merge(found)
+
+    def _look_again(
+        self, passes: _Passes, unknown: Sequence[Detection], elsewhere: Sequence[Detection]
+    ) -> list[Detection]:
+        """What is seen from near of faces that were found, and where known ones were last."""
         most = self._settings.max_faces
         # Beside its track a face is at the edge of what was shown of that.
         boxes = [each.box for each in merge([*unknown[:most], *elsewhere])]
-        if self._tracker.is_fresh:
-            boxes += self._tracker.match(unknown)[1]
-        ask = [partial(_again, self._near(box)) for box in boxes]
-        again = map(nearest, passes.detections(ask, MIN_SCORE), boxes)
-        return merge([*followed, *unknown[most:], *(one for one in again if one is not None)])
+        if self._tracker.frames == 0:
+            matches = self._tracker.match(unknown)
+            known = enumerate(self._tracker.tracks)
+            boxes += [track.box for at, track in known if at not in matches]
+        asks: list[Ask[Affine]] = []
+        for left, top, right, bottom in boxes:
+            side = max(right - left, bottom - top)
+            asks.append((self._views.near((left + right) / 2, (top + bottom) / 2, side), None))
+        again = map(nearest, passes.detections(asks, MIN_SCORE), boxes)
+        return [*unknown[most:], *(one for one in again if one is not None)]
 
-    def _near(self, box: Box) -> View:
-        """One face, of which this is the box, and its surroundings."""
-        left, top, right, bottom = box
-        side = max(right - left, bottom - top)
-        return self._views.near((left + right) / 2, (top + bottom) / 2, side)
+    def _near(self, track: Track) -> Ask[Affine]:
+        """A face and its surroundings where a track looks next."""
+        near, roi = self._views.near, track.roi
 
-    def _around(self, track: Track, count: int) -> list[View]:
-        """The same where a track looks next, and in the frames after that."""
-        return [self._views.near(r.x, r.y, r.side / ROI_SCALE) for r in track.squares(count)]
+        def ahead(count: int) -> list[Affine]:
+            return [near(r.x, r.y, r.side / ROI_SCALE) for r in track.squares(count)]
+
+        return near(roi.x, roi.y, roi.side / ROI_SCALE), ahead
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -197,50 +207,42 @@ class _Passes:
         """The frame that is looked at."""
         self._networks = networks
         self._frames = frames
-        self._detections: dict[tuple[int, View], list[Detection]] = {}
+        self._detections: dict[tuple[int, Affine], list[Detection]] = {}
         self._meshes: dict[tuple[int, Roi], Mesh] = {}
 
-    def detections(
-        self, passes: Sequence[Callable[[int], list[View]]], min_score: float
-    ) -> list[list[Detection]]:
+    def detections(self, asks: Sequence[Ask[Affine]], min_score: float) -> list[list[Detection]]:
         """The faces in some views of the frame; of a view always asked for with one score."""
-        networks = self._networks
-        ask = partial(networks.detect, min_score=min_score)
-        return self._answers(passes, self._detections, networks.views_per_run, ask)
+        ask = partial(self._networks.detect, min_score=min_score)
+        return self._answers(asks, self._detections, ask)
 
     def meshes(self, tracks: Sequence[Track]) -> list[Mesh]:
         """The landmarks in the squares of some tracks."""
-        networks = self._networks
-        passes = [track.squares for track in tracks]
-        return self._answers(passes, self._meshes, networks.faces_per_run, networks.landmarks)
+        asks: list[Ask[Roi]] = [(track.roi, track.squares) for track in tracks]
+        return self._answers(asks, self._meshes, self._networks.landmarks)
 
     def _answers(
         self,
-        passes: Sequence[Callable[[int], list[P]]],
+        asks: Sequence[Ask[P]],
         known: dict[tuple[int, P], A],
-        per_run: int,
         ask: Callable[[list[tuple[Frame, AnalysisFrame, P]]], list[A]],
     ) -> list[A]:
-        """What a network says of some places, from what is known, or by asking it.
-
-        Each of ``passes`` gives the place in this frame, and where it will be in the next ones.
-        """
+        """What a network says of some places, from what is known, or by asking it."""
         here = self.at
-        places = [look(1)[0] for look in passes]
-        missing = [look for at, look in enumerate(passes) if (here, places[at]) not in known]
+        missing = [each for each in asks if (here, each[0]) not in known]
         if missing:
-            count = min(len(self._frames) - here, max(1, per_run // len(missing)))
-            keys = [each for look in missing for each in enumerate(look(count), here)]
-            asked = []
-            for index, place in keys:
-                frame, grid = self._frames[index]
-                asked.append((frame, grid, place))
+            ahead_of_each = max(1, self._networks.looks_per_run // len(missing))
+            count = min(len(self._frames) - here, ahead_of_each)
+            keys = [
+                (at, place)
+                for first, ahead in missing
+                for at, place in enumerate(
+                    ahead(count) if ahead and count > 1 else [first] * count, here
+                )
+            ]
+            frames = self._frames
+            asked = [(frames[at][0], frames[at][1], place) for at, place in keys]
             known.update(zip(keys, ask(asked), strict=True))
-        return [known[here, place] for place in places]
-
-
-def _again(view: View, count: int) -> list[View]:
-    return [view] * count
+        return [known[here, place] for place, _ in asks]
 
 
 class _SearchViews:
@@ -251,12 +253,14 @@ class _SearchViews:
         self._detect_every = settings.detect_every
         width, height = format.width, format.height
         short = min(width, height)
-        self._whole = View(letterbox(width, height, size).inverse(), False)
+        side = max(width, height)
+        whole = (width - side) / 2, (height - side) / 2, float(side)
+        self._whole: Ask[Affine] = frame_from_tile(whole, size), None
 
-        def squares(*parts: float) -> list[View]:
+        def squares(*parts: float) -> list[Ask[Affine]]:
             """Views that cover the frame, whose sides are parts of its short side."""
             return [
-                View(frame_from_tile(tile, size), False)
+                (frame_from_tile(tile, size), None)
                 for part in parts
                 if part * short >= size / 2  # enlarging further shows nothing new
                 for tile in tiles(width, height, part * short, _SHARED)
@@ -277,10 +281,10 @@ class _SearchViews:
         self._waited = [every for _, every in self._parts]
         """Frames since the parts were last shown."""
 
-    def take(self, wanted: bool) -> list[View]:
+    def take(self, wanted: bool) -> list[Ask[Affine]]:
         """The views of the next frame, none where no search is due; ``wanted`` makes one due."""
         self._since += 1
-        shown: list[View] = []
+        shown: list[Ask[Affine]] = []
         for index, (views, every) in enumerate(self._parts):
             self._waited[index] += 1
             if views and self._waited[index] > every:
@@ -291,7 +295,7 @@ class _SearchViews:
             self._since = 0
         return [self._whole, *shown] if wanted or shown or is_time else []
 
-    def near(self, x: float, y: float, face: float) -> View:
+    def near(self, x: float, y: float, face: float) -> Affine:
         """A face of that size in the middle, and its surroundings."""
         side = face * _NEAR
-        return View(frame_from_tile(Tile(x - side / 2, y - side / 2, side), self._size), False)
+        return frame_from_tile((x - side / 2, y - side / 2, side), self._size)

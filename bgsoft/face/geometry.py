@@ -1,4 +1,4 @@
-"""Where things lie: every transform between a frame and what the face models see.
+"""Where things lie: from what the face models see to the frame.
 
 All coordinates are continuous pixels: a sample at column 0 covers 0 to 1 and has its centre at
 0.5, so that a box (left, top, right, bottom) is half-open and scaling needs no half-pixel
@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.records import NamedTuple
 
@@ -26,30 +23,10 @@ class Affine(NamedTuple):
     yy: float
     y0: float
 
-    @classmethod
-    def scaling(cls, sx: float, sy: float, x0: float = 0.0, y0: float = 0.0) -> Affine:
-        """Scale by (sx, sy), then shift by (x0, y0)."""
-        return cls(sx, 0.0, x0, 0.0, sy, y0)
-
     @property
     def scale(self) -> float:
         """Length of a unit vector's image; the geometric mean where axes differ."""
         return math.sqrt(abs(self.xx * self.yy - self.xy * self.yx))
-
-    def __call__(self, points: NDArray[np.floating]) -> NDArray[np.float64]:
-        """Transform points: (..., 2), float64."""
-        matrix = np.array(self).reshape(2, 3)
-        moved: NDArray[np.float64] = points @ matrix[:, :2].T + matrix[:, 2]
-        return moved
-
-    def inverse(self) -> Affine:
-        """The transform back."""
-        determinant = self.xx * self.yy - self.xy * self.yx
-        xx, xy = self.yy / determinant, -self.xy / determinant
-        yx, yy = -self.yx / determinant, self.xx / determinant
-        return Affine(
-            xx, xy, -(xx * self.x0 + xy * self.y0), yx, yy, -(yx * self.x0 + yy * self.y0)
-        )
 
 
 class Roi(NamedTuple):
@@ -63,25 +40,15 @@ class Roi(NamedTuple):
     """Radians by which the face is turned clockwise on the screen; 0: upright."""
 
 
-class Tile(NamedTuple):
-    """An upright square of the frame, in frame pixels."""
-
-    x: float
-    y: float
-    """Top left corner."""
-    side: float
-
-
-def letterbox(width: int, height: int, size: int) -> Affine:
-    """Frame to a square model input of this size: the whole frame, centred, as large as it fits."""
-    scale = size / max(width, height)
-    return Affine.scaling(scale, scale, (size - width * scale) / 2, (size - height * scale) / 2)
+Tile = tuple[float, float, float]
+"""An upright square of the frame, in frame pixels: left, top, side."""
 
 
 def frame_from_tile(tile: Tile, size: int) -> Affine:
     """Model input of ``size`` pixels a side to frame."""
-    scale = tile.side / size
-    return Affine.scaling(scale, scale, tile.x, tile.y)
+    x, y, side = tile
+    scale = side / size
+    return Affine(scale, 0.0, x, 0.0, scale, y)
 
 
 def frame_from_roi(roi: Roi, size: int) -> Affine:
@@ -111,14 +78,11 @@ def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
         count = math.ceil(room / (side * (1 - shared)) - 1e-9) + 1
         return [room * index / max(1, count - 1) for index in range(count)]
 
-    return [Tile(x, y, side) for y in starts(height) for x in starts(width)]
+    return [(x, y, side) for y in starts(height) for x in starts(width)]
 
 
 def box_iou(a: Sequence[float], b: Sequence[float]) -> float:
-    """Intersection over union of two boxes (left, top, right, bottom); 0 where both are empty.
-
-    As :func:`overlap` of two, without a call: it is asked for a few boxes at a time.
-    """
+    """Intersection over union of two boxes (left, top, right, bottom); 0 where both are empty."""
     left, top, right, bottom = a
     x0, y0, x1, y1 = b
     width = (right if right < x1 else x1) - (left if left > x0 else x0)
@@ -128,22 +92,3 @@ def box_iou(a: Sequence[float], b: Sequence[float]) -> float:
     other = (x1 - x0) * (y1 - y0) if x1 > x0 and y1 > y0 else 0.0
     union = one + other - shared
     return shared / union if union > 0 else 0.0
-
-
-def overlap(boxes: NDArray[np.floating], box: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Intersection over union of boxes, (N, 4), with one box, (4,); 0 where both are empty."""
-    low = np.maximum(boxes[:, :2], box[:2])
-    high = np.minimum(boxes[:, 2:], box[2:])
-    shared, sizes = _areas(high - low), _areas(boxes[:, 2:] - boxes[:, :2])
-    left, top, right, bottom = box.tolist()
-    union = sizes + max(right - left, 0.0) * max(bottom - top, 0.0) - shared
-    parts = np.zeros(len(boxes))
-    np.divide(shared, union, out=parts, where=union > 0)
-    return parts
-
-
-def _areas(sides: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Of boxes with these sides, (N, 2); 0 where one is negative."""
-    positive = np.maximum(sides, 0.0, dtype=np.float64)
-    areas: NDArray[np.float64] = positive[:, 0] * positive[:, 1]
-    return areas

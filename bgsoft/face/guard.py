@@ -23,12 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import OUTLINE_POINTS, Face, oval_points
-from bgsoft.face.geometry import Roi
 from bgsoft.face.landmarks import EXPECTED_HALF, EXPECTED_RISE
-from bgsoft.frame import FrameFormat
-from bgsoft.records import dataclass
 
 Plane8 = NDArray[np.uint8]
 
@@ -53,9 +49,10 @@ _SAMPLES_ACROSS = 20
 """Samples along each axis of the expected outline."""
 _AXIS = (np.arange(_SAMPLES_ACROSS) + 0.5) * 2 / _SAMPLES_ACROSS - 1
 _SQUARE = np.stack(np.meshgrid(_AXIS, _AXIS))
-_DISC = _SQUARE[:, np.hypot(*_SQUARE) < 1]
-SAMPLES = _DISC.shape[1]
-"""In the disc that becomes the expected outline."""
+_DISC = _SQUARE[:, np.hypot(*_SQUARE) < 1].T
+EXPECTED_SAMPLES = (_DISC * (_EXPECTED_SCALE * np.array(EXPECTED_HALF)) - (0.0, EXPECTED_RISE)).T
+"""(2, P) float64: where that is in a face's square, x along the line between its eyes and y down
+from its middle, in parts of the square's side."""
 
 _GROWTH = 0.95
 """What enlarging cells and an outline a little off may add beyond the face is less than this takes
@@ -88,89 +85,59 @@ OUTLINE = np.dtype(
 """
 
 
-@dataclass(slots=True, eq=False)
-class Cover:
-    """Where faces are, on the analysis frame."""
+def lay_outlines(
+    faces: Sequence[tuple[Face, float]], cell: float, grid: tuple[int, int]
+) -> tuple[NDArray[np.void], list[int]]:
+    """Lay the outlines of faces, each to be filled in as opaque as given (0–1), on the grid.
 
-    outlines: NDArray[np.void]
-    """:data:`OUTLINE`, at least one; those of the measured faces come first."""
-    faces: list[int]
-    """Ids of the measured faces; at most :data:`MAX_MEASURED`."""
+    Args:
+        faces: Those out of sight, or without an outline, are left out.
+        cell: Cells of a frame pixel.
+        grid: Their rows and columns.
 
-
-class ExpectedFaces:
-    """Where the outlines of faces are to be expected in frames of one format."""
-
-    def __init__(self, format: FrameFormat) -> None:
-        self._cell = 1.0 / analysis_factor(format.width, format.height)
-        self._shape = analysis_shape(format.width, format.height)
-        across, along = EXPECTED_HALF
-        self._x = _DISC[0] * (_EXPECTED_SCALE * across)
-        self._y = _DISC[1] * (_EXPECTED_SCALE * along) - EXPECTED_RISE
-
-    def cells(self, squares: Sequence[Roi]) -> NDArray[np.int32]:
-        """The cells to look at, of faces that landmarks would be made of in these squares.
-
-        Returns:
-            (N, P) int32: indices into the flat (gh, gw) matte, -1 outside it.
-        """
-        rows, columns = self._shape
-        numbers = np.array([(s.x, s.y, s.side, s.angle) for s in squares]).T[..., None]
-        x, y, side = self._cell * numbers[:3]
-        cos, sin = side * np.cos(numbers[3]), side * np.sin(numbers[3])
-        column = np.floor(x + cos * self._x - sin * self._y)
-        row = np.floor(y + sin * self._x + cos * self._y)
-        inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows)
-        return np.where(inside, row * columns + column, -1).astype(np.int32)
+    Returns:
+        (N,) :data:`OUTLINE`, those of measured faces first; and their ids, at most
+        :data:`MAX_MEASURED`.
+    """
+    measured: list[tuple[Any, ...]] = []
+    others: list[tuple[Any, ...]] = []
+    ids: list[int] = []
+    for face, opacity in faces:
+        outline = _outline(face, opacity, cell, grid)
+        if outline is None:
+            continue
+        if opacity >= 1 and len(ids) < MAX_MEASURED:
+            ids.append(face.id)
+            measured.append(outline)
+        else:
+            others.append(outline)
+    return np.array(measured + others, OUTLINE), ids
 
 
-class CoverDrawer:
-    """Lays the outlines of faces on the grid, where :mod:`bgsoft.face.editor` fills them."""
-
-    def __init__(self, format: FrameFormat) -> None:
-        self._cell = 1.0 / analysis_factor(format.width, format.height)
-        self._shape = analysis_shape(format.width, format.height)
-
-    def draw(self, faces: Sequence[tuple[Face, float]]) -> Cover | None:
-        """Draw some faces, each as opaque as given (0–1); None where none lies in the frame."""
-        measured: list[tuple[Any, ...]] = []
-        others: list[tuple[Any, ...]] = []
-        ids: list[int] = []
-        for face, opacity in faces:
-            outline = self._outline(face, opacity)
-            if outline is None:
-                continue
-            if opacity >= 1 and len(ids) < MAX_MEASURED:
-                ids.append(face.id)
-                measured.append(outline)
-            else:
-                others.append(outline)
-        outlines = measured + others
-        return Cover(np.array(outlines, OUTLINE), ids) if outlines else None
-
-    def _outline(self, face: Face, opacity: float) -> tuple[Any, ...] | None:
-        """A face's :data:`OUTLINE`; None where it is out of sight or no outline."""
-        points = oval_points(face)
-        # Plain numbers from here on: for so few, an array operation takes as long as ten of theirs.
-        (low_x, low_y), (high_x, high_y) = points.min(axis=1).tolist(), points.max(axis=1).tolist()
-        if not math.isfinite(low_x + low_y + high_x + high_y):
-            return None
-        cell = self._cell
-        x, y = (low_x + high_x) / 2, (low_y + high_y) / 2
-        scale = _GROWTH * cell
-        half_x, half_y = scale * (high_x - low_x) / 2, scale * (high_y - low_y) / 2
-        radius = round(_FEATHER * 2 * half_x)
-        # Half a square beyond the outline, and a cell or two that stay free.
-        reach = radius + 3
-        rows, columns = self._shape
-        left = max(0, math.floor(x * cell - half_x) - reach)
-        top = max(0, math.floor(y * cell - half_y) - reach)
-        right = min(columns, math.ceil(x * cell + half_x) + reach)
-        bottom = min(rows, math.ceil(y * cell + half_y) + reach)
-        if left >= right or top >= bottom:
-            return None
-        shift = x * (cell - scale), y * (cell - scale)
-        return points, scale, shift, opacity, 2 * radius + 1, (left, top, right, bottom)
+def _outline(
+    face: Face, opacity: float, cell: float, grid: tuple[int, int]
+) -> tuple[Any, ...] | None:
+    """A face's :data:`OUTLINE`; None where it is out of sight or no outline."""
+    points = oval_points(face)
+    # Plain numbers from here on: for so few, an array operation takes as long as ten of theirs.
+    (low_x, low_y), (high_x, high_y) = points.min(axis=1).tolist(), points.max(axis=1).tolist()
+    if not math.isfinite(low_x + low_y + high_x + high_y):
+        return None
+    x, y = (low_x + high_x) / 2, (low_y + high_y) / 2
+    scale = _GROWTH * cell
+    half_x, half_y = scale * (high_x - low_x) / 2, scale * (high_y - low_y) / 2
+    radius = round(_FEATHER * 2 * half_x)
+    # Half a square beyond the outline, and a cell or two that stay free.
+    reach = radius + 3
+    rows, columns = grid
+    left = max(0, math.floor(x * cell - half_x) - reach)
+    top = max(0, math.floor(y * cell - half_y) - reach)
+    right = min(columns, math.ceil(x * cell + half_x) + reach)
+    bottom = min(rows, math.ceil(y * cell + half_y) + reach)
+    if left >= right or top >= bottom:
+        return None
+    shift = x * (cell - scale), y * (cell - scale)
+    return points, scale, shift, opacity, 2 * radius + 1, (left, top, right, bottom)
 
 
 class Guard:
@@ -192,8 +159,8 @@ class Guard:
         self._fresh = False
         shown = self._shown
         for face in faces:
-            before = shown[face.id][1] if face.id in shown else start
-            shown[face.id] = face, min(1.0, before + _FADE_STEP)
+            opacity = _FADE_STEP + (shown[face.id][1] if face.id in shown else start)
+            shown[face.id] = face, opacity if opacity < 1.0 else 1.0
         if len(shown) > len(faces):
             for gone in shown.keys() - {face.id for face in faces}:
                 face, before = shown[gone]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.face.detect import Detection, DetectionReader
 from bgsoft.face.geometry import frame_from_roi
 from bgsoft.face.landmarks import Mesh, MeshReader
-from bgsoft.face.warp import FrameRoi, FrameView, HostWarper, View, Warper
+from bgsoft.face.warp import FrameRoi, FrameView, HostWarper
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
@@ -25,6 +25,9 @@ from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.startup import StartupPool
 from bgsoft.workers import Job
+
+if TYPE_CHECKING:
+    from bgsoft.face.cuda_warp import DeviceWarper
 
 MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
 """Loads a model for a batch size, with its arrays on the side, on the current stream; the last
@@ -80,7 +83,7 @@ class FaceNetworks(Closing):
         needs_landmarks: bool = False,
     ) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
-        self.views_per_run = self.faces_per_run = batch
+        self.looks_per_run = batch
         """Looks that a network takes in the time of one."""
         self._side = side
         device = side.xp.cuda.Device() if side.on_device else None
@@ -119,9 +122,7 @@ class FaceNetworks(Closing):
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """The faces that the detector is that sure of, for each view, best first."""
 
-        def launch(views: Array, raw: dict[str, Array], first: int, count: int) -> None:
-            self._found.launch(views, raw["boxes"], raw["scores"], first, count, min_score)
-
+        launch = partial(self._found.launch, min_score)
         return self._detector.answers(asked, launch, self._found.read)
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
@@ -132,15 +133,9 @@ class FaceNetworks(Closing):
             loading = self._landmarker = Job(self._load_landmarker)
             loading.run()
         landmarker = self._landmarker.result()
-
-        def launch(views: Array, raw: dict[str, Array], first: int, count: int) -> None:
-            self._meshes.launch(views, raw["landmarks"], raw["presence"], first, count)
-
-        seen = [
-            (frame, grid, View(frame_from_roi(roi, landmarker.size), True))
-            for frame, grid, roi in asked
-        ]
-        return landmarker.answers(seen, launch, self._meshes.read)
+        size = landmarker.size
+        seen = [(frame, grid, frame_from_roi(roi, size)) for frame, grid, roi in asked]
+        return landmarker.answers(seen, self._meshes.launch, self._meshes.read)
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -163,7 +158,7 @@ class _Model:
         self.close = network.close
         self._batch = batch
         self._input = network.inputs[model.spec.input]
-        self._warper: Warper
+        self._warper: HostWarper | DeviceWarper
         if side.on_device:
             from bgsoft.face.cuda_warp import DeviceWarper
 
@@ -189,10 +184,11 @@ class _Model:
         answers: list[A] = []
         for start in range(0, len(asked), self.most):
             part = asked[start : start + self.most]
+            count = len(part)
             self._warper.upload(part)
-            for first in range(0, len(part), self._batch):
-                count = self._warper.write(first, self._input)
+            for first in range(0, count, self._batch):
+                views, written = self._warper.write(first, self._input)
                 self.network.run()
-                launch(self._warper.views(first), self.network.outputs, first, count)
-            answers += read(len(part))
+                launch(views, self.network.outputs, first, written)
+            answers += read(count)
         return answers

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.base import Box, Face, FaceTaker
+from bgsoft.face.base import Face, FaceTaker
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.guard import (
-    MAY_MISS_SHARE,
-    MISSED_SHARE,
-    CoverDrawer,
-    ExpectedFaces,
-    Guard,
-    Plane8,
-)
+from bgsoft.face.guard import MAY_MISS_SHARE, MISSED_SHARE, Guard, Plane8
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
@@ -40,10 +33,8 @@ class FoundFaces:
     """The faces of one frame, on their way from finding to their use."""
 
     faces: list[Face]
-    main: set[int]
-    """Ids of the main ones."""
-    main_places: list[Face]
-    """The main faces where they are or were last seen."""
+    main: dict[int, Face]
+    """The main ones by id, where they are or were last seen."""
     covered: list[tuple[Face, float]]
     """Faces to fill in where the matte has missed them, and how opaque."""
     cut: bool
@@ -87,15 +78,15 @@ class FaceStep(Closing):
         self._on_event = on_event
         self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
         self._guard = Guard()
-        self._expected = ExpectedFaces(format)
-        self._drawer = CoverDrawer(format)
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
             is_main = config.mode is FaceMode.MAIN
             self._picker = SubjectPicker(config.subjects, format, inherits=is_main)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
-        self.trim_start: int | None = None
-        """Frames with an earlier pts are not counted; None: all are."""
+        self.held = LOOK_AHEAD if config.mode is FaceMode.ANONYMIZE else 0
+        """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
+        self.trim_start = -math.inf
+        """Frames with an earlier pts are not counted."""
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
@@ -130,16 +121,6 @@ class FaceStep(Closing):
         """See :meth:`bgsoft.face.finder.FaceFinder.refresh`."""
         self._finder.refresh()
 
-    @property
-    def edits_frame(self) -> bool:
-        """Whether :meth:`finish` ever does anything."""
-        return self._mode is FaceMode.ANONYMIZE
-
-    @property
-    def held(self) -> int:
-        """Frames that :meth:`finish` keeps back at most."""
-        return LOOK_AHEAD if self.edits_frame else 0
-
     def summary(self) -> dict[str, Any]:
         """For the report; complete once the step is closed."""
         return {"mode": self._mode.value, **self._journal.summary()}
@@ -158,42 +139,34 @@ class FaceStep(Closing):
             InferenceError: A model failed.
             OutputError: The face data cannot be written.
         """
-        if self.every > 1 and self._found is not None and not self.edits_frame:
+        if self.every > 1 and self._found is not None and not self.held:
             self._since += 1
             if self._since < self.every:
                 return [replace(self._found, cut=False, limit=None) for _ in frames]
         self._since = 0
         faces = self._finder.find(frames, reduced)
-        found = [self._decide(*each) for each in zip(frames, faces, strict=True)]
+        found = [*map(self._decide, frames, faces)]
         self._found = found[-1]
         return found
 
     def _decide(self, frame: Frame, faces: list[Face]) -> FoundFaces:
         """Write the next frame's faces down, and say who is who."""
-        is_kept = self._is_kept(frame)
-        self._journal.add(faces, is_kept=is_kept)
-        contested = [face.id for face in faces if face.contested]
-        if is_kept and contested:
-            self._journal.add_contested(frame, contested)
+        is_kept = frame.pts >= self.trim_start
+        contested = self._journal.add(frame, faces, is_kept=is_kept)
         if self._data is not None and is_kept:
             self._data.write(frame, faces)
-        if self._guards and faces and len(contested) == len(faces):
+        if self._guards and contested and len(contested) == len(faces):
             # Nobody goes on: as far as faces are concerned, a cut that was not seen.
             self._begin_scene()
         cut, self._cut = self._cut, False
-        main: set[int] = set()
-        places: list[Face] = []
+        main: dict[int, Face] = {}
         if self._picker is not None:
             main = self._picker.update(faces, frame.time_seconds)
-            places = self._picker.main
         covered: list[tuple[Face, float]] = []
         if self._guards:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
-        return FoundFaces(faces, main, places, covered, cut)
-
-    def _is_kept(self, frame: Frame) -> bool:
-        return self.trim_start is None or frame.pts >= self.trim_start
+        return FoundFaces(faces, main, covered, cut)
 
     def look_at(
         self,
@@ -210,39 +183,32 @@ class FaceStep(Closing):
         """
         if self._separator is not None:
             for frame, matte, each in zip(frames, mattes, found, strict=True):
-                each.limit = self._limit(frame, matte, each)
-        elif self._guards:
-            self._close_up(frames, reduced, mattes, found)
-
-    def _close_up(
-        self,
-        frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
-        mattes: Sequence[Matte],
-        found: Sequence[FoundFaces],
-    ) -> None:
-        """Get the landmarks of faces that mattes may have missed; the others are not covered."""
+                each.limit = self._limit(self._separator, frame, matte, each)
+            return
+        # The landmarks of faces that mattes may have missed; the others are not covered.
         asked = [
             (at, face)
             for at, each in enumerate(found)
             for face, _ in each.covered
-            if not face.has_landmarks
+            if not face.landmarks.size
         ]
         if not asked:
             return
-        cells = self._expected.cells([face.square for _, face in asked])
-        shares = self._editor.missing([mattes[at] for at, _ in asked], cells)
-        missed: dict[int, list[Face]] = {}
+        shares = self._editor.missing([(mattes[at], face.square) for at, face in asked])
+        missed: dict[int, list[Face]] = {at: [] for at, _ in asked}
         for (at, face), share in zip(asked, shares, strict=True):
             if share > MAY_MISS_SHARE:
-                missed.setdefault(at, []).append(face)
-        for at, each in enumerate(found):
-            covered = each.covered
-            if at in missed:
-                faces = self._finder.close_up(frames[at], reduced[at], missed[at])
-                seen = {face.id: face for face in faces}
-                covered = [(seen.get(face.id, face), opacity) for face, opacity in covered]
-            each.covered = [(face, opacity) for face, opacity in covered if face.has_landmarks]
+                missed[at].append(face)
+        for at, faces in missed.items():
+            seen: dict[int, Face] = {}
+            if faces:
+                close = self._finder.close_up(frames[at], reduced[at], faces)
+                seen = {face.id: face for face in close}
+            found[at].covered = [
+                (seen.get(face.id, face), opacity)
+                for face, opacity in found[at].covered
+                if face.id in seen or face.landmarks.size
+            ]
 
     def edit_mattes(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]
@@ -250,41 +216,36 @@ class FaceStep(Closing):
         """Cut mattes down to the main people and fill in missed faces."""
         for frame, matte, each in zip(frames, mattes, found, strict=True):
             if each.covered or each.limit is not None:
-                self._edit_matte(frame, matte, each)
+                on_coverage = None
+                if frame.pts >= self.trim_start:
+                    place = frame.index, frame.pts, frame.time_seconds
+                    on_coverage = partial(self._journal.add_coverage, *place)
+                self._editor.apply(matte, each.covered, each.limit, on_coverage)
 
-    def _edit_matte(self, frame: Frame, matte: Matte, found: FoundFaces) -> None:
-        cover = self._drawer.draw(found.covered)
-        on_coverage = None
-        if cover is not None and cover.faces and self._is_kept(frame):
-            place = (frame.index, frame.pts, frame.time_seconds, list(cover.faces))
-            on_coverage = partial(self._journal.add_coverage, *place)
-        self._editor.apply(matte, cover, found.limit, on_coverage)
-
-    def _limit(self, frame: Frame, matte: Matte, found: FoundFaces) -> Plane8 | None:
-        separator = self._separator
-        if separator is None:
-            return None
+    def _limit(
+        self, separator: MatteSeparator, frame: Frame, matte: Matte, found: FoundFaces
+    ) -> Plane8 | None:
         if found.cut:
             separator.reset()
-        if not found.main_places and separator.is_fresh:
+        if not found.main and separator.is_fresh:
             return None
         others = [face for face in found.faces if face.id not in found.main]
-        separation = separator.separate(self._editor.read(matte), found.main_places, others)
-        if separation.shared:
+        matte_on_host, main = self._editor.read(matte), [*found.main.values()]
+        separation = separator.separate(matte_on_host, main, others)
+        if separation.contact:
             self._journal.shared_frames += 1
-            self._tell(frame, separation.unsure)
+            self._tell(frame, separation.contact)
         return None if separation.limit is None else separation.limit.copy()
 
-    def _tell(self, frame: Frame, unsure: bool) -> None:
+    def _tell(self, frame: Frame, contact: str) -> None:
         """Tell of people who cannot be separated by the mask, once for each stretch of frames."""
         seconds = frame.time_seconds
         if seconds - self._shared_at > _SAME_STRETCH_SECONDS:
             self._reported = ""
         self._shared_at = seconds
-        contact = "overlap" if unsure else "touch"
-        if not self._reported or (unsure and self._reported != contact):
+        if not self._reported or (self._reported, contact) == ("touch", "overlap"):
             self._reported = contact
-            why = "cannot be separated" if unsure else "are separated by nearness"
+            why = "cannot be separated" if contact == "overlap" else "are separated by nearness"
             text = (
                 f"main and other people {contact} from {seconds:.2f} s on: "
                 f"in the mask they are one, and {why}"
@@ -299,7 +260,7 @@ class FaceStep(Closing):
         Perhaps earlier ones: faces are hidden in a frame once those of the next :attr:`held` frames
         are known.
         """
-        if not self.edits_frame:
+        if not self.held:
             return list(frames)
         finished = []
         for frame, each in zip(frames, found, strict=True):
@@ -315,7 +276,7 @@ class FaceStep(Closing):
 
     def _hide_next(self) -> Frame:
         frame, faces = self._waiting.popleft()
-        ahead = [coming for _, coming in islice(self._waiting, LOOK_AHEAD)]
+        ahead = [coming for _, coming in self._waiting]
         ellipses = self._hidden.update(faces, ahead)
         if ellipses:
             self._hider.apply(frame, ellipses)
@@ -334,8 +295,8 @@ class FaceJournal:
     def __init__(self, *, measures: bool) -> None:
         self._measures = measures
         self._tracks: set[int] = set()
-        self._before: dict[int, Box] = {}
-        self._last: dict[int, Box] = {}
+        self._before: Sequence[Face] = ()
+        self._last: Sequence[Face] = ()
         self._frames_with_faces = 0
         self._most = 0
         self._missed_frames = 0
@@ -345,29 +306,39 @@ class FaceJournal:
         self.shared_frames = 0
         """Those in which people could not be separated by the mask alone."""
 
-    def add(self, faces: Sequence[Face], *, is_kept: bool = True) -> None:
-        """Count a frame's faces, if it is one of those that are kept."""
-        self._last = {face.id: face.box_xyxy for face in faces}
-        if not is_kept:
-            self._before = self._last
-        elif faces:
-            self._frames_with_faces += 1
-            self._most = max(self._most, len(faces))
-            self._tracks.update(self._last)
+    def add(self, frame: Frame, faces: Sequence[Face], *, is_kept: bool = True) -> list[int]:
+        """Count a frame's faces, if it is one of those that are kept.
 
-    def add_contested(self, frame: Frame, ids: list[int]) -> None:
-        """Take down a frame in which a face was not where, or who, it was followed as."""
-        self._contested_frames += 1
-        if len(self._contested) < MAX_LISTED:
-            entry = {"frame": frame.index, "pts": frame.pts, "time_s": round(frame.time_seconds, 6)}
-            self._contested.append({**entry, "ids": ids})
+        Returns:
+            Ids of faces that were not where, or who, they were followed as.
+        """
+        contested = []
+        for face in faces:
+            if face.contested:
+                contested.append(face.id)
+            if is_kept:
+                self._tracks.add(face.id)
+        self._last = faces
+        if not is_kept:
+            self._before = faces
+            return contested
+        if faces:
+            self._frames_with_faces += 1
+            if len(faces) > self._most:
+                self._most = len(faces)
+        if contested:
+            self._contested_frames += 1
+            if len(self._contested) < MAX_LISTED:
+                entry = _entry(frame.index, frame.pts, frame.time_seconds)
+                self._contested.append({**entry, "ids": contested})
+        return contested
 
     def add_coverage(
         self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
     ) -> None:
         """Take down how much (0–1) of each face the mask had covered before it was filled in."""
         missed = {
-            id: round(100 * (1 - share), 1)
+            str(id): round(100 * (1 - share), 1)
             for id, share in zip(ids, shares, strict=True)
             if 1 - share > MISSED_SHARE
         }
@@ -375,16 +346,16 @@ class FaceJournal:
             return
         self._missed_frames += 1
         if len(self._missed) < MAX_LISTED:
-            entry = {"frame": index, "pts": pts, "time_s": round(seconds, 6)}
-            self._missed.append({**entry, "missed_pct": {str(id): v for id, v in missed.items()}})
+            entry = _entry(index, pts, seconds)
+            self._missed.append({**entry, "missed_pct": missed})
 
     def boundary(self) -> dict[str, Any]:
         """See :meth:`FaceStep.boundary`: the ids that were counted, and ids and boxes of the faces
         in the last frame before them and in the last of all."""
         return {
             "ids": sorted(self._tracks),
-            "before": [[id, *map(float, box)] for id, box in self._before.items()],
-            "last": [[id, *map(float, box)] for id, box in self._last.items()],
+            "before": [[face.id, *map(float, face.box_xyxy)] for face in self._before],
+            "last": [[face.id, *map(float, face.box_xyxy)] for face in self._last],
         }
 
     def summary(self) -> dict[str, Any]:
@@ -404,3 +375,8 @@ class FaceJournal:
             "contested_frames": self._contested_frames,
             "contested": list(self._contested),
         }
+
+
+def _entry(index: int, pts: int, seconds: float) -> dict[str, Any]:
+    """A frame, as the report lists it."""
+    return {"frame": index, "pts": pts, "time_s": round(seconds, 6)}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import cv2
 import numpy as np
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import Face, oval_points
-from bgsoft.face.geometry import overlap
+from bgsoft.face.geometry import box_iou
+from bgsoft.face.guard import Plane8
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
@@ -59,25 +61,21 @@ class SubjectPicker:
         self._count = count
         self._inherits = inherits
         self._width, self._height = format.width, format.height
+        self.reset()
+
+    def reset(self) -> None:
+        """A new scene begins."""
         self._standings: dict[int, _Standing] = {}
         self._main: list[int] = []
         self._led_since: float | None = None
         self._time: float | None = None
 
-    def reset(self) -> None:
-        """A new scene begins."""
-        self._standings.clear()
-        self._main.clear()
-        self._led_since = None
-        self._time = None
+    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+        """Look at the faces of the next frame, shown at that time.
 
-    @property
-    def main(self) -> list[Face]:
-        """The main faces where they were last seen, whether or not they are in sight now."""
-        return [self._standings[id].face for id in self._main]
-
-    def update(self, faces: Sequence[Face], seconds: float) -> set[int]:
-        """Look at the faces of the next frame, shown at that time; returns the main ones' ids."""
+        Returns:
+            The main ones by id, where they were last seen, whether or not they are in sight now.
+        """
         fresh = self._time is None
         elapsed = 0.0 if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds
@@ -95,7 +93,7 @@ class SubjectPicker:
         self._forget(seconds)
         self._fill(fresh, in_sight)
         self._challenge(in_sight, seconds)
-        return set(self._main)
+        return {id: self._standings[id].face for id in self._main}
 
     def _prominence(self, face: Face) -> float:
         """Height of the face as a part of the frame's, up to halved with distance from the middle.
@@ -117,10 +115,9 @@ class SubjectPicker:
             new = [face for face in in_sight.values() if face.id not in self._standings]
             if not new:
                 return
-            boxes = np.array([face.box_xyxy for face in new])
-            shared = overlap(boxes, np.array(standing.face.box_xyxy))
-            if shared.max() >= _SAME_PLACE:
-                again = new[int(shared.argmax())]
+            shared = [box_iou(face.box_xyxy, standing.face.box_xyxy) for face in new]
+            if max(shared) >= _SAME_PLACE:
+                again = new[shared.index(max(shared))]
                 del self._standings[id]
                 self._standings[again.id] = _Standing(again, seconds, standing.value)
                 self._main[at] = again.id
@@ -161,8 +158,6 @@ class SubjectPicker:
             self._led_since = None
 
 
-Plane8 = NDArray[np.uint8]
-
 _SKIRT = 4.0 / 135.0
 """How far soft alpha may reach from a region's half-opaque contour, in parts of half the grid's
 short side: 4 cells of the 135 rows of a 1080p frame. With 0: 0.059 %, not 0.045."""
@@ -185,10 +180,9 @@ class Separation(NamedTuple):
 
     limit: Plane8 | None
     """(gh, gw), what the matte must not exceed; overwritten by the next call. None: keep all."""
-    shared: bool
-    """Main and other people are in one region, which was cut between them by nearness."""
-    unsure: bool
-    """Some of them overlap so far that nearness says little."""
+    contact: str
+    """Where main and other people are in one region, which was cut between them by nearness: touch,
+    or overlap, so far that nearness says little. Empty: they are apart."""
 
 
 class MatteSeparator:
@@ -199,13 +193,9 @@ class MatteSeparator:
         half = (-(-rows // 2), -(-columns // 2))
         self._shape = (rows, columns)
         self._scale = 1.0 / (2 * analysis_factor(format.width, format.height))
-        self._small = np.empty(half, np.uint8)
-        self._binary = np.empty(half, np.uint8)
-        self._labels = np.empty(half, np.int32)
+        self._binary: NDArray[Any] = np.zeros(half, np.uint8)
+        self._labels: NDArray[Any] = np.zeros(half, np.int32)
         self._kept = np.zeros(half, np.uint8)
-        self._gone = np.empty(half, np.uint8)
-        self._near = np.empty(half, np.uint8)
-        self._enlarged = np.empty((half[0] * 2, half[1] * 2), np.uint8)
         self._limit = np.empty((half[0] * 2, half[1] * 2), np.uint8)
         self._radius = max(1, round(_SKIRT * min(half)))
         side = 2 * self._radius + 1
@@ -232,22 +222,17 @@ class MatteSeparator:
             others: The other faces of the frame.
         """
         if not main and self._fresh:
-            return Separation(None, shared=False, unsure=False)
-        size = (self._small.shape[1], self._small.shape[0])
-        cv2.resize(matte, size, dst=self._small, interpolation=cv2.INTER_AREA)
-        cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY, dst=self._binary)
-        count, _ = cv2.connectedComponents(
-            self._binary, labels=self._labels, connectivity=8, ltype=cv2.CV_32S
-        )
-        shared, unsure = self._choose(count, main, others)
+            return Separation(None, "")
+        small = cv2.resize(matte, self._kept.shape[::-1], interpolation=cv2.INTER_AREA)
+        _, self._binary = cv2.threshold(small, 127, 255, cv2.THRESH_BINARY)
+        count, self._labels = cv2.connectedComponents(self._binary, connectivity=8)
+        contact = self._choose(count, main, others)
         self._bound()
         self._fresh = False
-        return Separation(self._limit[: self._shape[0], : self._shape[1]], shared, unsure)
+        return Separation(self._limit[: self._shape[0], : self._shape[1]], contact)
 
-    def _choose(
-        self, count: int, main: Sequence[Face], others: Sequence[Face]
-    ) -> tuple[bool, bool]:
-        """Choose which cells are kept; returns whether regions were shared, and whether unsure.
+    def _choose(self, count: int, main: Sequence[Face], others: Sequence[Face]) -> str:
+        """Choose which cells are kept; returns the :attr:`Separation.contact`.
 
         There are hardly ever more than a few regions, so what is needed of each is looked up where
         it is needed: tables of all regions take longer than all of it.
@@ -263,7 +248,7 @@ class MatteSeparator:
         table = np.where(stay, 255, 0).astype(np.uint8)
         np.copyto(self._kept, self._binary if stay[1:].all() else table.take(self._labels))
         both = np.flatnonzero(has_main & has_other).tolist()
-        unsure = False
+        contact = ""
         for region in both:
             rivals = [face for face, has in zip(main, in_main, strict=True) if has[region]]
             strangers = [face for face, has in zip(others, in_other, strict=True) if has[region]]
@@ -271,8 +256,9 @@ class MatteSeparator:
             farther = self._distance(rivals, box) > self._distance(strangers, box)
             farther &= inside
             self._kept[box][farther] = 0
-            unsure = unsure or _overlap(rivals, strangers)
-        return len(both) > 0, unsure
+            overlap = contact == "overlap" or _overlap(rivals, strangers)
+            contact = "overlap" if overlap else "touch"
+        return contact
 
     def _stays(self, region: int, main: Sequence[Face], others: Sequence[Face]) -> bool:
         """Whether a region without a face is kept."""
@@ -347,14 +333,12 @@ class MatteSeparator:
         rows, columns = box = _bounding_box(self._kept, margin=self._radius + 2)
         if rows.start == rows.stop:
             return
-        kept, near, gone = self._kept[box], self._near[box], self._gone[box]
-        cv2.dilate(kept, self._skirt, dst=near)
-        cv2.subtract(self._binary[box], kept, dst=gone)
-        cv2.subtract(near, gone, dst=near)
-        cv2.blur(near, (3, 3), dst=near)
+        kept = self._kept[box]
+        gone = cv2.subtract(self._binary[box], kept)
+        near = cv2.blur(cv2.subtract(cv2.dilate(kept, self._skirt), gone), (3, 3))
         at = (slice(2 * rows.start, 2 * rows.stop), slice(2 * columns.start, 2 * columns.stop))
-        enlarged, limit = self._enlarged[at], self._limit[at]
-        cv2.resize(near, enlarged.shape[::-1], dst=enlarged, interpolation=cv2.INTER_LINEAR)
+        limit = self._limit[at]
+        enlarged = cv2.resize(near, limit.shape[::-1], interpolation=cv2.INTER_LINEAR)
         cv2.max(limit, enlarged, dst=limit)
 
 

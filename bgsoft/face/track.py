@@ -30,7 +30,6 @@ from bgsoft.face.landmarks import (
     Mesh,
     OneEuro,
     expected_box,
-    moved,
     reshaping,
     roi_from_box,
     steadied,
@@ -74,10 +73,6 @@ MAX_UNSEEN = 2
 """Detector runs in a row in which nothing is seen of a track that is young, or whose presence is
 not sure, after which it ends."""
 
-MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED = 0.5, 80.0, 20.0, 0.1
-"""Of the One-Euro filter, per face size a second; chosen with scripts/measure_faces.py. Without
-a speed of rest a still face jitters by 0.47 % of its width, not 0.18; without a gain of its own a
-point lags by 0.653 %, not 0.646."""
 _FULL_SIZE = 128.0
 """Frame pixels from which a face fills its part of the landmark model's input (192 over the 1.5 of
 its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest.
@@ -128,9 +123,7 @@ class Track:
     velocity: tuple[float, float] = (0.0, 0.0)
     """and how it moved then, frame pixels a second."""
     dead: bool = False
-    smoother: OneEuro = field(
-        default_factory=lambda: OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
-    )
+    smoother: OneEuro = field(default_factory=OneEuro)
 
     @property
     def box(self) -> Box:
@@ -141,40 +134,34 @@ class Track:
         x, y = self.roi.x, self.roi.y
         return x - half, y - half, x + half, y + half
 
-    def agreement(self, box: Box) -> float:
-        """Intersection over union of a box with the face's: the last, or moved as it was."""
-        (x, y), (left, top, right, bottom) = self.step, self.box
-        own = box_iou(self.box, box)
-        return max(own, box_iou((left + x, top + y, right + x, bottom + y), box))
+    def agrees(self, box: Box) -> bool:
+        """Whether a box is about the face's: the last, or moved as it was."""
+        (left, top, right, bottom), (x, y) = self.box, self.step
+        return (
+            box_iou((left, top, right, bottom), box) >= MIN_AGREEMENT
+            or box_iou((left + x, top + y, right + x, bottom + y), box) >= MIN_AGREEMENT
+        )
 
     @property
     def is_young(self) -> bool:
         """Whether one detection is all there was so far."""
         return self.sightings < 2
 
-    def patience(self, dt: float) -> int:
-        """Frames, ``dt`` seconds each, from one detection to the next where landmarks do not run.
-
-        As many as it takes the face to move by :data:`MAX_DRIFT`.
-        """
-        drift = math.hypot(*self.velocity) * dt * ROI_SCALE / self.roi.side
-        return max(1, min(CARRIED_FRAMES, int(MAX_DRIFT / max(drift, 1e-6))))
-
     def squares(self, count: int) -> list[Roi]:
         """Where the landmark model looks next, and in the frames after that if all goes on so."""
-        rois = [self.roi]
-        seen = None if self.mesh is None else self.mesh.roi
+        if self.mesh is None:
+            return [self.roi] * count
+        rois, (x, y, side, angle) = [self.roi], self.mesh.roi
         for _ in range(1, count):
-            if seen is not None:
-                seen = moved(seen, *self.step)
-            rois.append(rois[-1] if seen is None else steadied(rois[-1], seen))
+            x, y = x + self.step[0], y + self.step[1]
+            rois.append(steadied(rois[-1], Roi(x, y, side, angle)))
         return rois
 
     def renew(self, roi: Roi, score: float) -> None:
         """Follow the face from a detection on, as if it had just been found there."""
         self.roi = roi
         self.detection_score = score
-        self.smoother = OneEuro(MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED)
+        self.smoother = OneEuro()
         self.mesh, self.step = None, (0.0, 0.0)
         self.misses = 0
 
@@ -202,30 +189,23 @@ class Track:
     def carry(self, dt: float) -> None:
         """Go on without landmarks, ``dt`` seconds on: to its detection, or as it moved."""
         self.since += dt
+        (x, y), roi = self.velocity, self.roi
         if not self.detected:
-            x, y = self.velocity
-            self.roi = moved(self.roi, x * dt, y * dt)
+            self.roi = Roi(roi.x + x * dt, roi.y + y * dt, roi.side, roi.angle)
             return
         if self.mesh is not None:
-            self.renew(self.roi, self.detection_score)
+            self.renew(roi, self.detection_score)
             self.landmarks, self.spotted = np.zeros((3, 0)), None
         if self.spotted is not None:
-            way = self.roi.x - self.spotted.x, self.roi.y - self.spotted.y
-            x, y = ((v + w / self.since) / 2 for v, w in zip(self.velocity, way, strict=True))
-            self.velocity = x, y
-        self.spotted, self.since, self.presence = self.roi, 0.0, 1.0
+            way_x, way_y = roi.x - self.spotted.x, roi.y - self.spotted.y
+            self.velocity = (x + way_x / self.since) / 2, (y + way_y / self.since) / 2
+        self.spotted, self.since, self.presence = roi, 0.0, 1.0
 
     def miss(self) -> None:
         """Hold the face over, or end it."""
         self.misses += 1
         doubtful = self.is_young or self.presence < MIN_FIRST_PRESENCE
         self.dead = self.misses > MAX_MISSES or doubtful
-
-    @property
-    def lacks_support(self) -> bool:
-        """Whether the detector has not seen it for too long."""
-        doubtful = self.is_young or self.presence < SURE_PRESENCE
-        return doubtful and self.unseen >= MAX_UNSEEN
 
 
 class Tracker:
@@ -240,21 +220,17 @@ class Tracker:
     def __init__(self, max_faces: int, *, by_landmarks: bool = True) -> None:
         self._max_faces = max_faces
         self._by_landmarks = by_landmarks
-        self.tracks: list[Track] = []
-        """Those alive."""
         self._next_id = 0
         self._unchecked = 0
         """Frames since the detector ran."""
-        self._time: float | None = None
         self._dt = DEFAULT_DT_SECONDS
-        self._frames = 0
-        """Since a reset or a refresh."""
+        self.reset()
 
     @property
     def wants_detection(self) -> bool:
         """Whether the detector should run on the next frame, whatever its interval."""
         # A face that was just found is looked for in the next frame, too: so are known ones.
-        if self._frames == 1 or not self.tracks:
+        if self.frames == 1 or not self.tracks:
             return True
         for track in self.tracks:
             if track.misses or track.unseen or track.sightings < 2:
@@ -266,45 +242,45 @@ class Tracker:
     @property
     def wants_check(self) -> bool:
         """Whether the detector should look at what is followed in the next frame."""
-        if self._by_landmarks:
-            return bool(self.tracks) and self._unchecked + 1 >= CHECK_EVERY
-        return any(self._unchecked + 1 >= track.patience(self._dt) for track in self.tracks)
+        most = CHECK_EVERY if self._by_landmarks else CARRIED_FRAMES
+        if self._unchecked + 1 >= most:
+            return bool(self.tracks)
+        if not self._by_landmarks:
+            for track in self.tracks:
+                drift = math.hypot(*track.velocity) * self._dt * ROI_SCALE / track.roi.side
+                if drift * (self._unchecked + 2) > MAX_DRIFT:
+                    return True
+        return False
 
     def reset(self) -> None:
         """End all tracks; their ids are not used again."""
-        self.tracks = []
-        self._time = None
-        self._frames = 0
+        self.tracks: list[Track] = []
+        """Those alive."""
+        self._time: float | None = None
+        self.frames = 0
+        """Since this or a refresh."""
 
     def refresh(self) -> None:
         """Follow the faces that the next frame's detections show from there on anew.
 
         So where a face is said to be depends on little before that frame.
         """
-        self._frames = 0
+        self.frames = 0
 
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the next frame is the first since a reset or a refresh."""
-        return self._frames == 0
-
-    def match(self, found: Sequence[Detection]) -> tuple[dict[int, int], list[Box]]:
-        """Which detection belongs to which track: largest overlap first.
-
-        Returns:
-            Detection by track, their positions; and the boxes of tracks that no detection belongs
-            to.
-        """
+    def match(self, found: Sequence[Detection]) -> dict[int, int]:
+        """The detection of each track, largest overlap first; their positions."""
+        shared = []
+        for position, track in enumerate(self.tracks):
+            box = track.box
+            for row, each in enumerate(found):
+                part = box_iou(each.box, box)
+                if part > MIN_MATCH:
+                    shared.append((-part, position, row))
         matches: dict[int, int] = {}
-        shared = [
-            (box_iou(each.box, track.box), position, row)
-            for position, track in enumerate(self.tracks)
-            for row, each in enumerate(found)
-        ]
-        for part, position, row in sorted(shared, key=lambda each: -each[0]):
-            if part > MIN_MATCH and position not in matches and row not in matches.values():
+        for _, position, row in sorted(shared):
+            if position not in matches and row not in matches.values():
                 matches[position] = row
-        return matches, [track.box for at, track in enumerate(self.tracks) if at not in matches]
+        return matches
 
     def propose(self, found: Sequence[Detection] | None) -> list[Track]:
         """The tracks whose squares the landmark model is to look at in the next frame.
@@ -319,14 +295,14 @@ class Tracker:
         if found is not None:
             self._unchecked = 0
             self._take(found)
-        self._frames += 1
+        self.frames += 1
         if self._by_landmarks:
             return list(self.tracks)
         return [track for track in self.tracks if track.unseen or track.misses or track.in_doubt]
 
     def _take(self, found: Sequence[Detection]) -> None:
         """Give detections to the tracks they belong to, and begin new tracks with others."""
-        matches, _ = self.match(found)
+        matches = self.match(found)
         for position, track in enumerate(self.tracks):
             row = matches.get(position)
             if row is None:
@@ -334,7 +310,7 @@ class Tracker:
                 continue
             box, keypoints, score = found[row]
             roi = roi_from_box(box, keypoints)
-            if self._by_landmarks and track.agreement(box) < MIN_AGREEMENT:
+            if self._by_landmarks and not track.agrees(box):
                 track.contested = True
                 track.unseen += 1
                 track.rival = Track(roi, score, sightings=1, detected=True, contested=True)
@@ -344,7 +320,7 @@ class Tracker:
             track.detected = True
             track.detection_score = score
             track.in_doubt = track.in_doubt or score < MIN_SCORE
-            if self.is_fresh:
+            if self.frames == 0:
                 track.renew(roi, score)
             elif track.misses or not self._by_landmarks:
                 track.roi = roi
@@ -354,7 +330,7 @@ class Tracker:
             if row in taken or score < MIN_SCORE or len(self.tracks) >= self._max_faces:
                 continue
             # One of these detections may have begun a track on the same face.
-            if not any(box_iou(box, t.box) > MIN_MATCH for t in self.tracks):
+            if all(box_iou(box, track.box) <= MIN_MATCH for track in self.tracks):
                 roi, in_doubt = roi_from_box(box, keypoints), score < SURE_SCORE
                 self.tracks.append(Track(roi, score, sightings=1, detected=True, in_doubt=in_doubt))
 
@@ -375,6 +351,15 @@ class Tracker:
         for track in self.tracks:
             if track not in tracks:
                 track.carry(dt)
+        if tracks:
+            self._judge(tracks, meshes, dt)
+        faces = [*map(self._face, self.tracks)]
+        if len(faces) > 1:
+            faces.sort(key=lambda face: -_area(face.box_xyxy))
+        return faces
+
+    def _judge(self, tracks: Sequence[Track], meshes: Sequence[Mesh], dt: float) -> None:
+        """Go on with those tracks in whose squares there is their face."""
         for track, mesh in zip(tracks, meshes, strict=True):
             least = MIN_FIRST_PRESENCE if track.is_young else MIN_PRESENCE
             if mesh.presence >= least and all(map(math.isfinite, mesh.box)):
@@ -383,15 +368,12 @@ class Tracker:
                 track.see(mesh, dt)
             else:
                 track.miss()
-            track.dead = track.dead or track.lacks_support
-        for track in self.tracks:
+            doubtful = track.is_young or track.presence < SURE_PRESENCE
+            track.dead = track.dead or (doubtful and track.unseen >= MAX_UNSEEN)
+        for track in tracks:
             if track.rival is not None:
                 self._settle(track, track.rival)
         self.tracks = [track for track in self.tracks if not track.dead]
-        faces = [self._face(track) for track in self.tracks]
-        if len(faces) > 1:
-            faces.sort(key=lambda face: -_area(face.box_xyxy))
-        return faces
 
     @staticmethod
     def _settle(track: Track, rival: Track) -> None:

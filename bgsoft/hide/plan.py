@@ -162,34 +162,24 @@ class HidePlan(NamedTuple):
         if self.shape is HideShape.BOX:
             box = whole_samples(face.x - width, face.y - height, face.x + width, face.y + height)
             return self._box(box, wanted)
-        outer = 1 + self.feather
-        return self._ellipse(face, outer * width, outer * height, wanted)
-
-    def _ellipse(
-        self, ellipse: Ellipse, half_width: float, half_height: float, wanted: float
-    ) -> Patch | None:
-        edge = _edge(wanted, 2 * max(half_width, half_height))
+        width, height = (1 + self.feather) * width, (1 + self.feather) * height
+        edge = _edge(wanted, 2 * max(width, height))
         # Two pixels are lost to rounding at most, and one cell more covers them.
-        columns = math.ceil((2 * half_width + 2) / edge)
-        rows = math.ceil((2 * half_height + 2) / edge)
-        left = 2 * round((ellipse.x - columns * edge / 2) / 2)
-        top = 2 * round((ellipse.y - rows * edge / 2) / 2)
-        hidden = Rectangle(left, top, left + columns * edge, top + rows * edge)
-        outside = (
-            ellipse.x + half_width <= 0
-            or ellipse.y + half_height <= 0
-            or ellipse.x - half_width >= self.format.width
-            or ellipse.y - half_height >= self.format.height
-        )
-        if outside:
+        columns, rows = math.ceil((2 * width + 2) / edge), math.ceil((2 * height + 2) / edge)
+        left = 2 * round((face.x - columns * edge / 2) / 2)
+        top = 2 * round((face.y - rows * edge / 2) / 2)
+        if self._is_outside(face.x - width, face.y - height, face.x + width, face.y + height):
             return None
-        return Patch(hidden, edge, ellipse)
+        return Patch(Rectangle(left, top, left + columns * edge, top + rows * edge), edge, face)
 
     def _box(self, box: Rectangle, wanted: float) -> Patch | None:
-        left, top, right, bottom = box
-        if right <= 0 or bottom <= 0 or left >= self.format.width or top >= self.format.height:
+        if self._is_outside(*box):
             return None
-        return Patch(box, _edge(wanted, max(right - left, bottom - top)))
+        return Patch(box, _edge(wanted, max(box.right - box.left, box.bottom - box.top)))
+
+    def _is_outside(self, left: float, top: float, right: float, bottom: float) -> bool:
+        is_within = right > 0 and bottom > 0
+        return not (is_within and left < self.format.width and top < self.format.height)
 
 
 def _edge(wanted: float, longest: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
@@ -13,7 +14,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.ops.sides import Side
 from bgsoft.records import NamedTuple
 from bgsoft.report import Event
-from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.hide import Region, parse_region
 from bgsoft.workers import Workers
 
@@ -22,25 +23,21 @@ class _Placed(NamedTuple):
     """A region of one video."""
 
     box: Rectangle
-    first: int | None
-    """pts from which on it is hidden; None: from the beginning."""
-    end: int | None
-    """pts from which on it is not; None: to the end."""
-
-    def holds(self, pts: int) -> bool:
-        after = self.first is None or pts >= self.first
-        return after and (self.end is None or pts < self.end)
+    first: float
+    """pts from which on it is hidden,"""
+    end: float
+    """and from which on it is not."""
 
 
 class HiddenRegions:
-    """Hides regions in the frames of one video; no frame depends on another.
+    """Hides the regions of a render in the frames of one video; no frame depends on another.
 
     Args:
-        regions: As ``--hide`` takes them.
+        config: Of the render.
         info: The video.
-        hider: Draws where frames are.
+        side: Where frames are.
         workers: Does frames side by side, one a lane.
-        tell: Told of a region that begins when the video is over.
+        on_event: Told of a region that begins when the video is over.
 
     Raises:
         ConfigError: A region lies outside the frame.
@@ -48,60 +45,39 @@ class HiddenRegions:
 
     def __init__(
         self,
-        regions: Sequence[str],
+        config: RenderConfig,
         info: VideoInfo,
-        hider: Hider,
+        side: Side,
         workers: Workers,
-        tell: Callable[[str], None],
+        on_event: Callable[[Event], None],
     ) -> None:
-        self._hider = hider
+        self._hider = Hider(HidePlan.of(config, info.format), side)
         self._workers = workers
-        self._placed = [_place(parse_region(text), info, tell) for text in regions]
+        self._placed = [_place(parse_region(text), info, on_event) for text in config.hide.regions]
 
     def apply(self, frames: Sequence[Frame]) -> None:
         """Hide them in composited frames, in place."""
         self._workers.map(self._hide, frames)
 
     def _hide(self, _lane: int, frame: Frame) -> None:
-        boxes = [placed.box for placed in self._placed if placed.holds(frame.pts)]
+        boxes = [placed.box for placed in self._placed if placed.first <= frame.pts < placed.end]
         if boxes:
             self._hider.apply(frame, boxes)
 
 
-def create_regions(
-    config: RenderConfig,
-    info: VideoInfo,
-    side: Side,
-    workers: Workers,
-    on_event: Callable[[Event], None],
-) -> HiddenRegions | None:
-    """What hides the regions of a render; None where there is no picture.
-
-    Raises:
-        ConfigError: A region lies outside the frame.
-    """
-    if config.effect.kind is EffectKind.MATTE:
-        return None
-
-    def tell(text: str) -> None:
-        on_event(Event(kind="notice", stage="composite", message=text))
-
-    hider = Hider(HidePlan.of(config, info.format), side)
-    return HiddenRegions(config.hide.regions, info, hider, workers, tell)
-
-
-def _place(region: Region, info: VideoInfo, tell: Callable[[str], None]) -> _Placed:
+def _place(region: Region, info: VideoInfo, on_event: Callable[[Event], None]) -> _Placed:
     length = info.duration_seconds
     if length is not None and region.begin >= length:
-        tell(f"--hide {region.text} hides nothing: the video ends at {length:.2f} s")
+        text = f"--hide {region.text} hides nothing: the video ends at {length:.2f} s"
+        on_event(Event(kind="notice", stage="composite", message=text))
     return _Placed(
-        box=region_box(region, info.format),
-        first=info.pts_at(region.begin) if region.begin else None,
-        end=None if region.end is None else info.pts_at(region.end),
+        box=_box(region, info.format),
+        first=info.pts_at(region.begin) if region.begin else -math.inf,
+        end=math.inf if region.end is None else info.pts_at(region.end),
     )
 
 
-def region_box(region: Region, format: FrameFormat) -> Rectangle:
+def _box(region: Region, format: FrameFormat) -> Rectangle:
     """The pixels of a region: all that it touches, and the other pixels of their chroma samples.
 
     Raises:

@@ -5,6 +5,7 @@
 #define MAX_OUTLINES 12 // all of a kernel's arguments may take 4,096 bytes
 #define FULL_STRENGTH 256
 #define RUN 8 // columns that the host draws together
+#define MISSING_THREADS TOGETHER(128)
 
 // Of the grid, half-open.
 struct Box {
@@ -104,35 +105,44 @@ OP int fill_strength(const MatteEdit& edit, const Outline& outline, float share)
     return nearest(FULL_STRENGTH * (outline.opacity * clamp_unit(missing)));
 }
 
-// What mattes lack at some of their cells, for each face: the sum over cells of 255 minus the matte.
+// The square of a face on the grid, in cells: its middle, and its side along the line between the eyes.
+struct Square {
+    double x, y, across, down;
+};
+
+// The share, 0-1, that a matte lacks where a face is expected; 0 where none of that is on the grid.
 //
-// planes: addresses of the matte of each face. cells: (faces, points), indices into it; -1 is left
-// out. A block a face.
-KERNEL(measure_missing)(const u64* planes, const int* cells, int* missing, int faces, int points)
+// reduced: (rows, columns). disc: (2, points), where the face is looked at in its square, in parts of
+// the side. shares: of faces, of which this is one. On a device one block.
+KERNEL(measure_missing)(
+    const u8* reduced, BY_VALUE(Square) square, const double* disc, double* shares, int points,
+    int rows, int columns, int face)
 {
-    const auto lacking = [=](int face, int index) INLINED {
-        const int cell = cells[(size_t)face * points + index];
-        return cell < 0 ? 0 : 255 - ((const u8*)planes[face])[cell];
-    };
+    SHARED int lacks, cells;
+    for_blocks(1, [&](int, int thread) INLINED {
+        int own_lacks = 0, own_cells = 0;
+        for (int index = thread; index < points; index += MISSING_THREADS) {
+            const double u = disc[index], v = disc[points + index];
+            const double column = floor(square.x + square.across * u - square.down * v);
+            const double row = floor(square.y + square.down * u + square.across * v);
+            if (!(column >= 0.0 && column < columns && row >= 0.0 && row < rows))
+                continue;
+            own_cells++;
+            own_lacks += 255 - reduced[(size_t)row * columns + (size_t)column];
+        }
 #if ON_DEVICE
-    __shared__ int sum;
-    if (threadIdx.x == 0)
-        sum = 0;
-    __syncthreads();
-    int part = 0;
-    for (int index = threadIdx.x; index < points; index += blockDim.x)
-        part += lacking(blockIdx.x, index);
-    atomicAdd(&sum, part);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        missing[blockIdx.x] = sum;
+        if (thread == 0)
+            lacks = cells = 0;
+        __syncthreads();
+        atomicAdd(&lacks, own_lacks);
+        atomicAdd(&cells, own_cells);
+        __syncthreads();
 #else
-    for (int face = 0; face < faces; ++face) {
-        missing[face] = 0;
-        for (int index = 0; index < points; ++index)
-            missing[face] += lacking(face, index);
-    }
+        lacks = own_lacks, cells = own_cells;
 #endif
+        if (thread == 0)
+            shares[face] = lacks / (255.0 * max(cells, 1));
+    });
 }
 
 // What a matte, cut down to a limit, has of each face, and how strongly it is to be filled in.

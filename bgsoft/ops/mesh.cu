@@ -14,21 +14,21 @@ OP float worst(float a, float b, bool largest)
     return largest ? fmaxf(a, b) : fminf(a, b);
 }
 
-// shown: the view of each face. raw: (faces, count, 3) input pixels. logits: (faces). points: (faces,
-// 3, count) frame pixels: rows of x, y, z. measures: (faces, 11): left, top, right, bottom of the
-// points; the same along the face's own axes, which are turned as its eyes are; the way from its right
-// eye to its left, across and down; and how probably it is a face. Launch with THREADS threads a block
-// and a block a face.
+// shown: the view of each face. raw: (faces, count, 3) input pixels. logits: (faces). found: (faces,
+// 3 * count + 11): rows of x, y, z in frame pixels; left, top, right, bottom of the points; the same
+// along the face's own axes, which are turned as its eyes are; the way from its right eye to its left,
+// across and down; and how probably it is a face. Launch with THREADS threads a block and a block a
+// face.
 KERNEL(read_meshes)(
-    const View* shown, const float* raw, const float* logits, float* points, float* measures,
-    int faces, int count, int right_eye, int left_eye)
+    const View* shown, const float* raw, const float* logits, float* found, int faces, int count,
+    int right_eye, int left_eye)
 {
     SHARED float bounds[BOUNDS][THREADS];
     for_blocks(faces, [&](int face, int thread) INLINED {
         const View view = shown[face];
         const float *given = raw + (size_t)face * count * 3;
         const float *right = given + right_eye * 3, *left = given + left_eye * 3;
-        float *target = points + (size_t)face * count * 3, *measured = measures + face * MEASURES;
+        float *target = found + (size_t)face * (3 * count + MEASURES), *measured = target + 3 * count;
         float dx = left[0] - right[0], dy = left[1] - right[1];
         float across = view.x_x * dx + view.x_y * dy, down = view.y_x * dx + view.y_y * dy;
         float length = hypotf(across, down);

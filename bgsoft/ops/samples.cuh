@@ -37,6 +37,7 @@ typedef u16 sample_t;
 #define KERNEL(name) static void WITH_BITS(name, SAMPLE_BITS)  // see calls.hpp
 #define BY_VALUE(type) const type&
 #define rintf __builtin_rintf
+#define floor __builtin_floor
 #define floorf __builtin_floorf
 #define fminf __builtin_fminf
 #define fmaxf __builtin_fmaxf

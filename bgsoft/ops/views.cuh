@@ -6,8 +6,9 @@
 struct View {
     float x_x, x_y, x_0;  // frame x = x_x * u + x_y * v + x_0, continuous pixels of the input (u, v)
     float y_x, y_y, y_0;
-    int frame;         // which of the frames that are looked at
-    int repeat_edges;  // beyond the frame: its edge samples, or black
+    // Of the frame, on a device: (height, width), (chroma height, chroma width, 2), and the same of its
+    // grid; rows follow each other without padding.
+    const sample_t *luma, *chroma, *grid_luma, *grid_chroma;
 };
 
 // Of a logit; 0 where that is no number. Beyond 60 it is 0 or 1 in float32 anyway, and the exponential

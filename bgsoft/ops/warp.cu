@@ -7,20 +7,14 @@
 #include "views.cuh"
 
 #if ON_DEVICE
-// Where the samples of one frame are; rows follow each other without padding.
-struct FramePlanes {
-    const sample_t *luma, *chroma;            // (height, width), (chroma height, chroma width, 2)
-    const sample_t *grid_luma, *grid_chroma;  // (grid height, grid width[, 2])
-};
-
-// The same for all frames.
+// The same for all views.
 struct Layout {
     int height, width, chroma_height, chroma_width, grid_height, grid_width;
     int factor;               // frame pixels per grid cell, each way
     float min_grid_samples;   // cells per input pixel from which the grid is sharp enough
     float max_spacing;        // samples between two bilinear samples, at most
     int max_taps;             // bilinear samples of an input pixel along each axis, at most
-    int black, neutral;       // luma and chroma beyond the edges
+    int black, neutral;       // luma and chroma beyond the edges; negative: the edges' own
 };
 
 // One plane as one view sees it.
@@ -30,7 +24,7 @@ struct Sampled {
     float x_x, x_y, x_0;  // plane column = x_x * u + x_y * v + x_0, sample centres whole,
     float y_x, y_y, y_0;  // for sub-pixel (u, v) of the input, `taps` of them a pixel each way
     int taps;
-    int border;  // sample beyond the edges; negative: the edge's own
+    int border;  // sample beyond the edges, as in Layout
 };
 
 // As _place of bgsoft/face/warp.py; cell: frame pixels a sample.
@@ -54,7 +48,7 @@ OP Sampled sampled(
     plane.y_y = view.y_y * each;
     plane.y_0 = (view.y_x + view.y_y) * 0.5f * each + view.y_0 / cell - 0.5f;
     plane.taps = taps;
-    plane.border = view.repeat_edges ? -1 : border;
+    plane.border = border;
     return plane;
 }
 
@@ -109,9 +103,8 @@ OP int viewed(
 // matrix: 3 x 4 int32 in 1/1024 for (Y, Cb, Cr, 1), the half for rounding included; norm: 3 gains,
 // 3 biases. tensor: (batch, 3, size, size) float32.
 extern "C" __global__ void warp_views(
-    const View* __restrict__ views, const FramePlanes* __restrict__ frames, Layout layout,
-    const int* __restrict__ matrix, const float* __restrict__ norm, float* __restrict__ tensor,
-    int size)
+    const View* __restrict__ views, Layout layout, const int* __restrict__ matrix,
+    const float* __restrict__ norm, float* __restrict__ tensor, int size)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x;
     int y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -119,19 +112,18 @@ extern "C" __global__ void warp_views(
     if (x >= size || y >= size)
         return;
     const View view = views[item];
-    const FramePlanes frame = frames[view.frame];
     float scale = sqrtf(fabsf(view.x_x * view.y_y - view.x_y * view.y_x));
     float cell = (float)layout.factor;
     Sampled luma, chroma;
     if (layout.factor > 1 && scale / cell >= layout.min_grid_samples) {
         int rows = layout.grid_height, columns = layout.grid_width;
-        luma = sampled(view, layout, frame.grid_luma, rows, columns, cell, layout.black);
-        chroma = sampled(view, layout, frame.grid_chroma, rows, columns, cell, layout.neutral);
+        luma = sampled(view, layout, view.grid_luma, rows, columns, cell, layout.black);
+        chroma = sampled(view, layout, view.grid_chroma, rows, columns, cell, layout.neutral);
     } else {
         luma = sampled(
-            view, layout, frame.luma, layout.height, layout.width, 1.0f, layout.black);
+            view, layout, view.luma, layout.height, layout.width, 1.0f, layout.black);
         chroma = sampled(
-            view, layout, frame.chroma, layout.chroma_height, layout.chroma_width, 2.0f,
+            view, layout, view.chroma, layout.chroma_height, layout.chroma_width, 2.0f,
             layout.neutral);
     }
     int code[3];
@@ -204,7 +196,7 @@ struct Bilinear<2> {
 };
 
 // One plane, (rows, columns, CHANNELS), as means of taps x taps samples, (size, size, CHANNELS). place:
-// from these samples to the plane, centres whole: step and origin across, then down. border: beyond it.
+// from these samples to the plane, centres whole, as x_x to y_0 of a View. border: beyond it.
 template <int CHANNELS>
 static void warp(
     const u8* plane, int rows, int columns, const double* place, int taps, int border, u8* out,
@@ -221,7 +213,7 @@ static void warp(
     // First those of the first samples of all pixels, then those of the second ones.
     for (int at = 0; at < width; at++) {
         const int x = at % size * taps + at / size;
-        places[at] = clamp_int(Kind::place(place[0], place[1], x, false, parts + at), -2, columns);
+        places[at] = clamp_int(Kind::place(place[0], place[2], x, false, parts + at), -2, columns);
     }
     for (int x = 0; x < CHANNELS * columns; x++)
         edge[x] = (u8)border;
@@ -234,7 +226,7 @@ static void warp(
             sums[x] = 0;
         for (int tap = 0; tap < taps; tap++) {
             number part;
-            const int row = Kind::place(place[2], place[3], y * taps + tap, true, &part);
+            const int row = Kind::place(place[4], place[5], y * taps + tap, true, &part);
             if (row < -1 || row >= rows) {
                 for (int x = 0; x < CHANNELS * size; x++)
                     sums[x] += border * taps;
@@ -268,7 +260,7 @@ static void warp(
     }
 }
 
-// A view without rotation, beyond whose edges is black. places: 2 x 4, of luma and of chroma as warp takes
+// A view without rotation, beyond whose edges is black. places: 2 x 6, of luma and of chroma as warp takes
 // them. matrix, norm, tensor: as above, of one view. room: 4 bytes each for 2 * size * taps, 2 * size and
 // 3 * columns + 8, and for size * size.
 KERNEL(warp_upright)(
@@ -281,7 +273,7 @@ KERNEL(warp_upright)(
     room += count;
     warp<1>(luma, rows, columns, places, luma_taps, black, luma_out, size, room);
     warp<2>(
-        chroma, chroma_rows, chroma_columns, places + 4, chroma_taps, neutral, chroma_out, size,
+        chroma, chroma_rows, chroma_columns, places + 6, chroma_taps, neutral, chroma_out, size,
         room);
     normalise(luma_out, chroma_out, count, matrix, norm, tensor, 0);
 }

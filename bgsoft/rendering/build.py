@@ -281,7 +281,7 @@ class StageBuilder:
                 compositor = stages.compositor(config.effect, format, began)
                 regions = stages.regions(config, info)
             segmenter, faces = making.result()
-            if faces is not None:
+            if faces is not None and trim_start is not None:
                 faces.trim_start = trim_start
             return PictureStages(
                 execution=loop.execution(metrics.observer),

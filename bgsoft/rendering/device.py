@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.base import FaceTaker
-from bgsoft.face.create import create_device_faces
+from bgsoft.face.create import create_faces
+from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.infer.base import Network, Wiring
@@ -106,6 +107,16 @@ class DeviceStages(SideStages):
             network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=on_event)
 
-        return create_device_faces(
-            config, format, device, backend, self.batch, face_network, stream, on_event, data
+        def make_networks(by_landmarks: bool) -> FaceNetworks:
+            # On the CPU a run takes as long as its looks one after another.
+            batch = 1 if backend == "cpu" else self.batch
+            # To build an engine takes a minute: better before the first frame.
+            needed = by_landmarks or backend == "tensorrt"
+            with stream:
+                return FaceNetworks(
+                    format, face_network, batch, device_side(), needs_landmarks=needed
+                )
+
+        return create_faces(
+            config, format, make_networks, on_event, data, backend=backend, device=device
         )

@@ -25,7 +25,14 @@ from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.sides import HostSide
-from bgsoft.settings.config import EffectConfig, MatteConfig, MatteQuality, Precision, RenderConfig
+from bgsoft.settings.config import (
+    EffectConfig,
+    EffectKind,
+    MatteConfig,
+    MatteQuality,
+    Precision,
+    RenderConfig,
+)
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
@@ -118,12 +125,12 @@ class SideStages:
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
         """The step that hides places of the frame; None: there is none."""
-        if not config.hide.regions:
+        if not config.hide.regions or config.effect.kind is EffectKind.MATTE:
             return None
-        from bgsoft.hide.regions import create_regions
+        from bgsoft.hide.regions import HiddenRegions
 
         on_event = self._resources.on_event
-        return create_regions(config, info, self._side, self._workers, on_event)
+        return HiddenRegions(config, info, self._side, self._workers, on_event)
 
 
 class HostStages(SideStages):
@@ -179,6 +186,9 @@ class HostStages(SideStages):
         data: FaceTaker | None,
     ) -> FaceStep | None:
         """The step for faces, on the CPU whatever runs the segmenter; None: there is none."""
-        from bgsoft.face.create import create_host_faces  # on its thread, beside other imports
+        # On its thread, beside other imports.
+        from bgsoft.face.create import create_faces
+        from bgsoft.face.networks import FaceNetworks
 
-        return create_host_faces(config, format, self._resources.on_event, data)
+        on_event = self._resources.on_event
+        return create_faces(config, format, lambda _: FaceNetworks(format), on_event, data)

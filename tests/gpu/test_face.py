@@ -25,14 +25,14 @@ from bgsoft.diagnose.parity import (
 )
 from bgsoft.face.detect import MAX_VIEW_FACES, DetectionReader
 from bgsoft.face.finder import FaceFinder, FinderSettings
-from bgsoft.face.geometry import Affine, Roi, Tile, frame_from_roi, frame_from_tile, letterbox
+from bgsoft.face.geometry import Affine, Roi, frame_from_roi, frame_from_tile
 from bgsoft.face.landmarks import MeshReader
 from bgsoft.face.networks import FaceNetworks
-from bgsoft.face.warp import WARP_VIEW, HostWarper, View
+from bgsoft.face.warp import WARP_VIEW, HostWarper
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import GpuModel
 from bgsoft.infer.cpu import CpuNetwork
-from bgsoft.models.catalog import ResolvedModel, find_spec
+from bgsoft.models.catalog import ModelSpec, ResolvedModel, find_spec
 from bgsoft.ops.sides import device
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import Precision
@@ -78,15 +78,20 @@ def smooth(rng: np.random.Generator, shape: tuple[int, ...], top: int) -> Any:
     return noise / max(float(noise.max()), 1e-6) * top
 
 
-def views(size: tuple[int, int], side: int) -> list[View]:
+def views(size: tuple[int, int], spec: ModelSpec) -> list[Affine]:
+    """All around the frame; turned ones of the landmark model."""
     width, height = size
-    return [
-        View(letterbox(width, height, side).inverse(), False),
-        View(frame_from_roi(Roi(width * 0.6, height * 0.4, height * 0.5, 0.4), side), True),
-        View(frame_from_roi(Roi(0, 0, height * 1.5, -2), side), True),
-        View(frame_from_tile(Tile(-5, -7, height * 0.35), side), False),
-        View(frame_from_roi(Roi(1e7, -1e7, 100, 1), side), False),
-    ]
+    side = max(size)
+    tiles = (
+        ((width - side) / 2, (height - side) / 2, side),
+        (-5, -7, height * 0.35),
+        (1e5, -1e5, 100),
+    )
+    upright = [frame_from_tile(tile, spec.width) for tile in tiles]
+    if spec.family == "face-detector":
+        return upright
+    rois = Roi(width * 0.6, height * 0.4, height * 0.5, 0.4), Roi(0, 0, height * 1.5, -2)
+    return [*upright, *(frame_from_roi(roi, spec.width) for roi in rois)]
 
 
 @pytest.mark.parametrize("full_range", [False, True])
@@ -107,11 +112,11 @@ def test_model_inputs_are_the_same(
     frame = make_frame(format, codes(format, luma), codes(format, chroma))
     grid = Reducer(format).reduce([frame])[0]
     spec = find_spec(name)
-    asked = views(size, spec.width)
+    asked = views(size, spec)
     expected = np.empty((len(asked), 3, spec.height, spec.width), np.float32)
     on_cpu = HostWarper(spec, format, len(asked))
     on_cpu.upload([(frame, grid, view) for view in asked])
-    assert on_cpu.write(0, expected) == len(asked)
+    assert on_cpu.write(0, expected)[1] == len(asked)
     stream = gpu.new_stream()
     with gpu.use(stream):
         warper = DeviceWarper(spec, format, len(asked) + 1, len(asked) + 1)
@@ -119,7 +124,7 @@ def test_model_inputs_are_the_same(
         device_frame, device_grid = frame_on_device(frame), grid_on_device(grid)
         stream.synchronize()
         warper.upload([(device_frame, device_grid, view) for view in asked])
-        assert warper.write(0, tensor) == len(asked)
+        assert warper.write(0, tensor)[1] == len(asked)
         found = tensor.get()
     assert np.all(found[-1] == 7)
     off = np.abs(found[:-1] - expected) * 255 * spec.std[0]
@@ -133,18 +138,18 @@ def test_views_beyond_a_batch_come_in_turns(gpu: Any) -> None:
 
     format = frame_format((64, 64))
     with gpu.use(gpu.new_stream()):
-        warper = DeviceWarper(find_spec("face-mesh"), format, 2, 5)
-        whole = DeviceWarper(find_spec("face-mesh"), format, 5, 5)
+        spec = find_spec("face-mesh")
+        warper, whole = DeviceWarper(spec, format, 2, 5), DeviceWarper(spec, format, 5, 5)
         tensor = cupy.zeros(warper.shape, np.float32)
         together = cupy.zeros(whole.shape, np.float32)
         host = random_frame(format, np.random.default_rng(0), 0)
         frame, grid = frame_on_device(host), grid_on_device(Reducer(format).reduce([host])[0])
-        asked = [(frame, grid, view) for view in views((64, 64), 192)]
+        asked = [(frame, grid, view) for view in views((64, 64), spec)]
         whole.upload(asked)
         whole.write(0, together)
         warper.upload(asked)
         for first, count in ((0, 2), (2, 2), (4, 1)):
-            assert warper.write(first, tensor) == count
+            assert warper.write(first, tensor)[1] == count
             cupy.testing.assert_array_equal(tensor[:count], together[first : first + count])
 
 
@@ -171,16 +176,17 @@ def test_predictions_become_the_same_faces(gpu: Any, seed: int) -> None:
     raw = [predictions(rng) for _ in range(4)]
     raw.append((raw[0][0], np.full((896, 1), -9, np.float32)))
     boxes, logits = (np.stack(part) for part in zip(*raw, strict=True))
-    shown = view_rows(*[View(Affine.scaling(2, 2, 10, -20), False)] * 5)
+    shown = view_rows(*[Affine(2, 0, 10, 0, 2, -20)] * 5)
     on_cpu = DetectionReader(128, 5)
-    on_cpu.launch(shown, boxes, logits, 0, 5, 0.5)
+    on_cpu.launch(0.5, shown, {"boxes": boxes, "scores": logits}, 0, 5)
     expected = on_cpu.read(5)
     with gpu.use(gpu.new_stream()):
         boxes, logits = cupy.asarray(boxes), cupy.asarray(logits)
         seen = cupy.asarray(shown.view(np.uint8))
         finder = DetectionReader(128, 6, device())
-        finder.launch(seen, boxes[:3], logits[:3], 0, 3, 0.5)
-        finder.launch(seen[3 * WARP_VIEW.itemsize :], boxes[3:], logits[3:], 3, 2, 0.5)
+        finder.launch(0.5, seen, {"boxes": boxes[:3], "scores": logits[:3]}, 0, 3)
+        rest = {"boxes": boxes[3:], "scores": logits[3:]}
+        finder.launch(0.5, seen[3 * WARP_VIEW.itemsize :], rest, 3, 2)
         found = finder.read(5)
     assert found[4] == expected[4] == []
     for view, alike in zip(found[:4], expected, strict=False):
@@ -213,17 +219,18 @@ def test_landmarks_land_in_the_frame(gpu: Any) -> None:
     raw = rng.uniform(20, 170, (6, 468, 3)).astype(np.float32)
     raw[4, 7, 0], raw[5, 9, 1] = np.nan, np.inf
     logits = rng.normal(0, 5, (6, 1)).astype(np.float32)
-    shown = view_rows(*(View(frame_from_roi(roi, 192), True) for roi in rois))
+    shown = view_rows(*(frame_from_roi(roi, 192) for roi in rois))
     on_cpu = MeshReader(6)
-    on_cpu.launch(shown, raw, logits, 0, 6)
+    on_cpu.launch(shown, {"landmarks": raw, "presence": logits}, 0, 6)
     expected = on_cpu.read(6)
     with gpu.use(gpu.new_stream()):
         seen, device_raw = cupy.asarray(shown.view(np.uint8)), cupy.asarray(raw)
         device_logits = cupy.asarray(logits)
         meshes = MeshReader(8, device())
-        meshes.launch(seen, device_raw[:4], device_logits[:4], 0, 4)
-        rest = seen[4 * WARP_VIEW.itemsize :]
-        meshes.launch(rest, device_raw[4:], device_logits[4:], 4, 2)
+        for first, end in ((0, 4), (4, 6)):
+            part = slice(first, end)
+            outputs = {"landmarks": device_raw[part], "presence": device_logits[part]}
+            meshes.launch(seen[first * WARP_VIEW.itemsize :], outputs, first, end - first)
         found = meshes.read(6)
     for mesh, like in zip(found, expected, strict=True):
         np.testing.assert_allclose(mesh.points, like.points, atol=LANDMARK_PX)
@@ -277,7 +284,7 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
     rois = [
         Roi(*(middle + rng.normal(0, 50, 2)), side * rng.uniform(0.8, 1.2), 0) for _ in range(7)
     ]
-    seen = [View(frame_from_tile(Tile(r.x - side, r.y - side, 2 * side), 128), False) for r in rois]
+    seen = [frame_from_tile((r.x - side, r.y - side, 2 * side), 128) for r in rois]
     seen = seen * 3
     with FaceNetworks(format) as on_cpu:
         expected = on_cpu.landmarks([(frame, grid, roi) for roi in rois])

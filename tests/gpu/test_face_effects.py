@@ -16,7 +16,6 @@ from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.base import Face
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
-from bgsoft.face.guard import CoverDrawer, ExpectedFaces
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops import sides
 from tests.face_clips import FACE, write_late_face, write_two_people
@@ -48,25 +47,23 @@ def test_mattes_are_changed_as_on_the_cpu(
     rng = np.random.default_rng(6)
     format = frame_format(size)
     grid = analysis_shape(*size)
-    drawer = CoverDrawer(format)
     ours, theirs = MatteEditor(format), MatteEditor(format, sides.device(), gpu)
     told: list[list[float]] = []
     told_on_device: list[list[float]] = []
     for turn in range(60):  # more than may be under way
         before = matte_from(format, disc_mask(format, 0.1 + 0.01 * turn))
         limit = rng.integers(0, 256, grid, np.uint8) if limits else None
-        cover = None
+        faces = []
         if extra is not None:
             faces = [(face, 0.5 if face.id == 3 else 1.0) for face in some_faces(format)]
             for id in range(10, 10 + extra):  # more than one launch takes
                 x, y = rng.uniform(0, 1, 2) * size
                 faces.append((make_face(x, y, max(1.5, 0.05 * size[0]), id=id), 1.0))
-            cover = drawer.draw(faces)
         matte = Matte(before.alpha.copy(), before.reduced.copy())
         on_device = Matte(cupy.asarray(before.alpha), cupy.asarray(before.reduced))
         np.testing.assert_array_equal(theirs.read(on_device), before.reduced)
-        ours.apply(matte, cover, limit, lambda shares: told.append(list(shares)))
-        theirs.apply(on_device, cover, limit, lambda shares: told_on_device.append(list(shares)))
+        ours.apply(matte, faces, limit, lambda _, shares: told.append([*shares]))
+        theirs.apply(on_device, faces, limit, lambda _, shares: told_on_device.append([*shares]))
         for mine, other in (
             (on_device.alpha.get(), matte.alpha),
             (on_device.reduced.get(), matte.reduced),
@@ -90,11 +87,11 @@ def test_what_mattes_miss_of_faces_is_the_same(gpu: Any, size: tuple[int, int]) 
         Roi(*(rng.uniform(-0.2, 1.2, 2) * size), rng.uniform(0.02, 1) * size[1], rng.uniform(-1, 1))
         for _ in range(150)
     ]
-    cells = ExpectedFaces(format).cells(squares)
     on_host = [Matte(plane, plane) for plane in planes] * 50
     on_device = [Matte(plane, plane) for plane in map(cupy.asarray, planes)] * 50
     cupy.cuda.get_current_stream().synchronize()
-    assert theirs.missing(on_device, cells) == ours.missing(on_host, cells)
+    found, expected = ([*zip(mattes, squares, strict=True)] for mattes in (on_device, on_host))
+    assert theirs.missing(found) == ours.missing(expected)
 
 
 @pytest.mark.parametrize("preset", ["soft", "obs"])

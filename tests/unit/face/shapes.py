@@ -9,8 +9,9 @@ import numpy as np
 
 from bgsoft.face.base import FACE_OVAL, LEFT_EYE, RIGHT_EYE, Face
 from bgsoft.face.detect import Detection
+from bgsoft.face.geometry import Affine
 from bgsoft.face.landmarks import Mesh, make_mesh
-from bgsoft.face.warp import WARP_VIEW, View
+from bgsoft.face.warp import WARP_VIEW
 
 
 def make_face(
@@ -97,7 +98,12 @@ def measured(points: np.ndarray) -> list[float]:
     return [*np.concatenate(bounds).tolist(), *eyes.tolist()]
 
 
-def view_rows(*views: View) -> np.ndarray:
+def view_rows(*views: Affine) -> np.ndarray:
     """Views as operations take them."""
-    rows = [(tuple(view.frame_from_input), 0, view.repeat_edges) for view in views]
-    return np.array(rows, WARP_VIEW)
+    return np.array([(tuple(view), (0,) * 4) for view in views], WARP_VIEW)
+
+
+def in_frame(view: Affine, points: np.ndarray) -> np.ndarray:
+    """Points of a model's input, (..., 2), in the frame."""
+    matrix = np.array(view).reshape(2, 3)
+    return points @ matrix[:, :2].T + matrix[:, 2]

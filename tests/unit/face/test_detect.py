@@ -19,20 +19,20 @@ from bgsoft.face.detect import (
     nearest,
 )
 from bgsoft.face.geometry import Affine
-from bgsoft.face.warp import View
 from tests.unit.face.shapes import view_rows
 
-WHOLE = View(Affine.scaling(1, 1), False)
+WHOLE = Affine(1, 0, 0, 0, 1, 0)
 
 
 def detection(left: float, top: float, right: float, bottom: float, score: float) -> Detection:
     return Detection((left, top, right, bottom), [(left, top)] * 6, score)
 
 
-def read(boxes: np.ndarray, logits: np.ndarray, view: View = WHOLE) -> list[Detection]:
+def read(boxes: np.ndarray, logits: np.ndarray, view: Affine = WHOLE) -> list[Detection]:
     """The faces of one view, of which the detector is sure by half."""
     reader = DetectionReader(128, 1)
-    reader.launch(view_rows(view), boxes[None], logits[None], 0, 1, 0.5)
+    raw = {"boxes": boxes[None], "scores": logits[None]}
+    reader.launch(0.5, view_rows(view), raw, 0, 1)
     (found,) = reader.read(1)
     return found
 
@@ -68,7 +68,7 @@ def test_faces_are_where_the_view_is() -> None:
     boxes, logits = raw()
     boxes[518] = [1, 2, 10, 20, *range(12)]
     logits[518] = 3.0
-    (found,) = read(boxes, logits, View(Affine.scaling(2, 3, 100, 200), False))
+    (found,) = read(boxes, logits, Affine(2, 0, 100, 0, 3, 200))
     assert found.box == pytest.approx((140, 200, 160, 260))
     assert found.keypoints[0] == pytest.approx((148, 227))
 

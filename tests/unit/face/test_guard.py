@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import cv2
@@ -13,12 +14,12 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import FACE_OVAL, Face, box_overlap, hiding_ellipse, oval_points
 from bgsoft.face.editor import EDIT, MatteEditor
 from bgsoft.face.geometry import Roi
-from bgsoft.face.guard import FILLED_SHARE, MISSED_SHARE, CoverDrawer, ExpectedFaces, Guard
+from bgsoft.face.guard import EXPECTED_SAMPLES, FILLED_SHARE, MISSED_SHARE, Guard, lay_outlines
 from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.sides import HOST
-from tests.pictures import SIZES, disc_mask, frame_format, matte_from
+from tests.pictures import SIZES, disc_mask, flat_frame, frame_format, matte_from
 from tests.unit.face.shapes import make_face
 
 HD = frame_format((1280, 720))
@@ -30,6 +31,14 @@ def empty_matte(format: FrameFormat, value: int = 0) -> Matte:
         alpha=np.full(format.luma_shape, value, np.uint8),
         reduced=np.full(grid, value, np.uint8),
     )
+
+
+def laid(
+    faces: Sequence[tuple[Face, float]], format: FrameFormat = HD
+) -> tuple[NDArray[np.void], list[int]]:
+    """The outlines of faces on the grid, and ids of those that are measured."""
+    factor = analysis_factor(format.width, format.height)
+    return lay_outlines(faces, 1 / factor, analysis_shape(format.width, format.height))
 
 
 def inside_outline(face: Face, format: FrameFormat) -> NDArray[np.bool_]:
@@ -106,9 +115,7 @@ def test_a_cover_is_the_enclosed_share_of_a_square_around_each_cell(
         face = make_face(*place, width, roll=roll)
         # No ellipse: dents, as in the outline of a face that is turned away.
         face.landmarks[list(FACE_OVAL), :2] += rng.normal(0, 0.01 * width, (36, 2))
-        cover = CoverDrawer(HD).draw([(face, 1.0)])
-        assert cover is not None
-        (outline,) = cover.outlines
+        ((outline,), _) = laid([(face, 1.0)])
         left, top, right, bottom = outline["box"].tolist()
         shares = painted(outline, HD)
         some = rng.permutation(np.argwhere(shares % 255 > 0))[:100].tolist()
@@ -121,26 +128,22 @@ def test_a_cover_is_the_enclosed_share_of_a_square_around_each_cell(
 def test_the_outermost_cells_of_a_box_are_free_but_at_the_edge_of_the_grid(width: float) -> None:
     for x in np.linspace(600, 604, 9):
         for roll in (0.0, 1.0):
-            cover = CoverDrawer(HD).draw([(make_face(x, 360 + x / 7, width, roll=roll), 1.0)])
-            assert cover is not None
-            shares = painted(cover.outlines[0], HD)
+            outlines, _ = laid([(make_face(x, 360 + x / 7, width, roll=roll), 1.0)])
+            shares = painted(outlines[0], HD)
             assert shares.max() == 255 or width < 30
             assert not shares[[0, -1]].any()
             assert not shares[:, [0, -1]].any()
-    cover = CoverDrawer(HD).draw([(make_face(0, 0, 300), 1.0)])
-    assert cover is not None
-    assert cover.outlines[0]["box"][:2].tolist() == [0, 0]
-    assert painted(cover.outlines[0], HD)[0, 0] == 255
+    outlines, _ = laid([(make_face(0, 0, 300), 1.0)])
+    assert outlines[0]["box"][:2].tolist() == [0, 0]
+    assert painted(outlines[0], HD)[0, 0] == 255
 
 
 def test_fills_fade_evenly() -> None:
     face = make_face(640, 360, 200)
     full, half = empty_matte(HD), empty_matte(HD)
     for matte, opacity in ((full, 1.0), (half, 0.5)):
-        cover = CoverDrawer(HD).draw([(face, opacity)])
-        assert cover is not None
-        assert cover.faces == ([0] if opacity == 1 else [])  # fading ones are not measured
-        MatteEditor(HD).apply(matte, cover, None, None)
+        assert laid([(face, opacity)])[1] == ([0] if opacity == 1 else [])  # no fading ones
+        MatteEditor(HD).apply(matte, [(face, opacity)], None, None)
     assert full.alpha.max() == 255
     assert np.abs(half.alpha - full.alpha / 2.0).max() <= 0.5
 
@@ -152,10 +155,8 @@ def test_a_missed_face_is_filled_in_and_nothing_outside_of_it_changes(
 ) -> None:
     face = make_face(*place, 160, roll=roll)
     matte = empty_matte(HD)
-    cover = CoverDrawer(HD).draw([(face, 1.0)])
-    assert cover is not None
     seen: list[list[float]] = []
-    MatteEditor(HD).apply(matte, cover, None, lambda shares: seen.append(list(shares)))
+    MatteEditor(HD).apply(matte, [(face, 1.0)], None, lambda _, shares: seen.append([*shares]))
     inside = inside_outline(face, HD)
     assert not matte.alpha[~inside].any()
     well_inside = inside_outline(
@@ -180,7 +181,7 @@ def test_no_face_is_filled_in_beyond_its_outline(size: tuple[int, int], width: f
         face = make_face(x, y, width, roll=roll)
         face.landmarks[list(FACE_OVAL), :2] += rng.normal(0, 0.01 * width, (36, 2))
         matte = empty_matte(format)
-        MatteEditor(format).apply(matte, CoverDrawer(format).draw([(face, 1.0)]), None, None)
+        MatteEditor(format).apply(matte, [(face, 1.0)], None, None)
         inside = inside_outline(face, format)
         assert not matte.alpha[~inside].any()
         assert matte.alpha[inside].max() >= 250 or width < 12
@@ -190,7 +191,7 @@ def test_no_face_is_filled_in_beyond_its_outline(size: tuple[int, int], width: f
 def test_the_edge_is_soft() -> None:
     face = make_face(640, 360, 200)
     matte = empty_matte(HD)
-    MatteEditor(HD).apply(matte, CoverDrawer(HD).draw([(face, 1.0)]), None, None)
+    MatteEditor(HD).apply(matte, [(face, 1.0)], None, None)
     row = matte.alpha[360, 640:].astype(int)
     assert row[0] == 255
     assert row[-1] == 0
@@ -201,7 +202,7 @@ def test_the_edge_is_soft() -> None:
 def with_a_hole(face: Face, format: FrameFormat, share: float) -> Matte:
     """A matte that leaves out about this share of a face, across its middle."""
     matte = empty_matte(format, 255)
-    cells = plane_of(CoverDrawer(format).draw([(face, 1.0)]).outlines[0], format)
+    cells = plane_of(laid([(face, 1.0)], format)[0][0], format)
     rows = np.cumsum(filled(cells).sum(axis=1, dtype=np.int64))
     first, last = (int(np.searchsorted(rows, x * rows[-1])) for x in (0.5, 0.5 + share))
     matte.reduced[first:last] = 0
@@ -216,9 +217,7 @@ def test_a_matte_that_has_the_face_keeps_what_it_has(missing: float) -> None:
     matte = with_a_hole(face, HD, missing)
     own, alpha, reduced = matte.reduced, matte.alpha.copy(), matte.reduced.copy()
     seen: list[list[float]] = []
-    MatteEditor(HD).apply(
-        matte, CoverDrawer(HD).draw([(face, 1.0)]), None, lambda shares: seen.append(list(shares))
-    )
+    MatteEditor(HD).apply(matte, [(face, 1.0)], None, lambda _, shares: seen.append([*shares]))
     np.testing.assert_array_equal(matte.alpha, alpha)
     np.testing.assert_array_equal(matte.reduced, reduced)
     assert matte.reduced is own
@@ -231,8 +230,7 @@ def test_the_more_of_a_face_is_missing_the_more_it_is_filled_in() -> None:
     shares, strengths = [], []
     for missing in np.linspace(0.02, 0.3, 29):
         matte = with_a_hole(face, HD, missing)
-        cover = CoverDrawer(HD).draw([(face, 1.0)])
-        MatteEditor(HD).apply(matte, cover, None, shares.extend)
+        MatteEditor(HD).apply(matte, [(face, 1.0)], None, lambda _, each: shares.extend(each))
         strengths.append(matte.reduced[90, 160] / 255)
     expected = (1 - np.array(shares) - MISSED_SHARE) / (FILLED_SHARE - MISSED_SHARE)
     np.testing.assert_allclose(strengths, np.clip(expected, 0, 1), atol=0.01)
@@ -245,8 +243,7 @@ def test_what_the_mask_had_missed_is_measured_before_it_is_filled_in() -> None:
     matte = empty_matte(HD)
     matte.reduced[:, : matte.reduced.shape[1] // 2] = 255  # half of the face
     seen: list[list[float]] = []
-    editor, drawer = MatteEditor(HD), CoverDrawer(HD)
-    editor.apply(matte, drawer.draw([(face, 1.0)]), None, lambda shares: seen.append(list(shares)))
+    MatteEditor(HD).apply(matte, [(face, 1.0)], None, lambda _, shares: seen.append([*shares]))
     assert seen[0][0] == pytest.approx(0.5, abs=0.03)
 
 
@@ -255,7 +252,7 @@ def test_a_limit_cuts_first_and_covers_win_over_it() -> None:
     limit = np.zeros(matte.reduced.shape, np.uint8)
     limit[:, limit.shape[1] // 2 :] = 255
     face = make_face(200, 360, 150)
-    MatteEditor(HD).apply(matte, CoverDrawer(HD).draw([(face, 1.0)]), limit, None)
+    MatteEditor(HD).apply(matte, [(face, 1.0)], limit, None)
     assert matte.alpha[360, 200] == 255
     assert matte.alpha[50, 50] == 0
     assert matte.alpha[360, 1200] == 200
@@ -265,19 +262,15 @@ def test_a_limit_cuts_first_and_covers_win_over_it() -> None:
 def test_every_size_with_faces_anywhere(size: tuple[int, int]) -> None:
     format = frame_format(size)
     width, height = size
-    drawer, editor = CoverDrawer(format), MatteEditor(format)
     faces = [
         (make_face(width * x, height * y, max(1.5, width * 0.4), id=index), 1.0)
         for index, (x, y) in enumerate([(0.5, 0.5), (0, 0), (1, 1), (-30, 0.5), (0.5, 90)])
     ]
     matte = empty_matte(format)
-    cover = drawer.draw(faces)
-    assert cover is not None
-    assert cover.faces == [0, 1, 2]
-    editor.apply(matte, cover, None, lambda _shares: None)
+    assert laid(faces, format)[1] == [0, 1, 2]
+    MatteEditor(format).apply(matte, faces, None, None)
     assert matte.alpha[height // 2, width // 2] > 200 or min(size) < 8
-    assert drawer.draw(faces[3:]) is None  # out of sight
-    assert drawer.draw([]) is None
+    assert laid(faces[3:], format)[1] == laid([])[1] == []  # out of sight
 
 
 @pytest.mark.parametrize("limits", [False, True])
@@ -286,7 +279,7 @@ def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bo
     format = frame_format(size)
     rng = np.random.default_rng(5)
     factor, (rows, columns) = analysis_factor(*size), analysis_shape(*size)
-    editor, drawer = MatteEditor(format), CoverDrawer(format)
+    editor = MatteEditor(format)
 
     def enlarge(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
         whole = (columns * factor, rows * factor)
@@ -297,15 +290,13 @@ def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bo
         x, y = rng.uniform(0, 1, 2) * size
         faces = [(make_face(x, y, max(2.0, 0.3 * size[0]), roll=0.4), 1.0)]
         faces += [(make_face(size[0] - x, size[1] - y, max(2.0, 0.1 * size[0]), id=1), 0.5)]
-        cover = drawer.draw(faces)
-        assert cover is not None
         matte = matte_from(format, disc_mask(format, radius))
         limit = rng.integers(0, 256, (rows, columns), np.uint8) if limits else None
         alpha, reduced = matte.alpha.copy(), matte.reduced.copy()
         if limit is not None:
             alpha, reduced = np.minimum(alpha, enlarge(limit)), np.minimum(reduced, limit)
         expected, expected_reduced = alpha, reduced
-        for outline in cover.outlines:
+        for outline in laid(faces, format)[0]:
             share = plane_of(outline, format)
             inside = filled(share).astype(float)
             has = (inside * reduced).sum() / (255 * inside.sum()) if inside.any() else 1.0
@@ -313,7 +304,7 @@ def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bo
             strength = outline["opacity"] * min(max(missing, 0.0), 1.0)
             expected = np.maximum(expected, filled(enlarge(share), strength))
             expected_reduced = np.maximum(expected_reduced, filled(share, strength))
-        editor.apply(matte, cover, limit, None)
+        editor.apply(matte, faces, limit, None)
         np.testing.assert_allclose(matte.reduced.astype(int), expected_reduced, atol=1)
         np.testing.assert_allclose(matte.alpha.astype(int), expected, atol=1)
 
@@ -321,19 +312,18 @@ def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bo
 def test_faces_that_are_not_numbers_are_left_out() -> None:
     face = make_face(640, 360, 200)
     face.landmarks[:] = np.nan
-    assert CoverDrawer(HD).draw([(face, 1.0)]) is None
+    assert len(laid([(face, 1.0)])[0]) == 0
 
 
 def test_thirty_faces() -> None:
     faces = [(make_face(40 * n, 300, 30, id=n), 1.0) for n in range(1, 40)]
-    cover = CoverDrawer(HD).draw([(faces[0][0], 0.25), *faces])
-    assert cover is not None
-    assert cover.faces == list(range(1, 33))  # the last are out of sight
-    assert cover.outlines["opacity"].tolist() == [1.0] * 32 + [0.25]
+    faces = [(faces[0][0], 0.25), *faces]
+    outlines, _ = laid(faces)
+    assert outlines["opacity"].tolist() == [1.0] * 32 + [0.25]
     matte = empty_matte(HD)
-    seen: list[list[float]] = []
-    MatteEditor(HD).apply(matte, cover, None, lambda shares: seen.append(list(shares)))
-    assert seen == [[0.0] * 32]
+    seen: list[tuple[int, float]] = []
+    MatteEditor(HD).apply(matte, faces, None, lambda *each: seen.extend(zip(*each, strict=True)))
+    assert seen == [(id, 0.0) for id in range(1, 33)]  # the last are out of sight
     assert all(matte.alpha[300, 40 * n] == 255 for n in range(1, 32))
 
 
@@ -351,8 +341,9 @@ def test_the_first_faces_of_a_scene_are_guarded_at_once_and_later_ones_come_gent
 
 def test_the_journal_lists_missed_frames_with_the_faces() -> None:
     journal = FaceJournal(measures=True)
-    journal.add([make_face(1, 1, 1, id=3), make_face(2, 2, 1, id=4)])
-    journal.add([])
+    frame = flat_frame(HD, 16, 128, 128)
+    journal.add(frame, [make_face(1, 1, 1, id=3), make_face(2, 2, 1, id=4)])
+    journal.add(frame, [])
     journal.add_coverage(0, 900, 0.5, [3, 4], [0.96, 0.5])
     journal.add_coverage(1, 1800, 1.0, [3], [0.951])
     summary = journal.summary()
@@ -386,36 +377,53 @@ def test_box_overlap_is_of_the_smaller_box() -> None:
 
 
 def test_what_a_matte_misses_of_expected_faces() -> None:
-    format = HD
-    expected, editor = ExpectedFaces(format), MatteEditor(format)
-    square = Roi(500.0, 300.0, 300.0, 0.4)
-    whole = empty_matte(format, 255)
-    (cells,) = expected.cells([square])
-    assert editor.missing([whole], cells[None]) == [0.0]
+    editor, square = MatteEditor(HD), Roi(500.0, 300.0, 300.0, 0.4)
     left, top, right, bottom = expected_box(square)
-    factor = format.width // whole.reduced.shape[1]
-    rows, columns = np.divmod(cells, whole.reduced.shape[1])
-    assert left <= columns.min() * factor <= columns.max() * factor <= right
-    assert top <= rows.min() * factor <= rows.max() * factor <= bottom
-    half = empty_matte(format, 255)
-    half.reduced[:, : int(columns.mean())] = 0
+    whole = empty_matte(HD, 255)
+    factor = analysis_factor(1280, 720)
+    box = np.s_[int(top) // factor : int(bottom) // factor, int(left) // factor :][:2]
+    around = empty_matte(HD)
+    around.reduced[box][:, : int(right - left) // factor + 1] = 255
+    half = empty_matte(HD, 255)
+    half.reduced[:, : 500 // factor] = 0
     # Beyond the frame nothing is missing, and nothing counts.
-    beyond = expected.cells([square, Roi(0.0, 300.0, 300.0, 0.0), Roi(-900.0, 0.0, 90.0, 0.0)])
-    shares = editor.missing([half, empty_matte(format, 51), empty_matte(format, 0)], beyond)
-    assert shares == pytest.approx([0.5, 0.8, 0.0], abs=0.03)
+    edge, beyond = Roi(0.0, 300.0, 300.0, 0.0), Roi(-900.0, 0.0, 90.0, 0.0)
+    asked = [(whole, square), (around, square), (half, square)]
+    asked += [(empty_matte(HD, 51), edge), (empty_matte(HD), beyond)]
+    assert editor.missing(asked) == pytest.approx([0.0, 0.0, 0.5, 0.8, 0.0], abs=0.03)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_cells_in_which_a_face_is_expected(size: tuple[int, int]) -> None:
+    """By their definition, of more faces than are waited for together."""
+    rng = np.random.default_rng(3)
+    format, grid, factor = frame_format(size), analysis_shape(*size), analysis_factor(*size)
+    asked, expected = [], []
+    for _ in range(70):
+        x, y = rng.uniform(-0.2, 1.2, 2) * size
+        square = Roi(x, y, rng.uniform(0.02, 1) * size[1], rng.uniform(-3, 3))
+        matte = Matte(np.empty(0), rng.integers(0, 256, grid, np.uint8))
+        across = square.side * np.exp(1j * square.angle)
+        places = (x + 1j * y + across * (EXPECTED_SAMPLES[0] + 1j * EXPECTED_SAMPLES[1])) / factor
+        seen = [
+            255.0 - matte.reduced[int(place.imag), int(place.real)]
+            for place in places
+            if 0 <= place.real < grid[1] and 0 <= place.imag < grid[0]
+        ]
+        asked.append((matte, square))
+        expected.append(sum(seen) / 255 / max(len(seen), 1))
+    assert MatteEditor(format).missing(asked) == pytest.approx(expected, abs=1e-9)
 
 
 def test_mattes_may_be_looked_at_while_others_are_changed() -> None:
     editor, face = MatteEditor(HD), make_face(640, 360, 400)
-    cover = CoverDrawer(HD).draw([(face, 1.0)])
-    cells = ExpectedFaces(HD).cells([Roi(500.0, 300.0, 300.0, 0.4)] * 3)
-    seen = [empty_matte(HD, value) for value in (0, 51, 255)]
+    seen = [(empty_matte(HD, value), Roi(500.0, 300.0, 300.0, 0.4)) for value in (0, 51, 255)]
     changed = [empty_matte(HD) for _ in range(40)]
     with ThreadPoolExecutor(1) as pool:
-        done = pool.map(lambda matte: editor.apply(matte, cover, None, None), changed)
+        done = pool.map(lambda matte: editor.apply(matte, [(face, 1.0)], None, None), changed)
         for _ in range(100):
-            assert editor.missing(seen, cells) == pytest.approx([1.0, 0.8, 0.0])
-            assert editor.read(seen[1]).max() == 51
+            assert editor.missing(seen) == pytest.approx([1.0, 0.8, 0.0])
+            assert editor.read(seen[1][0]).max() == 51
         list(done)
     for matte in changed[1:]:
         np.testing.assert_array_equal(matte.alpha, changed[0].alpha)

@@ -12,7 +12,7 @@ import numpy as np
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
-from bgsoft.face.geometry import overlap
+from bgsoft.face.geometry import box_iou
 from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import resolve_detector
 from bgsoft.face.warp import FrameRoi, FrameView
@@ -57,8 +57,7 @@ class World:
     """
 
     things: Sequence[Thing]
-    views_per_run: int = 1
-    faces_per_run: int = 1
+    looks_per_run: int = 1
     views: list[list[tuple[int, bool]]] = field(default_factory=list)
     """Of each call of the detector: each view's frame, and whether it is one from near."""
     squares: list[list[int]] = field(default_factory=list)
@@ -71,7 +70,7 @@ class World:
         for thing in self.things:
             place = thing.where(number)
             if place is not None and all(
-                overlap(box_around(place)[None], box_around(other))[0] < 0.3 for _, other in shown
+                box_iou(box_around(place), box_around(other)) < 0.3 for _, other in shown
             ):
                 shown.append((thing, place))
         return shown
@@ -79,7 +78,7 @@ class World:
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         call, answers = [], []
         for frame, grid, view in asked:
-            left, top, right, bottom = view.frame_from_input(CORNERS).ravel()
+            left, top, right, bottom = shapes.in_frame(view, CORNERS).ravel()
             near = right - left < FORMAT.height / 2
             found = []
             for thing, place in self.seen(number_of(frame, grid)):
@@ -144,7 +143,7 @@ class Watch:
 
     def batch(self, size: int) -> list[list[Face]]:
         """The faces of the next frames, found at once; a run takes as many looks."""
-        self.world.views_per_run = self.world.faces_per_run = max(1, size)
+        self.world.looks_per_run = max(1, size)
         found = self.finder.find(*self.frames(size))
         assert len(found) == size
         for faces in found:
@@ -163,7 +162,7 @@ def check(faces: Sequence[Face]) -> None:
     """No id twice, and no face twice."""
     assert len({face.id for face in faces}) == len(faces)
     for a, b in combinations(faces, 2):
-        assert overlap(np.array([a.box_xyxy]), np.array(b.box_xyxy))[0] <= 0.5
+        assert box_iou(a.box_xyxy, b.box_xyxy) <= 0.5
 
 
 def centre(face: Face) -> Place:
