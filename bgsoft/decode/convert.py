@@ -118,6 +118,7 @@ class PlaneWriter:
         self._kept_as_it_is = {self._kept, f"yuvj{kept}", f"yuva{kept}"}
         self._dtype = np.dtype(info.format.dtype)
         self._orientation = info.orientation
+        self._turns = not info.orientation.is_identity
         upright = info.format.chroma_shape[:2]
         stored = upright[::-1] if info.orientation.swaps_axes else upright
         self._upright = (np.empty(upright, self._dtype), np.empty(upright, self._dtype))
@@ -157,7 +158,7 @@ class PlaneWriter:
         which has filled the planes."""
         frame = self._conform(frame, pixel_aspect, self._kept, self._kept_as_it_is)
         stored = [plane_view(plane, self._dtype) for plane in frame.planes[1:3]]
-        if not self._orientation.is_identity:
+        if self._turns:
             swapped = -1 if self._orientation.swaps_axes else 1
             upright = [np.empty(plane.shape[::swapped], self._dtype) for plane in stored]
             for source, target in zip(stored, upright, strict=True):
@@ -166,16 +167,16 @@ class PlaneWriter:
         return OriginalChroma(chroma=planes.chroma.copy(), fine=cv2.merge(stored))
 
     def _write_luma(self, source: Plane, target: Plane) -> None:
-        if not self._orientation.is_identity:
+        if self._turns:
             turn_plane(source, target, self._orientation)
             source = target
         if self._format.shift:
             np.left_shift(source, self._format.shift, out=target)
         elif source is not target:
-            np.copyto(target, source)
+            target[...] = source
 
     def _write_chroma(self, cb: Plane, cr: Plane, target: Plane) -> None:
-        if not self._orientation.is_identity:
+        if self._turns:
             turn_plane(cb, self._upright[0], self._orientation)
             turn_plane(cr, self._upright[1], self._orientation)
             cb, cr = self._upright

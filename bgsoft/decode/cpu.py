@@ -62,7 +62,8 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         own = size = (self.info.coded_width, self.info.coded_height)
         aspect: Fraction | None = None
         for frame in self.pictures(from_pts):
-            aspect = aspect or self._pixel_aspect
+            if aspect is None:
+                aspect = self._pixel_aspect
             if (frame.width, frame.height) != size:
                 size = (frame.width, frame.height)
                 self.stats.irregular = True

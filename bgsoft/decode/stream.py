@@ -101,9 +101,10 @@ def rising_pts(
         if last is None and known is None and len(held) < _MAX_HELD:
             held.append(picture)
             continue
-        for last in _leading(held, known, frame_ticks):
-            yield last
-        held.clear()
+        if held:
+            for last in _leading(held, known, frame_ticks):
+                yield last
+            held.clear()
         pts, jumped = known or 0, False
         if last is not None:
             length = last.picture.duration or frame_ticks

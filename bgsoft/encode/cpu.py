@@ -97,9 +97,12 @@ class CpuEncoder:
         picture.time_base = self._time_base
         self._durations[pts] = frame.duration or self._frame_ticks
         picture.duration = self._durations[pts]
-        failed = f"{self.name} failed on frame {frame.index}"
-        with pyav_errors_as(EncodeError, failed, stage="encode", pts=frame.pts):
+        try:
             packets = self._stream.encode(picture)
+        except Exception:
+            failed = f"{self.name} failed on frame {frame.index}"
+            with pyav_errors_as(EncodeError, failed, stage="encode", pts=frame.pts):
+                raise
         self.frames += 1
         self._write(packets)
 

@@ -94,6 +94,7 @@ class Muxer(Closing):
         self._damaged: Counter[int] = Counter()
         self._on_event = on_event
         self._settled = False
+        self._tick = info.time_base.as_integer_ratio()
         self._grid: FrameGrid | None = None
         self._side: SideTracks | None = None
         self._video_tags: dict[str, str] = {}
@@ -103,6 +104,8 @@ class Muxer(Closing):
             self.timeline = Timeline.plan(
                 info, container, _earliest_start(source), start_seconds, duration_seconds
             )
+            self._shift = self.timeline.ticks(info.time_base)
+            """What is subtracted from timestamps; settled by the first."""
             options = _muxer_options(container, info, source)
             with self._writing:
                 if self._pipe is not None or container.header_first:
@@ -254,7 +257,9 @@ class Muxer(Closing):
             self.timeline.origin = pts * self.info.time_base
         elif first and self.timeline.include(pts * self.info.time_base) and self._side is not None:
             self._side.write_chapters(self._output)
-        shifted = pts - self.timeline.ticks(self.info.time_base)
+        if first:
+            self._shift = self.timeline.ticks(self.info.time_base)
+        shifted = pts - self._shift
         if self._grid is not None:
             self._grid.check(shifted)
         return shifted
@@ -266,26 +271,28 @@ class Muxer(Closing):
             OutputError: The packets could not be written.
             EncodeError: A packet has no timestamp.
         """
-        time_base = self.info.time_base
-        tick, origin = time_base.as_integer_ratio(), self.timeline.ticks(time_base)
+        numerator, denominator = self._tick
         for packet in packets:
             if packet.pts is None or packet.dts is None:
                 raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
-            self._send_header()
-            self.video_pts.append(packet.pts + origin)
+            if self._sent is not None and not self.video_pts:
+                self._send_header(self._sent)
+            self.video_pts.append(packet.pts + self._shift)
             self.video_durations.append(packet.duration or 0)
             if self._side is not None:
-                self._mux_side(self._side.pull(packet.dts * tick[0] / tick[1]))
-            with self._writing:
+                self._mux_side(self._side.pull(packet.dts * numerator / denominator))
+            try:
                 self._output.mux_one(packet)
+            except Exception:
+                with self._writing:
+                    raise
 
-    def _send_header(self) -> None:
+    def _send_header(self, sent: SentFile) -> None:
         """Begin what is written once and in order."""
-        if self._sent is not None and not self.video_pts:
-            aspect = self.info.sample_aspect_ratio if self._tells_aspect else None
-            with self._writing:
-                self._output.start_encoding()
-                self._sent.send_header(self.container, aspect)
+        aspect = self.info.sample_aspect_ratio if self._tells_aspect else None
+        with self._writing:
+            self._output.start_encoding()
+            sent.send_header(self.container, aspect)
 
     def _mux_side(self, packets: Iterable[Packet[Any]]) -> None:
         """Write packets of other tracks; those too damaged for the muxer are left out."""
