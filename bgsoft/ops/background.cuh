@@ -58,6 +58,18 @@ OP Between between(int target, float scale, int count)
     return result;
 }
 
+// A level of a pyramid in one buffer. `table` holds the number of levels, then rows, columns and offset
+// (in cells) of each.
+struct Level {
+    int rows, columns, offset;
+};
+
+OP Level level_of(const int *table, int index)
+{
+    const int *entry = table + 1 + 3 * index;
+    return {entry[0], entry[1], entry[2]};
+}
+
 // Linear interpolation.
 OP float along(float first, float second, float part)
 {
