@@ -291,49 +291,112 @@ struct BlockBackground {
     const float4 *colors;
     int columns, edge, top, left;  // luma samples; top and left of the frame in the first blocks
 
-    static OP lane_t sample(float value)
+    // Calls emit(index, y, cb, cr) with the block of COUNT samples, STEP luma samples apart, from one on.
+    template <int COUNT, int STEP, class Emit>
+    OP void each(int y, int x, const Emit &emit) const
     {
         const float code = SAMPLE_BITS == 8 ? 1.0f : 64.0f;
-        return (lane_t)(rintf(value / code) * code);
+        const auto sample = [=](float value) INLINED { return (lane_t)(rintf(value / code) * code); };
+        const float4 *block = colors + (y + top) / edge * columns + (x + left) / edge;
+        int inside = (x + left) % edge;
+        lane_t luma = sample(block->x), cb = sample(block->y), cr = sample(block->z);
+        UNROLL
+        for (int index = 0; index < COUNT; ++index) {
+            emit(index, luma, cb, cr);
+            inside += STEP;  // the edge and what is left of the frame are even
+            if (inside < edge)
+                continue;
+            inside = 0;
+            // Beyond the frame's edge samples don't count, and there may be no block.
+            if (index + 1 < COUNT && (x + STEP * (index + 1) + left) / edge < columns) {
+                ++block;
+                luma = sample(block->x);
+                cb = sample(block->y);
+                cr = sample(block->z);
+            }
+        }
     }
 
     OP void luma(
         int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        const float4 *block = colors + (y + top) / edge * columns + (x + left) / edge;
-        int inside = (x + left) % edge;
-        lane_t value = sample(block->x);
-        UNROLL
-        for (int index = 0; index < COLUMNS; ++index) {
-            samples[index] = value;
-            // Beyond the frame's edge samples don't count, and there may be no block.
-            if (++inside == edge) {
-                inside = 0;
-                if (index + 1 < COLUMNS && (x + left + index + 1) / edge < columns)
-                    value = sample((++block)->x);
-            }
-        }
+        each<COLUMNS, 1>(y, x, [=](int index, lane_t light, lane_t, lane_t) INLINED {
+            samples[index] = light;
+        });
     }
 
     OP void chroma(
         int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        const float4 *block = colors + (2 * y + top) / edge * columns + (2 * x + left) / edge;
-        int inside = (2 * x + left) % edge;
-        lane_t cb = sample(block->y), cr = sample(block->z);
-        UNROLL
-        for (int pair = 0; pair < PAIRS; ++pair) {
+        each<PAIRS, 2>(2 * y, 2 * x, [=](int pair, lane_t, lane_t cb, lane_t cr) INLINED {
             samples[2 * pair] = cb;
             samples[2 * pair + 1] = cr;
-            inside += 2;  // the edge and what is left of the frame are even
-            if (inside >= edge) {
-                inside = 0;
-                if (pair + 1 < PAIRS && (2 * (x + pair + 1) + left) / edge < columns) {
-                    ++block;
-                    cb = sample(block->y);
-                    cr = sample(block->z);
-                }
-            }
+        });
+    }
+};
+
+// One sample of the fill, counted against black by weight, 0-255.
+OP sample_t faded(u32 fill, u32 black, u32 weight)
+{
+    const u32 value = (fill * weight + 127) / 255 + (black * (255 - weight) + 127) / 255;
+#if SAMPLE_BITS == 8
+    return (sample_t)min((u32)rintf((float)value / 256.0f), 255u);
+#else
+    return (sample_t)((min(value, 65503u) + 32) & 0xFFC0);
+#endif
+}
+
+// A cut-out's colour where nothing is opaque: cells, enlarged, that fade to black.
+struct CutoutBackground {
+    static constexpr bool READS_FRAME = false;
+    OP void begin_rows(int, int) const {}
+    const u8 *weights;  // of the cells, a chroma sample each
+    int pitch;
+    const u16 *cells;  // (3, rows, columns)
+    int rows, columns;
+    float scale;           // cells per chroma sample
+    u32 black, neutral;  // full scale
+
+    // Luma (plane 0) or chroma of `count` chroma samples from (y, x) on.
+    OP void fade(int plane, int y, int x, int count, lane_t samples[PAIRS]) const
+    {
+        const u8 *line = weights + (size_t)y * pitch + x;
+        const u32 rest = plane == 0 ? black : neutral;
+        const lane_t none = faded(0, rest, 0);
+        u8 any = 0;
+        UNROLL
+        for (int index = 0; index < PAIRS; ++index) {
+            samples[index] = none;
+            any |= index < count ? line[index] : 0;
+        }
+        UNROLL
+        for (int index = 0; any > 0 && index < PAIRS; ++index)
+            if (index < count && line[index] > 0)
+                samples[index] = faded(
+                    enlarged(cells + plane * rows * columns, rows, columns, scale, y, x + index), rest,
+                    line[index]);
+    }
+
+    OP void luma(
+        int y, int x, int count, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        lane_t light[PAIRS];
+        fade(0, y / 2, x / 2, (count + 1) / 2, light);
+        UNROLL
+        for (int index = 0; index < COLUMNS; ++index)
+            samples[index] = light[index / 2];
+    }
+
+    OP void chroma(
+        int y, int x, int pairs, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        lane_t cb[PAIRS], cr[PAIRS];
+        fade(1, y, x, pairs, cb);
+        fade(2, y, x, pairs, cr);
+        UNROLL
+        for (int pair = 0; pair < PAIRS; ++pair) {
+            samples[2 * pair] = cb[pair];
+            samples[2 * pair + 1] = cr[pair];
         }
     }
 };
@@ -367,11 +430,14 @@ KERNEL(blend_plate)(
     blend(luma, chroma, alpha, height, width, whole != 0, background);
 }
 
+// weights: (chroma rows, chroma columns). cells: (3, rows, columns) 16-bit full scale, of `factor` chroma
+// samples each way. black, neutral: full scale.
 KERNEL(blend_cutout)(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
-    const sample_t *plate_luma, const sample_t *plate_chroma)
+    const u8 *weights, const u16 *cells, int rows, int columns, int factor, u32 black, u32 neutral)
 {
-    const PlateBackground background = {plate_luma, plate_chroma, width, whole != 0};
+    const CutoutBackground background = {
+        weights, (width + 1) / 2, cells, rows, columns, 1.0f / (float)factor, black, neutral};
     blend<true>(luma, chroma, alpha, height, width, whole != 0, background);
 }
 

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "average", "blend", "blur", "components", "cutout", "detections"),
-    *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided", "matte_obs"),
+    *("analysis", "average", "blend", "blur", "components", "detections"),
+    *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided"),
     *("matte_smooth", "matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),
 )
