@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cells.cuh"
+#include "resample.cuh"
 
 #if SAMPLE_BITS == 8
 #define FULL_SHIFT 8
@@ -41,23 +42,6 @@ OP u32 cell_mean(
     }
 }
 
-// Between which two of `count` source samples a target sample lies, as cv2.resize places them.
-struct Between {
-    int first, second;
-    float part;  // of the second
-};
-
-OP Between between(int target, float scale, int count)
-{
-    const float position = ((float)target + 0.5f) * scale - 0.5f;
-    const float whole = floorf(position);
-    Between result;
-    result.first = clamp_int((int)whole, 0, count - 1);
-    result.second = clamp_int((int)whole + 1, 0, count - 1);
-    result.part = position - whole;
-    return result;
-}
-
 // A level of a pyramid in one buffer. `table` holds the number of levels, then rows, columns and offset
 // (in cells) of each.
 struct Level {
@@ -70,17 +54,11 @@ OP Level level_of(const int *table, int index)
     return {entry[0], entry[1], entry[2]};
 }
 
-// Linear interpolation.
-OP float along(float first, float second, float part)
-{
-    return first * (1.0f - part) + second * part;
-}
-
 // A sample of cells enlarged bilinearly; `scale` is cells per sample. Rounds halves to even.
 OP u32 enlarged(
     const u16 *cells, int rows, int columns, float scale, int y, int x)
 {
-    const Between down = between(y, scale, rows), across = between(x, scale, columns);
+    const Between down(y, scale, rows), across(x, scale, columns);
     const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
     const float first = along(upper[across.first], lower[across.first], down.part);
     const float second = along(upper[across.second], lower[across.second], down.part);
@@ -93,7 +71,7 @@ OP void interpolate(
     const u16 *cells, int rows, int columns, int log_factor, int y, int first, int count,
     float *line)
 {
-    const Between down = between(y, 1.0f / (float)(1 << log_factor), rows);
+    const Between down(y, 1.0f / (float)(1 << log_factor), rows);
     const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
 #if ON_DEVICE
     UNROLL

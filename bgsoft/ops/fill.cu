@@ -25,8 +25,8 @@ OP float4 mixed(float4 first, float4 second, float part)
 // Cell (y, x) of `to`, by bilinear interpolation in the cells of `from`.
 OP float4 resampled(const float4 *cells, Level from, Level to, int y, int x)
 {
-    const Between down = between(y, (float)from.rows / (float)to.rows, from.rows);
-    const Between along = between(x, (float)from.columns / (float)to.columns, from.columns);
+    const Between down(y, (float)from.rows / (float)to.rows, from.rows);
+    const Between along(x, (float)from.columns / (float)to.columns, from.columns);
     const float4 *upper = cells + down.first * from.columns, *lower = cells + down.second * from.columns;
     const float4 first = mixed(upper[along.first], upper[along.second], along.part);
     const float4 second = mixed(lower[along.first], lower[along.second], along.part);

@@ -46,7 +46,7 @@ OP float4 halved(const float4 *cells, Level fine, int y, int x)
 // Bilinear interpolation between cells of half as many a sample.
 OP float4 doubled(const float4 *colors, Level coarse, int y, int x)
 {
-    const Between down = between(y, 0.5f, coarse.rows), along = between(x, 0.5f, coarse.columns);
+    const Between down(y, 0.5f, coarse.rows), along(x, 0.5f, coarse.columns);
     const float4 *upper = colors + coarse.offset + down.first * coarse.columns;
     const float4 *lower = colors + coarse.offset + down.second * coarse.columns;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -275,7 +275,7 @@ OP void restore(
             const u32 value = alpha[index];
             if (value == 0 || value == 255)
                 continue;
-            const Between down = between(y, scale, rows), along = between(x, scale, columns);
+            const Between down(y, scale, rows), along(x, scale, columns);
             luma[index] = restored(
                 luma[index], (float)value / 255.0f,
                 interpolated(foreground, 0, down, along, columns),
@@ -284,8 +284,8 @@ OP void restore(
     const u32 mean = area_mean(sum, count);
     if (mean == 0 || mean == 255)
         return;
-    const Between down = between(pair_y, 2.0f * scale, rows);
-    const Between along = between(pair_x, 2.0f * scale, columns);
+    const Between down(pair_y, 2.0f * scale, rows);
+    const Between along(pair_x, 2.0f * scale, columns);
     sample_t *pair = chroma + 2 * ((size_t)pair_y * ((width + 1) / 2) + pair_x);
     for (int channel = 1; channel <= 2; ++channel)
         pair[channel - 1] = restored(

@@ -49,30 +49,28 @@ OP u32 packed_cell(
 }
 
 // What a limit on half the grid is at a cell of the grid.
-OP int limit_at(const u8 *upper, const u8 *lower, int left, int right, bool is_right, bool is_lower)
+OP int limit_at(const u8 *upper, const u8 *lower, int left, int right, float across, float down)
 {
-    const int wx = is_right ? 1536 : 512, wy = is_lower ? 1536 : 512;
+    const int wx = (int)(across * 2048.0f), wy = (int)(down * 2048.0f);
     return blend_u8(
-        upper[left], upper[right], lower[left], lower[right], wx, 2048 - wx, wy, 2048 - wy);
+        upper[left], upper[right], lower[left], lower[right], 2048 - wx, wx, 2048 - wy, wy);
 }
 
-// Calls body(x, left, right, is_right) for the samples of a row from `first` on, with their neighbours
-// on a row half as long.
+// Calls body(x, left, right, part) for the samples of a row from `first` on, with their neighbours on a
+// row half as long and how near they are to the right one.
 template <class Body>
 OP void for_doubled(int first, int count, int half_columns, const Body &body)
 {
     const auto at_edge = [&](int x) INLINED {
-        const Doubled along(x, half_columns);
-        body(x, along.first, along.second, along.is_second_half);
+        const Between along(x, 0.5f, half_columns);
+        body(x, along.first, along.second, along.part);
     };
-#if ON_DEVICE
     at_edge(first);
-#else
-    at_edge(first);
+#if !ON_DEVICE
     INDEPENDENT
     for (int half = 0; half < half_columns - 1; ++half) {
-        body(2 * half + 1, half, half + 1, true);
-        body(2 * half + 2, half, half + 1, false);
+        body(2 * half + 1, half, half + 1, 0.25f);
+        body(2 * half + 2, half, half + 1, 0.75f);
     }
     if (count == 2 * half_columns)
         at_edge(count - 1);
@@ -90,18 +88,17 @@ KERNEL(limit_alpha)(u8 *alpha, const u8 *limits, const int *flags, int rows, int
     const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
     const size_t plane = (size_t)half_rows * half_columns;
     for_runs(rows, columns, 1, RUN, [&](int y, int first, int count) INLINED {
-        const Doubled down(y, half_rows);
+        const Between down(y, 0.5f, half_rows);
         const u8 *upper = limits + (size_t)down.first * half_columns;
         const u8 *lower = limits + (size_t)down.second * half_columns;
         u8 *row = alpha + (size_t)y * columns;
-        const bool is_lower = y & 1;
-        const auto cut_at = [&](int x, int left, int right, bool is_right) INLINED {
-            const int limit = limit_at(upper, lower, left, right, is_right, is_lower);
+        const auto cut_at = [&](int x, int left, int right, float part) INLINED {
+            const int limit = limit_at(upper, lower, left, right, part, down.part);
             row[x] = (u8)min((int)row[x], limit);
         };
         const u8 *upper_rest = upper + plane, *lower_rest = lower + plane;
-        const auto fill_at = [&](int x, int left, int right, bool is_right) INLINED {
-            const int limit = limit_at(upper_rest, lower_rest, left, right, is_right, is_lower);
+        const auto fill_at = [&](int x, int left, int right, float part) INLINED {
+            const int limit = limit_at(upper_rest, lower_rest, left, right, part, down.part);
             row[x] = (u8)max((int)row[x], 255 - limit);
         };
         if (cut)

@@ -18,6 +18,26 @@ enum ResampleMode {
     RESAMPLE_LERP = 3,
 };
 
+// Between which two of `count` source samples a target sample lies, as cv2.resize places them.
+struct Between {
+    int first, second;
+    float part;  // of the second
+
+    OP Between(int target, float scale, int count)
+    {
+        const float position = ((float)target + 0.5f) * scale - 0.5f, whole = floorf(position);
+        first = clamp_int((int)whole, 0, count - 1);
+        second = clamp_int((int)whole + 1, 0, count - 1);
+        part = position - whole;
+    }
+};
+
+// Linear interpolation.
+OP float along(float first, float second, float part)
+{
+    return first * (1.0f - part) + second * part;
+}
+
 // Bilinear blend of 8-bit samples with weights in 1/2048.
 OP int blend_u8(
     int p00, int p01, int p10, int p11, int wx0, int wx1, int wy0, int wy1)
