@@ -187,7 +187,7 @@ OP void whole_means(
     const sample_t *samples, int pitch, int step, int count, int shift, u16 *means)
 {
     for (int x = 0; x < count; ++x)
-        means[x] = (u16)(Cell<F>::mean(samples + x * F * step, pitch, step) << shift);
+        means[x] = (u16)(whole_cell<F>(samples + x * F * step, pitch, step) << shift);
 }
 
 OP void mean_row(

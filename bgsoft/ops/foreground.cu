@@ -247,12 +247,7 @@ OP sample_t restored(sample_t sample, float share, float color, float other)
 {
     const float rest = 1.0f - share;
     const float left = (float)sample - share * color - rest * other;
-    const float value = color + share / (share * share + rest * rest + HOLD) * left;
-#if SAMPLE_BITS == 8
-    return (sample_t)fminf(fmaxf(rintf(value), 0.0f), 255.0f);
-#else
-    return (sample_t)((u32)fminf(fmaxf(rintf(value / 64.0f), 0.0f), 1023.0f) << 6);
-#endif
+    return to_sample(color + share / (share * share + rest * rest + HOLD) * left);
 }
 
 // The luma samples and the chroma pair of chroma sample (y, x), where alpha is 1 to 254.

@@ -31,17 +31,16 @@ DEVICE_KERNEL(shift_edge)(
     const u8* __restrict__ plane, u8* __restrict__ out, const int* __restrict__ spans, int whole,
     float fraction, int outwards, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int reach = whole + 1;
-    int value = window_extreme(plane, spans, reach, outwards != 0, x, y, rows, columns);
-    if (fraction > 0.0f) {
-        int more = window_extreme(
-            plane, spans + 2 * reach + 1, reach, outwards != 0, x, y, rows, columns);
-        value = to_byte((float)value * (1.0f - fraction) + (float)more * fraction);
-    }
-    out[y * columns + x] = (u8)value;
+    for_samples(rows, columns, [=](int y, int x) {
+        int reach = whole + 1;
+        int value = window_extreme(plane, spans, reach, outwards != 0, x, y, rows, columns);
+        if (fraction > 0.0f) {
+            int more = window_extreme(
+                plane, spans + 2 * reach + 1, reach, outwards != 0, x, y, rows, columns);
+            value = to_byte(along((float)value, (float)more, fraction));
+        }
+        out[y * columns + x] = (u8)value;
+    });
 }
 
 // Mean over squares of 2 * radius + 1, to nearest; the edges are mirrored (BORDER_REFLECT_101), or
@@ -68,19 +67,18 @@ DEVICE_KERNEL(extreme)(
     const u8* __restrict__ plane, u8* __restrict__ out, int reach, int largest, int along_rows,
     int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int at = along_rows ? x : y, size = along_rows ? columns : rows;
-    int stride = along_rows ? 1 : columns;
-    const u8* line = plane + (along_rows ? y * columns : x);
-    int stop = min(at + reach, size - 1), end = largest ? 255 : 0;
-    int best = line[at * stride];
-    for (int i = max(at - reach, 0); i <= stop && best != end; i++) {
-        int value = line[i * stride];
-        best = largest ? max(best, value) : min(best, value);
-    }
-    out[y * columns + x] = (u8)best;
+    for_samples(rows, columns, [=](int y, int x) {
+        int at = along_rows ? x : y, size = along_rows ? columns : rows;
+        int stride = along_rows ? 1 : columns;
+        const u8* line = plane + (along_rows ? y * columns : x);
+        int stop = min(at + reach, size - 1), end = largest ? 255 : 0;
+        int best = line[at * stride];
+        for (int i = max(at - reach, 0); i <= stop && best != end; i++) {
+            int value = line[i * stride];
+            best = largest ? max(best, value) : min(best, value);
+        }
+        out[y * columns + x] = (u8)best;
+    });
 }
 
 // Sums over 2 * radius + 1 samples along a row, mirrored at the edges (BORDER_REFLECT_101).

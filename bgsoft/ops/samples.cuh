@@ -80,3 +80,13 @@ OP int nearest(float value)
 {
     return (int)rintf(value);
 }
+
+// To whole code values, halves to even.
+OP sample_t to_sample(float value)
+{
+#if SAMPLE_BITS == 8
+    return (sample_t)clamp_int(nearest(value), 0, 255);
+#else
+    return (sample_t)(clamp_int(nearest(value / 64.0f), 0, 1023) << 6);
+#endif
+}
