@@ -19,7 +19,6 @@ from bgsoft.workers import Workers
 
 _DEVICE_RUN = (2, 8)
 """Luma rows and columns of one thread of ``blend.cu``."""
-_ALIGNMENT_BYTES = 16
 
 
 class PictureCompositor:
@@ -50,7 +49,6 @@ class PictureCompositor:
             self._launch = side.operation("blend", backgrounds[0].kernel, sample_bits=bits)
         rows, columns = _DEVICE_RUN
         self._runs = -(-format.height // rows), -(-format.width // columns)
-        self._whole_width = side.on_device and format.width % columns == 0
 
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
@@ -86,13 +84,9 @@ class PictureCompositor:
     def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         if self._foregrounds:
             self._foregrounds[lane].restore(frame, matte, reduced)
-        luma, chroma, alpha = frame.luma, frame.chroma, matte.alpha
-        whole = False
-        if self._whole_width:
-            addresses = luma.data.ptr | chroma.data.ptr | alpha.data.ptr
-            whole = addresses % _ALIGNMENT_BYTES == 0
-        size = self._format.height, self._format.width, int(whole)
-        self._launch(self._runs, luma, chroma, alpha, *size, *self._backgrounds[lane].arguments)
+        planes = frame.luma, frame.chroma, matte.alpha
+        arguments = self._backgrounds[lane].arguments
+        self._launch(self._runs, *planes, *self._format.luma_shape, *arguments)
 
     def refresh(self) -> None:
         """Show the background as the next frame has it, also where it has hardly changed."""

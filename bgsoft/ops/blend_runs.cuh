@@ -1,7 +1,6 @@
 // Runs of samples, as blending reads and writes them: COLUMNS × 2 luma samples and their chroma pairs.
 //
-// On a device `whole` says that the width is a multiple of COLUMNS and that planes are aligned to 16
-// bytes, so that samples are read and written at once.
+// On a device those of whole runs are read and written at once.
 #pragma once
 
 #include "drivers.cuh"
@@ -27,6 +26,12 @@ struct alignas(COLUMNS * sizeof(T)) Packed {
     T values[COLUMNS];
 };
 #endif
+
+// Whether all runs of a plane of frames of a width are whole ones, and aligned.
+OP bool is_whole(const void *plane, int width)
+{
+    return ON_DEVICE && width % COLUMNS == 0 && (size_t)plane % 16 == 0;
+}
 
 // Samples of a row, of which `count` exist; the values of others are left as they are.
 template <class T>
