@@ -69,9 +69,10 @@ class PushPull:
         self._pushes = [(shapes[level], level) for level in range(1, first + 1)]
         self._pulls = [(shapes[level], level) for level in range(last - 1, self.filled - 1, -1)]
         self._numbers = (first, last, resident, self.sums, sum_count, cell_count)
-        self._push, self._pull = (
-            side.operation("fill", f"fill_{name}") for name in ("push", "pull")
-        )
+        if side.on_device:
+            self._push, self._pull = (
+                side.operation("fill", f"fill_{name}") for name in ("push", "pull")
+            )
         self._pyramid = side.operation(
             "fill",
             "fill_pyramid",

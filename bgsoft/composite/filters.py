@@ -234,7 +234,7 @@ class PixelateBackground(Background):
         numbers = (
             *(*plan.blocks, plan.per_block, rows, columns, plan.top, plan.left),
             *(*luma_shape, *chroma_shape, luma_factor, chroma_factor, *grid_size),
-            *(plan.cells_per_grid, plan.grid_per_cell, plan.grid_per_cell),
+            *(plan.cells_per_grid, plan.grid_per_cell),
         )
         scratch = side.scratch(9 * columns + 2 * (grid_columns + 3), np.uint32)
         self._plan = side.array(numbers, np.int32)

@@ -28,10 +28,16 @@ OP u32 area_mean(u32 sum, int count)
     return sum;
 }
 
-// One cell of any size; `factor` is a power of two up to 32.
-OP u32 cell_mean(
-    const sample_t *plane, int rows, int columns, int step, int channel, int factor, int y, int x)
+// A channel of a plane of interleaved ones, `step` samples apart, and the edge of the cells that it is
+// averaged over: a power of two up to 32.
+struct Samples {
+    const sample_t *plane;
+    int rows, columns, step, channel, factor;
+};
+
+OP u32 cell_mean(const Samples &samples, int y, int x)
 {
+    const auto [plane, rows, columns, step, channel, factor] = samples;
     switch (factor) {
     case 1: return cell<1>(plane, rows, columns, step, channel, y, x);
     case 2: return cell<2>(plane, rows, columns, step, channel, y, x);
@@ -190,10 +196,9 @@ OP void whole_means(
         means[x] = (u16)(whole_cell<F>(samples + x * F * step, pitch, step) << shift);
 }
 
-OP void mean_row(
-    const sample_t *plane, int rows, int columns, int step, int channel, int factor, int y,
-    int count, int shift, u16 *means)
+OP void mean_row(const Samples &source, int y, int count, int shift, u16 *means)
 {
+    const auto [plane, rows, columns, step, channel, factor] = source;
     const sample_t *samples = plane + (size_t)y * factor * columns * step + channel;
     int whole = (y + 1) * factor <= rows ? columns / factor : 0;
     switch (factor) {
@@ -203,7 +208,7 @@ OP void mean_row(
     default: whole = 0;
     }
     for (int x = whole; x < count; ++x)
-        means[x] = (u16)(cell_mean(plane, rows, columns, step, channel, factor, y, x) << shift);
+        means[x] = (u16)(cell_mean(source, y, x) << shift);
 }
 #endif
 

@@ -35,7 +35,7 @@ VARIANTS = {
 }
 _GLIBC = "2.17"
 
-_KERNEL = r"(?m)^KERNEL\((\w+)\)"
+_KERNEL = r"(?m)^(?:BLOCK_)?KERNEL\((\w+)\)"
 
 _FLAGS = (
     *("-x", "c++", "-std=c++17", "-nostdlib++", "-fno-exceptions", "-fno-rtti", "-fPIC"),

@@ -181,24 +181,49 @@ KERNEL(fill_prepare)(
         sums[plane] = totals[plane];
 }
 
+#if ON_DEVICE
 // Level `index` from the finer one before it.
-KERNEL(fill_push)(const int *table, float4 *levels, int index)
+DEVICE_KERNEL(fill_push)(const int *table, float4 *levels, int index)
 {
     const Level fine = level_of(table, index - 1), coarse = level_of(table, index);
-    for_samples(coarse.rows, coarse.columns, [&](int y, int x) INLINED {
+    for_samples(coarse.rows, coarse.columns, [&](int y, int x) {
         levels[coarse.offset + y * coarse.columns + x]
             = resampled(levels + fine.offset, fine, coarse, y, x);
     });
 }
 
 // Level `index` filled in from the coarser one after it, which is.
-KERNEL(fill_pull)(const int *table, float4 *levels, int index)
+DEVICE_KERNEL(fill_pull)(const int *table, float4 *levels, int index)
 {
     const Level fine = level_of(table, index), coarse = level_of(table, index + 1);
-    for_samples(fine.rows, fine.columns, [&](int y, int x) INLINED {
+    for_samples(fine.rows, fine.columns, [&](int y, int x) {
         float4 *cell = levels + fine.offset + y * fine.columns + x;
-        if (ON_DEVICE || cell->w < 1.0f)
-            *cell = laid_over(*cell, resampled(levels + coarse.offset, coarse, fine, y, x));
+        *cell = laid_over(*cell, resampled(levels + coarse.offset, coarse, fine, y, x));
+    });
+}
+#endif
+
+// Means of the three planes, by 96 threads of a block.
+OP void means_of(const u64 *sums, int sum_count, int cell_count, float means[3])
+{
+#if ON_DEVICE
+    __shared__ u64 lane_sums[96];
+    const int thread = threadIdx.x, lanes = 32;
+    if (thread < 96) {
+        u64 sum = 0;
+        for (int index = thread / 3; index < sum_count; index += lanes)
+            sum += sums[index * 3 + thread % 3];
+        lane_sums[thread] = sum;
+    }
+    __syncthreads();
+    sums = lane_sums;
+    sum_count = lanes;
+#endif
+    for_samples_together(1, 3, [=](int, int plane) INLINED {
+        u64 sum = 0;
+        for (int index = 0; index < sum_count; ++index)
+            sum += sums[3 * index + plane];
+        means[plane] = (float)((double)sum / (double)cell_count);
     });
 }
 
@@ -219,99 +244,63 @@ OP float4 below_peak(const float4 *peak, int count, const float means[3])
 
 // All coarse levels in one block: pushes from level `first` to the top, pulls back to `last`.
 //
-// Levels from `resident` on (above `first`) live in shared memory, which has room for them.
+// On a device levels from `resident` on (above `first`) live in shared memory, which has room for them.
 // sums: (sum_count, 3), together the sums of the three planes over `cell_count` cells; their means
 // are used where there is no weight at all. At least 96 threads.
-#if ON_DEVICE
-extern "C" __global__ void __launch_bounds__(1024) fill_pyramid(
-    const int *table, float4 *levels, int first, int last, int resident,
-    const u64 *sums, int sum_count, int cell_count)
+BLOCK_KERNEL(fill_pyramid)(
+    const int *table, float4 *levels, int first, int last, int resident, const u64 *sums,
+    int sum_count, int cell_count)
 {
-    extern __shared__ float4 local[];
-    __shared__ u64 lane_sums[96];
-    __shared__ float means[3];
     const int top = table[0] - 1;
+#if ON_DEVICE
+    extern __shared__ float4 local[];
     const int base = resident <= top ? level_of(table, resident).offset : 0;
-    const int thread = threadIdx.x, threads = blockDim.x;
-    auto cells_of = [=](int index, Level level) {
-        return index >= resident ? local + (level.offset - base) : levels + level.offset;
+#endif
+    const auto cells_of = [=](int index) INLINED {
+        const int offset = level_of(table, index).offset;
+#if ON_DEVICE
+        if (index >= resident)
+            return local + (offset - base);
+#endif
+        return levels + offset;
     };
-
-    if (thread < 96) {
-        u64 sum = 0;
-        for (int index = thread / 3; index < sum_count; index += 32)
-            sum += sums[index * 3 + thread % 3];
-        lane_sums[thread] = sum;
-    }
+    SHARED float means[3];
+    means_of(sums, sum_count, cell_count, means);
     for (int index = first + 1; index <= top; ++index) {
         const Level fine = level_of(table, index - 1), coarse = level_of(table, index);
-        const float4 *source = cells_of(index - 1, fine);
-        float4 *target = cells_of(index, coarse);
-        for (int cell = thread; cell < coarse.rows * coarse.columns; cell += threads)
-            target[cell]
-                = resampled(source, fine, coarse, cell / coarse.columns, cell % coarse.columns);
-        __syncthreads();
+        const float4 *source = cells_of(index - 1);
+        float4 *target = cells_of(index);
+        for_samples_together(coarse.rows, coarse.columns, [&](int y, int x) INLINED {
+            target[y * coarse.columns + x] = resampled(source, fine, coarse, y, x);
+        });
     }
-    __syncthreads();
-    if (thread < 3) {
-        u64 sum = 0;
-        for (int lane = 0; lane < 32; ++lane)
-            sum += lane_sums[lane * 3 + thread];
-        means[thread] = (float)((double)sum / (double)cell_count);
-    }
-    __syncthreads();
-
     const Level highest = level_of(table, top);
-    float4 *peak = cells_of(top, highest);
-    const int peak_cells = highest.rows * highest.columns;  // 1 to 4
-    const float4 below = below_peak(peak, peak_cells, means);
+    float4 *peak = cells_of(top);
+    const float4 below = below_peak(peak, highest.rows * highest.columns, means);
+#if ON_DEVICE
     __syncthreads();
-    if (thread < peak_cells)
-        peak[thread] = laid_over(peak[thread], below);
-    __syncthreads();
-
+#endif
+    for_samples_together(highest.rows, highest.columns, [&](int y, int x) INLINED {
+        float4 *cell = peak + y * highest.columns + x;
+        *cell = laid_over(*cell, below);
+    });
     for (int index = top - 1; index >= last; --index) {
         const Level fine = level_of(table, index), coarse = level_of(table, index + 1);
-        const float4 *source = cells_of(index + 1, coarse);
-        float4 *target = cells_of(index, fine);
-        for (int cell = thread; cell < fine.rows * fine.columns; cell += threads)
-            target[cell] = laid_over(
-                target[cell],
-                resampled(source, coarse, fine, cell / fine.columns, cell % fine.columns));
-        __syncthreads();
+        const float4 *source = cells_of(index + 1);
+        float4 *target = cells_of(index);
+        for_samples_together(fine.rows, fine.columns, [&](int y, int x) INLINED {
+            float4 *cell = target + y * fine.columns + x;
+            if (ON_DEVICE || cell->w < 1.0f)
+                *cell = laid_over(*cell, resampled(source, coarse, fine, y, x));
+        });
     }
-    if (last >= resident) {
-        const Level level = level_of(table, last);
-        const float4 *source = cells_of(last, level);
-        for (int cell = thread; cell < level.rows * level.columns; cell += threads)
-            levels[level.offset + cell] = source[cell];
-    }
-}
-#else
-KERNEL(fill_pyramid)(
-    const int *table, float4 *levels, int first, int last, int, const u64 *sums, int sum_count,
-    int cell_count)
-{
-    const int top = table[0] - 1;
-    for (int index = first + 1; index <= top; ++index)
-        WITH_BITS(fill_push, SAMPLE_BITS)(table, levels, index);
-    float means[3];
-    for (int plane = 0; plane < 3; ++plane) {
-        u64 sum = 0;
-        for (int index = 0; index < sum_count; ++index)
-            sum += sums[3 * index + plane];
-        means[plane] = (float)((double)sum / (double)cell_count);
-    }
-    const Level highest = level_of(table, top);
-    float4 *peak = levels + highest.offset;
-    const int count = highest.rows * highest.columns;
-    const float4 below = below_peak(peak, count, means);
-    for (int cell = 0; cell < count; ++cell)
-        peak[cell] = laid_over(peak[cell], below);
-    for (int index = top - 1; index >= last; --index)
-        WITH_BITS(fill_pull, SAMPLE_BITS)(table, levels, index);
-}
+#if ON_DEVICE
+    const Level level = level_of(table, last);
+    if (last >= resident)
+        for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
+            levels[level.offset + cell] = cells_of(last)[cell];
 #endif
+}
 
 // Cells filled in, 16-bit full scale, from level `filled` (0 or 1), which is filled in.
 KERNEL(fill_finish)(

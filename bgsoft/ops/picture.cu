@@ -62,12 +62,6 @@ OP u16 coarse_cell(
     return to_cell(mean);
 }
 
-// What a plane is made of: the grid's samples or means of the frame's.
-struct Samples {
-    const sample_t *plane;
-    int rows, columns, step, channel, factor;
-};
-
 #if !ON_DEVICE
 #define RUN 32
 
@@ -89,9 +83,7 @@ static void fine_plane(
             for (int x = 0; near == expanded && x < plane.columns; ++x)
                 expanded[x] = marks[x >> (log_factor - 1)];
         }
-        mean_row(
-            source.plane, source.rows, source.columns, source.step, source.channel, source.factor, y,
-            plane.columns, FULL_SHIFT, target);
+        mean_row(source, y, plane.columns, FULL_SHIFT, target);
         u8 nearest_matte = 0;
         for (int x = 0; x < plane.columns; ++x)
             nearest_matte = max(nearest_matte, near[x]);
@@ -157,8 +149,7 @@ KERNEL(picture_planes)(
                 const u32 near = near_matte(matte, sizes[2], sizes[3], grid_y, grid_x, 2);
                 *sample = (u16)(near > CLEAR_ALPHA
                     ? enlarged(cells, cell_rows, cell_columns, 0.5f / (float)plane.fine, y, x)
-                    : cell_mean(source, size[0], size[1], step, index / 2, plane.factor, y, x)
-                        << FULL_SHIFT);
+                    : cell_mean(samples, y, x) << FULL_SHIFT);
             });
     }
 }

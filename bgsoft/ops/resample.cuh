@@ -134,22 +134,15 @@ OP float resample_float(
 }
 
 // One sample of a plane at another size, (y, x) of it. The host has it at that size.
-#if ON_DEVICE
 #define RESIZED(NAME, T, RESULT, RESAMPLED)                                                       \
     OP RESULT NAME(                                                                               \
         const T* source, int pitch, const float* x_table, int x_stride, const float* y_table,     \
         int y_stride, int mode, int y, int x)                                                     \
     {                                                                                             \
+        if (!ON_DEVICE)                                                                           \
+            return source[(size_t)y * pitch + x];                                                 \
         const float *x_row = x_table + x * x_stride, *y_row = y_table + y * y_stride;             \
         return RESAMPLED;                                                                         \
     }
-#else
-#define RESIZED(NAME, T, RESULT, RESAMPLED)                                                       \
-    OP RESULT NAME(                                                                               \
-        const T* source, int pitch, const float*, int, const float*, int, int, int y, int x)      \
-    {                                                                                             \
-        return source[(size_t)y * pitch + x];                                                     \
-    }
-#endif
 RESIZED(resized_float, float, float, resample_float(source, pitch, mode, x_row, y_row))
 RESIZED(resized_byte, u8, int, resample(source, pitch, 1, 0, mode, x_row, y_row))

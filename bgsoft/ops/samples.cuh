@@ -26,6 +26,7 @@ typedef u16 sample_t;
 #define INLINED
 #define KERNEL(name) extern "C" __global__ void name
 #define DEVICE_KERNEL(name) KERNEL(name)  // the host has none
+#define BLOCK_KERNEL(name) extern "C" __global__ void __launch_bounds__(1024) name  // of one block
 #define BY_VALUE(type) const __grid_constant__ type  // of an argument; by its address on the host
 #else
 #define ON_DEVICE 0
@@ -35,6 +36,7 @@ typedef u16 sample_t;
 #define WITH_BITS_(name, bits) name##_##bits
 #define WITH_BITS(name, bits) WITH_BITS_(name, bits)
 #define KERNEL(name) static void WITH_BITS(name, SAMPLE_BITS)  // see calls.hpp
+#define BLOCK_KERNEL(name) KERNEL(name)
 #define BY_VALUE(type) const type&
 #define rintf __builtin_rintf
 #define floorf __builtin_floorf
