@@ -179,49 +179,41 @@ KERNEL(foreground_first)(
     });
 }
 
+// Cells after level `first`, then the colours of these levels and of `first`. One block.
+KERNEL(foreground_coarse)(
+    const int *table, int first, float4 *cells, float4 *foreground, float4 *background, Pair *lines)
+{
+    for (int index = first + 1; index < table[0]; ++index) {
+        const Level level = level_of(table, index), fine = level_of(table, index - 1);
+        for_samples_together(level.rows, level.columns, [&](int y, int x) INLINED {
+            cells[level.offset + y * level.columns + x] = halved(cells, fine, y, x);
+        });
+    }
+    for (int index = table[0] - 1; index >= first; --index) {
+#if ON_DEVICE
+        const Level level = level_of(table, index);
+        for_samples_together(level.rows, level.columns, [&](int y, int x) {
+            estimate(table, index, cells, foreground, background, y, x);
+        });
+#else
+        estimate(table, index, cells, foreground, background, lines);
+#endif
+    }
+}
+
+#if ON_DEVICE
 // Cells of level `index` from those of the level before.
-KERNEL(foreground_halve)(const int *table, int index, float4 *cells)
+DEVICE_KERNEL(foreground_halve)(const int *table, int index, float4 *cells)
 {
     const Level level = level_of(table, index), fine = level_of(table, index - 1);
-    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
+    for_samples(level.rows, level.columns, [&](int y, int x) {
         cells[level.offset + y * level.columns + x] = halved(cells, fine, y, x);
     });
 }
 
-// Cells after level `first`, then the colours of these levels and of `first`. One block.
-KERNEL(foreground_coarse)(
-    const int *table, int first, float4 *cells, float4 *foreground,
-    float4 *background, Pair *lines)
-{
-#if ON_DEVICE
-    for (int index = first + 1; index < table[0]; ++index) {
-        const Level level = level_of(table, index), fine = level_of(table, index - 1);
-        for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
-            cells[level.offset + cell]
-                = halved(cells, fine, cell / level.columns, cell % level.columns);
-        __syncthreads();
-    }
-    for (int index = table[0] - 1; index >= first; --index) {
-        const Level level = level_of(table, index);
-        for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
-            estimate(
-                table, index, cells, foreground, background, cell / level.columns,
-                cell % level.columns);
-        __syncthreads();
-    }
-#else
-    for (int index = first + 1; index < table[0]; ++index)
-        WITH_BITS(foreground_halve, SAMPLE_BITS)(table, index, cells);
-    for (int index = table[0] - 1; index >= first; --index)
-        estimate(table, index, cells, foreground, background, lines);
-#endif
-}
-
-#if ON_DEVICE
 // The colours of level `index`, from those of the next.
 DEVICE_KERNEL(foreground_level)(
-    const int *table, int index, const float4 *cells, float4 *foreground,
-    float4 *background)
+    const int *table, int index, const float4 *cells, float4 *foreground, float4 *background)
 {
     const Level level = level_of(table, index);
     for_samples(level.rows, level.columns, [&](int y, int x) {
