@@ -110,7 +110,7 @@ def planes_behind(background: Background, format: FrameFormat) -> tuple[Array, A
     launch = HOST.operation("blend", background.kernel, sample_bits=8 * format.bytes_per_sample)
     alpha = np.zeros(format.luma_shape, np.uint8)
     size = format.height, format.width
-    launch(size, frame.luma, frame.chroma, alpha, *size, 0, *background.arguments)
+    launch(size, frame.luma, frame.chroma, alpha, *size, *background.arguments)
     return frame.luma, frame.chroma
 
 

@@ -54,7 +54,7 @@ class Background:
         """
 
     def refresh(self) -> None:
-        """See :meth:`bgsoft.composite.base.Compositor.refresh`."""
+        """See :meth:`bgsoft.composite.compositor.PictureCompositor.refresh`."""
 
     def close(self) -> None:
         """Free what it holds; safe to call twice."""
@@ -64,7 +64,7 @@ class Hold:
     """What is shown of a background's cells, from frame to frame."""
 
     def __init__(self, side: Side, plan: CellsPlan) -> None:
-        self._launch = side.operation("hold", "hold_cells")
+        self._launch = side.operation("hold", "hold_cells", block=(256, 1, 1))
         self._steps = HOLD_STEPS[plan.format.bit_depth]
         self._last: Array | None = None
         self.fresh = True
@@ -79,7 +79,7 @@ class Hold:
         """
         steps = 0 if self.fresh else self._steps
         last = shown if self._last is None else self._last
-        self._launch((1, -(-cells.size // 8)), cells, last, shown, cells.size, steps)
+        self._launch((1, cells.size), cells, last, shown, cells.size, steps)
         self._last, self.fresh = shown, False
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bgsoft.analysis.base import analysis_shape
 from bgsoft.composite.background import Background
-from bgsoft.composite.base import check_planes
 from bgsoft.composite.foreground import ForegroundColor
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.sides import Side
@@ -19,11 +19,10 @@ from bgsoft.workers import Workers
 
 _DEVICE_RUN = (2, 8)
 """Luma rows and columns of one thread of ``blend.cu``."""
-_ALIGNMENT_BYTES = 16
 
 
 class PictureCompositor:
-    """The :class:`bgsoft.composite.base.Compositor` of either side.
+    """Replaces the background of frames of one format, in place.
 
     Args:
         side: Where the frames are.
@@ -50,14 +49,23 @@ class PictureCompositor:
             self._launch = side.operation("blend", backgrounds[0].kernel, sample_bits=bits)
         rows, columns = _DEVICE_RUN
         self._runs = -(-format.height // rows), -(-format.width // columns)
-        self._whole_width = side.on_device and format.width % columns == 0
 
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
     ) -> None:
-        """See :meth:`bgsoft.composite.base.Compositor.apply`.
+        """Blend the effect's background into frames where their mattes are below opaque.
+
+        Where alpha is 255, a frame's samples stay bit for bit as they were. Where the background is
+        replaced, partly transparent samples get the foreground's colour first; with
+        :attr:`bgsoft.settings.config.EffectKind.ALPHA` that is all they get.
+
+        Args:
+            frames: In presentation order; luma and chroma are overwritten.
+            mattes: Their mattes.
+            reduced: The frames on the analysis frame, from before compositing.
 
         Raises:
+            ValueError: A frame or its matte is not of the compositor's format.
             DecodeError: The background video can no longer be read.
         """
         if not self._backgrounds:
@@ -70,24 +78,40 @@ class PictureCompositor:
             self._workers.map(self._blend, *planes)
 
     def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        check_planes(self._format, frame, matte, reduced)
+        _check_planes(self._format, frame, matte, reduced)
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
     def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         if self._foregrounds:
             self._foregrounds[lane].restore(frame, matte, reduced)
-        luma, chroma, alpha = frame.luma, frame.chroma, matte.alpha
-        whole = False
-        if self._whole_width:
-            addresses = luma.data.ptr | chroma.data.ptr | alpha.data.ptr
-            whole = addresses % _ALIGNMENT_BYTES == 0
-        size = self._format.height, self._format.width, int(whole)
-        self._launch(self._runs, luma, chroma, alpha, *size, *self._backgrounds[lane].arguments)
+        planes = frame.luma, frame.chroma, matte.alpha
+        arguments = self._backgrounds[lane].arguments
+        self._launch(self._runs, *planes, *self._format.luma_shape, *arguments)
 
     def refresh(self) -> None:
+        """Show the background as the next frame has it, also where it has hardly changed."""
         for background in self._backgrounds:
             background.refresh()
 
     def close(self) -> None:
+        """Free background images and videos; safe to call twice."""
         for background in self._backgrounds:
             background.close()
+
+
+def _check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+    """Raise ValueError where a plane's shape or dtype is not the format's."""
+    luma, chroma, alpha = frame.luma, frame.chroma, matte.alpha
+    shapes = luma.shape, chroma.shape, alpha.shape
+    if shapes != (format.luma_shape, format.chroma_shape, format.luma_shape):
+        raise ValueError(
+            f"luma, chroma and alpha are {shapes} but frames are {format.width}x{format.height}"
+        )
+    dtypes = luma.dtype, chroma.dtype, alpha.dtype
+    if dtypes != (format.dtype, format.dtype, "uint8"):
+        names = ", ".join(map(str, dtypes))
+        raise ValueError(f"luma, chroma and alpha are {names} but frames are {format.layout}")
+    grid = analysis_shape(format.width, format.height)
+    found = matte.reduced.shape, reduced.luma.shape
+    if found != (grid, grid):
+        raise ValueError(f"matte and picture are {found[0]} and {found[1]} on a grid of {grid}")

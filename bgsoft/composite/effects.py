@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bgsoft.composite.background import Background, CellsBackground, Hold
+from bgsoft.composite.background import Background, CellFilter, CellsBackground, Hold
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.filters import BlurFilter, PixelateBackground, bokeh_filter
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
-from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan
+from bgsoft.composite.plan import BlurPlan, BokehPlan, CellsPlan, PixelatePlan
 from bgsoft.composite.plate import (
     CutoutBackground,
     color_background,
     dim_background,
     image_background,
 )
-from bgsoft.frame import FrameFormat
+from bgsoft.frame import Array, FrameFormat
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.settings.config import EffectConfig, EffectKind
 from bgsoft.workers import Workers
@@ -71,16 +72,10 @@ def _background_maker(
     match effect.kind:
         case EffectKind.BLUR if length_px:
             blur = BlurPlan.of(format, length_px)
-            hold = Hold(side, blur.cells)
-            return lambda: CellsBackground(
-                side, blur.cells, hold, lambda cells: BlurFilter(side, blur, cells)
-            )
+            return _on_cells(side, blur.cells, partial(BlurFilter, side, blur))
         case EffectKind.BOKEH if length_px:
             bokeh = BokehPlan.of(format, length_px, effect.highlights)
-            hold = Hold(side, bokeh.cells)
-            return lambda: CellsBackground(
-                side, bokeh.cells, hold, lambda cells: bokeh_filter(side, bokeh, cells)
-            )
+            return _on_cells(side, bokeh.cells, partial(bokeh_filter, side, bokeh))
         case EffectKind.PIXELATE if length_px:
             mosaic = PixelatePlan.of(format, length_px)
             return lambda: PixelateBackground(side, mosaic)
@@ -101,3 +96,10 @@ def _background_maker(
         case EffectKind.ALPHA:
             return lambda: CutoutBackground(side, format)
     return None  # with matte, the encoder writes the matte itself, and no colour
+
+
+def _on_cells(
+    side: Side, plan: CellsPlan, make_filter: Callable[[Array], CellFilter]
+) -> Callable[[], Background]:
+    hold = Hold(side, plan)
+    return lambda: CellsBackground(side, plan, hold, make_filter)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bgsoft.composite.plan import FillPlan, Shape, level_shapes
+from bgsoft.composite.plan import FillPlan, Shape, level_shapes, level_table
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
 from bgsoft.ops.loader import BLOCK
 from bgsoft.ops.sides import Side
@@ -31,9 +31,8 @@ class PushPull:
         shape: (h, w) of the planes.
         sum_count: Groups of sums that the maker of level 0 writes to :attr:`sums`.
         cell_count: Cells that the sums are over.
-        given: How many levels the maker writes, 1 or 2.
-        left: Up to how many fine levels are left to the reader of the result, which finds the
-            next level filled in; see :attr:`filled`.
+        left: Whether the finest level is left to the reader of the result, which finds the next one
+            filled in, if there is one; see :attr:`filled`.
     """
 
     def __init__(
@@ -43,17 +42,14 @@ class PushPull:
         *,
         sum_count: int,
         cell_count: int,
-        given: int = 1,
-        left: int = 0,
+        left: bool = False,
     ) -> None:
         shapes = level_shapes(shape)
         sizes = [rows * columns for rows, columns in shapes]
-        numbers = [len(shapes)]
-        for level, level_shape in enumerate(shapes):
-            numbers += [*level_shape, sum(sizes[:level])]
+        numbers, count = level_table(shapes)
         self.table = side.array(numbers, np.int32)
         """How the kernels find the levels."""
-        self.levels = side.xp.empty((sum(sizes), 4), np.float32)
+        self.levels = side.xp.empty((count, 4), np.float32)
         """All levels; of level 0, first in it, the maker writes weighted planes and weight."""
         self.sums = side.xp.empty((sum_count, 3), np.uint64)
         """Sums of the planes, unweighted, in any number of groups."""
@@ -62,20 +58,21 @@ class PushPull:
         self.filled = min(left, top)
         """The level that :meth:`run` has filled in at its end."""
         # The host makes all levels in one call. On a device the coarse ones are left to one block.
-        first = given = min(given - 1, top)
+        first = 0
         while side.on_device and first < top and sizes[first] > _SINGLE_BLOCK_CELLS:
             first += 1
         # Large levels are pushed, and pulled, by kernels of their own.
-        last = max(self.filled, first) if first > given else self.filled
+        last = max(self.filled, first) if first else self.filled
         resident = first + 1
         while sum(sizes[resident:]) > _RESIDENT_CELLS:
             resident += 1
-        self._pushes = [(shapes[level], level) for level in range(given + 1, first + 1)]
+        self._pushes = [(shapes[level], level) for level in range(1, first + 1)]
         self._pulls = [(shapes[level], level) for level in range(last - 1, self.filled - 1, -1)]
         self._numbers = (first, last, resident, self.sums, sum_count, cell_count)
-        self._push, self._pull = (
-            side.operation("fill", f"fill_{name}") for name in ("push", "pull")
-        )
+        if side.on_device:
+            self._push, self._pull = (
+                side.operation("fill", f"fill_{name}") for name in ("push", "pull")
+            )
         self._pyramid = side.operation(
             "fill",
             "fill_pyramid",
@@ -114,15 +111,15 @@ class BackgroundFill:
         rows, columns = plan.shape
         self.buffer = side.xp.empty(3 * rows * columns + extra_cells, np.uint16)
         """Luma, Cb and Cr cells, 16-bit full scale, people filled in; then the extra ones."""
-        # Groups of sums: a device has one a block of threads.
-        groups = -(-columns // BLOCK[0]) * -(-rows // BLOCK[1]) if side.on_device else 1
+        # Groups of sums: a device has one a warp.
+        warps = -(-columns // BLOCK[0]) * -(-rows // BLOCK[1]) * BLOCK[1]
+        groups = warps if side.on_device else 1
         self._push_pull = push_pull = PushPull(
             side,
             plan.shape,
             sum_count=1 if last_resort else groups,
             cell_count=1 if last_resort else rows * columns,
-            given=2 if side.on_device else 1,
-            left=2 if side.on_device else 0,
+            left=True,
         )
         sums = push_pull.sums
         if last_resort:
@@ -130,7 +127,6 @@ class BackgroundFill:
             sums[0] = side.array(last_resort, np.uint64)
             sums = side.xp.empty((groups, 3), np.uint64)
         grid = side.array((*plan.grid, plan.has_chroma), np.int32)
-        self._runs = (*plan.shape, 2)
         self._prepare_arguments = (grid, push_pull.table, self.buffer, push_pull.levels, sums)
         self._finish_arguments = (push_pull.table, push_pull.levels, push_pull.filled, self.buffer)
         bits = 8 * format.bytes_per_sample
@@ -145,6 +141,6 @@ class BackgroundFill:
             reduced: The frame's analysis frame.
         """
         planes = (reduced.luma, reduced.chroma, matte)
-        self._prepare(self._runs, *planes, *self._prepare_arguments)
+        self._prepare(self.plan.shape, *planes, *self._prepare_arguments)
         self._push_pull.run()
         self._finish(self.plan.shape, *self._finish_arguments)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from itertools import chain
 
 import cv2
 import numpy as np
@@ -18,7 +18,6 @@ from bgsoft.composite.plan import (
     BlurPlan,
     BokehPlan,
     PixelatePlan,
-    Shape,
     disc_kernel,
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
@@ -39,6 +38,7 @@ _MAX_REACH = 15
 _DISC_BLOCK = (32, 4, 1)
 _DISC_OUTPUTS = 4
 """Rows that a thread of ``bokeh.cu`` averages."""
+_FLOAT4_BYTES = 16
 
 
 class BlurFilter:
@@ -160,44 +160,35 @@ class DeviceBokeh:
     """
 
     def __init__(self, side: Side, plan: BokehPlan, cells: Array) -> None:
-        self._side, self._cells = side, cells
-        self._picture = FilledPicture(side, plan.cells)
-        self._highlights = plan.black, plan.span, plan.gain
-        radius, chroma_radius = plan.radii
-        sources, targets = self._picture.offsets, plan.cells.offsets
+        self._picture = picture = FilledPicture(side, plan.cells)
         luma_shape, chroma_shape, _ = plan.cells.shapes
-        if plan.cells.factor > 1:
-            self._launches = [
-                self._launch("bokeh_together", radius, 16, luma_shape, (*sources, *targets))
+        luma, cb, cr = zip(picture.offsets, plan.cells.offsets, strict=True)
+        # Planes of one size go together.
+        together = [(luma_shape, plan.radii[0], (luma, cb, cr))]
+        if plan.cells.factor == 1:
+            together = [
+                (luma_shape, plan.radii[0], (luma, luma, luma)),
+                (chroma_shape, plan.radii[1], (cb, cr, cr)),
             ]
-        else:
-            plane = (sources[0], targets[0])
-            planes = (*luma_shape, *sources, *targets[1:])
-            self._launches = [
-                self._launch("bokeh_luma", radius, 8, luma_shape, plane),
-                self._launch("bokeh_chroma", chroma_radius, 16, chroma_shape, planes),
-            ]
-
-    def _launch(
-        self, name: str, radius: float, bytes_per_cell: int, shape: Shape, planes: tuple[int, ...]
-    ) -> Callable[[], None]:
-        weights = disc_kernel(radius)
-        reach = weights.shape[0] // 2
-        # Of each column, how many weights next to the middle one there are.
-        half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
-        array = self._side.array
-        disc = array(weights, np.float32), array(half_heights, np.int32)
-        numbers = array((*shape, reach, *planes), np.int32)
-        arguments = (numbers, *disc, self._picture.buffer, self._cells, *self._highlights)
         columns, thread_rows, _ = _DISC_BLOCK
-        tile = (_DISC_OUTPUTS * thread_rows + 2 * reach) * (columns + 2 * reach)
-        return partial(
-            self._side.operation(
-                "bokeh", name, block=_DISC_BLOCK, shared_bytes=tile * bytes_per_cell
-            ),
-            (-(-shape[0] // _DISC_OUTPUTS), shape[1]),
-            *arguments,
-        )
+        self._launches = []
+        for shape, radius, planes in together:
+            weights = disc_kernel(radius)
+            reach = weights.shape[0] // 2
+            # Of each column, how many weights next to the middle one there are.
+            half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
+            numbers = (*shape, reach, *luma_shape, luma[0], *chain(*zip(*planes, strict=True)))
+            arrays = (numbers, np.int32), (weights, np.float32), (half_heights, np.int32)
+            tile = (_DISC_OUTPUTS * thread_rows + 2 * reach) * (columns + 2 * reach)
+            shared = {"block": _DISC_BLOCK, "shared_bytes": tile * _FLOAT4_BYTES}
+            self._launches.append(
+                partial(
+                    side.operation("bokeh", "bokeh", **shared),
+                    (-(-shape[0] // _DISC_OUTPUTS), shape[1]),
+                    *(side.array(*each) for each in arrays),
+                    *(picture.buffer, cells, plan.black, plan.span, plan.gain),
+                )
+            )
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._picture.update(frame, matte, reduced)
@@ -243,7 +234,7 @@ class PixelateBackground(Background):
         numbers = (
             *(*plan.blocks, plan.per_block, rows, columns, plan.top, plan.left),
             *(*luma_shape, *chroma_shape, luma_factor, chroma_factor, *grid_size),
-            *(plan.cells_per_grid, plan.grid_per_cell, plan.grid_per_cell),
+            *(plan.cells_per_grid, plan.grid_per_cell),
         )
         scratch = side.scratch(9 * columns + 2 * (grid_columns + 3), np.uint32)
         self._plan = side.array(numbers, np.int32)

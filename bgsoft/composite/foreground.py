@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
+from bgsoft.composite.plan import level_table
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.loader import BLOCK
 from bgsoft.ops.sides import Block, Operation, Side
@@ -45,13 +46,9 @@ class ForegroundColor:
         factor = analysis_factor(*size)
         self._shapes = [analysis_shape(*size, 2 * factor << level) for level in range(_LEVELS)]
         sizes = [rows * columns for rows, columns in self._shapes]
-        numbers: list[int] = []
-        for level, shape in enumerate(self._shapes):
-            numbers += [*shape, sum(sizes[:level])]
+        numbers, count = level_table(self._shapes)
         table = side.array(numbers, np.int32)
-        cells, foreground, background = (
-            side.xp.empty((sum(sizes), 4), np.float32) for _ in range(3)
-        )
+        cells, foreground, background = (side.xp.empty((count, 4), np.float32) for _ in range(3))
         # The host makes all levels in one call, row by row.
         lines = side.scratch((3, self._shapes[0][1] + 2, _PAIR_FLOATS), np.float32)
         self._coarse_from = 0
@@ -59,7 +56,7 @@ class ForegroundColor:
             small = [level for level, size in enumerate(sizes) if size <= _SINGLE_BLOCK_CELLS]
             self._coarse_from = min(small, default=_LEVELS - 1)
         self._table, self._cells = table, cells
-        self._buffers = (_LEVELS, cells, foreground, background)
+        self._buffers = (cells, foreground, background)
         self._coarse_arguments = (table, self._coarse_from, *self._buffers, lines)
         self._first_arguments = (*analysis_shape(*size), int(factor > 1), cells)
         scale = 1 / (2 * factor)

@@ -89,6 +89,15 @@ def level_shapes(shape: Shape) -> list[Shape]:
     return shapes
 
 
+def level_table(shapes: Sequence[Shape]) -> tuple[list[int], int]:
+    """How kernels find the levels of a pyramid (``Level`` in ``background.cuh``); all its cells."""
+    numbers, end = [len(shapes)], 0
+    for rows, columns in shapes:
+        numbers += [rows, columns, end]
+        end += rows * columns
+    return numbers, end
+
+
 class FillPlan(NamedTuple):
     """People filled in, on cells twice as large as those of the analysis frame."""
 

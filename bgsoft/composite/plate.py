@@ -20,7 +20,6 @@ from bgsoft.composite.fill import BackgroundFill
 from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError, os_errors_as
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.ops.loader import BLOCK
 from bgsoft.ops.sides import Side
 
 _CONVERT_ROWS = 128
@@ -177,29 +176,32 @@ class CutoutBackground(Background):
 
     def __init__(self, side: Side, format: FrameFormat) -> None:
         plan = CutoutPlan.of(format)
+        self._side, self._reach = side, plan.reach
         self._fill = fill = BackgroundFill(side, format, last_resort=plan.black)
         self._room = side.xp.empty(fill.plan.grid, np.uint8)
-        shapes = format.luma_shape, format.chroma_shape
-        planes = [side.xp.empty(shape, format.dtype) for shape in shapes]
-        super().__init__("blend_cutout", *planes)
-        # What is seen, and what is seen widened; see cutout.cu.
-        rows, columns = self._pairs = format.chroma_shape[:2]
-        reach = plan.reach
-        scratch = side.scratch(2 * rows * columns + columns + 2 * reach, np.uint8)
-        shared_bytes = sum(
-            (BLOCK[0] + margin) * (BLOCK[1] + margin) for margin in (4 * reach, 2 * reach)
-        )
-        sizes = (*format.luma_shape, *fill.plan.shape, fill.plan.factor // 2, reach)
-        self._arguments = (fill.buffer, *sizes, *plan.black[:2], *planes, scratch)
-        bits = 8 * format.bytes_per_sample
-        self._invert = side.operation("cutout", "cutout_room", sample_bits=bits)
-        self._fade = side.operation(
-            "cutout", "cutout_fade", sample_bits=bits, shared_bytes=shared_bytes
-        )
+        self._planes = [side.xp.empty(format.chroma_shape[:2], np.uint8) for _ in range(3)]
+        numbers = (*fill.plan.shape, fill.plan.factor // 2, *plan.black[:2])
+        super().__init__("blend_cutout", self._planes[2], fill.buffer, *numbers)
+        self._see = side.operation("morphology", "seen_in_chroma")
+        if side.on_device:
+            self._widen, self._blur = (
+                side.operation("morphology", name) for name in ("extreme", "box_blur")
+            )
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         # What is filled in is the room, from the people.
-        grid = self._room.shape
-        self._invert(grid, matte.reduced, self._room, *grid)
+        self._side.xp.invert(matte.reduced, out=self._room)
         self._fill.update(self._room, reduced)
-        self._fade(self._pairs, matte.alpha, *self._arguments)
+        # The fill's weight: what is seen, widened, then averaged over as many samples to each side.
+        # Beyond the frame its edge goes on.
+        (seen, wide, weights), reach = self._planes, self._reach
+        shape = seen.shape
+        self._see(shape, matte.alpha, seen, *matte.alpha.shape, *shape)
+        if self._side.on_device:
+            self._widen(shape, seen, weights, reach, 1, 0, *shape)
+            self._widen(shape, weights, wide, reach, 1, 1, *shape)
+            self._blur(shape, wide, weights, reach, 1, *shape)
+        else:
+            size = 2 * reach + 1, 2 * reach + 1
+            cv2.dilate(seen, np.ones(size, np.uint8), dst=wide)
+            cv2.blur(wide, size, dst=weights, borderType=cv2.BORDER_REPLICATE)

@@ -76,17 +76,17 @@ class Feather:
         if self._small != self._shape:
             source = second
             shrunk = self._shrunk.arguments(plane, self._small, area=True)
-            self._resize(self._small, *shrunk, None, source, *self._small)
+            self._resize(self._small, *shrunk, None, 0, source, *self._small)
         self._dilation.apply(source, first)
         # Two boxes make a quadratic spline: no kink at either end of the rim.
         self._blur(first, second)
         self._blur(second, first)
         enlarged = self._enlarged.arguments(first, self._shape)
-        self._resize(self._shape, *enlarged, plane, out, *self._shape)
+        self._resize(self._shape, *enlarged, plane, 0, out, *self._shape)
 
     def _blur(self, plane: Array, out: Array) -> None:
         if self._side.on_device:
-            self._box_blur(self._small, plane, out, self._radius, *self._small)
+            self._box_blur(self._small, plane, out, self._radius, 0, *self._small)
         else:
             side = 2 * self._radius + 1
             cv2.blur(plane, (side, side), dst=out)

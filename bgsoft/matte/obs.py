@@ -103,13 +103,11 @@ class ObsEdge:
         self._shape = shape = format.luma_shape
         self._background, self._scratch = (side.xp.empty(shape, np.uint8) for _ in range(2))
         self._enlarged = Resized(side, shape, np.uint8)
-        self._enlarge, self._invert = (
-            side.operation("matte_obs", f"obs_{name}") for name in ("enlarge", "invert")
-        )
+        self._enlarge = side.operation("morphology", "resize_plane")
         if side.on_device:
             self._sums = side.xp.empty(shape if plan.feather_side else (0, 0), np.int32)
             self._extreme, self._row_sums, self._column_means = (
-                side.operation("matte_obs", f"obs_{name}")
+                side.operation("morphology", name)
                 for name in ("extreme", "row_sums", "column_means")
             )
         self._reducer = alpha_reducer(format, side)
@@ -124,12 +122,12 @@ class ObsEdge:
         """
         plan, shape = self._plan, self._shape
         enlarged = self._enlarged.arguments(mask, shape)
-        self._enlarge(shape, *enlarged, self._background, int(plan.smooth_side > 0), *shape)
+        self._enlarge(shape, *enlarged, None, plan.smooth_side > 0, self._background, *shape)
         self._morph(abs(plan.dilation_px), largest=plan.dilation_px < 0)
         if plan.feather_side:
             self._morph(plan.feather_side // 3, largest=True)
             self._blur(plan.feather_side)
-        self._invert(shape, self._background, alpha, *shape)
+        self._side.xp.invert(self._background, out=alpha)
         self._reducer.reduce(alpha, reduced)
 
     def _morph(self, reach: int, *, largest: bool) -> None:

@@ -29,9 +29,6 @@ from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 
-_STORE = 16
-"""Pixels that one thread of ``enlarge_alpha`` writes."""
-
 
 class SoftMatte(MatteStage):
     """Style soft. All buffers are made by the first frame's end.
@@ -191,10 +188,9 @@ class _Scratch:
         self._steps = grid_steps(side, [] if plan.fine else plan.contour)
         self._planes = [xp.empty(shape, np.uint8) for _ in self._steps]
         self._enlarge = side.operation("matte", "enlarge_alpha")
-        self._enlarge_runs = format.height, -(-format.width // _STORE)
-        self._enlarge_args = plan.factor.bit_length() - 1, *shape, *format.luma_shape
-        lines = 2 * shape[1] * plan.factor
-        self._lines = side.scratch(lines, np.uint16)
+        lines = side.scratch(2 * shape[1] * plan.factor, np.uint16)
+        size = format.luma_shape
+        self._enlarge_args = self.flags, plan.factor.bit_length() - 1, *shape, *size, lines
         self._fine = _FineEdge(side, plan, self.flags) if plan.fine else None
 
     def allocate(self, mask_shape: Shape) -> None:
@@ -228,10 +224,7 @@ class _Scratch:
     def enlarge(self, made: Array, frame: Frame) -> None:
         """Write a matte on the grid into the plane of the frame's size."""
         target = self.fitted_plane(frame)
-        shift, *sizes = self._enlarge_args
-        wide = self._side.on_device and not (frame.format.width | target.data.ptr) % _STORE
-        last = (*sizes, int(wide), self._lines)
-        self._enlarge(self._enlarge_runs, made, target, self.flags, shift, *last)
+        self._enlarge(target.shape, made, target, *self._enlarge_args)
 
     def fitted_plane(self, frame: Frame) -> Array:
         """(H, W) uint8: where the matte of the frame's size is made, before its edge is moved."""

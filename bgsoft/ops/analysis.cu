@@ -117,57 +117,28 @@ KERNEL(measure)(
     int thumb_rows, int thumb_columns, int rows, int columns, int compare)
 {
 #if ON_DEVICE
-    int lane = threadIdx.x;
-    int index = blockIdx.y * blockDim.y + threadIdx.y;
-    bool inside = index < thumb_rows * thumb_columns;
-    const float* x_row = x_table + (inside ? index % thumb_columns : 0) * x_stride;
-    const float* y_row = y_table + (inside ? index / thumb_columns : 0) * y_stride;
-    float sum = 0.0f;
-    if (mode != RESAMPLE_LINEAR) {
-        int x0 = (int)x_row[0], nx = (int)x_row[1], y0 = (int)y_row[0], ny = (int)y_row[1];
-        for (int x = lane; x < nx; x += 32) {
-            // Whole cells are averaged by one division at the end: sums of samples stay exact.
-            float part = 0.0f;
-            for (int y = 0; y < ny; y++) {
-                float value = (float)luma[(y0 + y) * columns + x0 + x];
-                part += mode == RESAMPLE_CELLS ? value : value * y_row[2 + y];
-            }
-            sum += mode == RESAMPLE_CELLS ? part : part * x_row[2 + x];
-        }
-        for (int step = 16; step > 0; step /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, step);
-        if (mode == RESAMPLE_CELLS && nx == 2 && ny == 2)
-            sum = (float)(((int)sum + 2) >> 2);
-        else if (mode == RESAMPLE_CELLS)
-            sum *= 1.0f / (float)(nx * ny);
-    } else {
-        sum = (float)resample(luma, columns, 1, 0, mode, x_row, y_row);
+    const int lane = threadIdx.x, lanes = 32, warps = gridDim.y * blockDim.y;
+    const int warp = blockIdx.y * blockDim.y + threadIdx.y;
+#else
+    const int lane = 0, lanes = 1, warps = 1, warp = 0;
+#endif
+    for (int at = warp; lane == 0 && at < thumb_rows * thumb_columns; at += warps) {
+        const float *x_row = x_table + at % thumb_columns * x_stride;
+        const float *y_row = y_table + at / thumb_columns * y_stride;
+        thumb[at] = (float)resample(luma, columns, 1, 0, mode, x_row, y_row) * scale;
     }
-    if (inside && lane == 0)
-        thumb[index] = rintf(sum) * scale;
-    if (compare == 0)
-        return;
     u64 squares = 0;
-    int threads = gridDim.y * blockDim.x * blockDim.y;
-    for (int at = index * 32 + lane; at < rows * columns; at += threads) {
-        long long difference = (int)luma[at] - (int)kept[at];
+    for (int at = warp * lanes + lane; compare && at < rows * columns; at += warps * lanes) {
+        const long long difference = (int)luma[at] - (int)kept[at];
         squares += (u64)(difference * difference);
     }
+#if ON_DEVICE
     for (int step = 16; step > 0; step /= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, step);
     if (lane == 0)
         atomicAdd(error, squares);
 #else
-    for (int y = 0; y < thumb_rows; y++)
-        for (int x = 0; x < thumb_columns; x++)
-            thumb[y * thumb_columns + x] =
-                (float)resample(
-                    luma, columns, 1, 0, mode, x_table + x * x_stride, y_table + y * y_stride) *
-                scale;
-    for (int at = 0; compare && at < rows * columns; at++) {
-        const long long difference = (int)luma[at] - (int)kept[at];
-        *error += (u64)(difference * difference);
-    }
+    *error += squares;
 #endif
 }
 

@@ -29,42 +29,37 @@ KERNEL(find_change)(
 // The least gain and the least loss within reach of each sample, each way; one thread a sample.
 //
 // change: (rows, columns). eroded: (2, rows, columns), gains and losses.
-extern "C" __global__ void erode_change(
-    const float* change, float* eroded, int reach, int rows, int columns)
+DEVICE_KERNEL(erode_change)(
+    const float *change, float *eroded, int reach, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    float least = 1.0f, most = -1.0f;
-    for (int row = max(0, y - reach); row <= min(rows - 1, y + reach); row++)
-        for (int column = max(0, x - reach); column <= min(columns - 1, x + reach); column++) {
-            float value = change[row * columns + column];
-            least = fminf(least, value);
-            most = fmaxf(most, value);
-        }
-    int at = y * columns + x;
-    eroded[at] = fmaxf(least, 0.0f);
-    eroded[rows * columns + at] = fmaxf(-most, 0.0f);
+    for_samples(rows, columns, [=](int y, int x) {
+        float least = 1.0f, most = -1.0f;
+        for (int row = max(0, y - reach); row <= min(rows - 1, y + reach); row++)
+            for (int column = max(0, x - reach); column <= min(columns - 1, x + reach); column++) {
+                float value = change[row * columns + column];
+                least = fminf(least, value);
+                most = fmaxf(most, value);
+            }
+        int at = y * columns + x;
+        eroded[at] = fmaxf(least, 0.0f);
+        eroded[rows * columns + at] = fmaxf(-most, 0.0f);
+    });
 }
 
 // Back to the width that they had: what was too thin for the reach is gone.
-extern "C" __global__ void dilate_change(
-    const float* eroded, float* change, int reach, int rows, int columns)
+DEVICE_KERNEL(dilate_change)(
+    const float *eroded, float *change, int reach, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    float gained = 0.0f, lost = 0.0f;
-    for (int row = max(0, y - reach); row <= min(rows - 1, y + reach); row++)
-        for (int column = max(0, x - reach); column <= min(columns - 1, x + reach); column++) {
-            gained = fmaxf(gained, eroded[row * columns + column]);
-            lost = fmaxf(lost, eroded[(rows + row) * columns + column]);
-        }
-    change[y * columns + x] = gained - lost;
+    for_samples(rows, columns, [=](int y, int x) {
+        float gained = 0.0f, lost = 0.0f;
+        for (int row = max(0, y - reach); row <= min(rows - 1, y + reach); row++)
+            for (int column = max(0, x - reach); column <= min(columns - 1, x + reach); column++) {
+                gained = fmaxf(gained, eroded[row * columns + column]);
+                lost = fmaxf(lost, eroded[(rows + row) * columns + column]);
+            }
+        change[y * columns + x] = gained - lost;
+    });
 }
-
 #endif
 
 // Adds the change, (.., pitch) and enlarged by the tables, to a matte of (rows, columns).

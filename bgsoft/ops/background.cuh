@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cells.cuh"
+#include "resample.cuh"
 
 #if SAMPLE_BITS == 8
 #define FULL_SHIFT 8
@@ -27,10 +28,16 @@ OP u32 area_mean(u32 sum, int count)
     return sum;
 }
 
-// One cell of any size; `factor` is a power of two up to 32.
-OP u32 cell_mean(
-    const sample_t *plane, int rows, int columns, int step, int channel, int factor, int y, int x)
+// A channel of a plane of interleaved ones, `step` samples apart, and the edge of the cells that it is
+// averaged over: a power of two up to 32.
+struct Samples {
+    const sample_t *plane;
+    int rows, columns, step, channel, factor;
+};
+
+OP u32 cell_mean(const Samples &samples, int y, int x)
 {
+    const auto [plane, rows, columns, step, channel, factor] = samples;
     switch (factor) {
     case 1: return cell<1>(plane, rows, columns, step, channel, y, x);
     case 2: return cell<2>(plane, rows, columns, step, channel, y, x);
@@ -41,34 +48,23 @@ OP u32 cell_mean(
     }
 }
 
-// Between which two of `count` source samples a target sample lies, as cv2.resize places them.
-struct Between {
-    int first, second;
-    float part;  // of the second
+// A level of a pyramid in one buffer. `table` holds the number of levels, then rows, columns and offset
+// (in cells) of each.
+struct Level {
+    int rows, columns, offset;
 };
 
-OP Between between(int target, float scale, int count)
+OP Level level_of(const int *table, int index)
 {
-    const float position = ((float)target + 0.5f) * scale - 0.5f;
-    const float whole = floorf(position);
-    Between result;
-    result.first = clamp_int((int)whole, 0, count - 1);
-    result.second = clamp_int((int)whole + 1, 0, count - 1);
-    result.part = position - whole;
-    return result;
-}
-
-// Linear interpolation.
-OP float along(float first, float second, float part)
-{
-    return first * (1.0f - part) + second * part;
+    const int *entry = table + 1 + 3 * index;
+    return {entry[0], entry[1], entry[2]};
 }
 
 // A sample of cells enlarged bilinearly; `scale` is cells per sample. Rounds halves to even.
 OP u32 enlarged(
     const u16 *cells, int rows, int columns, float scale, int y, int x)
 {
-    const Between down = between(y, scale, rows), across = between(x, scale, columns);
+    const Between down(y, scale, rows), across(x, scale, columns);
     const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
     const float first = along(upper[across.first], lower[across.first], down.part);
     const float second = along(upper[across.second], lower[across.second], down.part);
@@ -81,7 +77,7 @@ OP void interpolate(
     const u16 *cells, int rows, int columns, int log_factor, int y, int first, int count,
     float *line)
 {
-    const Between down = between(y, 1.0f / (float)(1 << log_factor), rows);
+    const Between down(y, 1.0f / (float)(1 << log_factor), rows);
     const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
 #if ON_DEVICE
     UNROLL
@@ -197,13 +193,12 @@ OP void whole_means(
     const sample_t *samples, int pitch, int step, int count, int shift, u16 *means)
 {
     for (int x = 0; x < count; ++x)
-        means[x] = (u16)(Cell<F>::mean(samples + x * F * step, pitch, step) << shift);
+        means[x] = (u16)(whole_cell<F>(samples + x * F * step, pitch, step) << shift);
 }
 
-OP void mean_row(
-    const sample_t *plane, int rows, int columns, int step, int channel, int factor, int y,
-    int count, int shift, u16 *means)
+OP void mean_row(const Samples &source, int y, int count, int shift, u16 *means)
 {
+    const auto [plane, rows, columns, step, channel, factor] = source;
     const sample_t *samples = plane + (size_t)y * factor * columns * step + channel;
     int whole = (y + 1) * factor <= rows ? columns / factor : 0;
     switch (factor) {
@@ -213,7 +208,7 @@ OP void mean_row(
     default: whole = 0;
     }
     for (int x = whole; x < count; ++x)
-        means[x] = (u16)(cell_mean(plane, rows, columns, step, channel, factor, y, x) << shift);
+        means[x] = (u16)(cell_mean(source, y, x) << shift);
 }
 #endif
 

@@ -70,13 +70,21 @@ OP void mix_run(
     write_run(row, count, whole, samples);
 }
 
+// Before the rows of a run.
+template <class Background>
+OP void begin_rows(const Background &, int, int)
+{
+}
+
 // Blends background.luma(y, x, count, frame, samples) and background.chroma(y, x, pairs, ...).
-// KEEPS_PARTIAL: samples with any alpha stay as they are.
-template <bool KEEPS_PARTIAL = false, class Background>
+// READS_FRAME: the background is made of the frame. KEEPS_PARTIAL: samples with any alpha stay as they
+// are.
+template <bool READS_FRAME = false, bool KEEPS_PARTIAL = false, class Background>
 OP void blend(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, bool whole,
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const Background &background)
 {
+    const bool whole = is_whole(luma, width) && is_whole(chroma, width) && is_whole(alpha, width);
     [[maybe_unused]] int begun = -1;  // rows that the background is ready for
     for_runs(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
         const int rows = min(2, height - y);
@@ -99,14 +107,14 @@ OP void blend(
             return;
 #if !ON_DEVICE
         if (begun != y)
-            background.begin_rows(y, rows);
+            begin_rows(background, y, rows);
         begun = y;
 #endif
         UNROLL
         for (int row = 0; row < 2; ++row) {
             if (row >= rows)
                 break;
-            mix_run<Background::READS_FRAME>(
+            mix_run<READS_FRAME>(
                 luma + (size_t)(y + row) * width + x, count, whole, matte[row],
                 [&](const lane_t frame[COLUMNS], lane_t samples[COLUMNS]) INLINED {
                     background.luma(y + row, x, count, frame, samples);
@@ -137,7 +145,7 @@ OP void blend(
             for (int index = 0; index < COLUMNS; ++index)
                 pair_alpha[index] = pair_alpha[index] > 0 ? 255 : 0;
         const size_t pitch = 2 * (size_t)((width + 1) / 2);
-        mix_run<Background::READS_FRAME>(
+        mix_run<READS_FRAME>(
             chroma + (y / 2) * pitch + x, 2 * pairs, whole, pair_alpha,
             [&](const lane_t frame[COLUMNS], lane_t samples[COLUMNS]) INLINED {
                 background.chroma(y / 2, x / 2, pairs, frame, samples);
@@ -150,7 +158,6 @@ OP void blend(
 // A row of cells is interpolated downwards first, then along. The host does the first for whole
 // rows, before their runs: `lines` has room for four rows of `line_pitch` (two of luma, Cb, Cr).
 struct GridBackground {
-    static constexpr bool READS_FRAME = false;
     const u16 *luma_cells, *cb_cells, *cr_cells;
     int rows, columns, chroma_rows, chroma_columns;
     int log_factor, chroma_log_factor;  // of samples per cell, each way
@@ -158,19 +165,6 @@ struct GridBackground {
     int pitch;
     float *lines;
     int line_pitch;
-
-#if !ON_DEVICE
-    void begin_rows(int y, int count) const
-    {
-        for (int row = 0; row < count; ++row)
-            interpolate(luma_cells, rows, columns, log_factor, y + row, -1, columns + 2,
-                lines + row * line_pitch);
-        const u16 *planes[] = {cb_cells, cr_cells};
-        for (int plane = 0; plane < 2; ++plane)
-            interpolate(planes[plane], chroma_rows, chroma_columns, chroma_log_factor, y / 2, -1,
-                chroma_columns + 2, lines + (2 + plane) * line_pitch);
-    }
-#endif
 
     // Cut off to a code value after the threshold has been added.
     static OP lane_t code(u16 value, u8 threshold)
@@ -210,10 +204,21 @@ struct GridBackground {
     }
 };
 
+#if !ON_DEVICE
+OP void begin_rows(const GridBackground &grid, int y, int count)
+{
+    for (int row = 0; row < count; ++row)
+        interpolate(grid.luma_cells, grid.rows, grid.columns, grid.log_factor, y + row, -1,
+            grid.columns + 2, grid.lines + row * grid.line_pitch);
+    const u16 *planes[] = {grid.cb_cells, grid.cr_cells};
+    for (int plane = 0; plane < 2; ++plane)
+        interpolate(planes[plane], grid.chroma_rows, grid.chroma_columns, grid.chroma_log_factor,
+            y / 2, -1, grid.chroma_columns + 2, grid.lines + (2 + plane) * grid.line_pitch);
+}
+#endif
+
 // One colour.
 struct FlatBackground {
-    static constexpr bool READS_FRAME = false;
-    OP void begin_rows(int, int) const {}
     lane_t y_sample, cb_sample, cr_sample;
 
     OP void luma(
@@ -237,30 +242,26 @@ struct FlatBackground {
 
 // A finished picture of the frame's size.
 struct PlateBackground {
-    static constexpr bool READS_FRAME = false;
-    OP void begin_rows(int, int) const {}
     const sample_t *luma_plane, *chroma_plane;
     int width;
-    bool whole;
 
     OP void luma(
         int y, int x, int count, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        read_run(luma_plane + (size_t)y * width + x, count, whole, samples);
+        read_run(luma_plane + (size_t)y * width + x, count, is_whole(luma_plane, width), samples);
     }
 
     OP void chroma(
         int y, int x, int pairs, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
         const size_t pitch = 2 * (size_t)((width + 1) / 2);
-        read_run(chroma_plane + y * pitch + 2 * x, 2 * pairs, whole, samples);
+        read_run(
+            chroma_plane + y * pitch + 2 * x, 2 * pairs, is_whole(chroma_plane, width), samples);
     }
 };
 
 // The frame's own samples through tables of code values.
 struct MappedBackground {
-    static constexpr bool READS_FRAME = true;
-    OP void begin_rows(int, int) const {}
     const sample_t *luma_table, *chroma_table;  // 256 or 1024 entries each
 
     static OP void map(
@@ -286,54 +287,113 @@ struct MappedBackground {
 
 // Mosaic blocks: float4s of luma, Cb, Cr and 1, rounded here to code values, halves to even.
 struct BlockBackground {
-    static constexpr bool READS_FRAME = false;
-    OP void begin_rows(int, int) const {}
     const float4 *colors;
     int columns, edge, top, left;  // luma samples; top and left of the frame in the first blocks
 
-    static OP lane_t sample(float value)
+    // Calls emit(index, y, cb, cr) with the block of COUNT samples, STEP luma samples apart, from one on.
+    template <int COUNT, int STEP, class Emit>
+    OP void each(int y, int x, const Emit &emit) const
     {
         const float code = SAMPLE_BITS == 8 ? 1.0f : 64.0f;
-        return (lane_t)(rintf(value / code) * code);
+        const auto sample = [=](float value) INLINED { return (lane_t)(rintf(value / code) * code); };
+        const float4 *block = colors + (y + top) / edge * columns + (x + left) / edge;
+        int inside = (x + left) % edge;
+        lane_t luma = sample(block->x), cb = sample(block->y), cr = sample(block->z);
+        UNROLL
+        for (int index = 0; index < COUNT; ++index) {
+            emit(index, luma, cb, cr);
+            inside += STEP;  // the edge and what is left of the frame are even
+            if (inside < edge)
+                continue;
+            inside = 0;
+            // Beyond the frame's edge samples don't count, and there may be no block.
+            if (index + 1 < COUNT && (x + STEP * (index + 1) + left) / edge < columns) {
+                ++block;
+                luma = sample(block->x);
+                cb = sample(block->y);
+                cr = sample(block->z);
+            }
+        }
     }
 
     OP void luma(
         int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        const float4 *block = colors + (y + top) / edge * columns + (x + left) / edge;
-        int inside = (x + left) % edge;
-        lane_t value = sample(block->x);
-        UNROLL
-        for (int index = 0; index < COLUMNS; ++index) {
-            samples[index] = value;
-            // Beyond the frame's edge samples don't count, and there may be no block.
-            if (++inside == edge) {
-                inside = 0;
-                if (index + 1 < COLUMNS && (x + left + index + 1) / edge < columns)
-                    value = sample((++block)->x);
-            }
-        }
+        each<COLUMNS, 1>(y, x, [=](int index, lane_t light, lane_t, lane_t) INLINED {
+            samples[index] = light;
+        });
     }
 
     OP void chroma(
         int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        const float4 *block = colors + (2 * y + top) / edge * columns + (2 * x + left) / edge;
-        int inside = (2 * x + left) % edge;
-        lane_t cb = sample(block->y), cr = sample(block->z);
-        UNROLL
-        for (int pair = 0; pair < PAIRS; ++pair) {
+        each<PAIRS, 2>(2 * y, 2 * x, [=](int pair, lane_t, lane_t cb, lane_t cr) INLINED {
             samples[2 * pair] = cb;
             samples[2 * pair + 1] = cr;
-            inside += 2;  // the edge and what is left of the frame are even
-            if (inside >= edge) {
-                inside = 0;
-                if (pair + 1 < PAIRS && (2 * (x + pair + 1) + left) / edge < columns) {
-                    ++block;
-                    cb = sample(block->y);
-                    cr = sample(block->z);
-                }
-            }
+        });
+    }
+};
+
+// One sample of the fill, counted against black by weight, 0-255.
+OP sample_t faded(u32 fill, u32 black, u32 weight)
+{
+    const u32 value = (fill * weight + 127) / 255 + (black * (255 - weight) + 127) / 255;
+#if SAMPLE_BITS == 8
+    return (sample_t)min((u32)rintf((float)value / 256.0f), 255u);
+#else
+    return (sample_t)((min(value, 65503u) + 32) & 0xFFC0);
+#endif
+}
+
+// A cut-out's colour where nothing is opaque: cells, enlarged, that fade to black.
+struct CutoutBackground {
+    const u8 *weights;  // of the cells, a chroma sample each
+    int pitch;
+    const u16 *cells;  // (3, rows, columns)
+    int rows, columns;
+    float scale;           // cells per chroma sample
+    u32 black, neutral;  // full scale
+
+    // Luma (plane 0) or chroma of `count` chroma samples from (y, x) on.
+    OP void fade(int plane, int y, int x, int count, lane_t samples[PAIRS]) const
+    {
+        const u8 *line = weights + (size_t)y * pitch + x;
+        const u32 rest = plane == 0 ? black : neutral;
+        const lane_t none = faded(0, rest, 0);
+        u8 any = 0;
+        UNROLL
+        for (int index = 0; index < PAIRS; ++index) {
+            samples[index] = none;
+            any |= index < count ? line[index] : 0;
+        }
+        UNROLL
+        for (int index = 0; any > 0 && index < PAIRS; ++index)
+            if (index < count && line[index] > 0)
+                samples[index] = faded(
+                    enlarged(cells + plane * rows * columns, rows, columns, scale, y, x + index), rest,
+                    line[index]);
+    }
+
+    OP void luma(
+        int y, int x, int count, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        lane_t light[PAIRS];
+        fade(0, y / 2, x / 2, (count + 1) / 2, light);
+        UNROLL
+        for (int index = 0; index < COLUMNS; ++index)
+            samples[index] = light[index / 2];
+    }
+
+    OP void chroma(
+        int y, int x, int pairs, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    {
+        lane_t cb[PAIRS], cr[PAIRS];
+        fade(1, y, x, pairs, cb);
+        fade(2, y, x, pairs, cr);
+        UNROLL
+        for (int pair = 0; pair < PAIRS; ++pair) {
+            samples[2 * pair] = cb[pair];
+            samples[2 * pair + 1] = cr[pair];
         }
     }
 };
@@ -341,53 +401,55 @@ struct BlockBackground {
 // plan: rows and columns of luma and of chroma cells, binary logarithms of samples per cell of
 // luma and of chroma, the offsets of luma, Cb and Cr in `cells`, and the pitches of `dither` and of `lines`.
 KERNEL(blend_grid)(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const int *plan, const u16 *cells, const u8 *dither, float *lines)
 {
     const GridBackground background = {
         cells + plan[6], cells + plan[7], cells + plan[8], plan[0], plan[1], plan[2], plan[3],
         plan[4], plan[5], dither, plan[9], lines, plan[10]};
-    blend(luma, chroma, alpha, height, width, whole != 0, background);
+    blend(luma, chroma, alpha, height, width, background);
 }
 
 KERNEL(blend_flat)(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     u32 y_sample, u32 cb_sample, u32 cr_sample)
 {
     const FlatBackground background = {(lane_t)y_sample, (lane_t)cb_sample, (lane_t)cr_sample};
-    blend(luma, chroma, alpha, height, width, whole != 0, background);
+    blend(luma, chroma, alpha, height, width, background);
 }
 
-// The plate's planes are aligned like the frame's.
 KERNEL(blend_plate)(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const sample_t *plate_luma, const sample_t *plate_chroma)
 {
-    const PlateBackground background = {plate_luma, plate_chroma, width, whole != 0};
-    blend(luma, chroma, alpha, height, width, whole != 0, background);
+    const PlateBackground background = {plate_luma, plate_chroma, width};
+    blend(luma, chroma, alpha, height, width, background);
 }
 
+// weights: (chroma rows, chroma columns). cells: (3, rows, columns) 16-bit full scale, of `factor` chroma
+// samples each way. black, neutral: full scale.
 KERNEL(blend_cutout)(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
-    const sample_t *plate_luma, const sample_t *plate_chroma)
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
+    const u8 *weights, const u16 *cells, int rows, int columns, int factor, u32 black, u32 neutral)
 {
-    const PlateBackground background = {plate_luma, plate_chroma, width, whole != 0};
-    blend<true>(luma, chroma, alpha, height, width, whole != 0, background);
+    const CutoutBackground background = {
+        weights, (width + 1) / 2, cells, rows, columns, 1.0f / (float)factor, black, neutral};
+    blend<false, true>(luma, chroma, alpha, height, width, background);
 }
 
 KERNEL(blend_mapped)(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const sample_t *luma_table, const sample_t *chroma_table)
 {
     const MappedBackground background = {luma_table, chroma_table};
-    blend(luma, chroma, alpha, height, width, whole != 0, background);
+    blend<true>(luma, chroma, alpha, height, width, background);
 }
 
 // plan: columns of blocks, their edge, and luma samples above and left of the frame in the first.
 KERNEL(blend_blocks)(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width, int whole,
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const int *plan, const float4 *colors)
 {
     const BlockBackground background = {colors, plan[0], plan[1], plan[2], plan[3]};
-    blend(luma, chroma, alpha, height, width, whole != 0, background);
+    blend(luma, chroma, alpha, height, width, background);
 }

@@ -1,7 +1,6 @@
 // Runs of samples, as blending reads and writes them: COLUMNS × 2 luma samples and their chroma pairs.
 //
-// On a device `whole` says that the width is a multiple of COLUMNS and that planes are aligned to 16
-// bytes, so that samples are read and written at once.
+// On a device those of whole runs are read and written at once.
 #pragma once
 
 #include "drivers.cuh"
@@ -21,54 +20,18 @@ typedef u16 lane_t;
 #endif
 
 #if ON_DEVICE
-OP void unpack(uint2 packed, lane_t values[COLUMNS])
-{
-    UNROLL
-    for (int index = 0; index < 4; ++index) {
-        values[index] = (packed.x >> (8 * index)) & 0xFF;
-        values[4 + index] = (packed.y >> (8 * index)) & 0xFF;
-    }
-}
-
-OP void unpack(uint4 packed, lane_t values[COLUMNS])
-{
-    const u32 words[4] = {packed.x, packed.y, packed.z, packed.w};
-    UNROLL
-    for (int index = 0; index < 4; ++index) {
-        values[2 * index] = words[index] & 0xFFFF;
-        values[2 * index + 1] = words[index] >> 16;
-    }
-}
-
-OP void pack(const lane_t values[COLUMNS], uint2 *packed)
-{
-    uint2 result;
-    result.x = values[0] | values[1] << 8 | values[2] << 16 | values[3] << 24;
-    result.y = values[4] | values[5] << 8 | values[6] << 16 | values[7] << 24;
-    *packed = result;
-}
-
-OP void pack(const lane_t values[COLUMNS], uint4 *packed)
-{
-    uint4 result;
-    result.x = values[0] | values[1] << 16;
-    result.y = values[2] | values[3] << 16;
-    result.z = values[4] | values[5] << 16;
-    result.w = values[6] | values[7] << 16;
-    *packed = result;
-}
-
-// Eight values of T in a register.
+// What is read and written at once.
 template <class T>
-struct Packed {
-    typedef uint2 type;
-};
-
-template <>
-struct Packed<u16> {
-    typedef uint4 type;
+struct alignas(COLUMNS * sizeof(T)) Packed {
+    T values[COLUMNS];
 };
 #endif
+
+// Whether all runs of a plane of frames of a width are whole ones, and aligned.
+OP bool is_whole(const void *plane, int width)
+{
+    return ON_DEVICE && width % COLUMNS == 0 && (size_t)plane % 16 == 0;
+}
 
 // Samples of a row, of which `count` exist; the values of others are left as they are.
 template <class T>
@@ -76,7 +39,10 @@ OP void read_run(const T *row, int count, bool whole, lane_t values[COLUMNS])
 {
 #if ON_DEVICE
     if (whole) {
-        unpack(*reinterpret_cast<const typename Packed<T>::type *>(row), values);
+        const Packed<T> packed = *reinterpret_cast<const Packed<T> *>(row);
+        UNROLL
+        for (int index = 0; index < COLUMNS; ++index)
+            values[index] = packed.values[index];
         return;
     }
 #endif
@@ -90,7 +56,11 @@ OP void write_run(sample_t *row, int count, bool whole, const lane_t values[COLU
 {
 #if ON_DEVICE
     if (whole) {
-        pack(values, reinterpret_cast<Packed<sample_t>::type *>(row));
+        Packed<sample_t> packed;
+        UNROLL
+        for (int index = 0; index < COLUMNS; ++index)
+            packed.values[index] = (sample_t)values[index];
+        *reinterpret_cast<Packed<sample_t> *>(row) = packed;
         return;
     }
 #endif

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "average", "blend", "blur", "components", "cutout", "detections"),
-    *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided", "matte_obs"),
+    *("analysis", "average", "blend", "blur", "components", "detections"),
+    *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided"),
     *("matte_smooth", "matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),
 )
@@ -35,7 +35,7 @@ VARIANTS = {
 }
 _GLIBC = "2.17"
 
-_KERNEL = r"(?m)^KERNEL\((\w+)\)"
+_KERNEL = r"(?m)^(?:BLOCK_)?KERNEL\((\w+)\)"
 
 _FLAGS = (
     *("-x", "c++", "-std=c++17", "-nostdlib++", "-fno-exceptions", "-fno-rtti", "-fPIC"),

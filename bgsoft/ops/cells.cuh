@@ -5,47 +5,21 @@
 
 // Mean of F x F samples, halved by halves: each halving rounds halves up, as cv2.resize does.
 // step: samples between neighbours of one channel (1 luma, 2 chroma); pitch: samples a row.
-template <int F>
-struct Cell {
-    template <typename T>
-    static OP int mean(const T* p, int pitch, int step)
-    {
-        const int h = F / 2;
-        const T* q = p + h * pitch;
-        return (Cell<h>::mean(p, pitch, step) + Cell<h>::mean(p + h * step, pitch, step) +
-                Cell<h>::mean(q, pitch, step) + Cell<h>::mean(q + h * step, pitch, step) + 2) >> 2;
-    }
-};
-
-template <>
-struct Cell<1> {
-    template <typename T>
-    static OP int mean(const T* p, int, int) { return *p; }
-};
-
-// Cells too large to be unrolled at every level.
-template <int F>
-struct LargeCell {
-    template <typename T>
-    static OP int mean(const T* p, int pitch, int step)
-    {
+template <int F, typename T>
+OP int whole_cell(const T* p, int pitch, int step)
+{
+    if constexpr (F == 1)
+        return *p;
+    else {
         const int h = F / 2;
         int sum = 2;
-#pragma unroll 1
-        for (int quarter = 0; quarter < 4; quarter++) {
-            int down = (quarter >> 1) * h, along = (quarter & 1) * h;
-            sum += Cell<h>::mean(p + down * pitch + along * step, pitch, step);
-        }
+        // Large cells are not unrolled at every level.
+#pragma unroll (F < 16 ? 4 : 1)
+        for (int quarter = 0; quarter < 4; quarter++)
+            sum += whole_cell<h>(p + (quarter >> 1) * h * pitch + (quarter & 1) * h * step, pitch, step);
         return sum >> 2;
     }
-};
-
-template <>
-struct Cell<16> : LargeCell<16> {};
-template <>
-struct Cell<32> : LargeCell<32> {};
-template <>
-struct Cell<64> : LargeCell<64> {};
+}
 
 // A cell of a plane; one that the right or bottom edge cuts is the mean of what it holds, rounded
 // once: half to even, except that 2 x 2 samples round halves up, as cv2.resize does.
@@ -57,7 +31,7 @@ OP int cell(
     const T* p = plane + row * F * pitch + column * F * step + channel;
     int rows = min(F, height - row * F), columns = min(F, width - column * F);
     if (rows == F && columns == F)
-        return Cell<F>::mean(p, pitch, step);
+        return whole_cell<F>(p, pitch, step);
     long long sum = 0;
     for (int y = 0; y < rows; y++)
         for (int x = 0; x < columns; x++)

@@ -63,6 +63,19 @@ OP void for_apart(int height, int width, const Body &body)
 #endif
 }
 
+// The same of a small picture, by one block of threads, which all go on once it is done.
+template <class Body>
+OP void for_samples_together(int height, int width, const Body &body)
+{
+#if ON_DEVICE
+    for (int at = threadIdx.x; at < height * width; at += blockDim.x)
+        body(at / width, at % width);
+    __syncthreads();
+#else
+    for_samples(height, width, body);
+#endif
+}
+
 // Calls body(item, thread) for each of some items, small ones, that a block of threads works on together;
 // on the host one thread does. TOGETHER and SHARED: their number, and what they share.
 template <class Body>

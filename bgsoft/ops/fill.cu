@@ -2,9 +2,8 @@
 //
 // Launched by bgsoft/composite/fill.py.
 //
-// Pyramid: levels of float4 (three planes, each times the weight; the weight), one after another
-// in one buffer. `table` holds the number of levels, then rows, columns and offset (in float4s) of
-// each. A level that has been filled in holds the filled planes instead.
+// Pyramid: levels of float4 (three planes, each times the weight; the weight); see Level. A level that has
+// been filled in holds the filled planes instead.
 #include "background.cuh"
 #include "drivers.cuh"
 
@@ -12,17 +11,6 @@
 #define PERSON_ALPHA 40
 // Weight of the whole picture's mean; decides only where (almost) no background is to be seen.
 #define LAST_RESORT 1e-4f
-
-struct Level {
-    int rows, columns, offset;
-};
-
-OP Level level_of(const int *table, int index)
-{
-    const int *entry = table + 1 + 3 * index;
-    Level level = {entry[0], entry[1], entry[2]};
-    return level;
-}
 
 OP float4 mixed(float4 first, float4 second, float part)
 {
@@ -34,24 +22,15 @@ OP float4 mixed(float4 first, float4 second, float part)
         first.w * rest + second.w * part);
 }
 
-// Cell (y, x) of `to`, by bilinear interpolation in `from`; read(y, x) gives its cells.
-template <class Read>
-OP float4 resampled_by(Read read, Level from, Level to, int y, int x)
+// Cell (y, x) of `to`, by bilinear interpolation in the cells of `from`.
+OP float4 resampled(const float4 *cells, Level from, Level to, int y, int x)
 {
-    const Between down = between(y, (float)from.rows / (float)to.rows, from.rows);
-    const Between along = between(x, (float)from.columns / (float)to.columns, from.columns);
-    const float4 first
-        = mixed(read(down.first, along.first), read(down.first, along.second), along.part);
-    const float4 second
-        = mixed(read(down.second, along.first), read(down.second, along.second), along.part);
+    const Between down(y, (float)from.rows / (float)to.rows, from.rows);
+    const Between along(x, (float)from.columns / (float)to.columns, from.columns);
+    const float4 *upper = cells + down.first * from.columns, *lower = cells + down.second * from.columns;
+    const float4 first = mixed(upper[along.first], upper[along.second], along.part);
+    const float4 second = mixed(lower[along.first], lower[along.second], along.part);
     return mixed(first, second, down.part);
-}
-
-OP float4 resampled(
-    const float4 *cells, Level from, Level to, int y, int x)
-{
-    return resampled_by(
-        [=](int row, int column) { return cells[row * from.columns + column]; }, from, to, y, x);
 }
 
 OP float4 laid_over(float4 weighted, float4 below)
@@ -107,69 +86,15 @@ struct Grid {
                 sum += (u32)plane[(row * columns + column) * step] << FULL_SHIFT;
         return area_mean(sum, count);
     }
-
-    OP float4 weighted(int y, int x) const
-    {
-        u32 values[3];
-        const float weight = weighted(y, x, values);
-        return make_float4(
-            (float)values[0] * weight, (float)values[1] * weight, (float)values[2] * weight, weight);
-    }
 };
 
-// Cells, the pyramid's levels 0 (blockIdx.z 0) and 1 (blockIdx.z 1), and sums of the cells.
-//
-// shape: rows and columns of the grid, whether chroma is on it. cells: (3, rows, columns) uint16.
-// sums: (blocks of a plane, 3). 256 threads a block.
 #if ON_DEVICE
-KERNEL(fill_prepare)(
-    const sample_t *luma, const sample_t *chroma, const u8 *matte, const int *shape,
-    const int *table, u16 *cells, float4 *levels, u64 *sums)
-{
-    __shared__ u32 partial[3][256];
-    const Level finest = level_of(table, 0);
-    const Grid grid = {luma, chroma, matte, shape[0], shape[1], shape[2] != 0, finest.columns};
-    const int x = blockIdx.x * blockDim.x + threadIdx.x;
-    const int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (blockIdx.z == 1) {
-        if (table[0] > 1) {
-            const Level next = level_of(table, 1);
-            if (y < next.rows && x < next.columns)
-                levels[next.offset + y * next.columns + x] = resampled_by(
-                    [=](int row, int column) { return grid.weighted(row, column); },
-                    finest, next, y, x);
-        }
-        return;
-    }
-    u32 values[3] = {0, 0, 0};
-    if (y < finest.rows && x < finest.columns) {
-        const float weight = grid.weighted(y, x, values);
-        const int index = y * finest.columns + x, size = finest.rows * finest.columns;
-        levels[finest.offset + index] = make_float4(
-            (float)values[0] * weight, (float)values[1] * weight, (float)values[2] * weight, weight);
-        for (int plane = 0; plane < 3; ++plane)
-            cells[plane * size + index] = (u16)values[plane];
-    }
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    for (int plane = 0; plane < 3; ++plane)
-        partial[plane][thread] = values[plane];
-    for (int step = 128; step > 0; step /= 2) {
-        __syncthreads();
-        if (thread < step)
-            for (int plane = 0; plane < 3; ++plane)
-                partial[plane][thread] += partial[plane][thread + step];
-    }
-    if (thread == 0) {
-        const int block = blockIdx.y * gridDim.x + blockIdx.x;
-        for (int plane = 0; plane < 3; ++plane)
-            sums[block * 3 + plane] = partial[plane][0];
-    }
-}
+#define CELLS 1
 #else
 #define CELLS 32
 
-// Cells of a run away from the grid's edges, and the largest matte sample near each.
-OP void inner_run(const Grid &grid, int y, int x, u16 values[3][CELLS], u8 near[CELLS])
+// Cells of a run away from the grid's edges, and their weights.
+OP void inner_run(const Grid &grid, int y, int x, u16 values[3][CELLS], float weights[CELLS])
 {
     const int pitch = grid.columns;
     const u8 *matte = grid.matte + (size_t)(2 * y - 1) * pitch + 2 * x - 1;
@@ -178,8 +103,8 @@ OP void inner_run(const Grid &grid, int y, int x, u16 values[3][CELLS], u8 near[
         line[index] = max(max(matte[index], matte[index + pitch]),
             max(matte[index + 2 * pitch], matte[index + 3 * pitch]));
     for (int cell = 0; cell < CELLS; ++cell)
-        near[cell] = max(max(line[2 * cell], line[2 * cell + 1]),
-            max(line[2 * cell + 2], line[2 * cell + 3]));
+        weights[cell] = person_weight(max(max(line[2 * cell], line[2 * cell + 1]),
+            max(line[2 * cell + 2], line[2 * cell + 3])));
     auto halve = [=](const sample_t *plane, int step, u16 means[CELLS]) INLINED {
         const sample_t *upper = plane + (size_t)step * (2 * y * pitch + 2 * x);
         const sample_t *lower = upper + step * pitch;
@@ -202,6 +127,12 @@ OP void inner_run(const Grid &grid, int y, int x, u16 values[3][CELLS], u8 near[
     }
 }
 
+#endif
+
+// Cells, the pyramid's level 0, and sums of the cells.
+//
+// shape: rows and columns of the grid, whether chroma is on it. cells: (3, rows, columns) uint16.
+// sums: (warps of 32 x 1 cells, 3); on the host of all.
 KERNEL(fill_prepare)(
     const sample_t *luma, const sample_t *chroma, const u8 *matte, const int *shape,
     const int *table, u16 *cells, float4 *levels, u64 *sums)
@@ -212,20 +143,18 @@ KERNEL(fill_prepare)(
     for_runs(finest.rows, finest.columns, 1, CELLS, [&](int y, int x, int count) INLINED {
         u16 values[3][CELLS];
         float weights[CELLS];
+#if !ON_DEVICE
         if (count == CELLS && y > 0 && x > 0 && 2 * y + 2 < grid.rows
-            && 2 * (x + CELLS) < grid.columns) {
-            u8 near[CELLS];
-            inner_run(grid, y, x, values, near);
-            for (int cell = 0; cell < CELLS; ++cell)
-                weights[cell] = person_weight(near[cell]);
-        } else {
+            && 2 * (x + CELLS) < grid.columns)
+            inner_run(grid, y, x, values, weights);
+        else
+#endif
             for (int cell = 0; cell < count; ++cell) {
                 u32 each[3];
                 weights[cell] = grid.weighted(y, x + cell, each);
                 for (int plane = 0; plane < 3; ++plane)
                     values[plane][cell] = (u16)each[plane];
             }
-        }
         const int index = y * finest.columns + x, size = finest.rows * finest.columns;
         for (int cell = 0; cell < count; ++cell)
             levels[index + cell] = make_float4(
@@ -240,29 +169,61 @@ KERNEL(fill_prepare)(
             totals[plane] += sum;
         }
     });
+#if ON_DEVICE
+    for (int step = 16; step > 0; step /= 2)
+        for (int plane = 0; plane < 3; ++plane)
+            totals[plane] += __shfl_xor_sync(0xffffffffu, totals[plane], step);
+    sums += 3 * ((blockIdx.y * blockDim.y + threadIdx.y) * gridDim.x + blockIdx.x);
+    if (threadIdx.x > 0)
+        return;
+#endif
     for (int plane = 0; plane < 3; ++plane)
         sums[plane] = totals[plane];
 }
-#endif
 
+#if ON_DEVICE
 // Level `index` from the finer one before it.
-KERNEL(fill_push)(const int *table, float4 *levels, int index)
+DEVICE_KERNEL(fill_push)(const int *table, float4 *levels, int index)
 {
     const Level fine = level_of(table, index - 1), coarse = level_of(table, index);
-    for_samples(coarse.rows, coarse.columns, [&](int y, int x) INLINED {
+    for_samples(coarse.rows, coarse.columns, [&](int y, int x) {
         levels[coarse.offset + y * coarse.columns + x]
             = resampled(levels + fine.offset, fine, coarse, y, x);
     });
 }
 
 // Level `index` filled in from the coarser one after it, which is.
-KERNEL(fill_pull)(const int *table, float4 *levels, int index)
+DEVICE_KERNEL(fill_pull)(const int *table, float4 *levels, int index)
 {
     const Level fine = level_of(table, index), coarse = level_of(table, index + 1);
-    for_samples(fine.rows, fine.columns, [&](int y, int x) INLINED {
+    for_samples(fine.rows, fine.columns, [&](int y, int x) {
         float4 *cell = levels + fine.offset + y * fine.columns + x;
-        if (ON_DEVICE || cell->w < 1.0f)
-            *cell = laid_over(*cell, resampled(levels + coarse.offset, coarse, fine, y, x));
+        *cell = laid_over(*cell, resampled(levels + coarse.offset, coarse, fine, y, x));
+    });
+}
+#endif
+
+// Means of the three planes, by 96 threads of a block.
+OP void means_of(const u64 *sums, int sum_count, int cell_count, float means[3])
+{
+#if ON_DEVICE
+    __shared__ u64 lane_sums[96];
+    const int thread = threadIdx.x, lanes = 32;
+    if (thread < 96) {
+        u64 sum = 0;
+        for (int index = thread / 3; index < sum_count; index += lanes)
+            sum += sums[index * 3 + thread % 3];
+        lane_sums[thread] = sum;
+    }
+    __syncthreads();
+    sums = lane_sums;
+    sum_count = lanes;
+#endif
+    for_samples_together(1, 3, [=](int, int plane) INLINED {
+        u64 sum = 0;
+        for (int index = 0; index < sum_count; ++index)
+            sum += sums[3 * index + plane];
+        means[plane] = (float)((double)sum / (double)cell_count);
     });
 }
 
@@ -283,125 +244,76 @@ OP float4 below_peak(const float4 *peak, int count, const float means[3])
 
 // All coarse levels in one block: pushes from level `first` to the top, pulls back to `last`.
 //
-// Levels from `resident` on (above `first`) live in shared memory, which has room for them.
+// On a device levels from `resident` on (above `first`) live in shared memory, which has room for them.
 // sums: (sum_count, 3), together the sums of the three planes over `cell_count` cells; their means
 // are used where there is no weight at all. At least 96 threads.
-#if ON_DEVICE
-extern "C" __global__ void __launch_bounds__(1024) fill_pyramid(
-    const int *table, float4 *levels, int first, int last, int resident,
-    const u64 *sums, int sum_count, int cell_count)
+BLOCK_KERNEL(fill_pyramid)(
+    const int *table, float4 *levels, int first, int last, int resident, const u64 *sums,
+    int sum_count, int cell_count)
 {
-    extern __shared__ float4 local[];
-    __shared__ u64 lane_sums[96];
-    __shared__ float means[3];
     const int top = table[0] - 1;
+#if ON_DEVICE
+    extern __shared__ float4 local[];
     const int base = resident <= top ? level_of(table, resident).offset : 0;
-    const int thread = threadIdx.x, threads = blockDim.x;
-    auto cells_of = [=](int index, Level level) {
-        return index >= resident ? local + (level.offset - base) : levels + level.offset;
+#endif
+    const auto cells_of = [=](int index) INLINED {
+        const int offset = level_of(table, index).offset;
+#if ON_DEVICE
+        if (index >= resident)
+            return local + (offset - base);
+#endif
+        return levels + offset;
     };
-
-    if (thread < 96) {
-        u64 sum = 0;
-        for (int index = thread / 3; index < sum_count; index += 32)
-            sum += sums[index * 3 + thread % 3];
-        lane_sums[thread] = sum;
-    }
+    SHARED float means[3];
+    means_of(sums, sum_count, cell_count, means);
     for (int index = first + 1; index <= top; ++index) {
         const Level fine = level_of(table, index - 1), coarse = level_of(table, index);
-        const float4 *source = cells_of(index - 1, fine);
-        float4 *target = cells_of(index, coarse);
-        for (int cell = thread; cell < coarse.rows * coarse.columns; cell += threads)
-            target[cell]
-                = resampled(source, fine, coarse, cell / coarse.columns, cell % coarse.columns);
-        __syncthreads();
+        const float4 *source = cells_of(index - 1);
+        float4 *target = cells_of(index);
+        for_samples_together(coarse.rows, coarse.columns, [&](int y, int x) INLINED {
+            target[y * coarse.columns + x] = resampled(source, fine, coarse, y, x);
+        });
     }
-    __syncthreads();
-    if (thread < 3) {
-        u64 sum = 0;
-        for (int lane = 0; lane < 32; ++lane)
-            sum += lane_sums[lane * 3 + thread];
-        means[thread] = (float)((double)sum / (double)cell_count);
-    }
-    __syncthreads();
-
     const Level highest = level_of(table, top);
-    float4 *peak = cells_of(top, highest);
-    const int peak_cells = highest.rows * highest.columns;  // 1 to 4
-    const float4 below = below_peak(peak, peak_cells, means);
+    float4 *peak = cells_of(top);
+    const float4 below = below_peak(peak, highest.rows * highest.columns, means);
+#if ON_DEVICE
     __syncthreads();
-    if (thread < peak_cells)
-        peak[thread] = laid_over(peak[thread], below);
-    __syncthreads();
-
+#endif
+    for_samples_together(highest.rows, highest.columns, [&](int y, int x) INLINED {
+        float4 *cell = peak + y * highest.columns + x;
+        *cell = laid_over(*cell, below);
+    });
     for (int index = top - 1; index >= last; --index) {
         const Level fine = level_of(table, index), coarse = level_of(table, index + 1);
-        const float4 *source = cells_of(index + 1, coarse);
-        float4 *target = cells_of(index, fine);
-        for (int cell = thread; cell < fine.rows * fine.columns; cell += threads)
-            target[cell] = laid_over(
-                target[cell],
-                resampled(source, coarse, fine, cell / fine.columns, cell % fine.columns));
-        __syncthreads();
+        const float4 *source = cells_of(index + 1);
+        float4 *target = cells_of(index);
+        for_samples_together(fine.rows, fine.columns, [&](int y, int x) INLINED {
+            float4 *cell = target + y * fine.columns + x;
+            if (ON_DEVICE || cell->w < 1.0f)
+                *cell = laid_over(*cell, resampled(source, coarse, fine, y, x));
+        });
     }
-    if (last >= resident) {
-        const Level level = level_of(table, last);
-        const float4 *source = cells_of(last, level);
-        for (int cell = thread; cell < level.rows * level.columns; cell += threads)
-            levels[level.offset + cell] = source[cell];
-    }
-}
-#else
-KERNEL(fill_pyramid)(
-    const int *table, float4 *levels, int first, int last, int, const u64 *sums, int sum_count,
-    int cell_count)
-{
-    const int top = table[0] - 1;
-    for (int index = first + 1; index <= top; ++index)
-        WITH_BITS(fill_push, SAMPLE_BITS)(table, levels, index);
-    float means[3];
-    for (int plane = 0; plane < 3; ++plane) {
-        u64 sum = 0;
-        for (int index = 0; index < sum_count; ++index)
-            sum += sums[3 * index + plane];
-        means[plane] = (float)((double)sum / (double)cell_count);
-    }
-    const Level highest = level_of(table, top);
-    float4 *peak = levels + highest.offset;
-    const int count = highest.rows * highest.columns;
-    const float4 below = below_peak(peak, count, means);
-    for (int cell = 0; cell < count; ++cell)
-        peak[cell] = laid_over(peak[cell], below);
-    for (int index = top - 1; index >= last; --index)
-        WITH_BITS(fill_pull, SAMPLE_BITS)(table, levels, index);
-}
+#if ON_DEVICE
+    const Level level = level_of(table, last);
+    if (last >= resident)
+        for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
+            levels[level.offset + cell] = cells_of(last)[cell];
 #endif
+}
 
-// Cells filled in, 16-bit full scale, from level `filled` (0, 1 or 2), which is filled in.
+// Cells filled in, 16-bit full scale, from level `filled` (0 or 1), which is filled in.
 KERNEL(fill_finish)(
     const int *table, const float4 *levels, int filled, u16 *cells)
 {
-    const Level finest = level_of(table, 0);
+    const Level finest = level_of(table, 0), known = level_of(table, filled);
     for_samples(finest.rows, finest.columns, [&](int y, int x) INLINED {
         const int index = y * finest.columns + x, size = finest.rows * finest.columns;
         float4 value = levels[finest.offset + index];
         if (filled > 0) {
             if (value.w == 1.0f)
                 return;  // nothing of what is below shows: the cell stays as it is
-            const Level next = level_of(table, 1);
-            const float4 *cells_1 = levels + next.offset;
-            if (filled == 1) {
-                value = laid_over(value, resampled(cells_1, next, finest, y, x));
-            } else {
-                const Level third = level_of(table, 2);
-                const float4 *cells_2 = levels + third.offset;
-                auto filled_1 = [=](int row, int column) {
-                    return laid_over(
-                        cells_1[row * next.columns + column],
-                        resampled(cells_2, third, next, row, column));
-                };
-                value = laid_over(value, resampled_by(filled_1, next, finest, y, x));
-            }
+            value = laid_over(value, resampled(levels + known.offset, known, finest, y, x));
         }
         cells[index] = to_cell(value.x);
         cells[size + index] = to_cell(value.y);

@@ -2,10 +2,9 @@
 //
 // Launched by bgsoft/composite/foreground.py. Rounds to code values, halves to even.
 //
-// Levels of cells, each twice as large as those before, lie one after another in a buffer of
-// float4s, the first twice as large as the analysis frame's. `table` holds rows, columns and offset
-// (in float4s) of each. cells: luma, Cb, Cr as stored sample values, and alpha in [0, 1].
-// foreground, background: what is estimated of the same; w means nothing.
+// Levels of cells (see Level), each twice as large as those before, the first twice as large as the
+// analysis frame's. cells: luma, Cb, Cr as stored sample values, and alpha in [0, 1]. foreground,
+// background: what is estimated of the same; w means nothing.
 #include "background.cuh"
 #include "drivers.cuh"
 
@@ -15,17 +14,6 @@
 // Of a neighbour that shows nothing of the colour.
 #define LEAST_WEIGHT 1e-4f
 
-struct Level {
-    int rows, columns, offset;
-};
-
-OP Level level_of(const int *table, int index)
-{
-    const int *entry = table + 3 * index;
-    Level level = {entry[0], entry[1], entry[2]};
-    return level;
-}
-
 OP void add(float4 &sum, float4 value, float weight)
 {
     sum.x += value.x * weight;
@@ -34,22 +22,31 @@ OP void add(float4 &sum, float4 value, float weight)
     sum.w += value.w * weight;
 }
 
-// A cell of the level after `fine`: the mean of 2x2 cells, or what the edges leave of them.
-OP float4 halved(const float4 *cells, Level fine, int y, int x)
+// The mean of 2x2 values of (rows, columns), or what the edges leave of them.
+template <class Value>
+OP float4 mean_2x2(int rows, int columns, int y, int x, const Value &value)
 {
-    const int bottom = min(2 * y + 2, fine.rows), right = min(2 * x + 2, fine.columns);
+    const int bottom = min(2 * y + 2, rows), right = min(2 * x + 2, columns);
     const float weight = 1.0f / (float)((bottom - 2 * y) * (right - 2 * x));
     float4 mean = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     for (int row = 2 * y; row < bottom; ++row)
         for (int column = 2 * x; column < right; ++column)
-            add(mean, cells[fine.offset + row * fine.columns + column], weight);
+            add(mean, value(row, column), weight);
     return mean;
+}
+
+// A cell of the level after `fine`.
+OP float4 halved(const float4 *cells, Level fine, int y, int x)
+{
+    return mean_2x2(fine.rows, fine.columns, y, x, [=](int row, int column) INLINED {
+        return cells[fine.offset + row * fine.columns + column];
+    });
 }
 
 // Bilinear interpolation between cells of half as many a sample.
 OP float4 doubled(const float4 *colors, Level coarse, int y, int x)
 {
-    const Between down = between(y, 0.5f, coarse.rows), along = between(x, 0.5f, coarse.columns);
+    const Between down(y, 0.5f, coarse.rows), along(x, 0.5f, coarse.columns);
     const float4 *upper = colors + coarse.offset + down.first * coarse.columns;
     const float4 *lower = colors + coarse.offset + down.second * coarse.columns;
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -114,11 +111,11 @@ OP void average(Get pair, float4 *foreground, float4 *background, int target)
 
 #if ON_DEVICE
 OP void estimate(
-    const int *table, int index, int levels, const float4 *cells, float4 *foreground,
+    const int *table, int index, const float4 *cells, float4 *foreground,
     float4 *background, int y, int x)
 {
     const Level level = level_of(table, index);
-    const bool coarsest = index + 1 == levels;
+    const bool coarsest = index + 1 == table[0];
     const Level coarse = level_of(table, coarsest ? index : index + 1);
     average(
         [=](int dy, int dx) {
@@ -131,11 +128,11 @@ OP void estimate(
 #else
 // A level; `lines` has room for three rows of Pairs, and for one more on each side.
 static void estimate(
-    const int *table, int index, int levels, const float4 *cells, float4 *foreground,
+    const int *table, int index, const float4 *cells, float4 *foreground,
     float4 *background, Pair *lines)
 {
     const Level level = level_of(table, index);
-    const bool coarsest = index + 1 == levels;
+    const bool coarsest = index + 1 == table[0];
     const Level coarse = level_of(table, coarsest ? index : index + 1);
     const int columns = level.columns, pitch = columns + 2;
     auto line_of = [=](int y) INLINED {
@@ -170,70 +167,57 @@ KERNEL(foreground_first)(
 {
     const int cell_columns = (columns + 1) / 2;
     for_samples((rows + 1) / 2, cell_columns, [&](int y, int x) INLINED {
-        const int bottom = min(2 * y + 2, rows), right = min(2 * x + 2, columns);
         const int index = y * cell_columns + x;
-        const float weight = 1.0f / (float)((bottom - 2 * y) * (right - 2 * x));
-        float4 mean = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (int row = 2 * y; row < bottom; ++row)
-            for (int column = 2 * x; column < right; ++column) {
-                const int cell = row * columns + column;
-                const sample_t *pair = chroma + 2 * (has_chroma ? cell : index);
-                const float4 value = make_float4(
-                    (float)luma[cell], (float)pair[0], (float)pair[1], (float)matte[cell]);
-                add(mean, value, weight);
-            }
+        float4 mean = mean_2x2(rows, columns, y, x, [=](int row, int column) INLINED {
+            const int cell = row * columns + column;
+            const sample_t *pair = chroma + 2 * (has_chroma ? cell : index);
+            return make_float4(
+                (float)luma[cell], (float)pair[0], (float)pair[1], (float)matte[cell]);
+        });
         mean.w *= 1.0f / 255.0f;
         cells[index] = mean;
     });
 }
 
+// Cells after level `first`, then the colours of these levels and of `first`. One block.
+KERNEL(foreground_coarse)(
+    const int *table, int first, float4 *cells, float4 *foreground, float4 *background, Pair *lines)
+{
+    for (int index = first + 1; index < table[0]; ++index) {
+        const Level level = level_of(table, index), fine = level_of(table, index - 1);
+        for_samples_together(level.rows, level.columns, [&](int y, int x) INLINED {
+            cells[level.offset + y * level.columns + x] = halved(cells, fine, y, x);
+        });
+    }
+    for (int index = table[0] - 1; index >= first; --index) {
+#if ON_DEVICE
+        const Level level = level_of(table, index);
+        for_samples_together(level.rows, level.columns, [&](int y, int x) {
+            estimate(table, index, cells, foreground, background, y, x);
+        });
+#else
+        estimate(table, index, cells, foreground, background, lines);
+#endif
+    }
+}
+
+#if ON_DEVICE
 // Cells of level `index` from those of the level before.
-KERNEL(foreground_halve)(const int *table, int index, float4 *cells)
+DEVICE_KERNEL(foreground_halve)(const int *table, int index, float4 *cells)
 {
     const Level level = level_of(table, index), fine = level_of(table, index - 1);
-    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
+    for_samples(level.rows, level.columns, [&](int y, int x) {
         cells[level.offset + y * level.columns + x] = halved(cells, fine, y, x);
     });
 }
 
-// Cells after level `first`, then the colours of these levels and of `first`. One block.
-KERNEL(foreground_coarse)(
-    const int *table, int first, int levels, float4 *cells, float4 *foreground,
-    float4 *background, Pair *lines)
-{
-#if ON_DEVICE
-    for (int index = first + 1; index < levels; ++index) {
-        const Level level = level_of(table, index), fine = level_of(table, index - 1);
-        for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
-            cells[level.offset + cell]
-                = halved(cells, fine, cell / level.columns, cell % level.columns);
-        __syncthreads();
-    }
-    for (int index = levels - 1; index >= first; --index) {
-        const Level level = level_of(table, index);
-        for (int cell = threadIdx.x; cell < level.rows * level.columns; cell += blockDim.x)
-            estimate(
-                table, index, levels, cells, foreground, background, cell / level.columns,
-                cell % level.columns);
-        __syncthreads();
-    }
-#else
-    for (int index = first + 1; index < levels; ++index)
-        WITH_BITS(foreground_halve, SAMPLE_BITS)(table, index, cells);
-    for (int index = levels - 1; index >= first; --index)
-        estimate(table, index, levels, cells, foreground, background, lines);
-#endif
-}
-
-#if ON_DEVICE
 // The colours of level `index`, from those of the next.
 DEVICE_KERNEL(foreground_level)(
-    const int *table, int index, int levels, const float4 *cells, float4 *foreground,
-    float4 *background)
+    const int *table, int index, const float4 *cells, float4 *foreground, float4 *background)
 {
     const Level level = level_of(table, index);
     for_samples(level.rows, level.columns, [&](int y, int x) {
-        estimate(table, index, levels, cells, foreground, background, y, x);
+        estimate(table, index, cells, foreground, background, y, x);
     });
 }
 #endif
@@ -255,12 +239,7 @@ OP sample_t restored(sample_t sample, float share, float color, float other)
 {
     const float rest = 1.0f - share;
     const float left = (float)sample - share * color - rest * other;
-    const float value = color + share / (share * share + rest * rest + HOLD) * left;
-#if SAMPLE_BITS == 8
-    return (sample_t)fminf(fmaxf(rintf(value), 0.0f), 255.0f);
-#else
-    return (sample_t)((u32)fminf(fmaxf(rintf(value / 64.0f), 0.0f), 1023.0f) << 6);
-#endif
+    return to_sample(color + share / (share * share + rest * rest + HOLD) * left);
 }
 
 // The luma samples and the chroma pair of chroma sample (y, x), where alpha is 1 to 254.
@@ -283,7 +262,7 @@ OP void restore(
             const u32 value = alpha[index];
             if (value == 0 || value == 255)
                 continue;
-            const Between down = between(y, scale, rows), along = between(x, scale, columns);
+            const Between down(y, scale, rows), along(x, scale, columns);
             luma[index] = restored(
                 luma[index], (float)value / 255.0f,
                 interpolated(foreground, 0, down, along, columns),
@@ -292,8 +271,8 @@ OP void restore(
     const u32 mean = area_mean(sum, count);
     if (mean == 0 || mean == 255)
         return;
-    const Between down = between(pair_y, 2.0f * scale, rows);
-    const Between along = between(pair_x, 2.0f * scale, columns);
+    const Between down(pair_y, 2.0f * scale, rows);
+    const Between along(pair_x, 2.0f * scale, columns);
     sample_t *pair = chroma + 2 * ((size_t)pair_y * ((width + 1) / 2) + pair_x);
     for (int channel = 1; channel <= 2; ++channel)
         pair[channel - 1] = restored(

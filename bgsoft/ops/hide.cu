@@ -114,16 +114,6 @@ OP float mixed(float first, float second, float weight)
     return first + (second - first) * weight;
 }
 
-// To whole code values, halves to even.
-OP sample_t to_sample(float value)
-{
-#if SAMPLE_BITS == 8
-    return (sample_t)clamp_int(nearest(value), 0, 255);
-#else
-    return (sample_t)(clamp_int(nearest(value / 64.0f), 0, 1023) << 6);
-#endif
-}
-
 template <int STEP>
 OP void draw(
     const Place<STEP> &place, sample_t *plane, const float *cells, bool smooth, float clear,

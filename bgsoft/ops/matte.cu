@@ -11,22 +11,18 @@
 // 10 bits in the high bits of 16 to 8, half to even. (rows, columns).
 KERNEL(eight_bits)(const u16 *deep, u8 *out, int rows, int columns)
 {
-    for_runs(rows, columns, 1, RUN, [&](int y, int x, int count) INLINED {
-        const u16 *source = deep + (size_t)y * columns + x;
-        u8 *target = out + (size_t)y * columns + x;
-        for (int index = 0; index < count; ++index)
-            target[index] = (u8)to_byte((float)source[index] * (1.0f / 256.0f));
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const size_t at = (size_t)y * columns + x;
+        out[at] = (u8)to_byte((float)deep[at] * (1.0f / 256.0f));
     });
 }
 
 // Opacity in [0, 1] to 8 bits, half to even. (rows, columns).
 KERNEL(opacity)(const float *mask, u8 *alpha, int rows, int columns)
 {
-    for_runs(rows, columns, 1, RUN, [&](int y, int x, int count) INLINED {
-        const float *source = mask + (size_t)y * columns + x;
-        u8 *target = alpha + (size_t)y * columns + x;
-        for (int index = 0; index < count; ++index)
-            target[index] = (u8)to_byte(source[index] * 255.0f);
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const size_t at = (size_t)y * columns + x;
+        alpha[at] = (u8)to_byte(mask[at] * 255.0f);
     });
 }
 
@@ -53,30 +49,28 @@ OP u32 packed_cell(
 }
 
 // What a limit on half the grid is at a cell of the grid.
-OP int limit_at(const u8 *upper, const u8 *lower, int left, int right, bool is_right, bool is_lower)
+OP int limit_at(const u8 *upper, const u8 *lower, int left, int right, float across, float down)
 {
-    const int wx = is_right ? 1536 : 512, wy = is_lower ? 1536 : 512;
+    const int wx = (int)(across * 2048.0f), wy = (int)(down * 2048.0f);
     return blend_u8(
-        upper[left], upper[right], lower[left], lower[right], wx, 2048 - wx, wy, 2048 - wy);
+        upper[left], upper[right], lower[left], lower[right], 2048 - wx, wx, 2048 - wy, wy);
 }
 
-// Calls body(x, left, right, is_right) for the samples of a row from `first` on, with their neighbours
-// on a row half as long.
+// Calls body(x, left, right, part) for the samples of a row from `first` on, with their neighbours on a
+// row half as long and how near they are to the right one.
 template <class Body>
 OP void for_doubled(int first, int count, int half_columns, const Body &body)
 {
     const auto at_edge = [&](int x) INLINED {
-        const Doubled along(x, half_columns);
-        body(x, along.first, along.second, along.is_second_half);
+        const Between along(x, 0.5f, half_columns);
+        body(x, along.first, along.second, along.part);
     };
-#if ON_DEVICE
     at_edge(first);
-#else
-    at_edge(first);
+#if !ON_DEVICE
     INDEPENDENT
     for (int half = 0; half < half_columns - 1; ++half) {
-        body(2 * half + 1, half, half + 1, true);
-        body(2 * half + 2, half, half + 1, false);
+        body(2 * half + 1, half, half + 1, 0.25f);
+        body(2 * half + 2, half, half + 1, 0.75f);
     }
     if (count == 2 * half_columns)
         at_edge(count - 1);
@@ -94,18 +88,17 @@ KERNEL(limit_alpha)(u8 *alpha, const u8 *limits, const int *flags, int rows, int
     const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
     const size_t plane = (size_t)half_rows * half_columns;
     for_runs(rows, columns, 1, RUN, [&](int y, int first, int count) INLINED {
-        const Doubled down(y, half_rows);
+        const Between down(y, 0.5f, half_rows);
         const u8 *upper = limits + (size_t)down.first * half_columns;
         const u8 *lower = limits + (size_t)down.second * half_columns;
         u8 *row = alpha + (size_t)y * columns;
-        const bool is_lower = y & 1;
-        const auto cut_at = [&](int x, int left, int right, bool is_right) INLINED {
-            const int limit = limit_at(upper, lower, left, right, is_right, is_lower);
+        const auto cut_at = [&](int x, int left, int right, float part) INLINED {
+            const int limit = limit_at(upper, lower, left, right, part, down.part);
             row[x] = (u8)min((int)row[x], limit);
         };
         const u8 *upper_rest = upper + plane, *lower_rest = lower + plane;
-        const auto fill_at = [&](int x, int left, int right, bool is_right) INLINED {
-            const int limit = limit_at(upper_rest, lower_rest, left, right, is_right, is_lower);
+        const auto fill_at = [&](int x, int left, int right, float part) INLINED {
+            const int limit = limit_at(upper_rest, lower_rest, left, right, part, down.part);
             row[x] = (u8)max((int)row[x], 255 - limit);
         };
         if (cut)
@@ -182,60 +175,19 @@ KERNEL(squared_difference)(const u8 *a, const u8 *b, int *flags, int rows, int c
 
 // Grid alpha to the frame's: bilinear by a power of two, cell centres aligned, as blend_u8 does it.
 //
-// shift: log2 of the factor, 0 to 6. Ends the frame's use of the flags. On a device one thread makes
-// 16 pixels of a row; wide: alpha's rows are whole multiples of 16 and aligned to that. lines: on the
-// host, see enlarge_rows.
-#if ON_DEVICE
+// shift: log2 of the factor, 0 to 6. Ends the frame's use of the flags. lines: on the host, see
+// enlarge_rows.
 KERNEL(enlarge_alpha)(
-    const u8 *__restrict__ plane, u8 *__restrict__ alpha, int *flags, int shift, int rows,
-    int columns, int height, int width, int wide, u16 *)
-{
-    int x = (blockIdx.x * blockDim.x + threadIdx.x) * 16;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x == 0 && y == 0) {
-        flags[FLAG_SQUARES] = 0;
-        flags[FLAG_SQUARES + 1] = 0;
-    }
-    if (x >= width || y >= height)
-        return;
-    // Positions in 1/2048 of a cell; the numerators are odd multiples of half a pixel.
-    int one = 2048 >> (shift + 1);
-    int position_y = (2 * y + 1) * one - 1024;
-    int y0 = position_y >> 11, wy = position_y & 2047;
-    const u8* above = plane + max(y0, 0) * columns;
-    const u8* below = plane + min(y0 + 1, rows - 1) * columns;
-    u32 words[4] = {0, 0, 0, 0};
-    int last = -2, p00 = 0, p01 = 0, p10 = 0, p11 = 0;
-#pragma unroll
-    for (int i = 0; i < 16; i++) {
-        int position_x = (2 * (x + i) + 1) * one - 1024;
-        int x0 = position_x >> 11, wx = position_x & 2047;
-        if (x0 != last) {
-            int a = clamp_int(x0, 0, columns - 1), b = clamp_int(x0 + 1, 0, columns - 1);
-            p00 = above[a];
-            p01 = above[b];
-            p10 = below[a];
-            p11 = below[b];
-            last = x0;
-        }
-        u32 value = (u32)blend_u8(p00, p01, p10, p11, 2048 - wx, wx, 2048 - wy, wy);
-        words[i / 4] |= value << (8 * (i % 4));
-    }
-    if (wide) {
-        *(uint4*)(alpha + (long long)y * width + x) =
-            make_uint4(words[0], words[1], words[2], words[3]);
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < 16; i++)
-        if (x + i < width)
-            alpha[(long long)y * width + x + i] = (u8)(words[i / 4] >> (8 * (i % 4)));
-}
-#else
-KERNEL(enlarge_alpha)(
-    const u8 *plane, u8 *alpha, int *, int shift, int rows, int columns, int height, int width, int,
+    const u8 *plane, u8 *alpha, int *flags, int shift, int rows, int columns, int height, int width,
     u16 *lines)
 {
+#if ON_DEVICE
+    for_samples(height, width, [=](int y, int x) {
+        if (x == 0 && y == 0)
+            flags[FLAG_SQUARES] = flags[FLAG_SQUARES + 1] = 0;
+        alpha[(size_t)y * width + x] = (u8)enlarged_byte(plane, rows, columns, y, x, shift);
+    });
+#else
     enlarge_rows(
         shift, plane, rows, columns, height, width, lines, [&](int y, const EnlargedRow row) INLINED {
             u8 *__restrict__ target = alpha + (size_t)y * width;
@@ -244,5 +196,5 @@ KERNEL(enlarge_alpha)(
             for (int x = row.first; x < row.last; ++x)
                 target[x] = row.at(x);
         });
-}
 #endif
+}

@@ -47,26 +47,6 @@ OP int halve(int a, int right, int below, int across, bool has_right, bool has_b
     return nearest((float)(a + (has_right ? right : below)) * 0.5f);
 }
 
-// Where sample `at` of a plane twice as large lies: between two samples, a quarter from one.
-struct Doubled {
-    int first, second;
-    bool is_second_half;
-
-    OP Doubled(int at, int size)
-        : first(max(at / 2 - 1 + (at & 1), 0)), second(min(at / 2 + (at & 1), size - 1)),
-          is_second_half(at & 1)
-    {
-    }
-
-    OP float blend(float a, float b) const { return doubled(a, b, is_second_half); }
-
-    static OP float doubled(float a, float b, bool is_second_half)
-    {
-        const float part = is_second_half ? 0.25f : 0.75f;
-        return a * (1.0f - part) + b * part;
-    }
-};
-
 #if !ON_DEVICE
 // A row of a plane enlarged bilinearly, as blend_u8 does it: two lines in 1/128, of which the pixels
 // [first, last) may be above 0, and their weights in 1/2048.

@@ -63,19 +63,26 @@ DEVICE_KERNEL(guided_fit)(
     const int *__restrict__ moments, float4 *__restrict__ fits, int samples, int radius,
     float epsilon, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    size_t cells = (size_t)rows * columns;
-    int sums[MOMENTS] = {};
-    for (int dy = -radius; dy <= radius; dy++)
-        for (int dx = -radius; dx <= radius; dx++) {
-            size_t at = (size_t)clamp_int(y + dy, 0, rows - 1) * columns
-                + clamp_int(x + dx, 0, columns - 1);
-            for (int i = 0; i < MOMENTS; i++)
-                sums[i] += moments[i * cells + at];
-        }
-    fits[(size_t)y * columns + x] = fit_window(sums, samples, epsilon);
+    for_samples(rows, columns, [=](int y, int x) {
+        size_t cells = (size_t)rows * columns;
+        int sums[MOMENTS] = {};
+        for (int dy = -radius; dy <= radius; dy++)
+            for (int dx = -radius; dx <= radius; dx++) {
+                size_t at = (size_t)clamp_int(y + dy, 0, rows - 1) * columns
+                    + clamp_int(x + dx, 0, columns - 1);
+                for (int i = 0; i < MOMENTS; i++)
+                    sums[i] += moments[i * cells + at];
+            }
+        fits[(size_t)y * columns + x] = fit_window(sums, samples, epsilon);
+    });
+}
+
+OP void add(float4 &sum, float4 value)
+{
+    sum.x += value.x;
+    sum.y += value.y;
+    sum.z += value.z;
+    sum.w += value.w;
 }
 
 // Functions averaged over the windows that a cell lies in.
@@ -83,29 +90,20 @@ DEVICE_KERNEL(guided_average)(
     const float4 *__restrict__ fits, float4 *__restrict__ averaged, int radius, int rows,
     int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    for (int dy = -radius; dy <= radius; dy++) {
-        float4 row = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        for (int dx = -radius; dx <= radius; dx++) {
-            float4 fit = fits[(size_t)clamp_int(y + dy, 0, rows - 1) * columns
-                              + clamp_int(x + dx, 0, columns - 1)];
-            row.x += fit.x;
-            row.y += fit.y;
-            row.z += fit.z;
-            row.w += fit.w;
+    for_samples(rows, columns, [=](int y, int x) {
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int dy = -radius; dy <= radius; dy++) {
+            const float4 *line = fits + (size_t)clamp_int(y + dy, 0, rows - 1) * columns;
+            float4 row = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            for (int dx = -radius; dx <= radius; dx++)
+                add(row, line[clamp_int(x + dx, 0, columns - 1)]);
+            add(sum, row);
         }
-        sum.x += row.x;
-        sum.y += row.y;
-        sum.z += row.z;
-        sum.w += row.w;
-    }
-    int side = 2 * radius + 1;
-    float share = 1.0f / (float)(side * side);
-    averaged[(size_t)y * columns + x]
-        = make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
+        int side = 2 * radius + 1;
+        float share = 1.0f / (float)(side * side);
+        averaged[(size_t)y * columns + x]
+            = make_float4(sum.x * share, sum.y * share, sum.z * share, sum.w * share);
+    });
 }
 
 // Averaged functions on half the plane, (rows, columns), enlarged for a spacing of 2.
@@ -113,26 +111,25 @@ DEVICE_KERNEL(guided_terms)(
     const float4 *__restrict__ averaged, const u32 *__restrict__ packed, float *__restrict__ terms,
     int spacing, int rows, int columns, int fit_rows, int fit_columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    size_t at = (size_t)y * columns + x, rest = (size_t)rows * columns + at;
-    if (spacing == 1) {
-        const float4 fit = averaged[at];
+    for_samples(rows, columns, [=](int y, int x) {
+        const size_t at = (size_t)y * columns + x;
+        float4 fit = averaged[spacing == 1 ? at : 0];
+        if (spacing == 2) {
+            const Between down(y, 0.5f, fit_rows), across(x, 0.5f, fit_columns);
+            const float4 *upper = averaged + (size_t)down.first * fit_columns;
+            const float4 *lower = averaged + (size_t)down.second * fit_columns;
+            const float4 a = upper[across.first], b = upper[across.second];
+            const float4 c = lower[across.first], d = lower[across.second];
+            const auto blend = [=](float a, float b, float c, float d) {
+                return along(along(a, c, down.part), along(b, d, down.part), across.part);
+            };
+            fit = make_float4(
+                blend(a.x, b.x, c.x, d.x), blend(a.y, b.y, c.y, d.y), blend(a.z, b.z, c.z, d.z),
+                blend(a.w, b.w, c.w, d.w));
+        }
         terms[at] = fit.x;
-        terms[rest] = other_terms(fit.y, fit.z, fit.w, packed[at]);
-        return;
-    }
-    const Doubled down(y, fit_rows), along(x, fit_columns);
-    const float4 *upper = averaged + (size_t)down.first * fit_columns;
-    const float4 *lower = averaged + (size_t)down.second * fit_columns;
-    float4 a = upper[along.first], b = upper[along.second];
-    float4 c = lower[along.first], d = lower[along.second];
-    terms[at] = along.blend(down.blend(a.x, c.x), down.blend(b.x, d.x));
-    terms[rest] = other_terms(
-        along.blend(down.blend(a.y, c.y), down.blend(b.y, d.y)),
-        along.blend(down.blend(a.z, c.z), down.blend(b.z, d.z)),
-        along.blend(down.blend(a.w, c.w), down.blend(b.w, d.w)), packed[at]);
+        terms[(size_t)rows * columns + at] = other_terms(fit.y, fit.z, fit.w, packed[at]);
+    });
 }
 #else
 // The box around cells that differ from their neighbours.
@@ -299,22 +296,16 @@ void fit_plane(
     // Evaluation looks at the neighbours, too.
     const int left = max(box.left - 1, 0), right = min(box.right + 1, columns);
     const int top = max(box.top - 1, 0), bottom = min(box.bottom + 1, rows);
-    Fitter<SPACING> fitter;
-    fitter.packed = packed;
-    fitter.rows = rows;
-    fitter.columns = columns;
-    fitter.fit_rows = (rows + SPACING - 1) / SPACING;
-    fitter.fit_columns = (columns + SPACING - 1) / SPACING;
-    fitter.radius = radius;
-    fitter.epsilon = epsilon;
-    fitter.left = SPACING == 1 ? left : max(left / 2 - 1, 0);
-    fitter.right = SPACING == 1 ? right : min((right + 1) / 2 + 1, fitter.fit_columns);
-    const int pitch = fitter.pitch = line_pitch(fitter.fit_columns, radius);
-    float *line = scratch + 2 * radius + 1;
-    fitter.columns_sums = (int *)line;
-    fitter.window_sums = (int *)line + MOMENTS * pitch;
-    fitter.fits = line += 2 * MOMENTS * pitch;
-    fitter.row_sums = line += 4 * pitch;
+    const int fit_rows = (rows + SPACING - 1) / SPACING;
+    const int fit_columns = (columns + SPACING - 1) / SPACING;
+    const int pitch = line_pitch(fit_columns, radius);
+    float *line = scratch + 2 * radius + 1, *fits = line + 2 * MOMENTS * pitch;
+    const Fitter<SPACING> fitter = {
+        packed, rows, columns, fit_rows, fit_columns, radius, pitch, epsilon,
+        SPACING == 1 ? left : max(left / 2 - 1, 0),
+        SPACING == 1 ? right : min((right + 1) / 2 + 1, fit_columns),
+        (int *)line, (int *)line + MOMENTS * pitch, fits, fits + 4 * pitch};
+    line = fits + 4 * pitch;
     float *averaged = line += 4 * (2 * radius + 1) * pitch;
     float *between = line += 8 * pitch;
     float *enlarged = line + pitch;
@@ -335,19 +326,19 @@ void fit_plane(
         return;
     }
     const int first = max(top / 2 - 1, 0);
-    const int end = min((bottom + 1) / 2 + 1, fitter.fit_rows);
+    const int end = min((bottom + 1) / 2 + 1, fit_rows);
     fitter.run(first, end, averaged, [&](int y, const float *) {
-        const bool is_last = y == fitter.fit_rows - 1;
+        const bool is_last = y == fit_rows - 1;
         const int stop = min(2 * y + (is_last ? 2 : 1), bottom);
         for (int row = max(2 * y - 1, top); row < stop; ++row) {
-            const Doubled down(row, fitter.fit_rows);
+            const Between down(row, 0.5f, fit_rows);
             if (down.first < first)
                 continue;
             for (int i = 0; i < 4; ++i)
                 double_line(
                     averaged + ((down.first & 1) * 4 + i) * pitch,
-                    averaged + ((down.second & 1) * 4 + i) * pitch, down.is_second_half, left / 2,
-                    (right + 1) / 2, fitter.fit_columns, between, enlarged + 2 * i * pitch);
+                    averaged + ((down.second & 1) * 4 + i) * pitch, down.part, left / 2,
+                    (right + 1) / 2, fit_columns, between, enlarged + 2 * i * pitch);
             write(row, enlarged, 2 * pitch);
         }
     });

@@ -22,17 +22,17 @@ struct Box {
 // A line and the one below it blended, then enlarged along itself to [2 * first, 2 * last); a sample
 // more is written on each side.
 OP void double_line(
-    const float *upper, const float *lower, bool is_second_half, int first, int last, int size,
+    const float *upper, const float *lower, float part, int first, int last, int size,
     float *__restrict__ between, float *__restrict__ out)
 {
     const int start = max(first - 1, 0), stop = min(last + 1, size);
     for (int x = start; x < stop; ++x)
-        between[x] = Doubled::doubled(upper[x], lower[x], is_second_half);
+        between[x] = along(upper[x], lower[x], part);
     repeat_edges(between, start, stop, size, 1);
     INDEPENDENT
     for (int x = first - 1; x < last; ++x) {
-        out[2 * x + 1] = Doubled::doubled(between[x], between[x + 1], true);
-        out[2 * x + 2] = Doubled::doubled(between[x], between[x + 1], false);
+        out[2 * x + 1] = along(between[x], between[x + 1], 0.25f);
+        out[2 * x + 2] = along(between[x], between[x + 1], 0.75f);
     }
 }
 #endif

@@ -18,16 +18,15 @@ OP int evaluate(
     if (x < 2 * box.left || x >= 2 * box.right || y < 2 * box.top || y >= 2 * box.bottom)
         return coarse[at];
     int half_columns = (columns + 1) / 2, half_rows = (rows + 1) / 2;
-    const Doubled down(y, half_rows), along(x, half_columns);
+    const Between down(y, 0.5f, half_rows), across(x, 0.5f, half_columns);
     const float *rest = terms + (size_t)half_rows * half_columns;
     size_t upper = (size_t)down.first * half_columns, lower = (size_t)down.second * half_columns;
-    float slope_at = along.blend(
-        down.blend(terms[upper + along.first], terms[lower + along.first]),
-        down.blend(terms[upper + along.second], terms[lower + along.second]));
-    float rest_at = along.blend(
-        down.blend(rest[upper + along.first], rest[lower + along.first]),
-        down.blend(rest[upper + along.second], rest[lower + along.second]));
-    return refined(slope_at, rest_at, luma[at], steepen, offset);
+    const auto enlarged = [=](const float *plane) {
+        return along(
+            along(plane[upper + across.first], plane[lower + across.first], down.part),
+            along(plane[upper + across.second], plane[lower + across.second], down.part), across.part);
+    };
+    return refined(enlarged(terms), enlarged(rest), luma[at], steepen, offset);
 }
 #endif
 
@@ -101,12 +100,12 @@ KERNEL(evaluate_smooth)(
                 target[x] = source[x];
         if (y < 2 * box.top || y >= 2 * box.bottom)
             return;
-        const Doubled down(y, (rows + 1) / 2);
+        const Between down(y, 0.5f, (rows + 1) / 2);
         for (int i = 0; i < 2; ++i) {
             const float *plane = terms + i * half_plane;
             double_line(
                 plane + (size_t)down.first * half_columns, plane + (size_t)down.second * half_columns,
-                down.is_second_half, box.left, box.right, half_columns, between,
+                down.part, box.left, box.right, half_columns, between,
                 enlarged + i * pitch);
         }
         const u8 *light = luma + (size_t)y * columns;

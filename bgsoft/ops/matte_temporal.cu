@@ -141,15 +141,14 @@ KERNEL(steady_reach)(
     int columns, u16 *scratch)
 {
 #if ON_DEVICE
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int sum = 0, at = y * columns + x;
-    for (int dy = -radius; dy <= radius; dy++)
-        for (int dx = -radius; dx <= radius; dx++)
-            sum += luma[reflect(y + dy, rows) * columns + reflect(x + dx, columns)];
-    reach[at] = reaches[luma_change(sum, sums[at], luma_steps)];
-    sums[at] = (u16)sum;
+    for_samples(rows, columns, [=](int y, int x) {
+        int sum = 0, at = y * columns + x;
+        for (int dy = -radius; dy <= radius; dy++)
+            for (int dx = -radius; dx <= radius; dx++)
+                sum += luma[reflect(y + dy, rows) * columns + reflect(x + dx, columns)];
+        reach[at] = reaches[luma_change(sum, sums[at], luma_steps)];
+        sums[at] = (u16)sum;
+    });
 #else
     const WindowSums window(luma, radius, rows, columns, scratch);
     u16 *now = scratch + columns + 2 * radius;
@@ -184,17 +183,15 @@ KERNEL(steady_alpha)(
     int height, int width, u16 *lines)
 {
 #if ON_DEVICE
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= width || y >= height)
-        return;
-    size_t at = (size_t)y * width + x;
-    int now = alpha[at], value = now;
-    if (now > 0 && now < 255 && !fresh) {
-        int room = enlarged_byte(reach, rows, columns, y, x, shift);
-        value = steadied(now, state[at], room, share);
-        alpha[at] = (u8)value;
-    }
-    state[at] = (u8)value;
+    for_samples(height, width, [=](int y, int x) {
+        size_t at = (size_t)y * width + x;
+        int now = alpha[at];
+        if (now > 0 && now < 255 && !fresh) {
+            int room = enlarged_byte(reach, rows, columns, y, x, shift);
+            alpha[at] = (u8)steadied(now, state[at], room, share);
+        }
+        state[at] = alpha[at];
+    });
 #else
     if (!fresh)
         enlarge_rows(

@@ -1,5 +1,5 @@
 // Moving and feathering edges of uint8 planes; what the host has not is OpenCV's there
-// (bgsoft/matte/contour.py).
+// (bgsoft/matte/contour.py, bgsoft/matte/obs.py, bgsoft/composite/plate.py).
 
 #include "drivers.cuh"
 #include "matte.cuh"
@@ -31,47 +31,117 @@ DEVICE_KERNEL(shift_edge)(
     const u8* __restrict__ plane, u8* __restrict__ out, const int* __restrict__ spans, int whole,
     float fraction, int outwards, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int reach = whole + 1;
-    int value = window_extreme(plane, spans, reach, outwards != 0, x, y, rows, columns);
-    if (fraction > 0.0f) {
-        int more = window_extreme(
-            plane, spans + 2 * reach + 1, reach, outwards != 0, x, y, rows, columns);
-        value = to_byte((float)value * (1.0f - fraction) + (float)more * fraction);
-    }
-    out[y * columns + x] = (u8)value;
+    for_samples(rows, columns, [=](int y, int x) {
+        int reach = whole + 1;
+        int value = window_extreme(plane, spans, reach, outwards != 0, x, y, rows, columns);
+        if (fraction > 0.0f) {
+            int more = window_extreme(
+                plane, spans + 2 * reach + 1, reach, outwards != 0, x, y, rows, columns);
+            value = to_byte(along((float)value, (float)more, fraction));
+        }
+        out[y * columns + x] = (u8)value;
+    });
 }
 
-// Mean over squares of 2 * radius + 1, mirrored at the edges (BORDER_REFLECT_101), to nearest.
+// Mean over squares of 2 * radius + 1, to nearest; the edges are mirrored (BORDER_REFLECT_101), or
+// their samples repeated.
 DEVICE_KERNEL(box_blur)(
-    const u8* __restrict__ plane, u8* __restrict__ out, int radius, int rows, int columns)
+    const u8* __restrict__ plane, u8* __restrict__ out, int radius, int repeat, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    for_samples(rows, columns, [=](int y, int x) {
+        const auto within = [=](int at, int size) {
+            return repeat ? clamp_int(at, 0, size - 1) : reflect(at, size);
+        };
+        int sum = 0, side = 2 * radius + 1;
+        for (int dy = -radius; dy <= radius; dy++) {
+            const u8* line = plane + within(y + dy, rows) * columns;
+            for (int dx = -radius; dx <= radius; dx++)
+                sum += line[within(x + dx, columns)];
+        }
+        out[y * columns + x] = (u8)((sum + side * side / 2) / (side * side));
+    });
+}
+
+// Extreme over `reach` samples each way along one axis; samples outside don't count.
+DEVICE_KERNEL(extreme)(
+    const u8* __restrict__ plane, u8* __restrict__ out, int reach, int largest, int along_rows,
+    int rows, int columns)
+{
+    for_samples(rows, columns, [=](int y, int x) {
+        int at = along_rows ? x : y, size = along_rows ? columns : rows;
+        int stride = along_rows ? 1 : columns;
+        const u8* line = plane + (along_rows ? y * columns : x);
+        int stop = min(at + reach, size - 1), end = largest ? 255 : 0;
+        int best = line[at * stride];
+        for (int i = max(at - reach, 0); i <= stop && best != end; i++) {
+            int value = line[i * stride];
+            best = largest ? max(best, value) : min(best, value);
+        }
+        out[y * columns + x] = (u8)best;
+    });
+}
+
+// Sums over 2 * radius + 1 samples along a row, mirrored at the edges (BORDER_REFLECT_101).
+// One thread 32 samples.
+DEVICE_KERNEL(row_sums)(
+    const u8* __restrict__ plane, int* __restrict__ sums, int radius, int rows, int columns)
+{
+    int x = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
+    int y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= columns || y >= rows)
         return;
-    int sum = 0, side = 2 * radius + 1;
-    for (int dy = -radius; dy <= radius; dy++) {
-        const u8* line = plane + reflect(y + dy, rows) * columns;
-        for (int dx = -radius; dx <= radius; dx++)
-            sum += line[reflect(x + dx, columns)];
+    const u8* line = plane + y * columns;
+    int sum = 0;
+    for (int i = x - radius; i <= x + radius; i++)
+        sum += line[reflect(i, columns)];
+    for (int end = min(x + 32, columns); x < end; x++) {
+        sums[y * columns + x] = sum;
+        sum += line[reflect(x + radius + 1, columns)] - line[reflect(x - radius, columns)];
     }
-    out[y * columns + x] = (u8)((sum + side * side / 2) / (side * side));
+}
+
+// Means of (2 * radius + 1)^2 samples from the row sums, to nearest. One thread 32 rows of a column.
+DEVICE_KERNEL(column_means)(
+    const int* __restrict__ sums, u8* __restrict__ out, int radius, int rows, int columns)
+{
+    int x = blockIdx.x * blockDim.x + threadIdx.x;
+    int y = (blockIdx.y * blockDim.y + threadIdx.y) * 32;
+    if (x >= columns || y >= rows)
+        return;
+    int area = (2 * radius + 1) * (2 * radius + 1), sum = area / 2;
+    for (int i = y - radius; i <= y + radius; i++)
+        sum += sums[reflect(i, rows) * columns + x];
+    for (int end = min(y + 32, rows); y < end; y++) {
+        out[y * columns + x] = (u8)(sum / area);
+        sum += sums[reflect(y + radius + 1, rows) * columns + x];
+        sum -= sums[reflect(y - radius, rows) * columns + x];
+    }
 }
 
 #endif
 
-// A plane resized by tables (see resample.cuh); the larger of it and `floor_plane` where given.
-// plane: (.., pitch); out, floor_plane: (rows, columns).
+// A plane resized by tables (see resample.cuh); the larger of it and `floor_plane` where given. binarise:
+// above 128 becomes 255 and the rest 0. plane: (.., pitch); out, floor_plane: (rows, columns).
 KERNEL(resize_plane)(
     const u8 *plane, int pitch, const float *x_table, int x_stride, const float *y_table,
-    int y_stride, int mode, const u8 *floor_plane, u8 *out, int rows, int columns)
+    int y_stride, int mode, const u8 *floor_plane, int binarise, u8 *out, int rows, int columns)
 {
     for_apart(rows, columns, [=](int y, int x) INLINED {
         const int value =
             resized_byte(plane, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
-        const int at = y * columns + x;
-        out[at] = (u8)(floor_plane ? max(value, (int)floor_plane[at]) : value);
+        const int at = y * columns + x, shown = binarise ? (value > 128 ? 255 : 0) : value;
+        out[at] = (u8)(floor_plane ? max(shown, (int)floor_plane[at]) : shown);
+    });
+}
+
+// 255 where a chroma sample, (rows, columns), has any alpha, (height, width), and else 0.
+KERNEL(seen_in_chroma)(const u8 *alpha, u8 *seen, int height, int width, int rows, int columns)
+{
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const u8 *upper = alpha + (size_t)2 * y * width + 2 * x;
+        const u8 *lower = upper + (2 * y + 1 < height ? width : 0);
+        const int right = 2 * x + 1 < width;
+        const u8 any = upper[0] | upper[right] | lower[0] | lower[right];
+        seen[(size_t)y * columns + x] = any > 0 ? 255 : 0;
     });
 }

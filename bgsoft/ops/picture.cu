@@ -62,26 +62,6 @@ OP u16 coarse_cell(
     return to_cell(mean);
 }
 
-// What a plane is made of, the picture's edges looked after. index: 0 (luma), 1 (Cb), 2 (Cr).
-struct Pictures {
-    const u8 *matte;
-    const sample_t *grid_luma, *grid_chroma, *luma, *chroma;
-    // Rows and columns of the filled cells, of the grid, of the frame's luma, and of its chroma.
-    const int *sizes;
-
-    // A sample of the grid or a mean of the frame's.
-    OP u32 mean(const Plane &plane, int index, int y, int x) const
-    {
-        if (plane.source == FROM_GRID) {
-            const int at = y * plane.columns + x;
-            return index == 0 ? grid_luma[at] : grid_chroma[2 * at + index - 1];
-        }
-        if (index == 0)
-            return cell_mean(luma, sizes[4], sizes[5], 1, 0, plane.factor, y, x);
-        return cell_mean(chroma, sizes[6], sizes[7], 2, index - 1, plane.factor, y, x);
-    }
-};
-
 #if !ON_DEVICE
 #define RUN 32
 
@@ -90,29 +70,20 @@ struct Pictures {
 // marks: room for a row of the grid and three cells, then for one of the plane. line: for a row of
 // filled cells, two cells and a run.
 static void fine_plane(
-    const Plane &plane, int index, const Pictures &pictures, const u16 *cells, u16 *target,
-    u8 *marks, float *line)
+    const Plane &plane, const Samples &source, const u8 *matte, const int *sizes, const u16 *cells,
+    u16 *target, u8 *marks, float *line)
 {
-    const int *sizes = pictures.sizes;
-    const int step = index == 0 ? 1 : 2, channel = index / 2;
-    const bool of_grid = plane.source == FROM_GRID;
-    const sample_t *const sources[] = {
-        pictures.luma, pictures.chroma, pictures.grid_luma, pictures.grid_chroma};
-    const sample_t *source = sources[2 * of_grid + step - 1];
-    const int *size = sizes + (of_grid ? 2 : 2 + 2 * step);
-    const int factor = of_grid ? 1 : plane.factor;
     int log_factor = 1;
     while (1 << (log_factor - 1) < plane.fine)
         ++log_factor;
     u8 *expanded = marks + sizes[3] + 3, *near = plane.fine > 1 ? expanded : marks;
     for (int y = 0; y < plane.rows; ++y, target += plane.columns) {
         if (y % plane.fine == 0) {
-            near_row(pictures.matte, sizes[2], sizes[3], y / plane.fine, 2, marks);
+            near_row(matte, sizes[2], sizes[3], y / plane.fine, 2, marks);
             for (int x = 0; near == expanded && x < plane.columns; ++x)
                 expanded[x] = marks[x >> (log_factor - 1)];
         }
-        mean_row(
-            source, size[0], size[1], step, channel, factor, y, plane.columns, FULL_SHIFT, target);
+        mean_row(source, y, plane.columns, FULL_SHIFT, target);
         u8 nearest_matte = 0;
         for (int x = 0; x < plane.columns; ++x)
             nearest_matte = max(nearest_matte, near[x]);
@@ -137,15 +108,16 @@ static void fine_plane(
 
 // Planes of the picture, blockIdx.z = 0 (luma), 1 (Cb), 2 (Cr).
 //
-// plan: 3 x Plane; then Pictures::sizes. buffer: filled cells (3, rows, columns) first, planes at
+// plan: 3 x Plane; then rows and columns of the filled cells, of the grid, of the frame's luma, and of its
+// chroma. buffer: filled cells (3, rows, columns) first, planes at
 // their offsets. marks, line: of the host, see fine_plane().
 KERNEL(picture_planes)(
     const int *plan, u16 *buffer, const u8 *matte, const sample_t *grid_luma,
     const sample_t *grid_chroma, const sample_t *luma, const sample_t *chroma, u8 *marks,
     float *line)
 {
-    const Pictures pictures = {matte, grid_luma, grid_chroma, luma, chroma, plan + 18};
-    const int cell_rows = plan[18], cell_columns = plan[19];
+    const int *sizes = plan + 18;
+    const int cell_rows = sizes[0], cell_columns = sizes[1];
 #if ON_DEVICE
     const int index = blockIdx.z;
 #else
@@ -156,9 +128,15 @@ KERNEL(picture_planes)(
         const Plane plane = {entry[0], entry[1], entry[2], entry[3], entry[4], entry[5]};
         const u16 *cells = buffer + index * cell_rows * cell_columns;
         u16 *target = buffer + plane.offset;
+        const int step = index == 0 ? 1 : 2;
+        const int *size = sizes + (plane.source == FROM_GRID ? 2 : 2 + 2 * step);
+        const sample_t *source = index == 0 ? luma : chroma;
+        if (plane.source == FROM_GRID)
+            source = index == 0 ? grid_luma : grid_chroma;
+        const Samples samples = {source, size[0], size[1], step, index / 2, plane.factor};
 #if !ON_DEVICE
         if (plane.source >= FROM_GRID)
-            fine_plane(plane, index, pictures, cells, target, marks, line);
+            fine_plane(plane, samples, matte, sizes, cells, target, marks, line);
 #endif
         if (plane.source == FROM_COARSE || (ON_DEVICE && plane.source != FROM_CELLS))
             for_samples(plane.rows, plane.columns, [&](int y, int x) INLINED {
@@ -168,10 +146,10 @@ KERNEL(picture_planes)(
                     return;
                 }
                 const int grid_y = y / plane.fine, grid_x = x / plane.fine;
-                const u32 near = near_matte(matte, plan[20], plan[21], grid_y, grid_x, 2);
+                const u32 near = near_matte(matte, sizes[2], sizes[3], grid_y, grid_x, 2);
                 *sample = (u16)(near > CLEAR_ALPHA
                     ? enlarged(cells, cell_rows, cell_columns, 0.5f / (float)plane.fine, y, x)
-                    : pictures.mean(plane, index, y, x) << FULL_SHIFT);
+                    : cell_mean(samples, y, x) << FULL_SHIFT);
             });
     }
 }

@@ -20,7 +20,7 @@ OP float4 mean_of(u64 luma, u64 cb, u64 cr, u64 count)
 // plan: rows and columns of the blocks; cells per block each way; rows and columns of the cells;
 // cells above and left of the frame in the first blocks; rows and columns of luma and of chroma;
 // samples per cell of luma and of chroma; rows and columns of the grid; how many cells lie on a
-// grid cell, how many grid cells on a cell; grid cells after one that are near to it.
+// grid cell, how many grid cells on a cell.
 // sums: (blocks of threads, 3). blockDim.x threads, a power of two, work on each mosaic block;
 // THREADS in all. The host has `column_sums` instead: room for VALUES rows of cells, then for one of
 // the grid and three of its cells, and for two of cells.
@@ -28,6 +28,9 @@ KERNEL(pixelate_blocks)(
     const int *plan, const sample_t *luma, const sample_t *chroma, const u8 *matte,
     float4 *levels, u64 *sums, u32 *column_sums)
 {
+    const Samples sources[] = {
+        {luma, plan[7], plan[8], 1, 0, plan[11]}, {chroma, plan[9], plan[10], 2, 0, plan[12]},
+        {chroma, plan[9], plan[10], 2, 1, plan[12]}};
 #if ON_DEVICE
     __shared__ u64 partial[VALUES][THREADS];
     const int block_columns = plan[1], edge = plan[2], rows = plan[3], columns = plan[4];
@@ -45,17 +48,14 @@ KERNEL(pixelate_blocks)(
         const int width = right - left;
         for (int cell = lane; cell < (bottom - top) * width; cell += lanes) {
             const int y = top + cell / width, x = left + cell % width;
-            const u32 values[3] = {
-                cell_mean(luma, plan[7], plan[8], 1, 0, plan[11], y, x),
-                cell_mean(chroma, plan[9], plan[10], 2, 0, plan[12], y, x),
-                cell_mean(chroma, plan[9], plan[10], 2, 1, plan[12], y, x)};
             const u32 near = near_matte(
                 matte, plan[13], plan[14], y * grid_per_cell / cells_per_grid,
-                x * grid_per_cell / cells_per_grid, plan[17]);
+                x * grid_per_cell / cells_per_grid, grid_per_cell);
             const bool clear = near <= CLEAR_ALPHA;
             for (int plane = 0; plane < 3; ++plane) {
-                own[plane] += clear ? values[plane] : 0;
-                own[4 + plane] += values[plane];
+                const u32 value = cell_mean(sources[plane], y, x);
+                own[plane] += clear ? value : 0;
+                own[4 + plane] += value;
             }
             own[3] += clear;
         }
@@ -97,7 +97,7 @@ KERNEL(pixelate_blocks)(
         for (int y = max(top, 0); y < min(top + edge, rows); ++y) {
             const int grid_y = y * grid_per_cell / cells_per_grid;
             if (grid_y != marked) {
-                near_row(matte, plan[13], grid_columns, grid_y, plan[17], marks);
+                near_row(matte, plan[13], grid_columns, grid_y, grid_per_cell, marks);
                 for (int x = 0; !same && x < columns; ++x)
                     expanded[x] = marks[x * grid_per_cell / cells_per_grid];
                 marked = grid_y;
@@ -105,12 +105,9 @@ KERNEL(pixelate_blocks)(
             u32 *counts = column_sums + 3 * columns;
             for (int x = 0; x < columns; ++x)
                 counts[x] += near[x] <= CLEAR_ALPHA;
+            UNROLLED  // so that steps are constants
             for (int plane = 0; plane < 3; ++plane) {
-                if (plane == 0)
-                    mean_row(luma, plan[7], plan[8], 1, 0, plan[11], y, columns, 0, values);
-                else
-                    mean_row(
-                        chroma, plan[9], plan[10], 2, plane - 1, plan[12], y, columns, 0, values);
+                mean_row(sources[plane], y, columns, 0, values);
                 u32 *own = column_sums + plane * columns, *all = own + 4 * columns;
                 for (int x = 0; x < columns; ++x) {
                     own[x] += near[x] <= CLEAR_ALPHA ? values[x] : 0;

@@ -18,6 +18,26 @@ enum ResampleMode {
     RESAMPLE_LERP = 3,
 };
 
+// Between which two of `count` source samples a target sample lies, as cv2.resize places them.
+struct Between {
+    int first, second;
+    float part;  // of the second
+
+    OP Between(int target, float scale, int count)
+    {
+        const float position = ((float)target + 0.5f) * scale - 0.5f, whole = floorf(position);
+        first = clamp_int((int)whole, 0, count - 1);
+        second = clamp_int((int)whole + 1, 0, count - 1);
+        part = position - whole;
+    }
+};
+
+// Linear interpolation.
+OP float along(float first, float second, float part)
+{
+    return first * (1.0f - part) + second * part;
+}
+
 // Bilinear blend of 8-bit samples with weights in 1/2048.
 OP int blend_u8(
     int p00, int p01, int p10, int p11, int wx0, int wx1, int wy0, int wy1)
@@ -114,22 +134,15 @@ OP float resample_float(
 }
 
 // One sample of a plane at another size, (y, x) of it. The host has it at that size.
-#if ON_DEVICE
 #define RESIZED(NAME, T, RESULT, RESAMPLED)                                                       \
     OP RESULT NAME(                                                                               \
         const T* source, int pitch, const float* x_table, int x_stride, const float* y_table,     \
         int y_stride, int mode, int y, int x)                                                     \
     {                                                                                             \
+        if (!ON_DEVICE)                                                                           \
+            return source[(size_t)y * pitch + x];                                                 \
         const float *x_row = x_table + x * x_stride, *y_row = y_table + y * y_stride;             \
         return RESAMPLED;                                                                         \
     }
-#else
-#define RESIZED(NAME, T, RESULT, RESAMPLED)                                                       \
-    OP RESULT NAME(                                                                               \
-        const T* source, int pitch, const float*, int, const float*, int, int, int y, int x)      \
-    {                                                                                             \
-        return source[(size_t)y * pitch + x];                                                     \
-    }
-#endif
 RESIZED(resized_float, float, float, resample_float(source, pitch, mode, x_row, y_row))
 RESIZED(resized_byte, u8, int, resample(source, pitch, 1, 0, mode, x_row, y_row))

@@ -26,6 +26,7 @@ typedef u16 sample_t;
 #define INLINED
 #define KERNEL(name) extern "C" __global__ void name
 #define DEVICE_KERNEL(name) KERNEL(name)  // the host has none
+#define BLOCK_KERNEL(name) extern "C" __global__ void __launch_bounds__(1024) name  // of one block
 #define BY_VALUE(type) const __grid_constant__ type  // of an argument; by its address on the host
 #else
 #define ON_DEVICE 0
@@ -35,6 +36,7 @@ typedef u16 sample_t;
 #define WITH_BITS_(name, bits) name##_##bits
 #define WITH_BITS(name, bits) WITH_BITS_(name, bits)
 #define KERNEL(name) static void WITH_BITS(name, SAMPLE_BITS)  // see calls.hpp
+#define BLOCK_KERNEL(name) KERNEL(name)
 #define BY_VALUE(type) const type&
 #define rintf __builtin_rintf
 #define floor __builtin_floor
@@ -80,4 +82,14 @@ OP int clamp_int(int value, int low, int high)
 OP int nearest(float value)
 {
     return (int)rintf(value);
+}
+
+// To whole code values, halves to even.
+OP sample_t to_sample(float value)
+{
+#if SAMPLE_BITS == 8
+    return (sample_t)clamp_int(nearest(value), 0, 255);
+#else
+    return (sample_t)(clamp_int(nearest(value / 64.0f), 0, 1023) << 6);
+#endif
 }

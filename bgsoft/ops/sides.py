@@ -24,11 +24,12 @@ Block = tuple[int, int, int]
 
 
 class Side:
-    """Where arrays are and operations run: the host."""
+    """Where arrays are and operations run: the host, or the current CUDA device."""
 
-    on_device = False
-    xp: Any = np
-    """NumPy or CuPy."""
+    def __init__(self, xp: Any) -> None:
+        self.xp = xp
+        """NumPy or CuPy."""
+        self.on_device: bool = xp is not np
 
     def operation(
         self,
@@ -59,34 +60,19 @@ class Side:
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         """A copy of values on this side, C-contiguous."""
-        return np.array(values, dtype, order="C")
-
-    def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array | None:
-        """What the host's rows of a kernel work in, zero at first; None on a device."""
-        return np.zeros(shape, dtype)
-
-    def copy(self, source: Array, target: Array) -> None:
-        """Copy a C-contiguous array into another of its shape and dtype."""
-        target[...] = source
-
-
-class _Device(Side):
-    on_device = True
-
-    def __init__(self) -> None:
-        import cupy
-
-        self.xp = cupy
-
-    def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
         return self.xp.asarray(np.array(values, dtype, order="C"))
 
     def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array | None:
-        return None
+        """What the host's rows of a kernel work in, zero at first; None on a device."""
+        return None if self.on_device else np.zeros(shape, dtype)
 
     def copy(self, source: Array, target: Array) -> None:
-        stream = self.xp.cuda.get_current_stream()
-        target.data.copy_from_device_async(source.data, source.nbytes, stream)
+        """Copy a C-contiguous array into another of its shape and dtype."""
+        if self.on_device:
+            stream = self.xp.cuda.get_current_stream()
+            target.data.copy_from_device_async(source.data, source.nbytes, stream)
+        else:
+            target[...] = source
 
 
 def address(array: Array) -> int:
@@ -94,10 +80,12 @@ def address(array: Array) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
-HOST = Side()
+HOST = Side(np)
 
 
 @cache
 def device() -> Side:
     """The current CUDA device."""
-    return _Device()
+    import cupy
+
+    return Side(cupy)

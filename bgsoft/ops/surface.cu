@@ -5,7 +5,7 @@
 // are moved, never changed. The counterparts on the CPU are bgsoft/decode/convert.py
 // (take_surface), and bgsoft/encode/pictures.py (matte_luma).
 
-#include "samples.cuh"
+#include "drivers.cuh"
 
 // Where the sample at (x, y) of an upright plane lies in the stored one of width w and height h.
 // The stored picture is mirrored first, then turned clockwise by `quarters` right angles.
@@ -32,7 +32,7 @@ OP void stored_position(
 // surface: stored picture, `pitch` bytes per row, stored_w x stored_h luma samples.
 // luma, chroma: the upright frame's planes, contiguous. A rotation by one or three quarters swaps
 // the sides. Exact.
-extern "C" __global__ void take_surface(
+DEVICE_KERNEL(take_surface)(
     const u8* __restrict__ surface, int pitch, int stored_w, int stored_h, int quarters, int mirror,
     sample_t* __restrict__ luma, sample_t* __restrict__ chroma)
 {
@@ -40,35 +40,25 @@ extern "C" __global__ void take_surface(
     const int width = turned ? stored_h : stored_w;
     const int height = turned ? stored_w : stored_h;
     const int chroma_w = (width + 1) / 2, chroma_h = (height + 1) / 2;
-    const int cx = blockIdx.x * blockDim.x + threadIdx.x;
-    const int cy = blockIdx.y * blockDim.y + threadIdx.y;
-    if (cx >= chroma_w || cy >= chroma_h)
-        return;
     const u8* chroma_rows = surface + (size_t)pitch * stored_h;
-    int sx, sy;
-    stored_position(cx, cy, (stored_w + 1) / 2, (stored_h + 1) / 2, quarters, mirror, &sx, &sy);
-    const sample_t* pair = (const sample_t*)(chroma_rows + (size_t)pitch * sy) + 2 * sx;
-    sample_t* target = chroma + 2 * ((size_t)cy * chroma_w + cx);
-    target[0] = pair[0];
-    target[1] = pair[1];
-    for (int dy = 0; dy < 2; ++dy) {
-        const int y = 2 * cy + dy;
-        if (y >= height)
-            break;
-        for (int dx = 0; dx < 2; ++dx) {
-            const int x = 2 * cx + dx;
-            if (x >= width)
-                break;
-            stored_position(x, y, stored_w, stored_h, quarters, mirror, &sx, &sy);
-            luma[(size_t)y * width + x] =
-                ((const sample_t*)(surface + (size_t)pitch * sy))[sx];
-        }
-    }
+    for_samples(chroma_h, chroma_w, [=](int cy, int cx) {
+        int sx, sy;
+        stored_position(cx, cy, (stored_w + 1) / 2, (stored_h + 1) / 2, quarters, mirror, &sx, &sy);
+        const sample_t* pair = (const sample_t*)(chroma_rows + (size_t)pitch * sy) + 2 * sx;
+        sample_t* target = chroma + 2 * ((size_t)cy * chroma_w + cx);
+        target[0] = pair[0];
+        target[1] = pair[1];
+        for (int y = 2 * cy; y < min(2 * cy + 2, height); ++y)
+            for (int x = 2 * cx; x < min(2 * cx + 2, width); ++x) {
+                stored_position(x, y, stored_w, stored_h, quarters, mirror, &sx, &sy);
+                luma[(size_t)y * width + x] = ((const sample_t*)(surface + (size_t)pitch * sy))[sx];
+            }
+    });
 }
 
 // The matte as a grey picture of eight bits: black + alpha (white - black) / 255, to nearest.
 // There are no ties, as 255 is odd.
-extern "C" __global__ void matte_luma(
+DEVICE_KERNEL(matte_luma)(
     const u8* __restrict__ alpha, u8* __restrict__ luma, int count, int black, int white)
 {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -82,10 +82,5 @@ OP float4 fit_window(const int m[MOMENTS], int samples, float epsilon)
     rest -= y0 * ((float)(m[1] + middle) * mean);
     rest -= y1 * ((float)(m[2] + middle) * mean);
     rest -= y2 * ((float)(m[3] + middle) * mean);
-    float4 fit;
-    fit.x = y0;
-    fit.y = y1;
-    fit.z = y2;
-    fit.w = rest;
-    return fit;
+    return make_float4(y0, y1, y2, rest);
 }

@@ -92,33 +92,15 @@ OP float ramp(int at, int count, float first, float last)
 }
 
 #if ON_DEVICE
-// Where a sample of the grid lies among its cells: enlarging them is bilinear.
-struct Place {
-    int top_left, top_right, bottom_left, bottom_right;
-    float right, down;
-};
-
-OP Place place_of(int y, int x, int rows, int columns)
-{
-    float at_y = ((float)y + 0.5f) * (1.0f / CELL) - 0.5f;
-    float at_x = ((float)x + 0.5f) * (1.0f / CELL) - 0.5f;
-    int y0 = (int)floorf(at_y), x0 = (int)floorf(at_x);
-    int top = clamp_int(y0, 0, rows - 1) * columns, left = clamp_int(x0, 0, columns - 1);
-    int bottom = clamp_int(y0 + 1, 0, rows - 1) * columns;
-    int beside = clamp_int(x0 + 1, 0, columns - 1);
-    return {top + left,    top + beside,        bottom + left,
-            bottom + beside, at_x - (float)x0, at_y - (float)y0};
-}
-
 // How much a whole look counts in a sample of the grid: as its cells do, enlarged.
-OP float weight_at(const WholePass& pass, const Place& place)
+OP float weight_at(const WholePass& pass, Between down, Between across, int columns)
 {
-    float left = 1.0f - place.right;
-    float upper =
-        pass.in_cell(place.top_left) * left + pass.in_cell(place.top_right) * place.right;
-    float lower =
-        pass.in_cell(place.bottom_left) * left + pass.in_cell(place.bottom_right) * place.right;
-    return upper * (1.0f - place.down) + lower * place.down;
+    const auto in_row = [=](int row) {
+        return along(
+            pass.in_cell(row * columns + across.first), pass.in_cell(row * columns + across.second),
+            across.part);
+    };
+    return along(in_row(down.first), in_row(down.second), down.part);
 }
 #else
 // A row of a pass's weights, enlarged along it. cells: room for a row of them, and one at each end.
@@ -161,39 +143,37 @@ KERNEL(blend_passes)(
     float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
     float lift, float *mask, int rows, int columns, float *lines)
 {
-#if ON_DEVICE
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int at = y * columns + x;
-    Place place = place_of(y, x, cell_rows, cell_columns);
-    WholePass first = {luma, general_seen, general_least, general_most, moved, span};
-    WholePass second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
-    float total = weight_at(first, place), other = weight_at(second, place);
-    float sum = general[at] * total + landscape[at] * other;
-    total += other;
-    if (x >= left && x < right && y >= top && y < bottom) {
-        const float *x_row = x_table + (x - left) * x_stride, *y_row = y_table + (y - top) * y_stride;
-        float weight = ramp(y - top, bottom - top, fade_top, fade_bottom) *
-                       (close_weight * ramp(x - left, right - left, fade_left, fade_right));
-        sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
-        total += weight;
-    }
-    mask[at] = fminf(lift * sum / total, 1.0f);
-#else
     const WholePass passes[] = {
         {luma, general_seen, general_least, general_most, moved, span},
         {luma, landscape_seen, landscape_least, landscape_most, moved, span}};
+#if ON_DEVICE
+    for_samples(rows, columns, [&](int y, int x) {
+        const Between down(y, 1.0f / CELL, cell_rows);
+        const Between across(x, 1.0f / CELL, cell_columns);
+        const int at = y * columns + x;
+        float total = weight_at(passes[0], down, across, cell_columns);
+        float other = weight_at(passes[1], down, across, cell_columns);
+        float sum = general[at] * total + landscape[at] * other;
+        total += other;
+        if (x >= left && x < right && y >= top && y < bottom) {
+            const float *x_row = x_table + (x - left) * x_stride;
+            const float *y_row = y_table + (y - top) * y_stride;
+            float weight = ramp(y - top, bottom - top, fade_top, fade_bottom) *
+                           (close_weight * ramp(x - left, right - left, fade_left, fade_right));
+            sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
+            total += weight;
+        }
+        mask[at] = fminf(lift * sum / total, 1.0f);
+    });
+#else
     const int width = CELL * cell_columns;
     float *cells = lines + 4 * width + 1, *across = cells + cell_columns + 1;
     for (int x = left; x < right; x++)
         across[x - left] = close_weight * ramp(x - left, right - left, fade_left, fade_right);
     int held[] = {-1, -1};
     for (int y = 0; y < rows; y++) {
-        const float at_y = ((float)y + 0.5f) * (1.0f / CELL) - 0.5f, above = floorf(at_y);
-        const int first = clamp_int((int)above, 0, cell_rows - 1);
-        const int second = clamp_int((int)above + 1, 0, cell_rows - 1);
+        const Between between_rows(y, 1.0f / CELL, cell_rows);
+        const int first = between_rows.first, second = between_rows.second;
         for (int row = first; row <= second; row++)
             if (held[row & 1] != row) {
                 held[row & 1] = row;
@@ -202,7 +182,7 @@ KERNEL(blend_passes)(
                         passes[pass], row, cell_columns, cells,
                         lines + (2 * pass + (row & 1)) * width);
             }
-        const float down = at_y - above, up = 1.0f - down;
+        const float down = between_rows.part, up = 1.0f - down;
         const float *upper = lines + (first & 1) * width, *lower = lines + (second & 1) * width;
         const float *general_row = general + (size_t)y * columns;
         const float *landscape_row = landscape + (size_t)y * columns;

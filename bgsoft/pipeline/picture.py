@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.clock import StageClock
-from bgsoft.composite.base import Compositor
+from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
@@ -138,7 +138,7 @@ class PictureStages:
     schedule: MaskSchedule
     segmenter: Segmenter
     matte: MatteStage
-    compositor: Compositor
+    compositor: PictureCompositor
     metrics: Metrics
     on_cut: Callable[[Frame], None]
     """Called for each frame that begins a new scene."""

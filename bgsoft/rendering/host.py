@@ -11,7 +11,7 @@ import numpy as np
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import LumaProbe
-from bgsoft.composite.base import Compositor
+from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.infer.loading import NetworkLoader
@@ -112,7 +112,7 @@ class SideStages:
 
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
-    ) -> Compositor:
+    ) -> PictureCompositor:
         device = self._frames_device
         return create_compositor(
             config,

@@ -91,10 +91,7 @@ class Normaliser:
             parts = normalisation(spec, 1.0).reshape(2, *self._of_channel)
             self._undivided = [side.array(part) for part in parts]
         bits = 8 * format.bytes_per_sample
-        self._run = {
-            np.dtype(dtype): side.operation("preprocess", f"preprocess_{dtype}", sample_bits=bits)
-            for dtype in (("float32", "float16") if side.on_device else ("float32",))
-        }
+        self._run = side.operation("preprocess", "preprocess", sample_bits=bits)
 
     def write(self, luma: Array, chroma: Array, tensor: Array) -> None:
         """Into a C-contiguous item of the input, on the host.
@@ -117,18 +114,20 @@ class Normaliser:
         Raises:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
         """
-        values, at, dtype = tensor, index, tensor.dtype
-        if (dtype not in self._run and dtype != np.float16) or not (
+        dtype = tensor.dtype
+        half = dtype == np.float16
+        if not (half or dtype == np.float32) or not (
             tensor.shape[1:] == self.shape and 0 <= index < tensor.shape[0]
         ):
             raise ValueError(
                 f"expected item {index} of {self.shape} float32 or float16, "
                 f"not {tensor.shape} {dtype}"
             )
-        if dtype not in self._run:
+        values, at = tensor, index
+        if half and not self._side.on_device:
             values, at = np.empty((1, *self.shape), np.float32), 0
-        size, run = self._size, self._run[values.dtype]
-        run(size, *luma, *chroma, *self.constants, values, *size, at, self._channels_last)
+        size, planes = self._size, (*luma, *chroma)
+        self._run(size, *planes, *self.constants, values, half, *size, at, self._channels_last)
         if self._by_maximum:
             self._divide(values[at])
         if values is not tensor:

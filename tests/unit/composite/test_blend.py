@@ -40,7 +40,7 @@ def blend(frame: Frame, alpha: Array, other: Frame) -> Frame:
     format, result = frame.format, copy_frame(frame)
     launch = HOST.operation("blend", "blend_plate", sample_bits=8 * format.bytes_per_sample)
     planes = result.luma, result.chroma, alpha
-    launch(format.luma_shape, *planes, *format.luma_shape, 0, other.luma, other.chroma)
+    launch(format.luma_shape, *planes, *format.luma_shape, other.luma, other.chroma)
     return result
 
 
@@ -107,7 +107,7 @@ def test_cells_of_any_size_are_enlarged_as_opencv_does(
     frame, alpha = random_frame(format, rng), np.zeros(format.luma_shape, np.uint8)
     launch = HOST.operation("blend", background.kernel, sample_bits=8 * format.bytes_per_sample)
     planes = frame.luma, frame.chroma, alpha
-    launch(format.luma_shape, *planes, *format.luma_shape, 0, *background.arguments)
+    launch(format.luma_shape, *planes, *format.luma_shape, *background.arguments)
 
     scales = plan.scales[0], plan.scales[1], plan.scales[1]
     found = frame.luma, frame.chroma[..., 0], frame.chroma[..., 1]

@@ -163,7 +163,7 @@ def enlarge(plan: MattePlan, plane: Plane, out: Plane) -> None:
     shift, flags = plan.factor.bit_length() - 1, np.zeros(FLAG_COUNT, np.int32)
     sizes = (*plan.shape, *out.shape)
     launch = HOST.operation("matte", "enlarge_alpha")
-    launch(out.shape, plane, out, flags, shift, *sizes, 0, lines)
+    launch(out.shape, plane, out, flags, shift, *sizes, lines)
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (1027, 579), (641, 359), (333, 700)])
