@@ -84,9 +84,9 @@ class PictureCompositor:
     def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         if self._foregrounds:
             self._foregrounds[lane].restore(frame, matte, reduced)
-        planes = frame.luma, frame.chroma, matte.alpha
-        arguments = self._backgrounds[lane].arguments
-        self._launch(self._runs, *planes, *self._format.luma_shape, *arguments)
+        planes, arguments = frame.planes, self._backgrounds[lane].arguments
+        samples = planes.luma, planes.chroma, matte.alpha
+        self._launch(self._runs, *samples, *self._format.luma_shape, *arguments)
 
     def refresh(self) -> None:
         """Show the background as the next frame has it, also where it has hardly changed."""
@@ -101,7 +101,7 @@ class PictureCompositor:
 
 def _check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
     """Raise ValueError where a plane's shape or dtype is not the format's."""
-    luma, chroma, alpha = frame.luma, frame.chroma, matte.alpha
+    luma, chroma, alpha = frame.planes.luma, frame.planes.chroma, matte.alpha
     shapes = luma.shape, chroma.shape, alpha.shape
     if shapes != (format.luma_shape, format.chroma_shape, format.luma_shape):
         raise ValueError(
