@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,10 +69,13 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     from bgsoft.pipes import is_output_pipe
     from bgsoft.rendering.backends import may_use_gpu
     from bgsoft.rendering.configure import build_config
+    from bgsoft.report import Progress
     from bgsoft.startup import StartupPool, logged, span
     from bgsoft.workers import only_computes
 
     only_computes()
+    if main.ends_after:  # nothing of a start can be thrown away
+        gc.disable()
     console = Console()
     kind = read_progress(own.progress, own.quiet)
     config = build_config(own.input, own.output, preset=own.preset, flags=settings)
@@ -91,9 +95,14 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
         with span("imports for the input"):
             from bgsoft.chunks.run import render_config
         view.start(config)
+
+        def on_progress(progress: Progress) -> None:
+            gc.enable()
+            view.progress(progress)
+
         try:
             result = render_config(
-                config, on_progress=view.progress, on_event=view.event, cancel=stop.cancel
+                config, on_progress=on_progress, on_event=view.event, cancel=stop.cancel
             )
         except BaseException as exc:
             cancelled = isinstance(exc, RenderCancelledError)

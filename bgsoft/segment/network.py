@@ -127,15 +127,20 @@ class NetworkSegmenter(Segmenter):
                 written = tensor[: stop - start]
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
-        def read(network: Network, start: int, stop: int, first: int = 0) -> None:
-            if stop - start > 1 and not self._side.on_device:  # there it is one launch
-                singly = [(network, at, at + 1, at - start) for at in range(start, stop)]
-                self._workers.map(lambda _lane, each: read(*each), singly)
-                return
-            masks = self._masks[start:stop]
-            to_masks(self._side, self._raw(network)[first : first + stop - start], spec, masks)
-            if mirrored:
-                _mirror(masks)
+        def read(network: Network, start: int, stop: int) -> None:
+            raw = self._raw(network)
+
+            def some(_lane: int, first: int, last: int) -> None:
+                masks = self._masks[start + first : start + last]
+                to_masks(self._side, raw[first:last], spec, masks)
+                if mirrored:
+                    _mirror(masks)
+
+            count = stop - start
+            if count == 1 or self._side.on_device:  # there it is one launch
+                some(0, 0, count)
+            else:
+                self._workers.map(some, range(count), range(1, count + 1))
 
         self._driver.run(frames, write, read)
         return self._planes[: len(frames)]

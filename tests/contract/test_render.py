@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import json
 import threading
 from fractions import Fraction
@@ -283,6 +284,25 @@ def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None
     assert not seen
     assert list(tmp_path.iterdir()) == []
     assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("preset", ["soft", "studio"])
+def test_frames_leave_no_circles(preset: str, tmp_path: Path) -> None:
+    """What refers to itself stays, with all that it refers to, until Python looks for it."""
+    left = []
+    for seconds in (0.4, 2.0):
+        gc.collect()
+        gc.disable()
+        try:
+            report = bgsoft.render(
+                SAMPLE, tmp_path / f"{seconds}.mp4", preset=preset, duration=seconds
+            )
+            left.append((report.frames_encoded, gc.collect()))
+        finally:
+            gc.enable()
+    (few, of_few), (many, of_many) = left
+    assert many > few + 30
+    assert of_many < of_few + (many - few) / 2
 
 
 def test_of_several_faults_the_first_stage_tells(tmp_path: Path) -> None:
