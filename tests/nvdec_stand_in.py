@@ -23,7 +23,7 @@ from bgsoft.decode.convert import turn_plane
 from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder, nv_codec
 from bgsoft.frame import Frame
 from bgsoft.media.probe import probe
-from bgsoft.media.pyav import plane_view
+from bgsoft.media.pyav import plane_views
 from tests.synthetic import Plane
 
 NVDEC_CLIPS = [
@@ -64,7 +64,7 @@ class _Surface:
         self._pts = frame.pts
         wide = frame.format.name.endswith("10le")
         self.format = "P016" if wide else "NV12"
-        luma, cb, cr = (plane_view(plane, "<u2" if wide else "u1") for plane in frame.planes)
+        luma, cb, cr = plane_views(frame.planes, "<u2" if wide else "u1")
         chroma = np.stack((cb, cr), axis=-1).reshape(cb.shape[0], -1)
         self._samples = np.concatenate((luma, chroma)) << (6 if wide else 0)
 

@@ -20,7 +20,7 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from bgsoft.errors import DecodeError, translated
 from bgsoft.frame import OriginalChroma, PixelLayout, Planes
 from bgsoft.media.info import Orientation, VideoInfo
-from bgsoft.media.pyav import PYAV_ERRORS, Plane, plane_view
+from bgsoft.media.pyav import PYAV_ERRORS, Plane, plane_views
 
 _TALL_CHROMA = {
     PixelLayout.NV12: frozenset({"yuv422p", "yuvj422p", "yuva422p"}),
@@ -141,7 +141,7 @@ class PlaneWriter:
         """
         frame = self._conform(frame, pixel_aspect, self._planar, self._direct)
         name = frame.format.name
-        sources = [plane_view(plane, self._dtype) for plane in frame.planes[:3]]
+        sources = plane_views(frame.planes[:3], self._dtype)
         self._write_luma(sources[0], planes.luma)
         if name in _GRAY:
             planes.chroma.fill(self._format.chroma_neutral)
@@ -157,7 +157,7 @@ class PlaneWriter:
         """The chroma of a frame as fine as the stream's own; arguments and errors as :meth:`write`,
         which has filled the planes."""
         frame = self._conform(frame, pixel_aspect, self._kept, self._kept_as_it_is)
-        stored = [plane_view(plane, self._dtype) for plane in frame.planes[1:3]]
+        stored = plane_views(frame.planes[1:3], self._dtype)
         if self._turns:
             swapped = -1 if self._orientation.swaps_axes else 1
             upright = [np.empty(plane.shape[::swapped], self._dtype) for plane in stored]
@@ -223,10 +223,9 @@ class PlaneWriter:
         whole = VideoFrame(*self._size, picture.format.name)
         shift = self._format.shift
         black = self._format.luma_range[0] >> shift, self._format.chroma_neutral >> shift
-        for number, (target, source) in enumerate(zip(whole.planes, picture.planes, strict=True)):
-            rows = plane_view(target, self._dtype)
+        views = plane_views(whole.planes, self._dtype), plane_views(picture.planes, self._dtype)
+        for number, (rows, inner) in enumerate(zip(*views, strict=True)):
             rows.fill(black[min(number, 1)])
-            inner = plane_view(source, self._dtype)
             # The offsets in luma are even, so that chroma stays where it belongs.
             pair = (
                 (2, 2)

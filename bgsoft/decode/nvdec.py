@@ -26,7 +26,7 @@ from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.frame import Frame, Planes
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
-from bgsoft.media.pyav import plane_view
+from bgsoft.media.pyav import plane_views
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.resources import Resources
 from bgsoft.startup import span
@@ -108,7 +108,7 @@ class NvdecDecoder(NvStreamDecoder):
         if (picture.width, picture.height) != (width, height):
             return f"it crops to {picture.width}x{picture.height}, not {width}x{height}"
         format = self.info.format
-        expected = plane_view(reference.planes[0], format.dtype)
+        (expected,) = plane_views(reference.planes[:1], format.dtype)
         equal = np.array_equal(self._luma(picture), expected << format.shift)
         return "" if equal else "its first picture differs from the CPU decoder's"
 

@@ -16,7 +16,7 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.original import FineChroma, repeat
 from bgsoft.frame import Frame, FrameFormat, OriginalChroma, PixelLayout
-from bgsoft.media.pyav import Plane, plane_view
+from bgsoft.media.pyav import Plane, plane_views
 
 
 def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame], VideoFrame]:
@@ -71,7 +71,7 @@ class CopiedPictures:
         # are replaced and the old ones stay untouched. None of ours does; this makes it certain.
         self._picture.make_writable()
         planes = frame.planes
-        targets = [plane_view(plane, self._dtype) for plane in self._picture.planes]
+        targets = plane_views(self._picture.planes, self._dtype)
         if self._kind is PictureKind.MATTE:
             cv2.LUT(planes.alpha, self._matte_table, targets[0])
             return self._picture

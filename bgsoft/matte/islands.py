@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -63,6 +64,7 @@ class IslandFilter:
         self._side, self._plan, xp = side, plan, side.xp
         self._half = half = half_shape(plan.shape)
         self._resized = Resized(side, plan.shape, np.uint8)
+        self._scale = lru_cache(1)(plan.mask_scale)
         self._small = xp.empty(half, np.uint8)
         self._labels = [xp.empty(half, np.int32) for _ in range(2)]
         self.limits = xp.empty((2, *half), np.uint8)
@@ -109,7 +111,7 @@ class IslandFilter:
             flags: Say afterwards which limits are exceeded.
         """
         shape = self._plan.shape
-        scale = self._plan.mask_scale(opacity.shape)
+        scale = self._scale(opacity.shape)
         enlarged = self._resized.arguments(opacity, shape, scale=scale)
         if self._side.on_device:
             planes = state.opacity, self._small, self._labels[0], self._counters

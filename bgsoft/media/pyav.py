@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol
@@ -64,12 +65,15 @@ def swscale_matrix(format: FrameFormat) -> Colorspace:
     return _MATRICES.get(format.color.matrix, guess)
 
 
-def plane_view(plane: VideoPlane, dtype: npt.DTypeLike) -> Plane:
-    """A plane without its row padding, as (H, W) samples; not a copy.
+def plane_views(planes: Iterable[VideoPlane], dtype: npt.DTypeLike) -> list[Plane]:
+    """Planes without their rows' padding, as (H, W) samples; not copies.
 
-    The view is only good as long as the frame is.
+    The views are only good as long as the frame is.
     """
-    samples: Plane = np.frombuffer(memoryview(plane), dtype)
-    rows: Plane = samples.reshape(plane.height, -1)[:, : plane.width]
-    # A negative line size means that rows are stored from the bottom up.
-    return rows[::-1] if plane.line_size < 0 else rows
+    views: list[Plane] = []
+    for plane in planes:
+        rows = np.frombuffer(memoryview(plane), dtype).reshape(plane.height, -1)
+        # A negative line size means that rows are stored from the bottom up.
+        step = -1 if plane.line_size < 0 else 1
+        views.append(rows[::step, : plane.width])
+    return views

@@ -22,7 +22,7 @@ from bgsoft.live.source import LIVE_TICKS
 from bgsoft.live.stages import LiveStages, dimmed
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
-from bgsoft.media.pyav import plane_view
+from bgsoft.media.pyav import plane_views
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import FaceMode
@@ -70,7 +70,7 @@ def test_no_frame_is_kept_back(builder: StageBuilder, info: VideoInfo, mode: str
             assert (frame.pts, frame.index) == (3000 * number, number)
             source = stages.source
             assert source is not None
-            assert np.array_equal(source.luma, plane_view(picture.planes[0], np.uint8))
+            assert np.array_equal(source.luma, plane_views(picture.planes, np.uint8)[0])
             assert len(stages.faces) == (mode != "off")
             if mode == "anonymize":
                 # In the very frame in which it is found.
