@@ -64,9 +64,10 @@ def render_config(
             if config.chunks is not None:
                 raise
             plan = Whole()  # which fails in the same way, in its own order
+        left = leftovers([folder])
         if isinstance(plan, Plan):
             assert pool is not None
-            notices += leftovers([folder])
+            notices += left
             stack.enter_context(folder.used())
             try:
                 return _render_chunks(plan, pool, notices, on_progress, on_event, cancel)
@@ -75,14 +76,13 @@ def render_config(
                 if kept is not None:
                     exc.add_note(kept)
                 raise
-    left = [Event(kind="notice", message=text) for text in leftovers([folder])]
     report = render_whole(
         config,
         on_progress=on_progress,
         on_event=on_event,
         cancel=cancel,
         info=plan.info,
-        events=[*plan.notices, *left],
+        events=[*plan.notices, *(Event(kind="notice", message=text) for text in left)],
     )
     folder.remove_unused()
     return report

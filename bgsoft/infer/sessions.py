@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import shutil
@@ -88,6 +89,7 @@ def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) ->
         return _with_engines(key, load, model.tell)
 
 
+@functools.cache
 def open_provider(gpu: int) -> None:
     """Have ONNX Runtime load its provider's library, cuBLAS and cuDNN before they are wanted.
 
