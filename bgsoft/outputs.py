@@ -34,6 +34,8 @@ _REASONS: dict[int | None, str] = {
     errno.ENOENT: "the folder is gone",
     errno.EPIPE: "its reader has closed it",
 }
+_MOST_MADE = 100
+"""How often a folder is made for a file before it is taken to have no room for one."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -367,6 +369,7 @@ class AtomicOutput(Closing):
 
     def _create(self) -> tuple[int, Path]:
         """Create and lock the temporary file; (lock's file descriptor, path)."""
+        made = 0
         while True:
             temporary = with_token(self._target, *hidden_parts(self._target, self._path.suffix))
             try:
@@ -374,7 +377,11 @@ class AtomicOutput(Closing):
             except FileExistsError:
                 continue
             except FileNotFoundError:
-                # A run beside this one had made the folder, failed, and removed it again.
+                # A run beside this one had made the folder, failed, and removed it again; or no
+                # file can be made there, as in /proc.
+                made += 1
+                if made > _MOST_MADE:
+                    raise
                 self._target.parent.mkdir(parents=True, exist_ok=True)
                 continue
             try:

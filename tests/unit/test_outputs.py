@@ -137,6 +137,11 @@ def test_a_folder_that_another_run_has_removed_is_made_again(tmp_path: Path) -> 
     assert target.read_bytes() == b"video"
 
 
+def test_a_folder_that_takes_no_files_is_an_error() -> None:
+    with pytest.raises(OutputError, match="cannot write"):
+        AtomicOutput(Path("/proc/out.mp4"))
+
+
 def test_a_folder_that_cannot_be_made_is_an_error() -> None:
     with pytest.raises(OutputError, match="cannot write"):
         AtomicOutput(Path("/proc/nowhere/out.mp4"))
