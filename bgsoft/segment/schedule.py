@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import Array, FrameFormat
-from bgsoft.ops.sides import HOST
 from bgsoft.records import NamedTuple, dataclass
 
 GENERAL, LANDSCAPE = 0, 1
@@ -225,11 +224,6 @@ class PassScheduler:
         self.grid = grid
         self._turns = turns
         self._frame = Box(0, 0, grid[1], grid[0])
-        self._cells = cell_shape(grid)
-        self._count_changed = HOST.operation("zoom", "count_changed")
-        self._find_people = HOST.operation("zoom", "find_people")
-        self._changed = np.zeros(1, np.int32)
-        self._found = [*np.zeros((2, *self._cells), np.float32)]
         self.reset()
 
     def reset(self) -> None:
@@ -289,13 +283,11 @@ class PassScheduler:
         """
         if self._since < 2:
             return False
+        changed = np.abs(luma - self._passes[self._newest].luma) > _NEWCOMER_CODES
         left, top, right, bottom = self._box or (0, 0, 0, 0)
         # Cells that the box cuts are inside.
-        box = left // CELL, top // CELL, -(-right // CELL), -(-bottom // CELL)
-        cells, changed = self._cells, self._changed
-        before = self._passes[self._newest].luma
-        self._count_changed(cells, luma, before, *cells, *box, _NEWCOMER_CODES, changed)
-        return int(changed[0]) > _NEWCOMER_SHARE * luma.size
+        changed[top // CELL : -(-bottom // CELL), left // CELL : -(-right // CELL)] = False
+        return bool(np.count_nonzero(changed) > _NEWCOMER_SHARE * luma.size)
 
     def wants_scan(self, index: int, luma: Cells) -> bool:
         """Whether to search parts of the next frame for people; its passes have been taken in.
@@ -329,13 +321,15 @@ class PassScheduler:
         return BlendWeights(luma, self._passes, limits, self._box)
 
     def _people(self, luma: Cells) -> tuple[Cells, Cells]:
-        """The mean and the maximum of what is known; overwritten by the next call."""
-        general, landscape = self._passes
-        first, second = _LIMITS[self._newest]
-        mean, either = self._found
-        self._find_people(
-            self._cells,
-            *(luma, general.luma, landscape.luma, *first, *second, MOVED, MOVED - STILL),
-            *(general.person, landscape.person, self._mask, self._scan, luma.size, mean, either),
+        """The mean and the maximum of what is known."""
+        first, second = (
+            np.clip((MOVED - np.abs(luma - each.luma)) / (MOVED - STILL), *limits)
+            for each, limits in zip(self._passes, _LIMITS[self._newest], strict=True)
         )
+        general, landscape = (each.person for each in self._passes)
+        one, two = first * general, second * landscape
+        mean, either = (one + two) / (first + second), np.maximum(one, two)
+        for known in (self._mask, self._scan):
+            if known is not None:
+                mean, either = np.maximum(mean, known), np.maximum(either, known)
         return mean, either
