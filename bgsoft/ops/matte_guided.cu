@@ -22,10 +22,10 @@ OP bool is_uneven(const u32 *row, const u32 *lower, int x, int next)
 }
 
 #if ON_DEVICE
-// moments: (MOMENTS, fit_rows, fit_columns) int32, a cell each. Widens the box in the flags around
+// moments: (MOMENTS, fit_rows, fit_columns) int32, a cell each. Widens the box in the limits around
 // cells that differ from their neighbours.
 DEVICE_KERNEL(guided_moments)(
-    const u32 *__restrict__ packed, int *__restrict__ moments, int *flags, int spacing, int rows,
+    const u32 *__restrict__ packed, int *__restrict__ moments, int *limits, int spacing, int rows,
     int columns, int fit_rows, int fit_columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -52,10 +52,10 @@ DEVICE_KERNEL(guided_moments)(
     if (threadIdx.x != 0 || row == 0)
         return;
     const int left = blockIdx.x * 32;
-    atomicMin(flags + FLAG_LEFT, spacing * (left + __ffs((int)row) - 1));
-    atomicMax(flags + FLAG_RIGHT, spacing * (left + 32 - __clz((int)row)));
-    atomicMin(flags + FLAG_TOP, spacing * y);
-    atomicMax(flags + FLAG_BOTTOM, spacing * (y + 1));
+    atomicMin(limits + BOX_LEFT, spacing * (left + __ffs((int)row) - 1));
+    atomicMax(limits + BOX_RIGHT, spacing * (left + 32 - __clz((int)row)));
+    atomicMin(limits + BOX_TOP, spacing * y);
+    atomicMax(limits + BOX_BOTTOM, spacing * (y + 1));
 }
 
 // fits: (rows, columns, 4) float32. samples: of a window.
@@ -133,7 +133,7 @@ DEVICE_KERNEL(guided_terms)(
 }
 #else
 // The box around cells that differ from their neighbours.
-OP void find_box(const u32 *packed, int *flags, int rows, int columns)
+OP void find_box(const u32 *packed, int *limits, int rows, int columns)
 {
     int left = columns, right = -1;
     for (int y = 0; y < rows; ++y) {
@@ -144,8 +144,8 @@ OP void find_box(const u32 *packed, int *flags, int rows, int columns)
             any |= is_uneven(row, lower, x, x + 1);
         if (!any)
             continue;
-        flags[FLAG_TOP] = min(flags[FLAG_TOP], y);
-        flags[FLAG_BOTTOM] = y + 1;
+        limits[BOX_TOP] = min(limits[BOX_TOP], y);
+        limits[BOX_BOTTOM] = y + 1;
         for (int x = 0; x < left; ++x)
             if (is_uneven(row, lower, x, min(x + 1, last)))
                 left = x;
@@ -153,8 +153,8 @@ OP void find_box(const u32 *packed, int *flags, int rows, int columns)
             if (is_uneven(row, lower, x, min(x + 1, last)))
                 right = x;
     }
-    flags[FLAG_LEFT] = left;
-    flags[FLAG_RIGHT] = right < 0 ? -1 : right + 1;
+    limits[BOX_LEFT] = left;
+    limits[BOX_RIGHT] = right < 0 ? -1 : right + 1;
 }
 
 // Fits for the cells [left, right) x [top, bottom), row by row; lines have room for 2 * radius cells
@@ -287,10 +287,10 @@ OP int line_pitch(int columns, int radius)
 
 template <int SPACING>
 void fit_plane(
-    const u32 *packed, float *terms, const int *flags, int radius, int margin, float epsilon,
+    const u32 *packed, float *terms, const int *limits, int radius, int margin, float epsilon,
     int rows, int columns, float *scratch)
 {
-    const Box box(flags, margin);
+    const Box box(limits, margin);
     if (box.right == 0)
         return;
     // Evaluation looks at the neighbours, too.
@@ -347,13 +347,13 @@ void fit_plane(
 // All of it at once, and only where alpha is not flat. scratch: lines of line_pitch() floats, as many
 // as Fitter and fit_plane need.
 KERNEL(fit_guided)(
-    const u32 *packed, float *terms, int *flags, int spacing, int radius, int margin, float epsilon,
+    const u32 *packed, float *terms, int *limits, int spacing, int radius, int margin, float epsilon,
     int rows, int columns, float *scratch)
 {
-    find_box(packed, flags, rows, columns);
+    find_box(packed, limits, rows, columns);
     if (spacing == 1)
-        fit_plane<1>(packed, terms, flags, radius, margin, epsilon, rows, columns, scratch);
+        fit_plane<1>(packed, terms, limits, radius, margin, epsilon, rows, columns, scratch);
     else
-        fit_plane<2>(packed, terms, flags, radius, margin, epsilon, rows, columns, scratch);
+        fit_plane<2>(packed, terms, limits, radius, margin, epsilon, rows, columns, scratch);
 }
 #endif

@@ -7,14 +7,14 @@
 struct Box {
     int left, top, right, bottom;
 
-    OP Box(const int *flags, int margin) : left(0), top(0), right(0), bottom(0)
+    OP Box(const int *limits, int margin) : left(0), top(0), right(0), bottom(0)
     {
-        if (flags[FLAG_RIGHT] < 0)
+        if (limits[BOX_RIGHT] < 0)
             return;
-        left = max(flags[FLAG_LEFT] - margin, 0);
-        top = max(flags[FLAG_TOP] - margin, 0);
-        right = flags[FLAG_RIGHT] + 1 + margin;
-        bottom = flags[FLAG_BOTTOM] + 1 + margin;
+        left = max(limits[BOX_LEFT] - margin, 0);
+        top = max(limits[BOX_TOP] - margin, 0);
+        right = limits[BOX_RIGHT] + 1 + margin;
+        bottom = limits[BOX_BOTTOM] + 1 + margin;
     }
 };
 

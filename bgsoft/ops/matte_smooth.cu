@@ -32,22 +32,18 @@ OP int evaluate(
 
 // Guided result on the plane, smoothed: Gaussian in 1/256, then a ramp.
 //
-// coarse, luma, out: (rows, columns) uint8; out may be coarse where radius is 0. terms: used where
-// `guided`, within the flags' box widened by `margin`. weights: 2 * radius + 1 whole numbers that add
-// up to 256. fitted_luma: null, or becomes luma where something is written. held: write only if the
-// sum of squares in the flags is above still_limit (device).
+// coarse, luma, out: (rows, columns) uint8; out may be coarse where radius is 0. terms: null where the
+// edge is not fitted; used within the limits widened by `margin`. weights: 2 * radius + 1 whole numbers
+// that add up to 256.
 KERNEL(evaluate_smooth)(
-    const u8 *coarse, const float *terms, const u8 *luma, u8 *fitted_luma, u8 *out,
-    const int *flags, int guided, int margin, float steepen, float offset, const int *weights,
-    int radius, float slope, float shift, int held, int still_limit, int rows, int columns,
-    float *scratch)
+    const u8 *coarse, const float *terms, const u8 *luma, u8 *out, const int *limits, int margin,
+    float steepen, float offset, const int *weights, int radius, float slope, float shift, int rows,
+    int columns, float *scratch)
 {
 #if ON_DEVICE
     __shared__ u8 tile[16 + 2 * MAX_SMOOTH_RADIUS][32 + 2 * MAX_SMOOTH_RADIUS];
     __shared__ u16 lines[16 + 2 * MAX_SMOOTH_RADIUS][32];
-    if (held && *(const unsigned long long *)(flags + FLAG_SQUARES) <= (unsigned)still_limit)
-        return;
-    const Box box(flags, margin);
+    const Box box(limits, margin);
     int left = blockIdx.x * 32, top = blockIdx.y * 16;
     int thread = threadIdx.y * 32 + threadIdx.x;
     int wide = 32 + 2 * radius, tall = 16 + 2 * radius;
@@ -55,7 +51,7 @@ KERNEL(evaluate_smooth)(
         int ty = i / wide, tx = i % wide;
         int y = clamp_int(top - radius + ty, 0, rows - 1);
         int x = clamp_int(left - radius + tx, 0, columns - 1);
-        tile[ty][tx] = guided
+        tile[ty][tx] = terms
             ? (u8)evaluate(coarse, terms, luma, x, y, box, steepen, offset, rows, columns)
             : coarse[(size_t)y * columns + x];
     }
@@ -75,16 +71,13 @@ KERNEL(evaluate_smooth)(
         int sum = 32768;
         for (int i = 0; i <= 2 * radius; i++)
             sum += weights[i] * lines[row + i][threadIdx.x];
-        size_t at = (size_t)y * columns + x;
-        out[at] = (u8)to_byte((float)(sum >> 16) * slope + shift);
-        if (fitted_luma != 0)
-            fitted_luma[at] = luma[at];
+        out[(size_t)y * columns + x] = (u8)to_byte((float)(sum >> 16) * slope + shift);
     }
 #else
     const int side = 2 * radius + 1, half_columns = (columns + 1) / 2;
     const size_t half_plane = (size_t)((rows + 1) / 2) * half_columns;
-    Box box(flags, guided ? margin : 0);
-    if (!guided)
+    Box box(limits, terms ? margin : 0);
+    if (!terms)
         box.right = box.bottom = 0;
     box.right = min(box.right, half_columns);
     // Room for the line between two lines, two enlarged ones, one of samples, and sums of a row each.

@@ -81,41 +81,29 @@ DEVICE_KERNEL(extreme)(
     });
 }
 
-// Sums over 2 * radius + 1 samples along a row, mirrored at the edges (BORDER_REFLECT_101).
-// One thread 32 samples.
-DEVICE_KERNEL(row_sums)(
-    const u8* __restrict__ plane, int* __restrict__ sums, int radius, int rows, int columns)
+// Sums over 2 * radius + 1 samples along an axis, mirrored at the edges (BORDER_REFLECT_101), divided
+// to nearest.
+template <bool ALONG_ROWS, class T, class R>
+OP void box_along(const T* plane, R* out, int radius, int divisor, int rows, int columns)
 {
-    int x = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    const u8* line = plane + y * columns;
-    int sum = 0;
-    for (int i = x - radius; i <= x + radius; i++)
-        sum += line[reflect(i, columns)];
-    for (int end = min(x + 32, columns); x < end; x++) {
-        sums[y * columns + x] = sum;
-        sum += line[reflect(x + radius + 1, columns)] - line[reflect(x - radius, columns)];
-    }
+    for_samples(rows, columns, [=](int y, int x) {
+        int sum = divisor / 2;
+        for (int i = -radius; i <= radius; i++)
+            sum += ALONG_ROWS ? plane[y * columns + reflect(x + i, columns)]
+                              : plane[reflect(y + i, rows) * columns + x];
+        out[y * columns + x] = (R)(sum / divisor);
+    });
 }
 
-// Means of (2 * radius + 1)^2 samples from the row sums, to nearest. One thread 32 rows of a column.
-DEVICE_KERNEL(column_means)(
-    const int* __restrict__ sums, u8* __restrict__ out, int radius, int rows, int columns)
+DEVICE_KERNEL(row_sums)(const u8* plane, int* sums, int radius, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = (blockIdx.y * blockDim.y + threadIdx.y) * 32;
-    if (x >= columns || y >= rows)
-        return;
-    int area = (2 * radius + 1) * (2 * radius + 1), sum = area / 2;
-    for (int i = y - radius; i <= y + radius; i++)
-        sum += sums[reflect(i, rows) * columns + x];
-    for (int end = min(y + 32, rows); y < end; y++) {
-        out[y * columns + x] = (u8)(sum / area);
-        sum += sums[reflect(y + radius + 1, rows) * columns + x];
-        sum -= sums[reflect(y - radius, rows) * columns + x];
-    }
+    box_along<true>(plane, sums, radius, 1, rows, columns);
+}
+
+// Means of squares from the row sums.
+DEVICE_KERNEL(column_means)(const int* sums, u8* out, int radius, int rows, int columns)
+{
+    box_along<false>(sums, out, radius, (2 * radius + 1) * (2 * radius + 1), rows, columns);
 }
 
 #endif
