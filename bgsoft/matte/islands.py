@@ -130,7 +130,9 @@ class IslandFilter:
             binary, labels=labels, connectivity=connectivity, ltype=cv2.CV_32S
         )
         stays = np.bincount(labels.ravel(), minlength=count) >= self._least
-        if mask is not None and not stays[1:].all():
+        if stays[1:].all():
+            return binary
+        if mask is not None:
             cells = np.ix_(*map(self._samples, self._half, mask.shape, self._format.luma_shape))
             stays[labels[mask[cells] < self._gap]] = True
         stays[0] = False

@@ -13,58 +13,7 @@ from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 
 _WINDOW = 5
-"""Side of the box, in samples, over which changes are averaged: single samples are noise."""
-_MASK_CHANGE = (0.15, 0.40)
-"""Mean change of the mask at which following starts, and at which it is immediate."""
-_LUMA_CHANGE = (1.0, 3.5)
-"""Change of the mean of 8-bit luma likewise: where the picture moves, the mask may. The mean of
-the window moves with an edge, while noise and fine texture cancel out in it."""
-_LUMA_STEPS = 32.0
-"""Steps per code value in which that change is counted."""
-_LUMA_SCALE = _LUMA_STEPS / _WINDOW**2
-"""Steps that a difference of 1 of the window's sums makes."""
-_HELD_CODES = 8.0
-"""By how much opacity, in 1/255, may stay behind what is fitted on the frame, where the picture
-stands still. Twice as much takes 9 % more off the flicker, but a third more stays behind slow
-movement."""
-
-
-def _smoothstep(x: Array) -> Array:
-    """uint8 table that rises smoothly from 0 to 255 while ``x`` goes from 0 to 1."""
-    return np.rint(255.0 * x * x * (3.0 - 2.0 * x)).astype(np.uint8)
-
-
-def _ramp(low: float, high: float) -> Array:
-    """(256,) uint8: 0 up to index ``low``, 255 from ``high`` on."""
-    return _smoothstep(np.clip((np.arange(256) - low) / (high - low), 0.0, 1.0))
-
-
-_MASK_RAMP = _ramp(*(change * 255.0 for change in _MASK_CHANGE))
-"""Weight, in 1/255, for each mean change of the mask, in 1/255."""
-_LUMA_RAMP = _ramp(*(_LUMA_STEPS * change for change in _LUMA_CHANGE))
-"""The same for each change of the mean of luma, in steps."""
-
-
-def soft_step(threshold: float | None, softness: float) -> tuple[float, float, Array]:
-    """The smooth step from mask values to opacity, ``curve[scale · value + offset]``.
-
-    It runs from ``threshold - h`` to ``threshold + h`` as 3x² − 2x³, where ``h`` is ``softness``
-    times the distance from the threshold to the nearer end of [0, 1]: below it the result is
-    exactly 0, above it exactly 255, at the threshold one half. Without a threshold opacity is the
-    mask value.
-
-    Returns:
-        Scale, offset and curve, (256,) uint8.
-    """
-    middle = 0.5 if threshold is None else threshold
-    half = 0.5 if threshold is None else softness * min(threshold, 1.0 - threshold)
-    # At least 1/256 of the range wide, so that the scale stays finite for a hard step.
-    half = max(half, 1.0 / 512.0)
-    scale = 255.0 / (2.0 * half)
-    curve = np.arange(256, dtype=np.uint8)
-    if threshold is not None:
-        curve = _smoothstep(curve / 255.0)
-    return scale, -(middle - half) * scale, curve
+"""Side of the box, in samples, over which changes are averaged; its area is in the kernels, too."""
 
 
 class _WindowSums:
@@ -98,10 +47,9 @@ class TemporalFilter:
         self._change, self._average = (
             side.operation("matte_temporal", name) for name in ("mask_change", "average_mask")
         )
-        scale, offset, curve = soft_step(config.threshold, config.softness)
-        ramps = side.array(np.concatenate([_MASK_RAMP, _LUMA_RAMP]))
-        numbers = _WINDOW**2, 1.0 - config.temporal, _LUMA_SCALE, scale, offset
-        self._arguments = ramps, side.array(curve), *numbers
+        scale, offset = soft_step(config.threshold, config.softness)
+        shaped = int(config.threshold is not None)
+        self._numbers = 1.0 - config.temporal, scale, offset, shaped
         self._shape: tuple[int, int] | None = None
 
     def apply(
@@ -133,7 +81,22 @@ class TemporalFilter:
             self._change(shape, mask, last.mask, self._plane, *shape)
             self._sums.apply(self._plane, self._change_sums)
         planes = mask, last.mask, state.mask, self._change_sums, last.luma_sums, state.luma_sums
-        self._average(shape, *planes, opacity, int(follows), *self._arguments, *shape)
+        self._average(shape, *planes, opacity, int(follows), *self._numbers, *shape)
+
+
+def soft_step(threshold: float | None, softness: float) -> tuple[float, float]:
+    """Where opacity rises, as the scale and offset that take mask values to 0 to 255.
+
+    From ``threshold - h`` to ``threshold + h``, where ``h`` is ``softness`` times the distance from
+    the threshold to the nearer end of [0, 1]: below it the result is exactly 0, above it exactly
+    255, at the threshold one half. Without a threshold opacity is the mask value.
+    """
+    middle = 0.5 if threshold is None else threshold
+    half = 0.5 if threshold is None else softness * min(threshold, 1.0 - threshold)
+    # At least 1/256 of the range wide, so that the scale stays finite for a hard step.
+    half = max(half, 1.0 / 512.0)
+    scale = 255.0 / (2.0 * half)
+    return scale, -(middle - half) * scale
 
 
 class EdgeSmoother:
@@ -152,8 +115,7 @@ class EdgeSmoother:
         self._blend = side.operation("matte_temporal", "steady_alpha")
         self._now, self._last = (side.xp.zeros(shape, np.uint16) for _ in range(2))
         reach = side.xp.empty(shape, np.uint8)
-        reaches = np.rint(_HELD_CODES * (1.0 - _LUMA_RAMP / 255.0)).astype(np.uint8)
-        self._measure_args = side.array(reaches), reach, _LUMA_SCALE, *shape
+        self._measure_args = reach, *shape
         self._state = side.xp.empty(frame_shape, np.uint8)
         self._before = self._state, reach, factor.bit_length() - 1, 1.0 - strength
         self._after = *shape, *frame_shape, side.scratch(2 * shape[1] * factor, np.uint16)

@@ -18,43 +18,24 @@ struct WholePass {
 };
 
 // Means over the cells of a plane on the grid, times scale; of those that an edge cuts, over what
-// they hold. One thread a cell. Sum: what four samples are added up in.
+// they hold. One thread a cell. Sum: what a row of a cell is added up in.
 template <class T, class Sum>
 OP void average(
     const T *__restrict__ plane, int rows, int columns, float scale, float *__restrict__ cells,
     int cell_rows, int cell_columns)
 {
-#if ON_DEVICE
-    for_samples(cell_rows, cell_columns, [=](int row, int column) {
-        int bottom = min(rows, (row + 1) * CELL), right = min(columns, (column + 1) * CELL);
-        float sum = 0.0f;
-        for (int y = row * CELL; y < bottom; y++)
-            for (int x = column * CELL; x < right; x++)
-                sum += (float)plane[y * columns + x] * scale;
-        int count = (bottom - row * CELL) * (right - column * CELL);
-        cells[row * cell_columns + column] = sum * (1.0f / (float)count);
-    });
-#else
-    for (int row = 0; row < cell_rows; row++) {
-        const int height = min(CELL, rows - row * CELL), whole = columns / CELL;
-        float *target = cells + row * cell_columns;
-        for (int column = 0; column < cell_columns; column++)
-            target[column] = 0.0f;
+    for_samples(cell_rows, cell_columns, [=](int row, int column) INLINED {
+        const int height = min(CELL, rows - row * CELL), width = min(CELL, columns - column * CELL);
+        const T *first = plane + (size_t)row * CELL * columns + column * CELL;
+        float total = 0.0f;
         for (int y = 0; y < height; y++) {
-            const T *source = plane + (size_t)(row * CELL + y) * columns;
-            for (int column = 0; column < whole; column++) {
-                const T *p = source + column * CELL;
-                target[column] += (float)((Sum)p[0] + p[1] + p[2] + p[3]);
-            }
-            for (int x = whole * CELL; x < columns; x++)
-                target[whole] += (float)source[x];
+            Sum sum = 0;
+            for (int x = 0; x < width; x++)
+                sum += first[y * columns + x];
+            total += (float)sum;
         }
-        for (int column = 0; column < cell_columns; column++) {
-            const int width = min(CELL, columns - column * CELL);
-            target[column] *= scale / (float)(width * height);
-        }
-    }
-#endif
+        cells[row * cell_columns + column] = total * (scale / (float)(width * height));
+    });
 }
 
 // luma: (rows, columns); scale: to 8-bit codes; cells: (cell_rows, cell_columns).
