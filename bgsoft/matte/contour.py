@@ -1,4 +1,5 @@
-"""Steps that move the matte's edge on purpose: OpenCV's on the host, kernels on a device."""
+"""Steps that smooth the matte's contour, and move it on purpose: OpenCV's on the host, kernels on a
+device."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from itertools import pairwise
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from bgsoft.frame import Array
 from bgsoft.ops.resize import Resized
@@ -15,6 +17,52 @@ from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 
 Shape = tuple[int, int]
+
+_SMOOTH_SIGMA = 2.4
+"""Gaussian at smooth = 1, in cells of a grid of 270 rows; it grows with the square of smooth."""
+_EDGE_WIDTH = 4.0
+"""Width of an edge's ramp that smoothing keeps, in the same."""
+
+
+class ContourSmoothing:
+    """Rounds ragged contours: a Gaussian, then a ramp that restores the edge's width."""
+
+    def __init__(self, side: Side, shape: Shape, amount: float) -> None:
+        unit = min(shape) / 270.0
+        self._sigma = sigma = amount * amount * _SMOOTH_SIGMA * unit
+        self._radius = max(1, math.ceil(2.5 * sigma))
+        # A ramp of width w has the variance w²/12; the Gaussian adds its own.
+        width = _EDGE_WIDTH * unit
+        slope = math.sqrt(width * width + 12.0 * sigma**2) / width
+        self._ramp = slope, 127.5 * (1.0 - slope), *shape
+        self._steepen = side.operation("morphology", "steepen_contour")
+        self._blur = side.operation("morphology", "blur_contour") if side.on_device else None
+        self._weights = side.array(gaussian_weights(self._radius, sigma))
+
+    def apply(self, plane: Array, out: Array) -> None:
+        """From one (rows, columns) uint8 plane to another."""
+        size = 2 * self._radius + 1
+        if self._blur is not None:
+            self._blur(plane.shape, plane, out, self._weights, self._radius, *plane.shape)
+        else:
+            edge = cv2.BORDER_REPLICATE
+            cv2.GaussianBlur(plane, (size, size), self._sigma, dst=out, borderType=edge)
+        self._steepen(plane.shape, out, *self._ramp)
+
+
+def gaussian_weights(radius: int, sigma: float) -> NDArray[np.int32]:
+    """(2 · radius + 1,): weights in 1/256, as OpenCV's 8-bit Gaussian has them."""
+    size = 2 * radius + 1
+    exact = cv2.getGaussianKernel(size, sigma, cv2.CV_64F).ravel() * 256.0
+    weights = np.zeros(size, np.int32)
+    # Each carries its rounding error on to the next, and the middle one makes up for what is left.
+    error = 0.0
+    for index in range(radius):
+        wanted = exact[index] + error
+        weights[index] = weights[size - 1 - index] = round(wanted)
+        error = wanted - round(wanted)
+    weights[radius] = 256 - weights.sum()
+    return weights
 
 
 class Dilation:
@@ -134,28 +182,33 @@ class Feather:
 
 
 class ContourSteps:
-    """What moves the edge on purpose, in order: expansion, then feather.
+    """What is done to the contour, in order: smoothing, expansion, feather.
 
     Args:
         side: Where planes are.
-        config: Of which these two count.
+        config: The amounts.
         shape: (rows, columns) of the planes.
-        lines: Of their samples in the height of the frame.
+        smooths: The contour is smoothed.
+        lines: Of the planes' samples in the height of the frame; 0: the edge is not moved.
     """
 
-    def __init__(self, side: Side, config: MatteConfig, shape: Shape, lines: float) -> None:
-        self._steps: list[Dilation | Feather] = []
-        if config.expand_pct:
+    def __init__(
+        self, side: Side, config: MatteConfig, shape: Shape, *, smooths: bool, lines: float
+    ) -> None:
+        self._steps: list[ContourSmoothing | Dilation | Feather] = []
+        if smooths and config.smooth > 0:
+            self._steps.append(ContourSmoothing(side, shape, config.smooth))
+        if lines and config.expand_pct:
             self._steps.append(Dilation(side, shape, config.expand_pct * lines / 100.0))
-        if config.feather_pct > 0:
+        if lines and config.feather_pct > 0:
             self._steps.append(Feather(side, shape, config.feather_pct * lines / 100.0))
         self._planes = [side.xp.empty(shape, np.uint8) for _ in self._steps]
 
     def source(self, out: Array) -> Array:
-        """The plane that has to be filled in before :meth:`apply`; ``out`` where nothing moves."""
+        """The plane to be filled in before :meth:`apply`; ``out`` where nothing is done."""
         return self._planes[0] if self._planes else out
 
     def apply(self, out: Array) -> None:
-        """Move the edge, from the source to a (rows, columns) uint8 plane."""
-        for step, (plane, moved) in zip(self._steps, pairwise([*self._planes, out]), strict=True):
-            step.apply(plane, moved)
+        """From the source to a (rows, columns) uint8 plane."""
+        for step, (plane, made) in zip(self._steps, pairwise([*self._planes, out]), strict=True):
+            step.apply(plane, made)

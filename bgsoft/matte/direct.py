@@ -37,7 +37,9 @@ class DirectMatte(MatteStage):
         self._last = side.xp.empty(shape, np.uint8), side.xp.empty(grid, np.uint8)
         self._opacity = side.operation("matte", "opacity")
         lanes = range(workers.lanes)
-        self._steps = [ContourSteps(side, config, shape, format.height) for _ in lanes]
+        self._steps = [
+            ContourSteps(side, config, shape, smooths=False, lines=format.height) for _ in lanes
+        ]
         self._reducers = [alpha_reducer(format, side) for _ in lanes]
 
     def _refine(

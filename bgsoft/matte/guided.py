@@ -1,4 +1,4 @@
-"""The fit of the edge to the picture, and smoothing of the contour.
+"""The fit of the edge to the picture.
 
 The fit is a fast colour guided filter. In every window alpha is taken to be a linear function of
 luma, Cb and Cr; the function of least squares is found per window, averaged over the windows that a
@@ -12,12 +12,9 @@ Three channels place the edge about twice as much better as luma alone does.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.frame import Array
 from bgsoft.matte.contour import Shape
@@ -36,79 +33,56 @@ _STEEPEN = (2.0, 1.5)
 an edge that it has found. The second on the frame, where windows are less coarse: with 2, edges of
 people who move before a room, in 360 lines, were further from the truth (gradient error 7.8 against
 7.1)."""
-_SMOOTH_SIGMA = 2.4
-"""Gaussian at smooth = 1, in cells of a grid of 270 rows; it grows with the square of smooth."""
-_EDGE_WIDTH = 4.0
-"""Width of an edge's ramp that smoothing keeps, in the same."""
 
 
 class EdgeFitter:
-    """Guided filter and contour smoothing of planes of one shape.
+    """Guided filter of planes of one shape.
 
     Coefficients are at half the plane's resolution, luma is evaluated at the plane's. On the host
-    only the box around everything that is not flat in the alpha plane is worked on.
+    only the box around everything that is not flat in the alpha plane is worked on; on a device
+    cells, fits, their averages and terms are planes, a launch each.
 
     Args:
         side: Where it is done.
         shape: (rows, columns) of the planes.
         chroma_shape: Of their chroma: the same, or half of it.
-        spacing: Of the windows' centres, in cells of half the plane: 1, or 2 on the frame; 0: the
-            edge is not fitted.
-        smooth: How much the contour is smoothed, 0 (off) to 1.
+        spacing: Of the windows' centres, in cells of half the plane: 1, or 2 on the frame.
     """
 
-    def __init__(
-        self, side: Side, shape: Shape, chroma_shape: Shape, *, spacing: int, smooth: float = 0.0
-    ) -> None:
-        self._side, self._shape = side, shape
-        self._half = half = half_shape(shape)
-        weights, *ramp = contour_smoothing(shape, smooth)
-        reach = len(weights) // 2
-        self._evaluate = side.operation("matte_smooth", "evaluate_smooth")
+    def __init__(self, side: Side, shape: Shape, chroma_shape: Shape, spacing: int = 1) -> None:
+        xp = side.xp
+        self._shape, self._chroma_shape, self._half = shape, chroma_shape, half_shape(shape)
+        half, fits = self._half, half_shape(self._half) if spacing == 2 else self._half
+        radius = max(1, round(_RADIUS * min(shape) / (270 * spacing)))
+        # The filter changes nothing beyond so many cells from the last uneven one.
+        margin, steepen = (2 * radius + 2) * spacing - 1, _STEEPEN[spacing - 1]
+        self._limits = limits = xp.zeros(4, np.int32)
+        self._terms = terms = xp.empty((2, *half), np.float32)
+        self._packed = packed = xp.empty(half, np.uint32)
+        self._pack = side.operation("matte", "pack_half")
+        self._evaluate = side.operation("matte_guided", "evaluate_guided")
         # Lines of the kernels; see there.
-        size = (6 + reach) * (2 * half[1] + 2 * reach + 4)
-        self._limits = side.xp.zeros(4, np.int32)
-        self._terms: Array | None = None
-        margin, steepen = 0, 1.0
-        if spacing:
-            radius = max(1, round(_RADIUS * min(shape) / (270 * spacing)))
-            # The filter changes nothing beyond so many cells from the last uneven one.
-            margin, steepen = (2 * radius + 2) * spacing - 1, _STEEPEN[spacing - 1]
-            fits = half if spacing == 1 else half_shape(half)
-            self._terms = side.xp.empty((2, *half), np.float32)
-            self._packed = side.xp.empty(half, np.uint32)
-            self._pack = side.operation("matte", "pack_half")
-            self._chroma_shape = chroma_shape
-            width = 2 * radius + 1
-            size = max(size, (48 + 4 * width) * (fits[1] + 4 * radius + 2))
-        scratch = side.scratch(size, np.float32)
-        self._steps = self._fit_steps(spacing, radius, margin, fits, scratch) if spacing else []
+        side_px = 2 * radius + 1
+        room = (48 + 4 * side_px) * (fits[1] + 4 * radius + 2)
+        scratch = side.scratch(max(room, 3 * (2 * half[1] + 4)), np.float32)
         offset = 127.5 * (1.0 - steepen)  # one half stays
-        numbers = margin, steepen, offset, side.array(weights), reach, *ramp
-        self._numbers = *numbers, *shape, scratch
-
-    def _fit_steps(
-        self, spacing: int, radius: int, margin: int, fits: Shape, scratch: Array | None
-    ) -> list[tuple[Any, ...]]:
-        """On a device cells, fits, their averages and terms are planes, a launch each."""
-        side, half, packed, terms = self._side, self._half, self._packed, self._terms
-        if not side.on_device:
-            fit = side.operation("matte_guided", "fit_guided")
+        self._numbers = margin, steepen, offset, *shape, scratch
+        kernels: dict[str, tuple[Any, ...]]
+        if side.on_device:
+            moments = xp.empty((_MOMENTS, *fits), np.int32)
+            found, averaged = (xp.empty((*fits, 4), np.float32) for _ in range(2))
+            sizes, samples = (spacing, *half, *fits), (spacing * side_px) ** 2
+            kernels = {
+                "guided_moments": (fits, packed, moments, limits, *sizes),
+                "guided_fit": (fits, moments, found, samples, radius, _EPSILON, *fits),
+                "guided_average": (fits, found, averaged, radius, *fits),
+                "guided_terms": (half, averaged, packed, terms, *sizes),
+            }
+        else:
             numbers = spacing, radius, margin, _EPSILON, *half
-            return [(fit, half, packed, terms, self._limits, *numbers, scratch)]
-        moments = side.xp.empty((_MOMENTS, *fits), np.int32)
-        found, averaged = (side.xp.empty((*fits, 4), np.float32) for _ in range(2))
-        samples = (spacing * (2 * radius + 1)) ** 2
-        sizes = (spacing, *half, *fits)
-        arguments = {
-            "moments": (fits, packed, moments, self._limits, *sizes),
-            "fit": (fits, moments, found, samples, radius, _EPSILON, *fits),
-            "average": (fits, found, averaged, radius, *fits),
-            "terms": (half, averaged, packed, terms, *sizes),
-        }
-        return [
-            (side.operation("matte_guided", f"guided_{name}"), *each)
-            for name, each in arguments.items()
+            kernels = {"fit_guided": (half, packed, terms, limits, *numbers, scratch)}
+        self._steps = [
+            (side.operation("matte_guided", name), *each) for name, each in kernels.items()
         ]
 
     def apply(self, alpha: Array, luma: Array, chroma: Array, out: Array) -> None:
@@ -118,40 +92,10 @@ class EdgeFitter:
             alpha: (rows, columns) uint8.
             luma: (rows, columns) uint8, the picture.
             chroma: (ch, cw, 2) uint8, the picture.
-            out: (rows, columns) uint8; may be alpha where nothing is smoothed.
+            out: (rows, columns) uint8; may be alpha.
         """
-        if self._terms is not None:
-            planes = (alpha, luma, chroma, *self._chroma_shape, self._packed, self._limits)
-            self._pack(self._half, *planes, *self._shape)
-            for operation, size, *arguments in self._steps:
-                operation(size, *arguments)
-        # A thread makes two rows.
-        size = -(-self._shape[0] // 2), self._shape[1]
-        self._evaluate(size, alpha, self._terms, luma, out, self._limits, *self._numbers)
-
-
-def contour_smoothing(shape: Shape, amount: float) -> tuple[NDArray[np.int32], float, float]:
-    """What rounds ragged contours: a Gaussian, then a ramp that restores the edge's width.
-
-    Returns:
-        (2 · radius + 1,) weights in 1/256, as OpenCV's 8-bit Gaussian has them; the ramp's slope,
-        and what is added after it.
-    """
-    if amount <= 0.0:
-        return np.array([256], np.int32), 1.0, 0.0
-    unit = min(shape) / 270.0
-    sigma = amount * amount * _SMOOTH_SIGMA * unit
-    # A ramp of width w has the variance w²/12; the Gaussian adds its own.
-    width = _EDGE_WIDTH * unit
-    slope = math.sqrt(width * width + 12.0 * sigma**2) / width
-    size = 2 * max(1, math.ceil(2.5 * sigma)) + 1
-    exact = cv2.getGaussianKernel(size, sigma, cv2.CV_64F).ravel() * 256.0
-    weights = np.zeros(size, np.int32)
-    # Each carries its rounding error on to the next, and the middle one makes up for what is left.
-    error = 0.0
-    for index in range(size // 2):
-        wanted = exact[index] + error
-        weights[index] = weights[size - 1 - index] = round(wanted)
-        error = wanted - round(wanted)
-    weights[size // 2] = 256 - weights.sum()
-    return weights, slope, 127.5 * (1.0 - slope)
+        planes = (alpha, luma, chroma, *self._chroma_shape, self._packed, self._limits)
+        self._pack(self._half, *planes, *self._shape)
+        for operation, size, *arguments in self._steps:
+            operation(size, *arguments)
+        self._evaluate(self._shape, alpha, self._terms, luma, out, self._limits, *self._numbers)

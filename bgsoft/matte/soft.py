@@ -129,7 +129,6 @@ class _Scratch:
         xp, size = side.xp, format.luma_shape
         shape = analysis_shape(format.width, format.height)
         factor = analysis_factor(format.width, format.height)
-        chroma_shape = format.chroma_shape[:2]
         self._side = side
         self.state = MaskState(side, shape)
         """Of the frame's own mask."""
@@ -138,25 +137,20 @@ class _Scratch:
         self.opacity: Array = xp.empty((0, 0), np.uint8)
         """(h, w): of the mask's size."""
         self._islands = IslandFilter(side, format, config)
-        grid_chroma = shape if factor > 1 else chroma_shape
+        grid_chroma = shape if factor > 1 else format.chroma_shape[:2]
         self.picture = _EightBits(side, format, shape, grid_chroma)
         """On the grid."""
         self.luma: Array
         self.chroma: Array
         """What it gives of the frame at hand."""
-        spacing = int(config.refine is Refine.GUIDED and not fine)
-        self._fitter = EdgeFitter(side, shape, grid_chroma, spacing=spacing, smooth=config.smooth)
+        guides = config.refine is Refine.GUIDED and not fine
+        self._fitter = EdgeFitter(side, shape, grid_chroma) if guides else None
+        lines = 0.0 if fine else format.height / factor
+        self._steps = ContourSteps(side, config, shape, smooths=True, lines=lines)
         self._enlarge = side.operation("matte", "enlarge_alpha")
-        lines = side.scratch(2 * shape[1] * factor, np.uint16)
-        self._enlarge_args = factor.bit_length() - 1, *shape, *size, lines
-        self._fine = fine
-        if fine:
-            self._frame_picture = _EightBits(side, format, size, chroma_shape)
-            self._frame_fitter = EdgeFitter(side, size, chroma_shape, spacing=2)
-            self._reducer = alpha_reducer(format, side)
-            self._steps = ContourSteps(side, config, size, format.height)
-        else:
-            self._steps = ContourSteps(side, config, shape, format.height / factor)
+        room = side.scratch(2 * shape[1] * factor, np.uint16)
+        self._enlarge_args = factor.bit_length() - 1, *shape, *size, room
+        self._fine = _FineEdge(side, config, format) if fine else None
 
     @property
     def is_fresh(self) -> bool:
@@ -174,25 +168,43 @@ class _Scratch:
 
     def make(self, frame: Frame, made: Array) -> None:
         """From opacity on the grid to the matte there and on the frame."""
-        plane = made if self._fine else self._steps.source(made)
-        self._fitter.apply(self.source.opacity, self.luma, self.chroma, plane)
-        if not self._fine:
-            self._steps.apply(made)
+        opacity, plane = self.source.opacity, self._steps.source(made)
+        if self._fitter is None:
+            self._side.copy(opacity, plane)
+        else:
+            self._fitter.apply(opacity, self.luma, self.chroma, plane)
+        self._steps.apply(made)
         target = self.fitted_plane(frame)
         self._enlarge(target.shape, made, target, *self._enlarge_args)
-        if self._fine:
-            picture = self._frame_picture.of(frame.planes.luma, frame.planes.chroma)
-            self._frame_fitter.apply(target, *picture, target)
+        if self._fine is not None:
+            self._fine.fit(frame, target)
 
     def fitted_plane(self, frame: Frame) -> Array:
         """(H, W) uint8: where the matte of the frame's size is made, before its edge is moved."""
         alpha = frame.planes.alpha
-        return self._steps.source(alpha) if self._fine else alpha
+        return alpha if self._fine is None else self._fine.steps.source(alpha)
 
     def finish(self, frame: Frame, made: Array) -> None:
-        """Where the edge is fitted on the frame: move it on purpose, and reduce it to the grid."""
-        self._steps.apply(frame.planes.alpha)
-        self._reducer.reduce(frame.planes.alpha, made)
+        """What is left to do where the edge is fitted on the frame, once it is steadied."""
+        if self._fine is not None:
+            self._fine.steps.apply(frame.planes.alpha)
+            self._fine.reducer.reduce(frame.planes.alpha, made)
+
+
+class _FineEdge:
+    """What is done on the frame where the edge is fitted there."""
+
+    def __init__(self, side: Side, config: MatteConfig, format: FrameFormat) -> None:
+        shape, chroma_shape = format.luma_shape, format.chroma_shape[:2]
+        self._picture = _EightBits(side, format, shape, chroma_shape)
+        self._fitter = EdgeFitter(side, shape, chroma_shape, spacing=2)
+        self.steps = ContourSteps(side, config, shape, smooths=False, lines=format.height)
+        self.reducer = alpha_reducer(format, side)
+
+    def fit(self, frame: Frame, plane: Array) -> None:
+        """Fit the edge in a plane."""
+        picture = self._picture.of(frame.planes.luma, frame.planes.chroma)
+        self._fitter.apply(plane, *picture, plane)
 
 
 class _EightBits:

@@ -62,6 +62,23 @@ DEVICE_KERNEL(box_blur)(
     });
 }
 
+// Weighted means of squares, edges repeated; the host's are OpenCV's. weights: 2 * radius + 1 whole
+// numbers that add up to 256.
+DEVICE_KERNEL(blur_contour)(
+    const u8 *plane, u8 *out, const int *weights, int radius, int rows, int columns)
+{
+    for_samples(rows, columns, [=](int y, int x) {
+        int sum = 32768;
+        for (int i = -radius; i <= radius; i++) {
+            const u8 *row = plane + (size_t)clamp_int(y + i, 0, rows - 1) * columns;
+            int line = 0;
+            for (int j = -radius; j <= radius; j++)
+                line += weights[j + radius] * row[clamp_int(x + j, 0, columns - 1)];
+            sum += weights[i + radius] * line;
+        }
+        out[(size_t)y * columns + x] = (u8)(sum >> 16);
+    });
+}
 // Extreme over `reach` samples each way along one axis; samples outside don't count.
 DEVICE_KERNEL(extreme)(
     const u8* __restrict__ plane, u8* __restrict__ out, int reach, int largest, int along_rows,
@@ -107,6 +124,15 @@ DEVICE_KERNEL(column_means)(const int* sums, u8* out, int radius, int rows, int 
 }
 
 #endif
+
+// The ramp of an edge made steeper, in place: (rows, columns) uint8.
+KERNEL(steepen_contour)(u8 *plane, float slope, float shift, int rows, int columns)
+{
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        u8 &cell = plane[(size_t)y * columns + x];
+        cell = (u8)to_byte((float)cell * slope + shift);
+    });
+}
 
 // A plane resized by tables (see resample.cuh); the larger of it and `floor_plane` where given. binarise:
 // above 128 becomes 255 and the rest 0. plane: (.., pitch); out, floor_plane: (rows, columns).

@@ -11,8 +11,15 @@ import pytest
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import FrameFormat
-from bgsoft.matte.contour import Dilation, Feather, octagon_steps, octagons
-from bgsoft.matte.guided import EdgeFitter, contour_smoothing
+from bgsoft.matte.contour import (
+    ContourSmoothing,
+    Dilation,
+    Feather,
+    gaussian_weights,
+    octagon_steps,
+    octagons,
+)
+from bgsoft.matte.guided import EdgeFitter
 from bgsoft.matte.islands import IslandFilter, MaskState, mask_scale
 from bgsoft.matte.temporal import TemporalFilter
 from bgsoft.ops.resize import Resized
@@ -324,8 +331,7 @@ def test_smoothing_rounds_notches_and_keeps_the_edge_narrow() -> None:
     rows = np.arange(270)[:, None]
     alpha = as_bytes(np.clip((rows - level[None, :]) / 3 + 0.5, 0, 1))
     smooth = np.empty_like(alpha)
-    fitter = EdgeFitter(HOST, GRID, GRID, spacing=0, smooth=1.0)
-    fitter.apply(alpha, alpha, alpha, smooth)
+    ContourSmoothing(HOST, GRID, 1.0).apply(alpha, smooth)
     ragged = np.ptp((alpha > 127).sum(axis=0))
     assert np.ptp((smooth > 127).sum(axis=0)) < ragged
     width = np.count_nonzero((smooth[:, 100] > 0) & (smooth[:, 100] < 255))
@@ -377,11 +383,17 @@ def test_all_steps_in_one_window_are_the_steps_one_by_one(cells: float) -> None:
         assert point.sum() == rows.sum()
 
 
-@pytest.mark.parametrize("size", [(1920, 1080), (318, 319), (319, 5000), (639, 639), (1279, 1279)])
-def test_filters_stay_within_what_the_kernels_hold(size: tuple[int, int]) -> None:
-    """At the largest grids."""
-    weights, *_ = contour_smoothing(analysis_shape(*size), 1.0)
-    assert len(weights) // 2 <= 16, "MAX_SMOOTH_RADIUS in matte_smooth.cu"
+@pytest.mark.parametrize("sigma", [0.3, 0.6, 2.4, 5.6])
+def test_weights_are_those_of_opencv(sigma: float) -> None:
+    """A device blurs with them."""
+    radius = max(1, int(np.ceil(2.5 * sigma)))
+    plane = np.random.default_rng(3).integers(0, 256, (33, 47)).astype(np.uint8)
+    blurred = cv2.GaussianBlur(plane, (2 * radius + 1,) * 2, sigma, borderType=cv2.BORDER_REPLICATE)
+    sums = np.pad(plane, radius, mode="edge").astype(int)
+    weights = gaussian_weights(radius, sigma)
+    for axis in (0, 1):
+        sums = np.apply_along_axis(np.convolve, axis, sums, weights, "valid")
+    assert np.array_equal(blurred, sums + 32768 >> 16)
 
 
 def test_inwards_is_outwards_of_the_background() -> None:
