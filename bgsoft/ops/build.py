@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "average", "blend", "blur", "detections"),
+    *("analysis", "blend", "blur", "detections"),
     *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided"),
     *("matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),

@@ -80,22 +80,31 @@ DEVICE_KERNEL(blur_contour)(
     });
 }
 // Extreme over `reach` samples each way along one axis; samples outside don't count.
-DEVICE_KERNEL(extreme)(
-    const u8* __restrict__ plane, u8* __restrict__ out, int reach, int largest, int along_rows,
-    int rows, int columns)
+template <class T>
+OP void extreme_along(
+    const T* plane, T* out, int reach, bool largest, bool along_rows, int rows, int columns)
 {
     for_samples(rows, columns, [=](int y, int x) {
         int at = along_rows ? x : y, size = along_rows ? columns : rows;
         int stride = along_rows ? 1 : columns;
-        const u8* line = plane + (along_rows ? y * columns : x);
-        int stop = min(at + reach, size - 1), end = largest ? 255 : 0;
-        int best = line[at * stride];
-        for (int i = max(at - reach, 0); i <= stop && best != end; i++) {
-            int value = line[i * stride];
-            best = largest ? max(best, value) : min(best, value);
-        }
-        out[y * columns + x] = (u8)best;
+        const T* line = plane + (along_rows ? y * columns : x);
+        T best = line[at * stride];
+        for (int i = max(at - reach, 0); i <= min(at + reach, size - 1); i++)
+            best = largest == (line[i * stride] > best) ? line[i * stride] : best;
+        out[y * columns + x] = best;
     });
+}
+
+DEVICE_KERNEL(extreme)(
+    const u8* plane, u8* out, int reach, int largest, int along_rows, int rows, int columns)
+{
+    extreme_along(plane, out, reach, largest, along_rows, rows, columns);
+}
+
+DEVICE_KERNEL(extreme_float)(
+    const float* plane, float* out, int reach, int largest, int along_rows, int rows, int columns)
+{
+    extreme_along(plane, out, reach, largest, along_rows, rows, columns);
 }
 
 // Sums over 2 * radius + 1 samples along an axis, mirrored at the edges (BORDER_REFLECT_101), divided
