@@ -129,7 +129,11 @@ class IslandFilter:
         count, _ = cv2.connectedComponents(
             binary, labels=labels, connectivity=connectivity, ltype=cv2.CV_32S
         )
-        stays = np.bincount(labels.ravel(), minlength=count) >= self._least
+        if count == 2:  # as nearly always
+            areas = np.array([0, cv2.countNonZero(binary)])
+        else:
+            areas = np.bincount(labels.ravel(), minlength=count)
+        stays = areas >= self._least
         if stays[1:].all():
             return binary
         if mask is not None:

@@ -22,7 +22,7 @@
 // The whole number that rises smoothly from 0 to 255 while a code goes from start to end.
 OP int smooth_step(int code, float start, float end)
 {
-    const float x = fminf(fmaxf(((float)code - start) / (end - start), 0.0f), 1.0f);
+    const float x = fminf(fmaxf(((float)code - start) * (1.0f / (end - start)), 0.0f), 1.0f);
     return nearest(x * x * (765.0f - 510.0f * x));
 }
 
