@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
+from typing import Self
 
 import cv2
 import numpy as np
@@ -12,9 +13,10 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.cuda.readback import Readback
-from bgsoft.frame import AnalysisFrame, FrameFormat
+from bgsoft.frame import AnalysisFrame, Array, FrameFormat
 from bgsoft.ops.resize import resampling
 from bgsoft.ops.sides import HOST, Side
+from bgsoft.records import NamedTuple
 
 THUMB_SHAPE = (36, 64)
 """(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 of the cuts between clips of one
@@ -54,6 +56,7 @@ _MOST_SHIFT = (5, 8)
 """Cells, down and across, that a camera is thought to move by between two frames."""
 _TONES = np.linspace(0.0, 1.0, 17)
 """Shares of the cells, darkest first, by whose luma two pictures' tones are compared."""
+_NEAR = np.ones((3, 3), np.uint8)
 _ERROR_BYTES = 8
 """Per frame: one uint64, the summed squared difference from the kept picture."""
 
@@ -69,8 +72,7 @@ class SceneCutDetector:
     """
 
     def __init__(self) -> None:
-        self._last: Thumb | None = None
-        self._contrasts = _Contrasts(THUMB_SHAPE)
+        self._last: tuple[Thumb, _Contrasts] | None = None
         self._changes = deque([_UNKNOWN_CHANGE], maxlen=_MEMORY)
 
     def update(self, thumb: Thumb) -> bool:
@@ -79,45 +81,40 @@ class SceneCutDetector:
         Decided by it and the :data:`REACH` frames before, of each of which ``thumb`` is the
         luma, THUMB_SHAPE float32 in [0, 1].
         """
-        last, self._last = self._last, thumb.copy()
-        change = self._contrasts.change(thumb)
+        last, contrasts = self._last, _Contrasts.of(thumb)
+        self._last = thumb.copy(), contrasts
         if last is None:
             return False
+        change = contrasts.change(last[1])
         stands_out = change >= _MIN_CHANGE and change >= _MIN_RATIO * max(self._changes)
         self._changes.append(change)
-        return stands_out and _unexplained_change(last, thumb) >= _MIN_CHANGE
+        return stands_out and _unexplained_change(last[0], thumb) >= _MIN_CHANGE
 
 
-class _Contrasts:
-    """The contrast of each cell of thumbnails to its surroundings, whatever the light.
+class _Contrasts(NamedTuple):
+    """The contrast of each cell of a thumbnail to its surroundings, whatever the light.
 
     Differences of logarithms: all light brighter by a factor changes nothing.
     """
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self._run, self._shape = HOST.operation("analysis", "contrasts"), shape
-        self._tones, self._around, self._far = (np.empty(shape, np.float32) for _ in range(3))
-        # Of two thumbnails in turn; and the least and the most of each cell and the eight around
-        # it: what may come there by a little motion.
-        self._planes = [np.zeros((3, *shape), np.float32) for _ in range(2)]
+    cells: Array
+    least: Array
+    """Of each cell and the eight around it: what may come there by a little motion."""
+    greatest: Array
 
-    def change(self, thumb: Thumb) -> float:
-        """Mean change of contrast that small motion does not explain, from 0 to _MOST_OF_A_CELL.
+    @classmethod
+    def of(cls, thumb: Thumb) -> Self:
+        tones = np.log(thumb + np.float32(_BLACK))
+        side = (_SURROUND, _SURROUND)
+        cells = tones - cv2.blur(tones, side, borderType=cv2.BORDER_REPLICATE)
+        return cls(cells, cv2.erode(cells, _NEAR), cv2.dilate(cells, _NEAR))
 
-        It is that from the thumbnail before; meaningless for the first.
-        """
-        tones, around, planes = self._tones, self._around, self._planes
-        np.log(np.add(thumb, _BLACK, tones), tones)
-        cv2.blur(tones, (_SURROUND, _SURROUND), around, borderType=cv2.BORDER_REPLICATE)
-        planes.reverse()
-        self._run(self._shape, tones, around, *planes, *self._shape, _MOST_OF_A_CELL, self._far)
-        return float(np.add.reduce(self._far, None) / self._far.size)
-
-    @property
-    def cells(self) -> Thumb:
-        """Of the thumbnail that came last."""
-        cells: Thumb = self._planes[0][0]
-        return cells
+    def change(self, last: Self) -> float:
+        """Mean change that small motion does not explain, from 0 to _MOST_OF_A_CELL."""
+        rise = np.maximum(self.cells - last.greatest, last.cells - self.greatest)
+        fall = np.maximum(last.least - self.cells, self.least - last.cells)
+        far = np.clip(np.maximum(rise, fall), 0.0, _MOST_OF_A_CELL)
+        return float(np.add.reduce(far, None) / far.size)
 
 
 def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
@@ -127,9 +124,7 @@ def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
     """
     last, thumb = _overlap(last, thumb)
     toned = np.interp(last, _tones(last), _tones(thumb)).astype(np.float32)
-    contrasts = _Contrasts(thumb.shape)
-    contrasts.change(toned)
-    return contrasts.change(thumb)
+    return _Contrasts.of(thumb).change(_Contrasts.of(toned))
 
 
 def _tones(thumb: Thumb) -> NDArray[np.float64]:
@@ -144,11 +139,8 @@ def _tones(thumb: Thumb) -> NDArray[np.float64]:
 def _overlap(last: Thumb, thumb: Thumb) -> tuple[Thumb, Thumb]:
     """What both pictures show, if the camera moved as fits best."""
     (rows, columns), (most_y, most_x) = thumb.shape, _MOST_SHIFT
-    contrasts = _Contrasts(thumb.shape)
-    contrasts.change(last)
-    middle = contrasts.cells[most_y : rows - most_y, most_x : columns - most_x].copy()
-    contrasts.change(thumb)
-    fit = cv2.matchTemplate(contrasts.cells, middle, cv2.TM_CCOEFF_NORMED)
+    middle = _Contrasts.of(last).cells[most_y : rows - most_y, most_x : columns - most_x]
+    fit = cv2.matchTemplate(_Contrasts.of(thumb).cells, middle, cv2.TM_CCOEFF_NORMED)
     at_y, at_x = divmod(int(np.argmax(fit)), fit.shape[1])
     y, x = at_y - most_y, at_x - most_x
     return _shifted(last, -y, -x), _shifted(thumb, y, x)

@@ -17,9 +17,8 @@ which frames are segmented (every      by the refresh, which counts through the 
 Nth, or those that differ enough)
 passes in turn, box of close pass      by the refresh
 smoothed mask                          fades by ``--temporal``, which says how long the pre-roll is
-mask that is held, picture it was      by the refresh
-fitted to
-islands about as large as the limit    (not promised)
+mask that is held                      by the refresh
+islands just as large as the limit     (not promised)
 recurrent models                       a longer pre-roll, in which they come to the same
 background held against noise          by the background's refresh, at the chunk's first frame
 video behind people                    is told when the whole render's first frame is

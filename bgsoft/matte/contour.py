@@ -1,70 +1,159 @@
-"""Steps that move the matte's edge on purpose: OpenCV's on the host, kernels on a device."""
+"""Steps that smooth the matte's contour, and move it on purpose: OpenCV's on the host, kernels on a
+device."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from bgsoft.frame import Array
-from bgsoft.matte.plan import ContourPlan, DilationPlan, FeatherPlan
 from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import Side
+from bgsoft.settings.config import MatteConfig
+
+Shape = tuple[int, int]
+
+_SMOOTH_SIGMA = 2.4
+"""Gaussian at smooth = 1, in cells of a grid of 270 rows; it grows with the square of smooth."""
+_EDGE_WIDTH = 4.0
+"""Width of an edge's ramp that smoothing keeps, in the same."""
+
+
+class ContourSmoothing:
+    """Rounds ragged contours: a Gaussian, then a ramp that restores the edge's width."""
+
+    def __init__(self, side: Side, shape: Shape, amount: float) -> None:
+        unit = min(shape) / 270.0
+        self._sigma = sigma = amount * amount * _SMOOTH_SIGMA * unit
+        self._radius = max(1, math.ceil(2.5 * sigma))
+        # A ramp of width w has the variance w²/12; the Gaussian adds its own.
+        width = _EDGE_WIDTH * unit
+        slope = math.sqrt(width * width + 12.0 * sigma**2) / width
+        self._ramp = slope, 127.5 * (1.0 - slope), *shape
+        self._steepen = side.operation("morphology", "steepen_contour")
+        self._blur = side.operation("morphology", "blur_contour") if side.on_device else None
+        self._weights = side.array(gaussian_weights(self._radius, sigma))
+
+    def apply(self, plane: Array, out: Array) -> None:
+        """From one (rows, columns) uint8 plane to another."""
+        size = 2 * self._radius + 1
+        if self._blur is not None:
+            self._blur(plane.shape, plane, out, self._weights, self._radius, *plane.shape)
+        else:
+            edge = cv2.BORDER_REPLICATE
+            cv2.GaussianBlur(plane, (size, size), self._sigma, dst=out, borderType=edge)
+        self._steepen(plane.shape, out, *self._ramp)
+
+
+def gaussian_weights(radius: int, sigma: float) -> NDArray[np.int32]:
+    """(2 · radius + 1,): weights in 1/256, as OpenCV's 8-bit Gaussian has them."""
+    size = 2 * radius + 1
+    exact = cv2.getGaussianKernel(size, sigma, cv2.CV_64F).ravel() * 256.0
+    weights = np.zeros(size, np.int32)
+    # Each carries its rounding error on to the next, and the middle one makes up for what is left.
+    error = 0.0
+    for index in range(radius):
+        wanted = exact[index] + error
+        weights[index] = weights[size - 1 - index] = round(wanted)
+        error = wanted - round(wanted)
+    weights[radius] = 256 - weights.sum()
+    return weights
 
 
 class Dilation:
     """Grey dilation, or erosion, by a fractional number of cells.
 
-    On a device one launch: all steps are one window, an octagon; that gives what they give one
-    after the other.
+    Steps of a 3×3 cross and a 3×3 square alternate so that the reach is nearly the same in every
+    direction (an octagon); the fraction is a blend of the two nearest whole numbers of steps. On a
+    device one launch: all steps are one window, which gives what they give one after the other.
+
+    Args:
+        side: Where planes are.
+        shape: (rows, columns) of the planes.
+        cells: How far the edge moves; below 0 inwards (erosion).
     """
 
-    def __init__(self, side: Side, plan: DilationPlan) -> None:
-        self._side, self._plan = side, plan
+    def __init__(self, side: Side, shape: Shape, cells: float) -> None:
+        whole, self._fraction = divmod(abs(cells), 1.0)
+        self._outwards = cells > 0
+        self._kernels = octagon_steps(int(whole) + 1)
+        self._launch = None
         if side.on_device:
-            self._shift = side.operation("morphology", "shift_edge")
-            steps, outwards = len(plan.kernels) - 1, int(plan.outwards)
-            numbers = steps, float(plan.fraction), outwards, *plan.shape
-            self._arguments = side.array(plan.octagons), *numbers
-        else:
-            self._buffers = np.empty((2, *plan.shape), np.uint8)
+            self._launch = side.operation("morphology", "shift_edge")
+            numbers = int(whole), self._fraction, int(self._outwards), *shape
+            self._arguments = side.array(octagons(self._kernels)), *numbers
 
     def apply(self, plane: Array, out: Array) -> None:
         """Move the edge: (rows, columns) uint8 planes."""
-        if self._side.on_device:
-            self._shift(plane.shape, plane, out, *self._arguments)
+        if self._launch is not None:
+            self._launch(plane.shape, plane, out, *self._arguments)
             return
-        morph = cv2.dilate if self._plan.outwards else cv2.erode
-        *whole, last = self._plan.kernels
-        fraction = self._plan.fraction
-        source = plane
-        for step, kernel in enumerate(whole):
-            target = self._buffers[step % 2]
-            morph(source, kernel, dst=target)
-            source = target
-        if fraction > 0.0:
-            target = self._buffers[len(whole) % 2]
-            morph(source, last, dst=target)
-            cv2.addWeighted(source, 1.0 - fraction, target, fraction, 0.0, dst=out)
-        else:
-            np.copyto(out, source)
+        morph = cv2.dilate if self._outwards else cv2.erode
+        *whole, last = self._kernels
+        for kernel in whole:
+            plane = morph(plane, kernel)
+        part = self._fraction
+        cv2.addWeighted(plane, 1.0 - part, morph(plane, last), part, 0.0, dst=out)
+
+
+def octagon_steps(count: int) -> list[Array]:
+    """(3, 3) uint8: the cross or the square of each step."""
+    # A regular octagon needs the share sqrt(2) − 1 of its steps to be squares.
+    share = math.sqrt(2.0) - 1.0
+    cross, square = (
+        cv2.getStructuringElement(kind, (3, 3)) for kind in (cv2.MORPH_CROSS, cv2.MORPH_RECT)
+    )
+    is_square = (math.floor((step + 1) * share) > math.floor(step * share) for step in range(count))
+    return [square if each else cross for each in is_square]
+
+
+def octagons(kernels: Sequence[Array]) -> Array:
+    """(2, 2·steps + 1) int32: :func:`half_widths` of all steps but the last, and of all."""
+    side = 2 * len(kernels) + 1
+    window: Array = np.zeros((side, side), np.uint8)
+    window[side // 2, side // 2] = 1
+    spans = [half_widths(window)]
+    for kernel in kernels:
+        window = cv2.dilate(window, kernel)
+        spans.append(half_widths(window))
+    return np.stack(spans[-2:])
+
+
+def half_widths(window: Array) -> Array:
+    """(side,) int32: half the width of each row of a symmetric window; −1 where empty."""
+    # A row of 2·n + 1 cells has the half-width n.
+    return ((np.count_nonzero(window, axis=1) + 1) // 2 - 1).astype(np.int32)
 
 
 class Feather:
     """A soft rim outside the person, inside of which nothing is lowered.
 
-    On a device four launches, five where the rim is wide.
+    Moved outwards by half the rim and blurred over the other half, the plane keeps its full value
+    at the old contour and reaches 0 at the rim's end. Wide rims are made on a coarser grid: they
+    are smooth. On a device four launches, five where the rim is wide.
+
+    Args:
+        side: Where planes are.
+        shape: (rows, columns) of the planes.
+        cells: Width of the rim.
     """
 
-    def __init__(self, side: Side, plan: FeatherPlan) -> None:
-        self._side, self._radius = side, plan.radius
-        self._shape, self._small = plan.shape, plan.dilation.shape
-        self._dilation = Dilation(side, plan.dilation)
+    def __init__(self, side: Side, shape: Shape, cells: float) -> None:
+        coarse = 1
+        while cells / coarse > 8.0:
+            coarse *= 2
+        reach = cells / coarse / 2.0
+        self._side, self._radius = side, max(1, round(reach / 2.0))
+        self._shape, self._small = shape, (-(-shape[0] // coarse), -(-shape[1] // coarse))
+        self._dilation = Dilation(side, self._small, reach)
         self._planes = [side.xp.empty(self._small, np.uint8) for _ in range(2)]
         self._shrunk, self._enlarged = (
-            Resized(side, shape, np.uint8) for shape in (self._small, self._shape)
+            Resized(side, each, np.uint8) for each in (self._small, shape)
         )
         self._resize = side.operation("morphology", "resize_plane")
         if side.on_device:
@@ -92,31 +181,34 @@ class Feather:
             cv2.blur(plane, (side, side), dst=out)
 
 
-class _Copy:
-    """Keeps its source for a frame that stands still, where no other step does."""
+class ContourSteps:
+    """What is done to the contour, in order: smoothing, expansion, feather.
 
-    def __init__(self, side: Side) -> None:
-        self._side = side
+    Args:
+        side: Where planes are.
+        config: The amounts.
+        shape: (rows, columns) of the planes.
+        smooths: The contour is smoothed.
+        lines: Of the planes' samples in the height of the frame; 0: the edge is not moved.
+    """
 
-    def apply(self, plane: Array, out: Array) -> None:
-        self._side.copy(plane, out)
+    def __init__(
+        self, side: Side, config: MatteConfig, shape: Shape, *, smooths: bool, lines: float
+    ) -> None:
+        self._steps: list[ContourSmoothing | Dilation | Feather] = []
+        if smooths and config.smooth > 0:
+            self._steps.append(ContourSmoothing(side, shape, config.smooth))
+        if lines and config.expand_pct:
+            self._steps.append(Dilation(side, shape, config.expand_pct * lines / 100.0))
+        if lines and config.feather_pct > 0:
+            self._steps.append(Feather(side, shape, config.feather_pct * lines / 100.0))
+        self._planes = [side.xp.empty(shape, np.uint8) for _ in self._steps]
 
+    def source(self, out: Array) -> Array:
+        """The plane to be filled in before :meth:`apply`; ``out`` where nothing is done."""
+        return self._planes[0] if self._planes else out
 
-Step = Dilation | Feather | _Copy
-
-
-def contour_step(side: Side, plan: ContourPlan) -> Step:
-    """What moves the edge on purpose; ``apply(plane, out)`` takes planes that are not the same."""
-    return Dilation(side, plan) if isinstance(plan, DilationPlan) else Feather(side, plan)
-
-
-def grid_steps(side: Side, plans: Sequence[ContourPlan]) -> list[Step]:
-    """The same on the grid, after the fit, whose own plane must outlive the frame on a device."""
-    steps = [contour_step(side, plan) for plan in plans]
-    return steps or ([_Copy(side)] if side.on_device else [])
-
-
-def apply_in_turn(steps: Sequence[Step], planes: Sequence[Array]) -> None:
-    """Each step from one plane to the next, of which there is one more."""
-    for step, (source, target) in zip(steps, pairwise(planes), strict=True):
-        step.apply(source, target)
+    def apply(self, out: Array) -> None:
+        """From the source to a (rows, columns) uint8 plane."""
+        for step, (plane, made) in zip(self._steps, pairwise([*self._planes, out]), strict=True):
+            step.apply(plane, made)

@@ -10,8 +10,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.contour import apply_in_turn, contour_step
-from bgsoft.matte.plan import frame_contour
+from bgsoft.matte.contour import ContourSteps
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
@@ -37,11 +36,10 @@ class DirectMatte(MatteStage):
         # Faces may change what is given out, so what a held mask goes on from is kept apart.
         self._last = side.xp.empty(shape, np.uint8), side.xp.empty(grid, np.uint8)
         self._opacity = side.operation("matte", "opacity")
-        contour = frame_contour(config, format)
         lanes = range(workers.lanes)
-        self._steps = [[contour_step(side, plan) for plan in contour] for _ in lanes]
-        # What the steps read; the last of them writes the frame's own plane.
-        self._planes = [[side.xp.empty(shape, np.uint8) for _ in contour] for _ in lanes]
+        self._steps = [
+            ContourSteps(side, config, shape, smooths=False, lines=format.height) for _ in lanes
+        ]
         self._reducers = [alpha_reducer(format, side) for _ in lanes]
 
     def _refine(
@@ -62,10 +60,9 @@ class DirectMatte(MatteStage):
     def _make(self, lane: int, mask: Array | None, matte: Matte) -> None:
         if mask is None:
             return
-        planes = [*self._planes[lane], matte.alpha]
-        mask = self._side.xp.ascontiguousarray(mask)
-        self._opacity(mask.shape, mask, planes[0], *mask.shape)
-        apply_in_turn(self._steps[lane], planes)
+        mask, steps = self._side.xp.ascontiguousarray(mask), self._steps[lane]
+        self._opacity(mask.shape, mask, steps.source(matte.alpha), *mask.shape)
+        steps.apply(matte.alpha)
         self._reducers[lane].reduce(matte.alpha, matte.reduced)
 
     def _copy(self, source: tuple[Array, Array], target: tuple[Array, Array]) -> None:

@@ -27,12 +27,10 @@ from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.plan import ObsPlan
 from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
@@ -41,71 +39,85 @@ from bgsoft.workers import Workers
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-_RUN = 32
-"""Samples that one thread of the box filter makes."""
 _SQUARE = np.ones((3, 3), np.uint8)
 
 
-class ObsMask:
-    """Steps 1 to 4, on masks of the model's size, one after the other."""
+def _odd(value: float) -> int:
+    """``int(value)``, one more where that is even."""
+    return int(value) | 1
 
-    def __init__(self, plan: ObsPlan) -> None:
-        self._plan = plan
-        self._shape: tuple[int, int] | None = None
-        self._has_last = False
+
+class ObsMask:
+    """Steps 1 to 4, on masks of the model's size, one after the other.
+
+    Without a threshold no edge is shaped.
+    """
+
+    def __init__(self, config: MatteConfig) -> None:
+        threshold, share = config.threshold, 1.0 - config.temporal
+        shapes = threshold is not None
+        self._threshold = threshold
+        self._share = share if threshold is None else max(share, threshold)
+        self._averages = 0.0 < share < 1.0
+        self._contour_share = config.min_area if shapes and config.min_area < 1.0 else 0.0
+        self._smooth_side = smooth_side(config)
+        self._last: Array | None = None
 
     def reset(self) -> None:
         """Forget earlier masks."""
-        self._has_last = False
+        self._last = None
 
     def apply(self, mask: Array) -> Array:
-        """The background mask of a raw mask: (h, w) uint8; overwritten by the next call."""
-        if self._shape != mask.shape:
-            self._shape = mask.shape
-            self._current, self._last, self._blurred = np.empty((3, *mask.shape), np.uint8)
-            self._has_last = False
-        current, last = self._current, self._last
+        """The background mask of a raw mask: (h, w) uint8."""
         # 1. Binary background, or the inverted mask where no threshold is set.
-        cv2.convertScaleAbs(mask, dst=current, alpha=255.0)
-        if self._plan.threshold is None:
+        current = cv2.convertScaleAbs(mask, alpha=255.0)
+        if self._threshold is None:
             cv2.bitwise_not(current, dst=current)
         else:
             # "fg < limit" is "not fg > limit − 1".
-            limit = int(self._plan.threshold * 255)
+            limit = int(self._threshold * 255)
             cv2.threshold(current, limit - 1, 255, cv2.THRESH_BINARY_INV, dst=current)
         # 2. Recursive average; kept before the contours are filtered.
-        share = self._plan.share
-        if share is not None:
-            if self._has_last:
-                cv2.addWeighted(current, share, last, 1.0 - share, 0.0, dst=current)
-            np.copyto(last, current)
-            self._has_last = True
+        if self._averages:
+            if self._last is not None and self._last.shape == mask.shape:
+                rest = 1.0 - self._share
+                cv2.addWeighted(current, self._share, self._last, rest, 0.0, dst=current)
+            self._last = current.copy()
         # 3. Only large outer contours of whatever is not zero, filled.
-        if self._plan.contour_share > 0.0:
+        if self._contour_share > 0.0:
             contours, _ = cv2.findContours(current, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-            minimum = self._plan.contour_share * current.size
+            minimum = self._contour_share * current.size
             large = [contour for contour in contours if cv2.contourArea(contour) > minimum]
             current.fill(0)
             cv2.drawContours(current, large, -1, 255, cv2.FILLED)
         # 4. Smoother contour.
-        side = self._plan.smooth_side
-        if not side:
-            return current
-        cv2.stackBlur(current, (side, side), dst=self._blurred)
-        return self._blurred
+        side = self._smooth_side
+        return cv2.stackBlur(current, (side, side)) if side else current
+
+
+def smooth_side(config: MatteConfig) -> int:
+    """Side of the contour's blur, mask samples; 0: none."""
+    if config.threshold is None or config.smooth <= 0:
+        return 0
+    return _odd(3 + 11 * config.smooth)
 
 
 class ObsEdge:
     """Steps 5 to 7, at the frame's size."""
 
-    def __init__(self, side: Side, plan: ObsPlan, format: FrameFormat) -> None:
-        self._side, self._plan = side, plan
-        self._shape = shape = format.luma_shape
+    def __init__(self, side: Side, config: MatteConfig, format: FrameFormat) -> None:
+        self._side, self._shape = side, format.luma_shape
+        shape, shapes = format.luma_shape, config.threshold is not None
+        self._binarises = smooth_side(config) > 0
+        # By how much the person grows, and the feather's box, in pixels.
+        self._dilation_px = round(config.expand_pct * format.height / 100.0) if shapes else 0
+        feather_px = config.feather_pct * format.height / 100.0 if shapes else 0.0
+        self._feather_side = _odd(feather_px) if feather_px > 0 else 0
         self._background, self._scratch = (side.xp.empty(shape, np.uint8) for _ in range(2))
         self._enlarged = Resized(side, shape, np.uint8)
         self._enlarge = side.operation("morphology", "resize_plane")
         if side.on_device:
-            self._sums = side.xp.empty(shape if plan.feather_side else (0, 0), np.int32)
+            self._sums = side.xp.empty(shape if self._feather_side else (0, 0), np.int32)
             self._extreme, self._row_sums, self._column_means = (
                 side.operation("morphology", name)
                 for name in ("extreme", "row_sums", "column_means")
@@ -120,13 +132,13 @@ class ObsEdge:
             alpha: (H, W) uint8, written.
             reduced: (gh, gw) uint8, written.
         """
-        plan, shape = self._plan, self._shape
+        shape = self._shape
         enlarged = self._enlarged.arguments(mask, shape)
-        self._enlarge(shape, *enlarged, None, plan.smooth_side > 0, self._background, *shape)
-        self._morph(abs(plan.dilation_px), largest=plan.dilation_px < 0)
-        if plan.feather_side:
-            self._morph(plan.feather_side // 3, largest=True)
-            self._blur(plan.feather_side)
+        self._enlarge(shape, *enlarged, None, self._binarises, self._background, *shape)
+        self._morph(abs(self._dilation_px), largest=self._dilation_px < 0)
+        if self._feather_side:
+            self._morph(self._feather_side // 3, largest=True)
+            self._blur(self._feather_side)
         self._side.xp.invert(self._background, out=alpha)
         self._reducer.reduce(alpha, reduced)
 
@@ -147,57 +159,12 @@ class ObsEdge:
             cv2.blur(self._background, (width, width), dst=self._scratch)
             self._swap()
             return
-        rows, columns = self._shape
-        sizes = (width // 2, *self._shape)
-        self._row_sums((rows, -(-columns // _RUN)), self._background, self._sums, *sizes)
-        self._column_means((-(-rows // _RUN), columns), self._sums, self._background, *sizes)
+        numbers = width // 2, *self._shape
+        self._row_sums(self._shape, self._background, self._sums, *numbers)
+        self._column_means(self._shape, self._sums, self._background, *numbers)
 
     def _swap(self) -> None:
         self._background, self._scratch = self._scratch, self._background
-
-
-class _Crossing:
-    """Small masks to the host and back, through pinned memory; the host waits for them.
-
-    Args:
-        side: Where masks are; on the host they are there.
-        device: Whose copies are counted.
-    """
-
-    def __init__(self, side: Side, device: CudaDevice | None) -> None:
-        self._side, self._device = side, device
-        self._shape: tuple[int, int] | None = None
-
-    def download(self, mask: Array) -> NDArray[np.float32]:
-        """The mask on the host; overwritten by the next."""
-        if self._device is None:
-            host: NDArray[np.float32] = mask
-            return host
-        if self._shape != mask.shape:
-            from bgsoft.cuda.device import pinned_array
-
-            self._shape = mask.shape
-            self._mask: NDArray[np.float32] = pinned_array(mask.shape, np.float32)
-            self._staged: NDArray[np.uint8] = pinned_array(mask.shape, np.uint8)
-            self._small = self._side.xp.empty(mask.shape, np.uint8)
-        stream = self._side.xp.cuda.get_current_stream()
-        mask.data.copy_to_host_async(self._mask.ctypes.data, self._mask.nbytes, stream)
-        stream.synchronize()
-        self._device.copies.add_d2h(self._mask.nbytes)
-        return self._mask
-
-    def upload(self, mask: NDArray[np.uint8]) -> Array:
-        """(h, w) uint8 where masks are; on a device overwritten by the next."""
-        if self._device is None:
-            # The next mask is made in the same plane, while this one may still be held.
-            return mask.copy()
-        # The last upload has ended: it came before the download that was waited for.
-        np.copyto(self._staged, mask)
-        stream = self._side.xp.cuda.get_current_stream()
-        source, size = self._staged.ctypes.data, self._staged.nbytes
-        self._small.data.copy_from_host_async(source, size, stream)
-        self._device.copies.add_h2d(size)
-        return self._small
 
 
 class ObsMatte(MatteStage):
@@ -225,10 +192,9 @@ class ObsMatte(MatteStage):
         device: CudaDevice | None,
     ) -> None:
         super().__init__(side, format, workers, batch)
-        plan = ObsPlan.of(config, format)
-        self._mask = ObsMask(plan)
-        self._crossing = _Crossing(side, device)
-        self._edges = [ObsEdge(side, plan, format) for _ in range(workers.lanes)]
+        self._device = device
+        self._mask = ObsMask(config)
+        self._edges = [ObsEdge(side, config, format) for _ in range(workers.lanes)]
 
     def reset(self) -> None:
         super().reset()
@@ -245,10 +211,18 @@ class ObsMatte(MatteStage):
             backgrounds = []
             for mask in masks[part]:
                 if mask is not None:
-                    down = self._crossing.download(mask)
-                    self._background = self._crossing.upload(self._mask.apply(down))
+                    self._background = self._made_of(mask)
                 backgrounds.append(self._background)
             self._workers.map(self._make, backgrounds, mattes[part])
+
+    def _made_of(self, mask: Array) -> Array:
+        """The background mask, where masks are."""
+        if self._device is None:
+            return self._mask.apply(mask)
+        small = self._mask.apply(mask.get())
+        self._device.copies.add_d2h(mask.nbytes)
+        self._device.copies.add_h2d(small.nbytes)
+        return self._side.xp.asarray(small)
 
     def _make(self, lane: int, background: Array, matte: Matte) -> None:
         self._edges[lane].apply(background, matte.alpha, matte.reduced)

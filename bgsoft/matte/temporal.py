@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 
-from bgsoft.frame import Array
+from bgsoft.analysis.base import analysis_factor, analysis_shape
+from bgsoft.frame import Array, FrameFormat
 from bgsoft.matte.islands import MaskState
-from bgsoft.matte.plan import MattePlan
 from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import Side
+from bgsoft.settings.config import MatteConfig
+
+_WINDOW = 5
+"""Side of the box, in samples, over which changes are averaged; its area is in the kernels, too."""
+
+
+class _WindowSums:
+    """Sums of bytes over the window, mirrored at the edges."""
+
+    def __init__(self, side: Side) -> None:
+        self._launch = side.operation("matte_temporal", "window_sums") if side.on_device else None
+
+    def apply(self, plane: Array, out: Array) -> None:
+        """From (rows, columns) uint8 to uint16."""
+        if self._launch is not None:
+            self._launch(plane.shape, plane, out, _WINDOW // 2, *plane.shape)
+        else:
+            cv2.boxFilter(plane, cv2.CV_16U, (_WINDOW, _WINDOW), dst=out, normalize=False)
 
 
 class TemporalFilter:
@@ -21,29 +40,20 @@ class TemporalFilter:
     brought to opacity by the soft threshold.
     """
 
-    def __init__(self, side: Side, plan: MattePlan) -> None:
-        temporal, threshold = plan.temporal, plan.threshold
-        self._side, self._plan = side, plan
-        self._launch = side.operation("matte_temporal", "temporal_threshold")
-        self._tables = (
-            side.array(np.concatenate([temporal.mask_ramp, temporal.luma_ramp])),
-            side.array(threshold.curve),
+    def __init__(self, side: Side, config: MatteConfig) -> None:
+        self._side, self._follows = side, config.temporal > 0.0
+        self._sums = _WindowSums(side)
+        self._resize = side.operation("morphology", "resize_plane")
+        self._change, self._average = (
+            side.operation("matte_temporal", name) for name in ("mask_change", "average_mask")
         )
-        self._radius = temporal.window // 2
-        self._numbers = (
-            *(self._radius, float(temporal.floor), float(temporal.luma_scale)),
-            *(float(threshold.scale), float(threshold.offset)),
-        )
+        scale, offset = soft_step(config.threshold, config.softness)
+        shaped = int(config.threshold is not None)
+        self._numbers = 1.0 - config.temporal, scale, offset, shaped
         self._shape: tuple[int, int] | None = None
 
     def apply(
-        self,
-        mask: Array,
-        luma: Array,
-        state: MaskState,
-        before: MaskState | None,
-        opacity: Array,
-        flags: Array,
+        self, mask: Array, luma: Array, state: MaskState, before: MaskState | None, opacity: Array
     ) -> None:
         """Average one mask with those before it.
 
@@ -53,51 +63,62 @@ class TemporalFilter:
             state: Mask and sums are filled in.
             before: That of the mask before; None: the mask is taken as it is.
             opacity: (h, w) uint8, filled in.
-            flags: Of the frame.
         """
-        if self._shape != mask.shape:
-            self._allocate(mask.shape)
+        shape = mask.shape
+        if self._shape != shape:
+            self._shape, xp = shape, self._side.xp
+            self._resized = Resized(self._side, shape, np.uint8)
+            self._plane = xp.empty(shape, np.uint8)
+            self._change_sums = xp.zeros(shape, np.uint16)
+        mask = self._side.xp.ascontiguousarray(mask)
+        follows = self._follows and before is not None
         last = before or state
-        self._launch(
-            mask.shape,
-            self._side.xp.ascontiguousarray(mask),
-            *self._picture.arguments(luma, mask.shape),
-            *(last.mask, state.mask, last.luma_sums, state.luma_sums),
-            *(*self._tables, opacity, flags, int(before is None)),
-            *(*self._numbers, *mask.shape, self._scratch),
-        )
+        if self._follows:
+            picture = self._resized.arguments(luma, shape)
+            self._resize(shape, *picture, None, 0, self._plane, *shape)
+            self._sums.apply(self._plane, state.luma_sums)
+        if follows:
+            self._change(shape, mask, last.mask, self._plane, *shape)
+            self._sums.apply(self._plane, self._change_sums)
+        planes = mask, last.mask, state.mask, self._change_sums, last.luma_sums, state.luma_sums
+        self._average(shape, *planes, opacity, int(follows), *self._numbers, *shape)
 
-    def _allocate(self, shape: tuple[int, int]) -> None:
-        self._shape = shape
-        self._picture = Resized(self._side, shape, np.uint8)
-        size = 2 * shape[0] * shape[1] + 6 * (shape[1] + 2 * self._radius)
-        self._scratch = self._side.scratch(size, np.uint8)
+
+def soft_step(threshold: float | None, softness: float) -> tuple[float, float]:
+    """Where opacity rises, as the scale and offset that take mask values to 0 to 255.
+
+    From ``threshold - h`` to ``threshold + h``, where ``h`` is ``softness`` times the distance from
+    the threshold to the nearer end of [0, 1]: below it the result is exactly 0, above it exactly
+    255, at the threshold one half. Without a threshold opacity is the mask value.
+    """
+    middle = 0.5 if threshold is None else threshold
+    half = 0.5 if threshold is None else softness * min(threshold, 1.0 - threshold)
+    # At least 1/256 of the range wide, so that the scale stays finite for a hard step.
+    half = max(half, 1.0 / 512.0)
+    scale = 255.0 / (2.0 * half)
+    return scale, -(middle - half) * scale
 
 
 class EdgeSmoother:
     """Averages mattes of the frame's size over time, in order, where the picture stands still.
 
     The fit of an edge follows each picture's noise. ``state += (1 − strength) · (alpha − state)``,
-    but never further from alpha than the plan's reach, which is 0 where the picture moves. Nor
-    further than alpha is from 0 or 255: what is clear or opaque stays so.
+    but never further from alpha than a reach, which is 0 where the picture moves. Nor further than
+    alpha is from 0 or 255: what is clear or opaque stays so.
     """
 
-    def __init__(self, side: Side, plan: MattePlan) -> None:
-        temporal, shape, frame_shape = plan.temporal, plan.shape, plan.format.luma_shape
+    def __init__(self, side: Side, strength: float, format: FrameFormat) -> None:
+        factor = analysis_factor(format.width, format.height)
+        shape, frame_shape = analysis_shape(format.width, format.height), format.luma_shape
+        self._sums = _WindowSums(side)
         self._measure = side.operation("matte_temporal", "steady_reach")
         self._blend = side.operation("matte_temporal", "steady_alpha")
+        self._now, self._last = (side.xp.zeros(shape, np.uint16) for _ in range(2))
         reach = side.xp.empty(shape, np.uint8)
-        radius = temporal.window // 2
-        lines = side.scratch(2 * (shape[1] + 2 * radius), np.uint16)
-        self._measure_args = (
-            *(side.xp.zeros(shape, np.uint16), side.array(temporal.reach), reach),
-            *(radius, float(temporal.luma_scale), *shape, lines),
-        )
-        shift = plan.factor.bit_length() - 1
+        self._measure_args = reach, *shape
         self._state = side.xp.empty(frame_shape, np.uint8)
-        self._before = (self._state, reach, shift, float(temporal.floor))
-        lines = side.scratch(2 * shape[1] * plan.factor, np.uint16)
-        self._after = (*shape, *frame_shape, lines)
+        self._before = self._state, reach, factor.bit_length() - 1, 1.0 - strength
+        self._after = *shape, *frame_shape, side.scratch(2 * shape[1] * factor, np.uint16)
         self.fresh = True
         """Earlier frames don't count for the next one."""
 
@@ -108,6 +129,8 @@ class EdgeSmoother:
             alpha: (H, W) uint8, replaced.
             luma: (gh, gw) uint8, the picture.
         """
-        self._measure(luma.shape, luma, *self._measure_args)
+        self._sums.apply(luma, self._now)
+        self._measure(luma.shape, self._now, self._last, *self._measure_args)
+        self._now, self._last = self._last, self._now
         self._blend(alpha.shape, alpha, *self._before, int(self.fresh), *self._after)
         self.fresh = False

@@ -14,9 +14,9 @@ import sys
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "average", "blend", "blur", "components", "detections"),
+    *("analysis", "blend", "blur", "detections"),
     *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided"),
-    *("matte_smooth", "matte_temporal", "mesh", "morphology", "picture", "pixelate"),
+    *("matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),
 )
 """Stems of the ``.cu`` files that the host has, too."""

@@ -4,22 +4,8 @@
 #include "drivers.cuh"
 #include "resample.cuh"
 
-// What the kernels of one frame leave for those after them, int32 each; places as in
-// bgsoft/matte/islands.py.
-enum MatteFlag {
-    FLAG_PERSON_EXCEEDS = 0,    // 1: alpha has to be cut by the person's limit
-    FLAG_BACKGROUND_EXCEEDS = 1,
-    FLAG_LEFT = 2,              // what is not flat in half of the alpha plane, inclusive
-    FLAG_TOP = 3,
-    FLAG_RIGHT = 4,
-    FLAG_BOTTOM = 5,
-    FLAG_SQUARES = 6,           // two int32: unsigned 64-bit sum of squared luma differences
-    FLAG_UNSURE = 8,            // 1: a component's fate hangs on the frame before (host)
-};
-
-// Cells around a component that goes in which nothing of it may survive (IslandFilter: three
-// dilations by 3 x 3).
-#define LOST_RIM 3
+// What is not flat in half of the alpha plane, inclusive; nothing where the right is below 0.
+enum BoxSide { BOX_LEFT, BOX_TOP, BOX_RIGHT, BOX_BOTTOM };
 
 // Index mirrored at the ends, which are not repeated (BORDER_REFLECT_101).
 OP int reflect(int index, int size)
@@ -172,44 +158,4 @@ OP void repeat_edges(T *line, int first, int last, int size, int reach)
     for (int x = size; last == size && x < size + reach; ++x)
         line[x] = line[size - 1];
 }
-
-// Sums of windows of 2 * radius + 1 samples each way, mirrored at the edges, row by row.
-struct WindowSums {
-    const u8 *plane;
-    int radius, rows, columns;
-    u16 *line;  // room for columns and 2 * radius more; sums fit for a radius of 7
-
-    OP WindowSums(const u8 *plane, int radius, int rows, int columns, u16 *buffer)
-        : plane(plane), radius(radius), rows(rows), columns(columns), line(buffer + radius)
-    {
-        for (int x = 0; x < columns; ++x)
-            line[x] = 0;
-        for (int y = -radius - 1; y < radius; ++y)
-            add(y, 1);
-    }
-
-    OP void add(int y, int sign) const
-    {
-        const u8 *row = plane + (size_t)reflect(y, rows) * columns;
-        u16 *__restrict__ sums = line;
-        for (int x = 0; x < columns; ++x)
-            sums[x] = (u16)(sums[x] + sign * row[x]);
-    }
-
-    // Rows are asked for in order, from the first.
-    OP void row(int y, u16 *__restrict__ sums) const
-    {
-        add(y - radius - 1, -1);
-        add(y + radius, 1);
-        for (int x = 1; x <= radius; ++x) {
-            line[-x] = line[reflect(-x, columns)];
-            line[columns - 1 + x] = line[reflect(columns - 1 + x, columns)];
-        }
-        for (int x = 0; x < columns; ++x)
-            sums[x] = line[x - radius];
-        for (int dx = 1 - radius; dx <= radius; ++dx)
-            for (int x = 0; x < columns; ++x)
-                sums[x] = (u16)(sums[x] + line[x + dx]);
-    }
-};
 #endif

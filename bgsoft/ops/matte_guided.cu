@@ -1,12 +1,45 @@
-// Guided filter: fit of alpha to luma, Cb and Cr on half a plane; matte_smooth.cu evaluates it.
-// Formulas: bgsoft/matte/guided.py.
+// Guided filter: fit of alpha to luma, Cb and Cr on half a plane, evaluated on the plane. Formulas:
+// bgsoft/matte/guided.py.
 //
 // `packed` is half of the plane, (rows, columns) of four bytes each: alpha, luma, Cb, Cr. Windows are
 // squares of 2 * radius + 1 cells, edge cells repeated; a cell is one of `packed`, or 2 x 2 of them
 // where the spacing of windows is 2. The result, `terms`, is two (rows, columns) float32 planes:
 // factor of luma, and the other terms on this picture, alpha scaled to 0-1.
-#include "matte_guided.cuh"
 #include "window_fit.cuh"
+
+// Where the filter may change something, in cells of half the plane, half-open.
+struct Box {
+    int left, top, right, bottom;
+
+    OP Box(const int *limits, int margin) : left(0), top(0), right(0), bottom(0)
+    {
+        if (limits[BOX_RIGHT] < 0)
+            return;
+        left = max(limits[BOX_LEFT] - margin, 0);
+        top = max(limits[BOX_TOP] - margin, 0);
+        right = limits[BOX_RIGHT] + 1 + margin;
+        bottom = limits[BOX_BOTTOM] + 1 + margin;
+    }
+};
+
+#if !ON_DEVICE
+// A line and the one below it blended, then enlarged along itself to [2 * first, 2 * last); a sample
+// more is written on each side.
+OP void double_line(
+    const float *upper, const float *lower, float part, int first, int last, int size,
+    float *__restrict__ between, float *__restrict__ out)
+{
+    const int start = max(first - 1, 0), stop = min(last + 1, size);
+    for (int x = start; x < stop; ++x)
+        between[x] = along(upper[x], lower[x], part);
+    repeat_edges(between, start, stop, size, 1);
+    INDEPENDENT
+    for (int x = first - 1; x < last; ++x) {
+        out[2 * x + 1] = along(between[x], between[x + 1], 0.25f);
+        out[2 * x + 2] = along(between[x], between[x + 1], 0.75f);
+    }
+}
+#endif
 
 // What an averaged function makes of a cell's chroma.
 OP float other_terms(float cb_factor, float cr_factor, float constant, u32 cell)
@@ -22,10 +55,10 @@ OP bool is_uneven(const u32 *row, const u32 *lower, int x, int next)
 }
 
 #if ON_DEVICE
-// moments: (MOMENTS, fit_rows, fit_columns) int32, a cell each. Widens the box in the flags around
+// moments: (MOMENTS, fit_rows, fit_columns) int32, a cell each. Widens the box in the limits around
 // cells that differ from their neighbours.
 DEVICE_KERNEL(guided_moments)(
-    const u32 *__restrict__ packed, int *__restrict__ moments, int *flags, int spacing, int rows,
+    const u32 *__restrict__ packed, int *__restrict__ moments, int *limits, int spacing, int rows,
     int columns, int fit_rows, int fit_columns)
 {
     int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
@@ -52,10 +85,10 @@ DEVICE_KERNEL(guided_moments)(
     if (threadIdx.x != 0 || row == 0)
         return;
     const int left = blockIdx.x * 32;
-    atomicMin(flags + FLAG_LEFT, spacing * (left + __ffs((int)row) - 1));
-    atomicMax(flags + FLAG_RIGHT, spacing * (left + 32 - __clz((int)row)));
-    atomicMin(flags + FLAG_TOP, spacing * y);
-    atomicMax(flags + FLAG_BOTTOM, spacing * (y + 1));
+    atomicMin(limits + BOX_LEFT, spacing * (left + __ffs((int)row) - 1));
+    atomicMax(limits + BOX_RIGHT, spacing * (left + 32 - __clz((int)row)));
+    atomicMin(limits + BOX_TOP, spacing * y);
+    atomicMax(limits + BOX_BOTTOM, spacing * (y + 1));
 }
 
 // fits: (rows, columns, 4) float32. samples: of a window.
@@ -133,7 +166,7 @@ DEVICE_KERNEL(guided_terms)(
 }
 #else
 // The box around cells that differ from their neighbours.
-OP void find_box(const u32 *packed, int *flags, int rows, int columns)
+OP void find_box(const u32 *packed, int *limits, int rows, int columns)
 {
     int left = columns, right = -1;
     for (int y = 0; y < rows; ++y) {
@@ -144,8 +177,8 @@ OP void find_box(const u32 *packed, int *flags, int rows, int columns)
             any |= is_uneven(row, lower, x, x + 1);
         if (!any)
             continue;
-        flags[FLAG_TOP] = min(flags[FLAG_TOP], y);
-        flags[FLAG_BOTTOM] = y + 1;
+        limits[BOX_TOP] = min(limits[BOX_TOP], y);
+        limits[BOX_BOTTOM] = y + 1;
         for (int x = 0; x < left; ++x)
             if (is_uneven(row, lower, x, min(x + 1, last)))
                 left = x;
@@ -153,8 +186,8 @@ OP void find_box(const u32 *packed, int *flags, int rows, int columns)
             if (is_uneven(row, lower, x, min(x + 1, last)))
                 right = x;
     }
-    flags[FLAG_LEFT] = left;
-    flags[FLAG_RIGHT] = right < 0 ? -1 : right + 1;
+    limits[BOX_LEFT] = left;
+    limits[BOX_RIGHT] = right < 0 ? -1 : right + 1;
 }
 
 // Fits for the cells [left, right) x [top, bottom), row by row; lines have room for 2 * radius cells
@@ -287,10 +320,10 @@ OP int line_pitch(int columns, int radius)
 
 template <int SPACING>
 void fit_plane(
-    const u32 *packed, float *terms, const int *flags, int radius, int margin, float epsilon,
+    const u32 *packed, float *terms, const int *limits, int radius, int margin, float epsilon,
     int rows, int columns, float *scratch)
 {
-    const Box box(flags, margin);
+    const Box box(limits, margin);
     if (box.right == 0)
         return;
     // Evaluation looks at the neighbours, too.
@@ -347,13 +380,74 @@ void fit_plane(
 // All of it at once, and only where alpha is not flat. scratch: lines of line_pitch() floats, as many
 // as Fitter and fit_plane need.
 KERNEL(fit_guided)(
-    const u32 *packed, float *terms, int *flags, int spacing, int radius, int margin, float epsilon,
+    const u32 *packed, float *terms, int *limits, int spacing, int radius, int margin, float epsilon,
     int rows, int columns, float *scratch)
 {
-    find_box(packed, flags, rows, columns);
+    find_box(packed, limits, rows, columns);
     if (spacing == 1)
-        fit_plane<1>(packed, terms, flags, radius, margin, epsilon, rows, columns, scratch);
+        fit_plane<1>(packed, terms, limits, radius, margin, epsilon, rows, columns, scratch);
     else
-        fit_plane<2>(packed, terms, flags, radius, margin, epsilon, rows, columns, scratch);
+        fit_plane<2>(packed, terms, limits, radius, margin, epsilon, rows, columns, scratch);
 }
 #endif
+
+OP u8 refined(float slope, float rest, int luma, float steepen, float offset)
+{
+    return (u8)to_byte(slope * (float)luma * steepen + rest * (255.0f * steepen) + offset);
+}
+
+// Alpha fitted to the picture, within the limits widened by `margin`; elsewhere as it is.
+//
+// coarse, luma, out: (rows, columns) uint8; out may be coarse. scratch: on the host, room for the line
+// between two lines and two enlarged ones.
+KERNEL(evaluate_guided)(
+    const u8 *coarse, const float *terms, const u8 *luma, u8 *out, const int *limits, int margin,
+    float steepen, float offset, int rows, int columns, float *scratch)
+{
+    Box box(limits, margin);
+    const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
+    const size_t half_plane = (size_t)half_rows * half_columns;
+#if ON_DEVICE
+    for_samples(rows, columns, [=](int y, int x) {
+        const size_t at = (size_t)y * columns + x;
+        if (x < 2 * box.left || x >= 2 * box.right || y < 2 * box.top || y >= 2 * box.bottom) {
+            out[at] = coarse[at];
+            return;
+        }
+        const Between down(y, 0.5f, half_rows), across(x, 0.5f, half_columns);
+        const size_t upper = (size_t)down.first * half_columns;
+        const size_t lower = (size_t)down.second * half_columns;
+        const auto enlarged = [=](const float *plane) {
+            return along(
+                along(plane[upper + across.first], plane[lower + across.first], down.part),
+                along(plane[upper + across.second], plane[lower + across.second], down.part),
+                across.part);
+        };
+        out[at] = refined(enlarged(terms), enlarged(terms + half_plane), luma[at], steepen, offset);
+    });
+#else
+    box.right = min(box.right, half_columns);
+    const int pitch = 2 * half_columns + 4;
+    float *between = scratch + 2, *enlarged = scratch + pitch;
+    for (int y = 0; y < rows; ++y) {
+        const u8 *source = coarse + (size_t)y * columns, *light = luma + (size_t)y * columns;
+        u8 *target = out + (size_t)y * columns;
+        if (target != source)
+            __builtin_memcpy(target, source, columns);
+        if (y < 2 * box.top || y >= 2 * box.bottom)
+            continue;
+        const Between down(y, 0.5f, half_rows);
+        for (int i = 0; i < 2; ++i) {
+            const float *plane = terms + i * half_plane;
+            double_line(
+                plane + (size_t)down.first * half_columns, plane + (size_t)down.second * half_columns,
+                down.part, box.left, box.right, half_columns, between, enlarged + i * pitch);
+        }
+        const float *factor = enlarged, *rest = enlarged + pitch;
+        const int first = 2 * box.left, last = min(2 * box.right, columns);
+        INDEPENDENT
+        for (int x = first; x < last; ++x)
+            target[x] = refined(factor[x], rest[x], light[x], steepen, offset);
+    }
+#endif
+}

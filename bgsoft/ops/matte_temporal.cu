@@ -2,24 +2,41 @@
 // the frame. Windows are mirrored at the edges (BORDER_REFLECT_101).
 #include "matte.cuh"
 
-#define MAX_WINDOW_RADIUS 4
+// Over how many samples changes are averaged, since single ones are noise: the window of
+// bgsoft/matte/temporal.py.
+#define AREA 25
 
-// A window's mean of 8-bit samples to the nearest, by a multiplication; for up to 81 samples.
-OP int window_mean(u32 sum, u32 area)
+// Mean change of the mask, in 1/255, at which following starts, and at which it is immediate.
+#define MASK_STARTS 38.25f
+#define MASK_FOLLOWS 102.0f
+// Change of the mean of 8-bit luma likewise, in steps of 1/32: where the picture moves, the mask may. The
+// mean of the window moves with an edge, while noise and fine texture cancel out in it.
+#define LUMA_STEPS 32.0f
+#define LUMA_STARTS 32.0f
+#define LUMA_FOLLOWS 112.0f
+
+// By how much opacity, in 1/255, may stay behind what is fitted on the frame, where the picture stands
+// still. Twice as much takes 9 % more off the flicker, but a third more stays behind slow movement.
+#define HELD_CODES 8.0f
+
+// The whole number that rises smoothly from 0 to 255 while a code goes from start to end.
+OP int smooth_step(int code, float start, float end)
 {
-    return (int)((sum + area / 2) * ((1u << 22) / area + 1) >> 22);
+    const float x = fminf(fmaxf(((float)code - start) * (1.0f / (end - start)), 0.0f), 1.0f);
+    return nearest(x * x * (765.0f - 510.0f * x));
 }
 
-OP u8 mask_change(float mask, float before)
+// Weight, in 1/255, of what is new where the window sum of the mask's change is so much.
+OP int mask_weight(int sum)
 {
-    return (u8)to_byte(fabsf((mask - before) * 255.0f));
+    return smooth_step(nearest((float)sum * (1.0f / AREA)), MASK_STARTS, MASK_FOLLOWS);
 }
 
-// Change of the window sums of luma, in steps.
-OP int luma_change(int sum, int before, float luma_steps)
+// The same by the window sums of two pictures.
+OP int luma_weight(int sum, int before)
 {
     const int change = sum < before ? before - sum : sum - before;
-    return to_byte((float)change * luma_steps);
+    return smooth_step(to_byte((float)change * (LUMA_STEPS / AREA)), LUMA_STARTS, LUMA_FOLLOWS);
 }
 
 OP float averaged(float mask, float before, int weight, float base)
@@ -33,136 +50,64 @@ OP float number(float state)
     return state != state ? 0.0f : state;
 }
 
-// Temporal filter and soft threshold: raw mask to opacity, at the model's resolution.
-//
-// mask, before, state: (rows, columns) float32, the last mask averaged and this one. luma:
-// (.., luma_pitch) uint8, resized by the tables; without tables of the mask's size. sums_before,
-// sums: (rows, columns) uint16, window sums of both pictures. ramps: 256 weights for the mask's
-// change, then 256 for luma's. curve: 256 opacities. fresh: there is no mask before. radius: of the
-// window. base: weight where nothing happens; 1: no filter. scratch: on the host, two planes of the
-// mask's size and three lines of u16 with 2 * radius more columns. Starts the frame's flags.
-KERNEL(temporal_threshold)(
-    const float *mask, const u8 *luma, int luma_pitch, const float *x_table, int x_stride,
-    const float *y_table, int y_stride, int mode, const float *before, float *state,
-    const u16 *sums_before, u16 *sums, const u8 *ramps, const u8 *curve, u8 *opacity, int *flags,
-    int fresh, int radius, float base, float luma_steps, float scale, float offset, int rows,
-    int columns, u8 *scratch)
-{
-    const bool follows = base < 1.0f;
-    const int area = (2 * radius + 1) * (2 * radius + 1);
 #if ON_DEVICE
-    __shared__ u8 change[8 + 2 * MAX_WINDOW_RADIUS][32 + 2 * MAX_WINDOW_RADIUS];
-    __shared__ u8 picture[8 + 2 * MAX_WINDOW_RADIUS][32 + 2 * MAX_WINDOW_RADIUS];
-    int left = blockIdx.x * 32, top = blockIdx.y * 8;
-    int thread = threadIdx.y * 32 + threadIdx.x;
-    if (follows) {
-        int tile_columns = 32 + 2 * radius, tile = tile_columns * (8 + 2 * radius);
-        for (int i = thread; i < tile; i += 256) {
-            int ty = i / tile_columns, tx = i % tile_columns;
-            int y = reflect(top - radius + ty, rows), x = reflect(left - radius + tx, columns);
-            picture[ty][tx] = (u8)resample(
-                luma, luma_pitch, 1, 0, mode, x_table + x * x_stride, y_table + y * y_stride);
-            int at = y * columns + x;
-            change[ty][tx] = fresh ? 0 : mask_change(mask[at], before[at]);
-        }
-        __syncthreads();
-    }
-    if (blockIdx.x == 0 && blockIdx.y == 0 && thread == 0) {
-        flags[FLAG_PERSON_EXCEEDS] = 0;
-        flags[FLAG_BACKGROUND_EXCEEDS] = 0;
-    }
-    int x = left + threadIdx.x, y = top + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    int at = y * columns + x;
-    float value = mask[at];
-    if (follows) {
-        int mask_sum = 0, luma_sum = 0, side = 2 * radius + 1;
-        for (int dy = 0; dy < side; dy++)
-            for (int dx = 0; dx < side; dx++) {
-                mask_sum += change[threadIdx.y + dy][threadIdx.x + dx];
-                luma_sum += picture[threadIdx.y + dy][threadIdx.x + dx];
-            }
-        sums[at] = (u16)luma_sum;
-        if (!fresh) {
-            int moved = ramps[256 + luma_change(luma_sum, sums_before[at], luma_steps)];
-            int weight = max((int)ramps[window_mean(mask_sum, area)], moved);
-            value = averaged(value, before[at], weight, base);
-        }
-    }
-    state[at] = value = number(value);
-    opacity[at] = curve[to_byte(value * scale + offset)];
-#else
-    flags[FLAG_PERSON_EXCEEDS] = flags[FLAG_BACKGROUND_EXCEEDS] = 0;
-    const int count = rows * columns, pitch = columns + 2 * radius;
-    u8 *changes = scratch, *weights = scratch + count;
-    u16 *line = (u16 *)(scratch + 2 * count);
-    if (follows) {
-        const WindowSums window(luma, radius, rows, columns, line);
-        for (int y = 0; y < rows; ++y)
-            window.row(y, sums + (size_t)y * columns);
-    }
-    if (!follows || fresh) {
-        for (int at = 0; at < count; ++at)
-            state[at] = number(mask[at]);
-    } else {
-        for (int at = 0; at < count; ++at)
-            changes[at] = mask_change(mask[at], before[at]);
-        const WindowSums window(changes, radius, rows, columns, line);
-        u16 *mask_sums = line + pitch;
-        u8 *means = (u8 *)(line + 2 * pitch), *steps = means + columns;
-        for (int y = 0; y < rows; ++y) {
-            const size_t start = (size_t)y * columns;
-            window.row(y, mask_sums);
-            for (int x = 0; x < columns; ++x)
-                means[x] = (u8)window_mean(mask_sums[x], area);
-            for (int x = 0; x < columns; ++x)
-                steps[x] = (u8)luma_change(sums[start + x], sums_before[start + x], luma_steps);
-            for (int x = 0; x < columns; ++x)
-                weights[start + x] = max(ramps[means[x]], ramps[256 + steps[x]]);
-        }
-        for (int at = 0; at < count; ++at)
-            state[at] = number(averaged(mask[at], before[at], weights[at], base));
-    }
-    for (int at = 0; at < count; ++at)
-        opacity[at] = (u8)to_byte(state[at] * scale + offset);
-    for (int at = 0; at < count; ++at)
-        opacity[at] = curve[opacity[at]];
-#endif
-}
-
-// How far the matte may stay behind, by what the mean of luma has changed over the window.
-//
-// luma: (rows, columns) uint8. sums: (rows, columns) uint16, window sums of the last picture;
-// replaced. reaches: 256 of them. reach: (rows, columns) uint8. scratch: on the host, two lines with
-// 2 * radius more columns.
-KERNEL(steady_reach)(
-    const u8 *luma, u16 *sums, const u8 *reaches, u8 *reach, int radius, float luma_steps, int rows,
-    int columns, u16 *scratch)
+// Sums over windows of 2 * radius + 1 samples each way; the host's are OpenCV's.
+DEVICE_KERNEL(window_sums)(const u8 *plane, u16 *sums, int radius, int rows, int columns)
 {
-#if ON_DEVICE
     for_samples(rows, columns, [=](int y, int x) {
-        int sum = 0, at = y * columns + x;
+        int sum = 0;
         for (int dy = -radius; dy <= radius; dy++)
             for (int dx = -radius; dx <= radius; dx++)
-                sum += luma[reflect(y + dy, rows) * columns + reflect(x + dx, columns)];
-        reach[at] = reaches[luma_change(sum, sums[at], luma_steps)];
-        sums[at] = (u16)sum;
+                sum += plane[reflect(y + dy, rows) * columns + reflect(x + dx, columns)];
+        sums[y * columns + x] = (u16)sum;
     });
-#else
-    const WindowSums window(luma, radius, rows, columns, scratch);
-    u16 *now = scratch + columns + 2 * radius;
-    for (int y = 0; y < rows; ++y) {
-        const size_t start = (size_t)y * columns;
-        window.row(y, now);
-        for (int x = 0; x < columns; ++x) {
-            reach[start + x] = (u8)luma_change(now[x], sums[start + x], luma_steps);
-            sums[start + x] = now[x];
-        }
-        for (int x = 0; x < columns; ++x)
-            reach[start + x] = reaches[reach[start + x]];
-    }
+}
 #endif
+
+// By how much a mask has changed, in 1/255: (rows, columns).
+KERNEL(mask_change)(const float *mask, const float *before, u8 *change, int rows, int columns)
+{
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const int at = y * columns + x;
+        change[at] = (u8)to_byte(fabsf((mask[at] - before[at]) * 255.0f));
+    });
+}
+
+// Temporal filter and soft threshold: raw mask to opacity, at the model's resolution.
+//
+// It runs from 0 to 1 while scale * mask + offset goes from 0 to 255, as 3 x^2 - 2 x^3, or if not `shaped`
+// straight.
+//
+// mask, before, state: (rows, columns) float32, the last mask averaged and this one. mask_sums,
+// sums_before, sums: (rows, columns) uint16, window sums of the mask's change and of both pictures.
+// follows: masks before count. base: weight where nothing happens.
+KERNEL(average_mask)(
+    const float *mask, const float *before, float *state, const u16 *mask_sums,
+    const u16 *sums_before, const u16 *sums, u8 *opacity, int follows, float base, float scale,
+    float offset, int shaped, int rows, int columns)
+{
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const int at = y * columns + x;
+        float value = mask[at];
+        if (follows) {
+            const int weight = max(mask_weight(mask_sums[at]), luma_weight(sums[at], sums_before[at]));
+            value = averaged(value, before[at], weight, base);
+        }
+        state[at] = value = number(value);
+        const int code = to_byte(value * scale + offset);
+        opacity[at] = (u8)(shaped ? smooth_step(code, 0.0f, 255.0f) : code);
+    });
+}
+
+// How far the matte may stay behind, by the window sums of this picture and the last, (rows, columns)
+// uint16. reach: (rows, columns) uint8.
+KERNEL(steady_reach)(const u16 *sums, const u16 *before, u8 *reach, int rows, int columns)
+{
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const int at = y * columns + x;
+        const int weight = luma_weight(sums[at], before[at]);
+        reach[at] = (u8)nearest(HELD_CODES - (float)weight * (HELD_CODES / 255.0f));
+    });
 }
 
 // Opacity moved towards the last one, no further than `reach`; what is clear or opaque stays so.

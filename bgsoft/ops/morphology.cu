@@ -62,63 +62,86 @@ DEVICE_KERNEL(box_blur)(
     });
 }
 
+// Weighted means of squares, edges repeated; the host's are OpenCV's. weights: 2 * radius + 1 whole
+// numbers that add up to 256.
+DEVICE_KERNEL(blur_contour)(
+    const u8 *plane, u8 *out, const int *weights, int radius, int rows, int columns)
+{
+    for_samples(rows, columns, [=](int y, int x) {
+        int sum = 32768;
+        for (int i = -radius; i <= radius; i++) {
+            const u8 *row = plane + (size_t)clamp_int(y + i, 0, rows - 1) * columns;
+            int line = 0;
+            for (int j = -radius; j <= radius; j++)
+                line += weights[j + radius] * row[clamp_int(x + j, 0, columns - 1)];
+            sum += weights[i + radius] * line;
+        }
+        out[(size_t)y * columns + x] = (u8)(sum >> 16);
+    });
+}
 // Extreme over `reach` samples each way along one axis; samples outside don't count.
-DEVICE_KERNEL(extreme)(
-    const u8* __restrict__ plane, u8* __restrict__ out, int reach, int largest, int along_rows,
-    int rows, int columns)
+template <class T>
+OP void extreme_along(
+    const T* plane, T* out, int reach, bool largest, bool along_rows, int rows, int columns)
 {
     for_samples(rows, columns, [=](int y, int x) {
         int at = along_rows ? x : y, size = along_rows ? columns : rows;
         int stride = along_rows ? 1 : columns;
-        const u8* line = plane + (along_rows ? y * columns : x);
-        int stop = min(at + reach, size - 1), end = largest ? 255 : 0;
-        int best = line[at * stride];
-        for (int i = max(at - reach, 0); i <= stop && best != end; i++) {
-            int value = line[i * stride];
-            best = largest ? max(best, value) : min(best, value);
-        }
-        out[y * columns + x] = (u8)best;
+        const T* line = plane + (along_rows ? y * columns : x);
+        T best = line[at * stride];
+        for (int i = max(at - reach, 0); i <= min(at + reach, size - 1); i++)
+            best = largest == (line[i * stride] > best) ? line[i * stride] : best;
+        out[y * columns + x] = best;
     });
 }
 
-// Sums over 2 * radius + 1 samples along a row, mirrored at the edges (BORDER_REFLECT_101).
-// One thread 32 samples.
-DEVICE_KERNEL(row_sums)(
-    const u8* __restrict__ plane, int* __restrict__ sums, int radius, int rows, int columns)
+DEVICE_KERNEL(extreme)(
+    const u8* plane, u8* out, int reach, int largest, int along_rows, int rows, int columns)
 {
-    int x = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
-    int y = blockIdx.y * blockDim.y + threadIdx.y;
-    if (x >= columns || y >= rows)
-        return;
-    const u8* line = plane + y * columns;
-    int sum = 0;
-    for (int i = x - radius; i <= x + radius; i++)
-        sum += line[reflect(i, columns)];
-    for (int end = min(x + 32, columns); x < end; x++) {
-        sums[y * columns + x] = sum;
-        sum += line[reflect(x + radius + 1, columns)] - line[reflect(x - radius, columns)];
-    }
+    extreme_along(plane, out, reach, largest, along_rows, rows, columns);
 }
 
-// Means of (2 * radius + 1)^2 samples from the row sums, to nearest. One thread 32 rows of a column.
-DEVICE_KERNEL(column_means)(
-    const int* __restrict__ sums, u8* __restrict__ out, int radius, int rows, int columns)
+DEVICE_KERNEL(extreme_float)(
+    const float* plane, float* out, int reach, int largest, int along_rows, int rows, int columns)
 {
-    int x = blockIdx.x * blockDim.x + threadIdx.x;
-    int y = (blockIdx.y * blockDim.y + threadIdx.y) * 32;
-    if (x >= columns || y >= rows)
-        return;
-    int area = (2 * radius + 1) * (2 * radius + 1), sum = area / 2;
-    for (int i = y - radius; i <= y + radius; i++)
-        sum += sums[reflect(i, rows) * columns + x];
-    for (int end = min(y + 32, rows); y < end; y++) {
-        out[y * columns + x] = (u8)(sum / area);
-        sum += sums[reflect(y + radius + 1, rows) * columns + x];
-        sum -= sums[reflect(y - radius, rows) * columns + x];
-    }
+    extreme_along(plane, out, reach, largest, along_rows, rows, columns);
+}
+
+// Sums over 2 * radius + 1 samples along an axis, mirrored at the edges (BORDER_REFLECT_101), divided
+// to nearest.
+template <bool ALONG_ROWS, class T, class R>
+OP void box_along(const T* plane, R* out, int radius, int divisor, int rows, int columns)
+{
+    for_samples(rows, columns, [=](int y, int x) {
+        int sum = divisor / 2;
+        for (int i = -radius; i <= radius; i++)
+            sum += ALONG_ROWS ? plane[y * columns + reflect(x + i, columns)]
+                              : plane[reflect(y + i, rows) * columns + x];
+        out[y * columns + x] = (R)(sum / divisor);
+    });
+}
+
+DEVICE_KERNEL(row_sums)(const u8* plane, int* sums, int radius, int rows, int columns)
+{
+    box_along<true>(plane, sums, radius, 1, rows, columns);
+}
+
+// Means of squares from the row sums.
+DEVICE_KERNEL(column_means)(const int* sums, u8* out, int radius, int rows, int columns)
+{
+    box_along<false>(sums, out, radius, (2 * radius + 1) * (2 * radius + 1), rows, columns);
 }
 
 #endif
+
+// The ramp of an edge made steeper, in place: (rows, columns) uint8.
+KERNEL(steepen_contour)(u8 *plane, float slope, float shift, int rows, int columns)
+{
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        u8 &cell = plane[(size_t)y * columns + x];
+        cell = (u8)to_byte((float)cell * slope + shift);
+    });
+}
 
 // A plane resized by tables (see resample.cuh); the larger of it and `floor_plane` where given. binarise:
 // above 128 becomes 255 and the rest 0. plane: (.., pitch); out, floor_plane: (rows, columns).

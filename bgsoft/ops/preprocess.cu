@@ -4,34 +4,16 @@
 #include "resample.cuh"
 #include "rgb.cuh"
 
-#if ON_DEVICE
-// IEEE half of a finite float, rounded to nearest even; written out since NVRTC has no headers.
-OP u16 half_bits(float value)
-{
-    u32 bits = __float_as_uint(value);
-    u32 sign = (bits >> 16) & 0x8000u;
-    u32 magnitude = bits & 0x7fffffffu;
-    if (magnitude >= 0x47800000u)  // 65536 and more
-        return (u16)(sign | 0x7c00u);
-    if (magnitude < 0x38800000u) {  // subnormal as a half: whole multiples of 2^-24
-        return (u16)(sign | (u32)nearest(__uint_as_float(magnitude) * 16777216.0f));
-    }
-    u32 rounded = magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u);
-    return (u16)(sign | (rounded >> 13));
-}
-#endif
-
 // One thread an output pixel.
 // luma (.., luma_pitch), chroma (.., chroma_pitch / 2, 2); four tables as in resample.cuh, which the host
 // has none of. matrix: 3 x 4 int32 in 1/1024 for (Y, Cb, Cr, 1), the half for rounding included; norm: 3
-// gains, 3 biases. tensor: (batch, 3, height, width), or (batch, height, width, 3) if channels_last, of
-// float32, or if half (on a device) of float16.
+// gains, 3 biases. tensor: (batch, 3, height, width), or (batch, height, width, 3) if channels_last.
 KERNEL(preprocess)(
     const sample_t *luma, int luma_pitch, const float *luma_x, int luma_x_stride,
     const float *luma_y, int luma_y_stride, int luma_mode, const sample_t *chroma,
     int chroma_pitch, const float *chroma_x, int chroma_x_stride, const float *chroma_y,
-    int chroma_y_stride, int chroma_mode, const int *matrix, const float *norm, void *tensor,
-    int half, int height, int width, int item, int channels_last)
+    int chroma_y_stride, int chroma_mode, const int *matrix, const float *norm, float *tensor,
+    int height, int width, int item, int channels_last)
 {
 #if ON_DEVICE
     for_samples(height, width, [=](int y, int x) {
@@ -47,18 +29,14 @@ KERNEL(preprocess)(
             code[k] = to_eight_bits(code[k]);
         for (int channel = 0; channel < 3; channel++) {
             int value = rgb_code(matrix + 4 * channel, code[0], code[1], code[2]);
-            float normal = (float)value * norm[channel] + norm[3 + channel];
             int at = channels_last ? ((item * height + y) * width + x) * 3 + channel
                                    : ((item * 3 + channel) * height + y) * width + x;
-            if (half)
-                ((u16 *)tensor)[at] = half_bits(normal);
-            else
-                ((float *)tensor)[at] = normal;
+            tensor[at] = (float)value * norm[channel] + norm[3 + channel];
         }
     });
 #else
     const int count = height * width;
-    float *target = (float *)tensor + (size_t)item * 3 * count;
+    float *target = tensor + (size_t)item * 3 * count;
     normalise(luma, chroma, count, matrix, norm, target, channels_last);
 #endif
 }

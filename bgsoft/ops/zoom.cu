@@ -18,43 +18,24 @@ struct WholePass {
 };
 
 // Means over the cells of a plane on the grid, times scale; of those that an edge cuts, over what
-// they hold. One thread a cell. Sum: what four samples are added up in.
+// they hold. One thread a cell. Sum: what a row of a cell is added up in.
 template <class T, class Sum>
 OP void average(
     const T *__restrict__ plane, int rows, int columns, float scale, float *__restrict__ cells,
     int cell_rows, int cell_columns)
 {
-#if ON_DEVICE
-    for_samples(cell_rows, cell_columns, [=](int row, int column) {
-        int bottom = min(rows, (row + 1) * CELL), right = min(columns, (column + 1) * CELL);
-        float sum = 0.0f;
-        for (int y = row * CELL; y < bottom; y++)
-            for (int x = column * CELL; x < right; x++)
-                sum += (float)plane[y * columns + x] * scale;
-        int count = (bottom - row * CELL) * (right - column * CELL);
-        cells[row * cell_columns + column] = sum * (1.0f / (float)count);
-    });
-#else
-    for (int row = 0; row < cell_rows; row++) {
-        const int height = min(CELL, rows - row * CELL), whole = columns / CELL;
-        float *target = cells + row * cell_columns;
-        for (int column = 0; column < cell_columns; column++)
-            target[column] = 0.0f;
+    for_samples(cell_rows, cell_columns, [=](int row, int column) INLINED {
+        const int height = min(CELL, rows - row * CELL), width = min(CELL, columns - column * CELL);
+        const T *first = plane + (size_t)row * CELL * columns + column * CELL;
+        float total = 0.0f;
         for (int y = 0; y < height; y++) {
-            const T *source = plane + (size_t)(row * CELL + y) * columns;
-            for (int column = 0; column < whole; column++) {
-                const T *p = source + column * CELL;
-                target[column] += (float)((Sum)p[0] + p[1] + p[2] + p[3]);
-            }
-            for (int x = whole * CELL; x < columns; x++)
-                target[whole] += (float)source[x];
+            Sum sum = 0;
+            for (int x = 0; x < width; x++)
+                sum += first[y * columns + x];
+            total += (float)sum;
         }
-        for (int column = 0; column < cell_columns; column++) {
-            const int width = min(CELL, columns - column * CELL);
-            target[column] *= scale / (float)(width * height);
-        }
-    }
-#endif
+        cells[row * cell_columns + column] = total * (scale / (float)(width * height));
+    });
 }
 
 // luma: (rows, columns); scale: to 8-bit codes; cells: (cell_rows, cell_columns).
@@ -213,44 +194,3 @@ KERNEL(blend_passes)(
     }
 #endif
 }
-
-#if !ON_DEVICE
-// How many of a picture's cells differ by more than `codes` from those seen, outside a part of them.
-KERNEL(count_changed)(
-    const float *luma, const float *seen, int rows, int columns, int left, int top, int right,
-    int bottom, float codes, int *counted)
-{
-    int sum = 0;
-    for (int y = 0; y < rows; y++, luma += columns, seen += columns) {
-        const bool cut = y >= top && y < bottom;
-        for (int x = 0; x < columns; x++)
-            sum += (fabsf(luma[x] - seen[x]) > codes) & !(cut & (x >= left) & (x < right));
-    }
-    *counted = sum;
-}
-
-// The mean and the maximum of what whole looks show of people, and no less than the mask and the scan
-// do, which may be null. All have `count` cells.
-KERNEL(find_people)(
-    const float *luma, const float *general_seen, const float *landscape_seen,
-    float general_least, float general_most, float landscape_least, float landscape_most,
-    float moved, float span, const float *general, const float *landscape, const float *mask,
-    const float *scan, int count, float *mean, float *either)
-{
-    const WholePass first = {luma, general_seen, general_least, general_most, moved, span};
-    const WholePass second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
-    INDEPENDENT
-    for (int at = 0; at < count; at++) {
-        const float weight = first.in_cell(at), other = second.in_cell(at);
-        const float one = weight * general[at], two = other * landscape[at];
-        mean[at] = (one + two) / (weight + other);
-        either[at] = fmaxf(one, two);
-    }
-    const float *const others[] = {mask, scan};
-    for (const float *known : others)
-        for (int at = 0; known && at < count; at++) {
-            mean[at] = fmaxf(mean[at], known[at]);
-            either[at] = fmaxf(either[at], known[at]);
-        }
-}
-#endif

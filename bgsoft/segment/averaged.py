@@ -89,8 +89,6 @@ class AveragedSegmenter(Segmenter):
 class MaskAverage:
     """Changes mattes of the frame's size by masks on the analysis frame, in place.
 
-    Four launches on the current stream; on the host OpenCV leaves out what is thin.
-
     Args:
         format: Of the frames.
         side: Where mattes are.
@@ -102,37 +100,37 @@ class MaskAverage:
         self._small, self._large = (
             Resized(side, shape, np.float32) for shape in (grid, self._frame)
         )
+        self._resize = side.operation("zoom", "resize_mask")
         self._width = thin_width(grid)
-        self._change = side.xp.empty(grid, np.float32)
-        # Gains and losses apart.
-        self._parts = side.xp.empty((2, *grid), np.float32)
-        self._find, self._apply = (
-            side.operation("average", f"{name}_change") for name in ("find", "apply")
-        )
+        self._seen = side.xp.empty(grid, np.float32)
+        self._added = side.xp.empty(self._frame, np.float32)
         if side.on_device:
-            self._erode, self._dilate = (
-                side.operation("average", f"{name}_change") for name in ("erode", "dilate")
-            )
+            self._extreme = side.operation("morphology", "extreme_float")
 
     def apply(self, matte: Array, mask: Array) -> None:
         """Change an (H, W) float32 matte, by a (gh, gw) float32 mask."""
-        grid, change = self._grid, self._change
-        seen = self._small.arguments(matte, grid, area=True)
-        self._find(grid, *seen, mask, LOW, 1.0 / (HIGH - LOW), change, *grid)
-        self._open()
-        added = self._large.arguments(change, self._frame)
-        self._apply(self._frame, *added, matte, *self._frame)
+        xp, grid, frame, seen = self._side.xp, self._grid, self._frame, self._seen
+        averaged = self._small.arguments(matte, grid, area=True)
+        self._resize(grid, *averaged, seen, *grid)
+        change = _person((seen + mask) * 0.5) - _person(seen)
+        gains, losses = (self._opened(xp.maximum(each, 0.0)) for each in (change, -change))
+        enlarged = self._large.arguments(gains - losses, frame)
+        self._resize(frame, *enlarged, self._added, *frame)
+        matte += self._added
+        xp.clip(matte, 0.0, 1.0, out=matte)
 
-    def _open(self) -> None:
-        """Leave out what is thin of the change."""
-        change, parts, width = self._change, self._parts, self._width
-        if self._side.on_device:
-            window = (width // 2, *self._grid)
-            self._erode(self._grid, change, parts, *window)
-            self._dilate(self._grid, parts, change, *window)
-            return
-        np.maximum(change, 0.0, out=parts[0])
-        np.maximum(-change, 0.0, out=parts[1])
-        for part in parts:
-            cv2.morphologyEx(part, cv2.MORPH_OPEN, np.ones((width, width), np.uint8), dst=part)
-        cv2.subtract(parts[0], parts[1], dst=change)
+    def _opened(self, part: Array) -> Array:
+        """Without what is thin."""
+        width, grid = self._width, self._grid
+        if not self._side.on_device:
+            return cv2.morphologyEx(part, cv2.MORPH_OPEN, np.ones((width, width), np.uint8))
+        other = self._side.xp.empty_like(part)
+        for largest in (0, 1):
+            for along_rows in (1, 0):
+                self._extreme(grid, part, other, width // 2, largest, along_rows, *grid)
+                part, other = other, part
+        return part
+
+
+def _person(opacity: Array) -> Array:
+    return ((opacity - LOW) * (1.0 / (HIGH - LOW))).clip(0.0, 1.0)

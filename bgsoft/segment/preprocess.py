@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -60,10 +59,10 @@ def fixed_matrix(spec: ModelSpec, format: FrameFormat) -> NDArray[np.int32]:
     return np.ascontiguousarray(fixed[::-1] if spec.color_order == "bgr" else fixed)
 
 
-def normalisation(spec: ModelSpec, divisor: float = 255.0) -> NDArray[np.float32]:
-    """Three gains and three biases: (code / divisor − mean) / std = code · gain + bias."""
+def normalisation(spec: ModelSpec) -> NDArray[np.float32]:
+    """Three gains and three biases: (code / 255 − mean) / std = code · gain + bias."""
     mean, std = np.array(spec.mean), np.array(spec.std)
-    return np.concatenate([1.0 / (divisor * std), -mean / std]).astype(np.float32)
+    return np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
 
 
 class Normaliser:
@@ -86,10 +85,9 @@ class Normaliser:
         norm = plain if self._by_maximum else normalisation(spec)
         self.constants = side.array(fixed_matrix(spec, format)), side.array(norm)
         """See :func:`fixed_matrix`, and :func:`normalisation` where that is known beforehand."""
-        self._of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
-        if side.on_device and self._by_maximum:
-            parts = normalisation(spec, 1.0).reshape(2, *self._of_channel)
-            self._undivided = [side.array(part) for part in parts]
+        of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
+        mean, std = (np.array(each).reshape(of_channel) for each in (spec.mean, spec.std))
+        self._std, self._bias = side.array(std), side.array(-mean / std, np.float32)
         bits = 8 * format.bytes_per_sample
         self._run = side.operation("preprocess", "preprocess", sample_bits=bits)
 
@@ -115,8 +113,7 @@ class Normaliser:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
         """
         dtype = tensor.dtype
-        half = dtype == np.float16
-        if not (half or dtype == np.float32) or not (
+        if dtype not in (np.float16, np.float32) or not (
             tensor.shape[1:] == self.shape and 0 <= index < tensor.shape[0]
         ):
             raise ValueError(
@@ -124,10 +121,10 @@ class Normaliser:
                 f"not {tensor.shape} {dtype}"
             )
         values, at = tensor, index
-        if half and not self._side.on_device:
-            values, at = np.empty((1, *self.shape), np.float32), 0
+        if dtype == np.float16:
+            values, at = self._side.xp.empty((1, *self.shape), np.float32), 0
         size, planes = self._size, (*luma, *chroma)
-        self._run(size, *planes, *self.constants, values, half, *size, at, self._channels_last)
+        self._run(size, *planes, *self.constants, values, *size, at, self._channels_last)
         if self._by_maximum:
             self._divide(values[at])
         if values is not tensor:
@@ -135,25 +132,9 @@ class Normaliser:
 
     def _divide(self, codes: Array) -> None:
         """(code / maximum − mean) / std, where there is the code."""
-        if self._side.on_device:
-            _divided()(codes, codes.max(), *self._undivided, codes)
-            return
-        norm = normalisation(self._spec, max(1.0, float(codes.max())))
-        gain, bias = norm.reshape(2, *self._of_channel)
-        codes *= gain
-        codes += bias
-
-
-@cache
-def _divided() -> Any:
-    import cupy
-
-    return cupy.ElementwiseKernel(
-        "T code, T most, float32 gain, float32 bias",
-        "T value",
-        "value = T(float(code) * (gain / max(float(most), 1.0f)) + bias)",
-        "divide_by_maximum",
-    )
+        most = self._side.xp.maximum(codes.max(), np.float32(1.0))
+        codes *= (1.0 / (most * self._std)).astype(np.float32)
+        codes += self._bias
 
 
 class Preprocessor:
