@@ -22,7 +22,7 @@ from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.ops.sides import Side
 
 _RUN = 128
-"""COLUMNS of ``blend_runs.cuh``: samples of a row that may be read together."""
+"""COLUMNS of ``blend.cu``: samples of a row that may be read together."""
 
 CellFilter = Callable[[Frame, Matte, AnalysisFrame], None]
 """Fills the cells that it was made for, from a frame that is not composited yet."""

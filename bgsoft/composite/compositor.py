@@ -17,9 +17,6 @@ from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.sides import Side
 from bgsoft.workers import Workers
 
-_DEVICE_RUN = (2, 8)
-"""Luma rows and columns of one thread of ``blend.cu``."""
-
 
 class PictureCompositor:
     """Replaces the background of frames of one format, in place.
@@ -47,8 +44,6 @@ class PictureCompositor:
         if backgrounds:
             bits = 8 * format.bytes_per_sample
             self._launch = side.operation("blend", backgrounds[0].kernel, sample_bits=bits)
-        rows, columns = _DEVICE_RUN
-        self._runs = -(-format.height // rows), -(-format.width // columns)
 
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
@@ -86,7 +81,9 @@ class PictureCompositor:
             self._foregrounds[lane].restore(frame, matte, reduced)
         planes, arguments = frame.planes, self._backgrounds[lane].arguments
         samples = planes.luma, planes.chroma, matte.alpha
-        self._launch(self._runs, *samples, *self._format.luma_shape, *arguments)
+        format = self._format
+        # A device's thread blends a chroma sample, and its luma.
+        self._launch(format.chroma_shape[:2], *samples, *format.luma_shape, *arguments)
 
     def refresh(self) -> None:
         """Show the background as the next frame has it, also where it has hardly changed."""

@@ -83,7 +83,7 @@ def _background_maker(
             dim = dim_background(side, format, effect.effective_strength)
             return lambda: dim
         case EffectKind.COLOR:
-            color = color_background(effect.background, format)
+            color = color_background(side, effect.background, format)
             return lambda: color
         case EffectKind.IMAGE:
             image = image_background(side, path, format)

@@ -26,10 +26,11 @@ _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
 
 
-def color_background(background: str | None, format: FrameFormat) -> Background:
-    """A background of one colour, on either side.
+def color_background(side: Side, background: str | None, format: FrameFormat) -> Background:
+    """A background of one colour.
 
     Args:
+        side: Where frames are.
         background: The colour, see :func:`bgsoft.composite.color.parse_color`; None: chroma green.
         format: Format of every frame.
 
@@ -38,7 +39,8 @@ def color_background(background: str | None, format: FrameFormat) -> Background:
     """
     rgb = np.array(parse_color(background or DEFAULT_COLOR), np.float32).reshape(1, 1, 3)
     luma, chroma = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
-    return Background("blend_flat", *map(int, (luma[0, 0], *chroma[0, 0])))
+    planes = np.broadcast_to(luma, format.luma_shape), np.broadcast_to(chroma, format.chroma_shape)
+    return Background("blend_plate", *map(side.array, planes))
 
 
 def image_background(side: Side, path: Path, format: FrameFormat) -> Background:

@@ -8,7 +8,7 @@
 // as are indexed by constants once inner loops are unrolled: rounds would share them.
 #if ON_DEVICE
 #define INDEPENDENT
-#define UNROLLED UNROLL
+#define UNROLLED _Pragma("unroll")
 #define SHARED __shared__
 #define TOGETHER(threads) threads
 #else

@@ -89,7 +89,7 @@ static void fine_plane(
             nearest_matte = max(nearest_matte, near[x]);
         if (nearest_matte <= CLEAR_ALPHA)
             continue;
-        interpolate(cells, sizes[0], sizes[1], log_factor, y, -1, sizes[1] + 2, line);
+        interpolate(cells, sizes[0], sizes[1], log_factor, y, line);
         for_runs(1, plane.columns, 1, RUN, [&](int, int x, int count) INLINED {
             u8 largest = 0;
             for (int cell = 0; cell < RUN; ++cell)
