@@ -8,17 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bgsoft.analysis.base import analysis_factor
 from bgsoft.composite.background import Background, CellFilter, CellsBackground, Hold
 from bgsoft.composite.compositor import PictureCompositor
-from bgsoft.composite.filters import BlurFilter, PixelateBackground, bokeh_filter
+from bgsoft.composite.filters import BlurFilter, CutoutFilter, PixelateBackground, bokeh_filter
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, CellsPlan, PixelatePlan
-from bgsoft.composite.plate import (
-    CutoutBackground,
-    color_background,
-    dim_background,
-    image_background,
-)
+from bgsoft.composite.plate import color_background, dim_background, image_background
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.settings.config import EffectConfig, EffectKind
@@ -94,7 +90,10 @@ def _background_maker(
             player = ClipPlayer(path, format, began)
             return lambda: ClipBackground(side, player, copies)
         case EffectKind.ALPHA:
-            return lambda: CutoutBackground(side, format)
+            factor = 2 * analysis_factor(format.width, format.height)
+            cutout = CellsPlan(format, factor, factor)
+            make = partial(CutoutFilter, side, cutout)
+            return lambda: CellsBackground(side, cutout, None, make, "blend_cutout")
     return None  # with matte, the encoder writes the matte itself, and no colour
 
 

@@ -1,4 +1,4 @@
-"""Backgrounds that are the frame's own, without its people: blurred, out of focus or in blocks."""
+"""Backgrounds made of the frame's own picture: blurred, out of focus, in blocks; of people's."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.composite.background import Background, CellFilter
-from bgsoft.composite.fill import PushPull
+from bgsoft.analysis.base import analysis_shape
+from bgsoft.composite.background import RUN, Background, CellFilter
 from bgsoft.composite.picture import FilledPicture
 from bgsoft.composite.plan import (
     HIGHLIGHT_POWER,
     BlurPlan,
     BokehPlan,
+    CellsPlan,
     PixelatePlan,
+    black_and_neutral,
     disc_kernel,
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
@@ -26,10 +27,6 @@ from bgsoft.ops.sides import HOST, Side
 Floats = NDArray[np.float32]
 
 _FULL_SCALE = 65536.0
-_THREADS = 256
-"""Of a block of ``pixelate.cu``."""
-_CELLS_PER_THREAD = 4
-"""Of a mosaic block, at most, while there are threads for more."""
 _RUN = 64
 """RUN of ``blur.cu``."""
 _BLUR_BLOCK = (32, 8, 1)
@@ -66,7 +63,7 @@ class BlurFilter:
         self._blur = side.operation("blur", "blur_planes", block=_BLUR_BLOCK)
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        self._picture.update(frame, matte, reduced)
+        self._picture.update(frame, matte.reduced, reduced)
         self._blur(self._size, *self._arguments)
 
 
@@ -123,7 +120,7 @@ class HostBokeh:
             self._idle = np.zeros(chroma_shape, np.float32)
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        self._picture.update(frame, matte, reduced)
+        self._picture.update(frame, matte.reduced, reduced)
         cells = self._cells
         luma, cb, cr = self._weighted
         weight, chroma_weight = self._weight, self._chroma_weight
@@ -191,7 +188,7 @@ class DeviceBokeh:
             )
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        self._picture.update(frame, matte, reduced)
+        self._picture.update(frame, matte.reduced, reduced)
         for launch in self._launches:
             launch()
 
@@ -201,51 +198,68 @@ def bokeh_filter(side: Side, plan: BokehPlan, cells: Array) -> CellFilter:
     return DeviceBokeh(side, plan, cells) if side.on_device else HostBokeh(plan, cells)
 
 
-class PixelateBackground(Background):
-    """The frame's own background in blocks of one colour each, people left out of the averages.
+class CutoutFilter:
+    """What a cut-out's colour planes hold where nothing is seen: nothing of the room.
 
-    A block that shows people only takes its colour from the blocks around it.
+    Players and editors that ignore alpha, and codecs that lose it, show these planes. So colour
+    under alpha 0 is black, except next to the foreground: there its own colour runs on, filled in
+    from where it is wholly opaque, and fades out. Scaling and chroma subsampling then find no edge
+    at the edge. Writes ``cells``.
     """
 
+    def __init__(self, side: Side, plan: CellsPlan, cells: Array) -> None:
+        format, self._xp = plan.format, side.xp
+        self._picture = picture = FilledPicture(side, plan, least_weight=0)
+        grid = analysis_shape(format.width, format.height)
+        self._room = side.xp.empty(grid, np.uint8)
+        self._shape = plan.shapes[0]
+        self._arguments = picture.buffer, cells, *self._shape
+        self._more = *grid, *black_and_neutral(format)
+        self._outline = side.operation("picture", "outline_cells")
+
+    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        # What is filled in is the room, from the people.
+        self._xp.invert(matte.reduced, out=self._room)
+        self._picture.update(frame, self._room, reduced)
+        self._outline(self._shape, *self._arguments, matte.reduced, *self._more)
+
+
+class PixelateBackground(Background):
+    """The frame's own background in blocks of one colour each, people filled in."""
+
     def __init__(self, side: Side, plan: PixelatePlan) -> None:
-        format, factor = plan.format, plan.factor
-        grid = analysis_factor(format.width, format.height)
-        grid_size = analysis_shape(format.width, format.height)
-        # Cells as large as the grid's, or larger, are those of the grid or made of them.
-        self._from_grid = factor >= grid
-        if self._from_grid:
-            luma_shape, luma_factor = grid_size, factor // grid
-            # The grid of a small frame has the frame's own chroma, at half its size.
-            chroma_shape = luma_shape if grid > 1 else format.chroma_shape[:2]
-            chroma_factor = 1
-        else:
-            luma_shape, luma_factor = format.luma_shape, factor
-            chroma_shape, chroma_factor = format.chroma_shape[:2], factor // 2
-        lanes = 1
-        while lanes < _THREADS and lanes * _CELLS_PER_THREAD < plan.per_block**2:
-            lanes *= 2
-        block_rows, block_columns = plan.blocks
-        block = lanes, _THREADS // lanes, 1
-        self._size = block_rows * block_columns, lanes
-        sum_count = -(-self._size[0] // block[1]) if side.on_device else 1
-        (rows, columns), grid_columns = plan.cells, grid_size[1]
-        push_pull = PushPull(side, plan.blocks, sum_count=sum_count, cell_count=rows * columns)
-        self._push_pull = push_pull
-        numbers = (
-            *(*plan.blocks, plan.per_block, rows, columns, plan.top, plan.left),
-            *(*luma_shape, *chroma_shape, luma_factor, chroma_factor, *grid_size),
-            *(plan.cells_per_grid, plan.grid_per_cell),
-        )
-        scratch = side.scratch(9 * columns + 2 * (grid_columns + 3), np.uint32)
-        self._plan = side.array(numbers, np.int32)
-        self._arguments = (push_pull.levels, push_pull.sums, scratch)
-        places = (block_columns, plan.edge_px, plan.top * factor, plan.left * factor)
-        super().__init__("blend_blocks", side.array(places, np.int32), push_pull.levels)
+        self._picture = picture = FilledPicture(side, plan.cells)
+        format, factor = plan.cells.format, plan.cells.factor
+        rows, columns = plan.cells.shapes[0]
+        block_columns = plan.blocks[1]
+        blocks = side.xp.empty((3, *plan.blocks), format.dtype)
+        sums = side.xp.empty((3, rows, block_columns), np.uint32)
+        per_block = plan.edge_px // factor
+        offsets = side.array(picture.offsets, np.int32)
         bits = 8 * format.bytes_per_sample
-        self._average = side.operation("pixelate", "pixelate_blocks", sample_bits=bits, block=block)
+        self._launches = [
+            partial(
+                side.operation("pixelate", "pixelate_rows"),
+                (rows, block_columns),
+                *(picture.buffer, offsets, sums, rows, columns, block_columns),
+                *(per_block, plan.left),
+            ),
+            partial(
+                side.operation("pixelate", "pixelate_blocks", sample_bits=bits),
+                plan.blocks,
+                *(sums, blocks, rows, columns, *plan.blocks, per_block, plan.top, plan.left),
+            ),
+        ]
+        places = (*plan.blocks, plan.edge_px, plan.top * factor)
+        block_of = (np.arange(format.width + RUN) + plan.left * factor) // plan.edge_px
+        super().__init__(
+            "blend_blocks",
+            side.array(places, np.int32),
+            blocks,
+            side.array(np.minimum(block_of, block_columns - 1), np.uint16),
+        )
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        source: Frame | AnalysisFrame = reduced if self._from_grid else frame
-        planes = (source.luma, source.chroma, matte.reduced)
-        self._average(self._size, self._plan, *planes, *self._arguments)
-        self._push_pull.run()
+        self._picture.update(frame, matte.reduced, reduced)
+        for launch in self._launches:
+            launch()

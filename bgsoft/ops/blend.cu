@@ -274,124 +274,57 @@ struct MappedBackground {
     }
 };
 
-// Mosaic blocks: float4s of luma, Cb, Cr and 1, rounded here to code values, halves to even.
+// Mosaic blocks.
 struct BlockBackground {
-    const float4 *colors;
-    int columns, edge, top, left;  // luma samples; top and left of the frame in the first blocks
+    const sample_t *blocks;  // (3, rows, columns)
+    int rows, columns, edge, top;  // luma samples: a block's, and above the frame in the first ones
+    const u16 *block_of;  // of luma columns; whole runs may be read
 
-    // Calls emit(index, y, cb, cr) with the block of COUNT samples, STEP luma samples apart, from one on.
-    template <int COUNT, int STEP, class Emit>
-    OP void each(int y, int x, const Emit &emit) const
+    OP const sample_t *line(int plane, int y) const
     {
-        const float code = SAMPLE_BITS == 8 ? 1.0f : 64.0f;
-        const auto sample = [=](float value) INLINED { return (lane_t)(rintf(value / code) * code); };
-        const float4 *block = colors + (y + top) / edge * columns + (x + left) / edge;
-        int inside = (x + left) % edge;
-        lane_t luma = sample(block->x), cb = sample(block->y), cr = sample(block->z);
-        for (int index = 0; index < COUNT; ++index) {
-            emit(index, luma, cb, cr);
-            inside += STEP;  // the edge and what is left of the frame are even
-            if (inside < edge)
-                continue;
-            inside = 0;
-            // Beyond the frame's edge samples don't count, and there may be no block.
-            if (index + 1 < COUNT && (x + STEP * (index + 1) + left) / edge < columns) {
-                ++block;
-                luma = sample(block->x);
-                cb = sample(block->y);
-                cr = sample(block->z);
-            }
-        }
+        return blocks + (plane * rows + (y + top) / edge) * columns;
     }
 
-    OP void luma(
-        int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    OP void luma(int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        each<COLUMNS, 1>(y, x, [=](int index, lane_t light, lane_t, lane_t) INLINED {
-            samples[index] = light;
-        });
-    }
-
-    OP void chroma(
-        int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
-    {
-        each<PAIRS, 2>(2 * y, 2 * x, [=](int pair, lane_t, lane_t cb, lane_t cr) INLINED {
-            samples[2 * pair] = cb;
-            samples[2 * pair + 1] = cr;
-        });
-    }
-};
-
-// One sample of the fill, counted against black by weight, 0-255.
-OP sample_t faded(u32 fill, u32 black, u32 weight)
-{
-    const u32 value = (fill * weight + 127) / 255 + (black * (255 - weight) + 127) / 255;
-#if SAMPLE_BITS == 8
-    return (sample_t)min((u32)rintf((float)value / 256.0f), 255u);
-#else
-    return (sample_t)((min(value, 65503u) + 32) & 0xFFC0);
-#endif
-}
-
-// A cut-out's colour where nothing is opaque: cells, enlarged, that fade to black.
-struct CutoutBackground {
-    const u8 *weights;  // of the cells, a chroma sample each
-    int pitch;
-    const u16 *cells;  // (3, rows, columns)
-    int rows, columns;
-    float scale;           // cells per chroma sample
-    u32 black, neutral;  // full scale
-
-    // Luma (plane 0) or chroma of `count` chroma samples from (y, x) on.
-    OP void fade(int plane, int y, int x, int count, lane_t samples[PAIRS]) const
-    {
-        const u8 *line = weights + (size_t)y * pitch + x;
-        const u32 rest = plane == 0 ? black : neutral;
-        const lane_t none = faded(0, rest, 0);
-        u8 any = 0;
-        for (int index = 0; index < PAIRS; ++index) {
-            samples[index] = none;
-            any |= index < count ? line[index] : 0;
-        }
-        for (int index = 0; any > 0 && index < PAIRS; ++index)
-            if (index < count && line[index] > 0)
-                samples[index] = faded(
-                    enlarged(cells + plane * rows * columns, rows, columns, scale, y, x + index), rest,
-                    line[index]);
-    }
-
-    OP void luma(
-        int y, int x, int count, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
-    {
-        lane_t light[PAIRS];
-        fade(0, y / 2, x / 2, (count + 1) / 2, light);
+        const sample_t *light = line(0, y);
         for (int index = 0; index < COLUMNS; ++index)
-            samples[index] = light[index / 2];
+            samples[index] = light[block_of[x + index]];
     }
 
-    OP void chroma(
-        int y, int x, int pairs, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    OP void chroma(int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        lane_t cb[PAIRS], cr[PAIRS];
-        fade(1, y, x, pairs, cb);
-        fade(2, y, x, pairs, cr);
+        const sample_t *cb = line(1, 2 * y), *cr = line(2, 2 * y);
         for (int pair = 0; pair < PAIRS; ++pair) {
-            samples[2 * pair] = cb[pair];
-            samples[2 * pair + 1] = cr[pair];
+            const int block = block_of[2 * (x + pair)];
+            samples[2 * pair] = cb[block];
+            samples[2 * pair + 1] = cr[block];
         }
     }
 };
 
 // plan: rows and columns of luma and of chroma cells, binary logarithms of samples per cell of
 // luma and of chroma, the offsets of luma, Cb and Cr in `cells`, and the pitches of `dither` and of `lines`.
+OP GridBackground grid_of(const int *plan, const u16 *cells, const u8 *dither, float *lines)
+{
+    return {cells + plan[6], cells + plan[7], cells + plan[8], plan[0], plan[1], plan[2], plan[3],
+            plan[4], plan[5], dither, plan[9], lines, plan[10]};
+}
+
 KERNEL(blend_grid)(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const int *plan, const u16 *cells, const u8 *dither, float *lines)
 {
-    const GridBackground background = {
-        cells + plan[6], cells + plan[7], cells + plan[8], plan[0], plan[1], plan[2], plan[3],
-        plan[4], plan[5], dither, plan[9], lines, plan[10]};
-    blend(luma, chroma, alpha, height, width, background);
+    blend(luma, chroma, alpha, height, width, grid_of(plan, cells, dither, lines));
+}
+
+// The same where nothing is seen.
+KERNEL(blend_cutout)(
+    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
+    const int *plan, const u16 *cells, const u8 *dither, float *lines)
+{
+    const GridBackground background = grid_of(plan, cells, dither, lines);
+    blend<false, true>(luma, chroma, alpha, height, width, background);
 }
 
 KERNEL(blend_plate)(
@@ -402,17 +335,6 @@ KERNEL(blend_plate)(
     blend(luma, chroma, alpha, height, width, background);
 }
 
-// weights: (chroma rows, chroma columns). cells: (3, rows, columns) 16-bit full scale, of `factor` chroma
-// samples each way. black, neutral: full scale.
-KERNEL(blend_cutout)(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
-    const u8 *weights, const u16 *cells, int rows, int columns, int factor, u32 black, u32 neutral)
-{
-    const CutoutBackground background = {
-        weights, (width + 1) / 2, cells, rows, columns, 1.0f / (float)factor, black, neutral};
-    blend<false, true>(luma, chroma, alpha, height, width, background);
-}
-
 KERNEL(blend_mapped)(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const sample_t *luma_table, const sample_t *chroma_table)
@@ -421,11 +343,11 @@ KERNEL(blend_mapped)(
     blend<true>(luma, chroma, alpha, height, width, background);
 }
 
-// plan: columns of blocks, their edge, and luma samples above and left of the frame in the first.
+// plan: rows and columns of blocks, their edge, and luma samples above the frame in the first.
 KERNEL(blend_blocks)(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
-    const int *plan, const float4 *colors)
+    const int *plan, const sample_t *blocks, const u16 *block_of)
 {
-    const BlockBackground background = {colors, plan[0], plan[1], plan[2], plan[3]};
+    const BlockBackground background = {blocks, plan[0], plan[1], plan[2], plan[3], block_of};
     blend(luma, chroma, alpha, height, width, background);
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 
 SOURCES = (
     *("analysis", "average", "blend", "blur", "components", "detections"),
-    *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided"),
+    *("face", "foreground", "hide", "hold", "matte", "matte_guided"),
     *("matte_smooth", "matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),
 )
