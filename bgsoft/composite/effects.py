@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bgsoft.analysis.base import analysis_factor
 from bgsoft.composite.background import Background, CellFilter, CellsBackground, Hold
 from bgsoft.composite.compositor import PictureCompositor
-from bgsoft.composite.filters import BlurFilter, CutoutFilter, PixelateBackground, bokeh_filter
+from bgsoft.composite.filters import BlurFilter, BokehFilter, CutoutFilter, PixelateBackground
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, CellsPlan, PixelatePlan
 from bgsoft.composite.plate import color_background, dim_background, image_background
@@ -71,7 +71,7 @@ def _background_maker(
             return _on_cells(side, blur.cells, partial(BlurFilter, side, blur))
         case EffectKind.BOKEH if length_px:
             bokeh = BokehPlan.of(format, length_px, effect.highlights)
-            return _on_cells(side, bokeh.cells, partial(bokeh_filter, side, bokeh))
+            return _on_cells(side, bokeh.cells, partial(BokehFilter, side, bokeh))
         case EffectKind.PIXELATE if length_px:
             mosaic = PixelatePlan.of(format, length_px)
             return lambda: PixelateBackground(side, mosaic)

@@ -40,13 +40,9 @@ _MIN_CHROMA_SIGMA_CELLS = 0.75
 
 _MIN_RADIUS_CELLS = 2.5
 """The grid is fine enough for discs of this radius; smaller ones take finer cells."""
-_MAX_RADIUS_CELLS = 16.0
-"""Larger discs take coarser cells: their rim stays sharper than a tenth of the radius."""
+_MAX_RADIUS_CELLS = 12.0
+"""Larger discs take coarser cells: their rim stays sharper than a sixth of the radius."""
 _HIGHLIGHT_GAIN = 14.0
-HIGHLIGHT_POWER = 6.0
-"""A sample of luma y in [0, 1] counts 1 + highlights · gain · y^power times. At the power of
-about two this is the average of light instead of code values; more lets discs stand out as they
-do where a sensor had clipped what was much brighter than white."""
 _SUPERSAMPLING = 16
 
 
@@ -242,7 +238,7 @@ class BokehPlan(NamedTuple):
     span: float
     """From there to white."""
     gain: float
-    """A sample of luma y counts ``1 + gain · y^HIGHLIGHT_POWER`` times."""
+    """How much more white counts than black, see ``bokeh.cu``."""
 
     @classmethod
     def of(cls, format: FrameFormat, radius_px: float, highlights: float) -> Self:

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "average", "blend", "blur", "components", "detections"),
+    *("analysis", "average", "blend", "blur", "bokeh", "components", "detections"),
     *("face", "foreground", "hide", "hold", "matte", "matte_guided"),
     *("matte_smooth", "matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),
