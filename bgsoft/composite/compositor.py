@@ -98,17 +98,12 @@ class PictureCompositor:
 
 def _check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
     """Raise ValueError where a plane's shape or dtype is not the format's."""
-    luma, chroma, alpha = frame.planes.luma, frame.planes.chroma, matte.alpha
-    shapes = luma.shape, chroma.shape, alpha.shape
-    if shapes != (format.luma_shape, format.chroma_shape, format.luma_shape):
-        raise ValueError(
-            f"luma, chroma and alpha are {shapes} but frames are {format.width}x{format.height}"
-        )
-    dtypes = luma.dtype, chroma.dtype, alpha.dtype
-    if dtypes != (format.dtype, format.dtype, "uint8"):
-        names = ", ".join(map(str, dtypes))
-        raise ValueError(f"luma, chroma and alpha are {names} but frames are {format.layout}")
+    luma, chroma, dtype = format.luma_shape, format.chroma_shape, format.dtype
     grid = analysis_shape(format.width, format.height)
-    found = matte.reduced.shape, reduced.luma.shape
-    if found != (grid, grid):
-        raise ValueError(f"matte and picture are {found[0]} and {found[1]} on a grid of {grid}")
+    wanted = [(luma, dtype), (chroma, dtype), (luma, "uint8"), (grid, "uint8"), (grid, dtype)]
+    planes = frame.planes.luma, frame.planes.chroma, matte.alpha, matte.reduced, reduced.luma
+    found = [(plane.shape, plane.dtype) for plane in planes]
+    if found != wanted:
+        raise ValueError(
+            f"luma, chroma, alpha, and matte and luma on the grid: {found}, not {wanted}"
+        )

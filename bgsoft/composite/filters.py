@@ -24,9 +24,6 @@ from bgsoft.ops.sides import Side
 
 _RUN = 64
 """RUN of ``blur.cu``."""
-_BLUR_BLOCK = (32, 8, 1)
-_MAX_REACH = 15
-"""Cells to each side that ``blur.cu`` has room for."""
 _DISC_RUN = 16
 """RUN of ``bokeh.cu``."""
 
@@ -40,24 +37,29 @@ class BlurFilter:
         luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
         numbers: list[int] = []
         taps: list[float] = []
+        room = 0
         for shape, (reach, sigma), source, target in zip(
             shapes, (luma, chroma, chroma), picture.offsets, plan.cells.offsets, strict=True
         ):
-            assert reach <= _MAX_REACH, f"a blur of {sigma} cells"
-            numbers += [*shape, reach, len(taps), source, target]
+            pitch = -(-shape[1] // _RUN) * _RUN
+            numbers += [*shape, reach, len(taps), source, target, room, pitch]
             taps += cv2.getGaussianKernel(2 * reach + 1, sigma, cv2.CV_32F).ravel().tolist()
+            room += shape[0] * pitch
         rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
-        # A thread does as many rows of a square tile as it has of them.
-        self._size = -(-rows * _BLUR_BLOCK[1] // _BLUR_BLOCK[0]), columns, len(shapes)
-        reach, pitch = max(plan.reaches), columns + _RUN
-        scratch = side.scratch((rows + 2 * reach + 1) * pitch + 2 * reach, np.float32)
         plans = side.array(numbers, np.int32), side.array(taps, np.float32)
-        self._arguments = (*plans, picture.buffer, cells, scratch)
-        self._blur = side.operation("blur", "blur_planes", block=_BLUR_BLOCK)
+        along = side.xp.empty(room, np.float32)
+        line = side.scratch(columns + _RUN + 2 * max(plan.reaches), np.float32)
+        size = rows, columns, len(shapes)
+        along_rows, down = (side.operation("blur", f"blur_{name}") for name in ("along", "down"))
+        self._launches = (
+            partial(along_rows, size, *plans, picture.buffer, along, line),
+            partial(down, size, *plans, along, cells),
+        )
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._picture.update(frame, matte.reduced, reduced)
-        self._blur(self._size, *self._arguments)
+        for launch in self._launches:
+            launch()
 
 
 class BokehFilter:

@@ -247,7 +247,7 @@ static void fine_plane(
 }
 #endif
 
-// Planes of the picture, blockIdx.z = 0 (luma), 1 (Cb), 2 (Cr).
+// Luma, Cb and Cr of the picture.
 //
 // plan: 3 x Plane; then rows and columns of the filled cells, of the grid, of the frame's luma, and of its
 // chroma. buffer: filled cells (3, rows, columns) first, planes at
@@ -259,12 +259,7 @@ KERNEL(picture_planes)(
 {
     const int *sizes = plan + 18;
     const int cell_rows = sizes[0], cell_columns = sizes[1];
-#if ON_DEVICE
-    const int index = blockIdx.z;
-#else
-    for (int index = 0; index < 3; ++index)
-#endif
-    {
+    for_planes(3, [=](int index) INLINED {
         const int *entry = plan + 6 * index;
         const Plane plane = {entry[0], entry[1], entry[2], entry[3], entry[4], entry[5]};
         const u16 *cells = buffer + index * cell_rows * cell_columns;
@@ -292,5 +287,5 @@ KERNEL(picture_planes)(
                     ? enlarged(cells, cell_rows, cell_columns, 0.5f / (float)plane.fine, y, x)
                     : cell_mean(samples, y, x) << FULL_SHIFT);
             });
-    }
+    });
 }
