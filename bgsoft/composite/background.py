@@ -91,7 +91,7 @@ class CellsBackground(Background):
         plan: The cells.
         hold: What is shown of them; shared with the backgrounds of other frames of a batch. None:
             all.
-        make_filter: Makes what fills the cells: (n,) uint16, see :meth:`CellsPlan.views`.
+        make_filter: Makes what fills the cells: (n,) uint16, planes one after another.
         kernel: Of ``blend.cu``.
     """
 

@@ -61,15 +61,14 @@ class FilledPicture:
         """All planes, 16-bit full scale, after the filled cells; overwritten by the next update."""
         table, count = level_table(levels)
         pyramid = side.array(table, np.int32), side.xp.empty((count, 4), np.float32)
-        rows, columns = (max(sides) for sides in zip(*plan.shapes, strict=True))
-        marks = side.scratch(grid[1] + 3 + columns, np.uint8)
+        marks = side.scratch(grid[1] + 3, np.uint8)
         shape = side.array((*grid, factor > 1), np.int32)
         self._prepared = (shape, float(least_weight), pyramid[0], self.buffer, pyramid[1], marks)
         self._pyramid = (*pyramid, *black_and_neutral(format))
         self._finished = (*pyramid, self.buffer)
         sizes = (*levels[0], *grid, *format.luma_shape, *format.chroma_shape[:2])
         self._numbers = side.array((*numbers, *sizes), np.int32)
-        self._size = (rows, columns, 3)
+        self._size = (*(max(sides) for sides in zip(*plan.shapes, strict=True)), 3)
         self._scratch = marks, side.scratch(levels[0][1] + 2 + _RUN, np.float32)
         bits = 8 * format.bytes_per_sample
         self._prepare = side.operation("picture", "fill_prepare", sample_bits=bits)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.frame import Array, FrameFormat, PixelLayout
+from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.records import NamedTuple, dataclass
 
 Shape = tuple[int, int]
@@ -158,16 +158,6 @@ class CellsPlan:
     def count(self) -> int:
         """Cells of all planes."""
         return sum(rows * columns for rows, columns in self.shapes)
-
-    def views(
-        self, cells: Array, offsets: Sequence[int] | None = None
-    ) -> tuple[Array, Array, Array]:
-        """The planes of such a buffer, (rows, columns) each; ``offsets`` where they are others."""
-        luma, cb, cr = (
-            cells[offset : offset + shape[0] * shape[1]].reshape(shape)
-            for offset, shape in zip(offsets or self.offsets, self.shapes, strict=True)
-        )
-        return luma, cb, cr
 
     def _plane(self, edge: int, samples: int) -> PlanePlan:
         """A plane with cells of ``edge`` luma pixels, ``samples`` of which are one of its own."""

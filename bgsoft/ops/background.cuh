@@ -145,57 +145,56 @@ OP void enlarge(
 }
 #endif
 
-// Largest matte sample from one row and column before a grid cell to `reach` ones after it.
-OP u32 near_matte(
-    const u8 *matte, int rows, int columns, int y, int x, int reach)
+// Largest matte sample from one row and column before a grid cell to two after it.
+OP u8 near_matte(const u8 *matte, int rows, int columns, int y, int x)
 {
-    u32 largest = 0;
-    for (int dy = -1; dy <= reach; ++dy) {
+    u8 largest = 0;
+    for (int dy = -1; dy <= 2; ++dy) {
         const u8 *row = matte + clamp_int(y + dy, 0, rows - 1) * columns;
-        for (int dx = -1; dx <= reach; ++dx)
-            largest = max(largest, (u32)row[clamp_int(x + dx, 0, columns - 1)]);
+        for (int dx = -1; dx <= 2; ++dx)
+            largest = max(largest, row[clamp_int(x + dx, 0, columns - 1)]);
     }
     return largest;
 }
 
 #if !ON_DEVICE
 // near_matte() of a row of cells; `marks` has room for three more.
-OP void near_row(const u8 *matte, int rows, int columns, int y, int reach, u8 *marks)
+OP void near_row(const u8 *matte, int rows, int columns, int y, u8 *marks)
 {
     const u8 *around[4];
     for (int step = 0; step < 4; ++step)
-        around[step] = matte + clamp_int(y - 1 + min(step, reach + 1), 0, rows - 1) * columns;
+        around[step] = matte + clamp_int(y - 1 + step, 0, rows - 1) * columns;
     for (int x = 0; x < columns; ++x)
         marks[1 + x] = max(max(around[0][x], around[1][x]), max(around[2][x], around[3][x]));
     marks[0] = marks[1];
     marks[columns + 1] = marks[columns + 2] = marks[columns];
     // Each is read before it is overwritten.
     for (int x = 0; x < columns; ++x)
-        marks[x] = max(max(marks[x], marks[x + 1]), max(marks[x + 2], marks[x + 1 + reach]));
+        marks[x] = max(max(marks[x], marks[x + 1]), max(marks[x + 2], marks[x + 3]));
 }
 
-// The first `count` cells of row y as cell_mean() makes them, times 2^shift.
+// The first `count` cells of row y as cell_mean() makes them, full scale.
 template <int F>
 OP void whole_means(
-    const sample_t *samples, int pitch, int step, int count, int shift, u16 *means)
+    const sample_t *samples, int pitch, int step, int count, u16 *means)
 {
     for (int x = 0; x < count; ++x)
-        means[x] = (u16)(whole_cell<F>(samples + x * F * step, pitch, step) << shift);
+        means[x] = (u16)(whole_cell<F>(samples + x * F * step, pitch, step) << FULL_SHIFT);
 }
 
-OP void mean_row(const Samples &source, int y, int count, int shift, u16 *means)
+OP void mean_row(const Samples &source, int y, int count, u16 *means)
 {
     const auto [plane, rows, columns, step, channel, factor] = source;
     const sample_t *samples = plane + (size_t)y * factor * columns * step + channel;
     int whole = (y + 1) * factor <= rows ? columns / factor : 0;
     switch (factor) {
-    case 1: whole_means<1>(samples, columns * step, step, whole, shift, means); break;
-    case 2: whole_means<2>(samples, columns * step, step, whole, shift, means); break;
-    case 4: whole_means<4>(samples, columns * step, step, whole, shift, means); break;
+    case 1: whole_means<1>(samples, columns * step, step, whole, means); break;
+    case 2: whole_means<2>(samples, columns * step, step, whole, means); break;
+    case 4: whole_means<4>(samples, columns * step, step, whole, means); break;
     default: whole = 0;
     }
     for (int x = whole; x < count; ++x)
-        means[x] = (u16)(cell_mean(source, y, x) << shift);
+        means[x] = (u16)(cell_mean(source, y, x) << FULL_SHIFT);
 }
 #endif
 

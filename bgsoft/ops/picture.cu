@@ -78,7 +78,7 @@ KERNEL(fill_prepare)(
     for_samples(finest.rows, finest.columns, [&](int y, int x) {
         for (int plane = 0; plane < 3; ++plane)
             cells[plane * size + y * finest.columns + x] = halved(plane, y, x, false);
-        weigh(y, x, near_matte(matte, rows, columns, 2 * y, 2 * x, 2));
+        weigh(y, x, near_matte(matte, rows, columns, 2 * y, 2 * x));
     });
 #else
     for (int y = 0; y < finest.rows; ++y) {
@@ -91,7 +91,7 @@ KERNEL(fill_prepare)(
             for (int x = whole; x < finest.columns; ++x)
                 line[x] = halved(plane, y, x, false);
         }
-        near_row(matte, rows, columns, 2 * y, 2, marks);
+        near_row(matte, rows, columns, 2 * y, marks);
         for (int x = 0; x < finest.columns; ++x)
             weigh(y, x, marks[2 * x]);
     }
@@ -208,40 +208,37 @@ OP u16 coarse_cell(
 
 // A plane of the grid's or of the frame's samples, people replaced by filled cells.
 //
-// marks: room for a row of the grid and three cells, then for one of the plane. line: for a row of
-// filled cells, two cells and a run.
+// marks: room for a row of the grid and three cells. line: for a row of filled cells, two cells and a run.
 static void fine_plane(
     const Plane &plane, const Samples &source, const u8 *matte, const int *sizes, const u16 *cells,
     u16 *target, u8 *marks, float *line)
 {
-    int log_factor = 1;
-    while (1 << (log_factor - 1) < plane.fine)
-        ++log_factor;
-    u8 *expanded = marks + sizes[3] + 3, *near = plane.fine > 1 ? expanded : marks;
+    int shift = 0;
+    while (1 << shift < plane.fine)
+        ++shift;
+    u8 anyone = 0;
     for (int y = 0; y < plane.rows; ++y, target += plane.columns) {
         if (y % plane.fine == 0) {
-            near_row(matte, sizes[2], sizes[3], y / plane.fine, 2, marks);
-            for (int x = 0; near == expanded && x < plane.columns; ++x)
-                expanded[x] = marks[x >> (log_factor - 1)];
+            near_row(matte, sizes[2], sizes[3], y >> shift, marks);
+            anyone = 0;
+            for (int x = 0; x < sizes[3]; ++x)
+                anyone = max(anyone, marks[x]);
         }
-        mean_row(source, y, plane.columns, FULL_SHIFT, target);
-        u8 nearest_matte = 0;
-        for (int x = 0; x < plane.columns; ++x)
-            nearest_matte = max(nearest_matte, near[x]);
-        if (nearest_matte <= CLEAR_ALPHA)
+        mean_row(source, y, plane.columns, target);
+        if (anyone <= CLEAR_ALPHA)
             continue;
-        interpolate(cells, sizes[0], sizes[1], log_factor, y, line);
+        interpolate(cells, sizes[0], sizes[1], shift + 1, y, line);
         for_runs(1, plane.columns, 1, RUN, [&](int, int x, int count) INLINED {
             u8 largest = 0;
-            for (int cell = 0; cell < RUN; ++cell)
-                largest = max(largest, (u8)(cell < count ? near[x + cell] : 0));
+            for (int cell = x >> shift; cell <= (x + count - 1) >> shift; ++cell)
+                largest = max(largest, marks[cell]);
             if (largest <= CLEAR_ALPHA)
                 return;
             u16 filled[RUN];
-            enlarge<RUN>(cells, sizes[0], sizes[1], log_factor, y, x, line, filled);
+            enlarge<RUN>(cells, sizes[0], sizes[1], shift + 1, y, x, line, filled);
             for (int cell = 0; cell < RUN; ++cell)
-                if (cell < count)
-                    target[x + cell] = near[x + cell] > CLEAR_ALPHA ? filled[cell] : target[x + cell];
+                if (cell < count && marks[(x + cell) >> shift] > CLEAR_ALPHA)
+                    target[x + cell] = filled[cell];
         });
     }
 }
@@ -282,7 +279,7 @@ KERNEL(picture_planes)(
                     return;
                 }
                 const int grid_y = y / plane.fine, grid_x = x / plane.fine;
-                const u32 near = near_matte(matte, sizes[2], sizes[3], grid_y, grid_x, 2);
+                const u32 near = near_matte(matte, sizes[2], sizes[3], grid_y, grid_x);
                 *sample = (u16)(near > CLEAR_ALPHA
                     ? enlarged(cells, cell_rows, cell_columns, 0.5f / (float)plane.fine, y, x)
                     : cell_mean(samples, y, x) << FULL_SHIFT);
