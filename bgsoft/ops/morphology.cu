@@ -1,5 +1,5 @@
 // Moving and feathering edges of uint8 planes; what the host has not is OpenCV's there
-// (bgsoft/matte/contour.py, bgsoft/matte/obs.py, bgsoft/composite/plate.py).
+// (bgsoft/matte/contour.py, bgsoft/matte/obs.py).
 
 #include "drivers.cuh"
 #include "matte.cuh"
