@@ -14,6 +14,7 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.background import Background
 from bgsoft.composite.effects import create_compositor
+from bgsoft.composite.plan import CellsPlan
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
 from bgsoft.ops.sides import HOST
 from bgsoft.settings.config import EffectConfig, EffectKind
@@ -112,6 +113,14 @@ def planes_behind(background: Background, format: FrameFormat) -> tuple[Array, A
     size = format.height, format.width
     launch(size, frame.luma, frame.chroma, alpha, *size, *background.arguments)
     return frame.luma, frame.chroma
+
+
+def cell_planes(plan: CellsPlan, cells: Array) -> list[Array]:
+    """Luma, Cb and Cr of a buffer that holds them one after another."""
+    return [
+        cells[offset : offset + rows * columns].reshape(rows, columns)
+        for offset, (rows, columns) in zip(plan.offsets, plan.shapes, strict=True)
+    ]
 
 
 def chroma_alpha(alpha: Array) -> Array:

@@ -21,8 +21,8 @@ from bgsoft.composite.plan import HOLD_STEPS, CellsPlan, dither_pattern
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.ops.sides import Side
 
-_RUN = 128
-"""COLUMNS of ``blend_runs.cuh``: samples of a row that may be read together."""
+RUN = 128
+"""COLUMNS of ``blend.cu``: samples of a row that may be read together."""
 
 CellFilter = Callable[[Frame, Matte, AnalysisFrame], None]
 """Fills the cells that it was made for, from a frame that is not composited yet."""
@@ -89,31 +89,34 @@ class CellsBackground(Background):
     Args:
         side: Where it is made.
         plan: The cells.
-        hold: What is shown of them; shared with the backgrounds of other frames of a batch.
-        make_filter: Makes what fills the cells: (n,) uint16, see :meth:`CellsPlan.views`.
+        hold: What is shown of them; shared with the backgrounds of other frames of a batch. None:
+            all.
+        make_filter: Makes what fills the cells: (n,) uint16, planes one after another.
+        kernel: Of ``blend.cu``.
     """
 
     def __init__(
         self,
         side: Side,
         plan: CellsPlan,
-        hold: Hold,
+        hold: Hold | None,
         make_filter: Callable[[Array], CellFilter],
+        kernel: str = "blend_grid",
     ) -> None:
         self._hold = hold
         self._cells = side.xp.empty(plan.count, np.uint16)
-        self._shown = side.xp.empty_like(self._cells)
+        self._shown = side.xp.empty_like(self._cells) if hold else self._cells
         self._filter = make_filter(self._cells)
         # At most 239, so bytes hold it.
         pattern = dither_pattern(plan.format).astype(np.uint8)
-        pattern = np.pad(pattern, ((0, 0), (0, -pattern.shape[1] % _RUN)))
+        pattern = np.pad(pattern, ((0, 0), (0, -pattern.shape[1] % RUN)))
         # A cell more on each side, and what a run may read beyond.
-        pitch = plan.shapes[0][1] + 2 + _RUN
+        pitch = plan.shapes[0][1] + 2 + RUN
         lines = side.scratch((4, pitch), np.float32)
         logs = [scale.bit_length() - 1 for scale in plan.scales]
         numbers = (*plan.shapes[0], *plan.shapes[1], *logs, *plan.offsets, pattern.shape[1], pitch)
         super().__init__(
-            "blend_grid",
+            kernel,
             side.array(numbers, np.int32),
             self._shown,
             side.array(pattern),
@@ -124,7 +127,9 @@ class CellsBackground(Background):
         self._filter(frame, matte, reduced)
 
     def settle(self, frame: Frame) -> None:
-        self._hold.follow(self._cells, self._shown)
+        if self._hold:
+            self._hold.follow(self._cells, self._shown)
 
     def refresh(self) -> None:
-        self._hold.fresh = True
+        if self._hold:
+            self._hold.fresh = True

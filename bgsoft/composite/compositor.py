@@ -17,9 +17,6 @@ from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.sides import Side
 from bgsoft.workers import Workers
 
-_DEVICE_RUN = (2, 8)
-"""Luma rows and columns of one thread of ``blend.cu``."""
-
 
 class PictureCompositor:
     """Replaces the background of frames of one format, in place.
@@ -47,8 +44,6 @@ class PictureCompositor:
         if backgrounds:
             bits = 8 * format.bytes_per_sample
             self._launch = side.operation("blend", backgrounds[0].kernel, sample_bits=bits)
-        rows, columns = _DEVICE_RUN
-        self._runs = -(-format.height // rows), -(-format.width // columns)
 
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
@@ -86,7 +81,9 @@ class PictureCompositor:
             self._foregrounds[lane].restore(frame, matte, reduced)
         planes, arguments = frame.planes, self._backgrounds[lane].arguments
         samples = planes.luma, planes.chroma, matte.alpha
-        self._launch(self._runs, *samples, *self._format.luma_shape, *arguments)
+        format = self._format
+        # A device's thread blends a chroma sample, and its luma.
+        self._launch(format.chroma_shape[:2], *samples, *format.luma_shape, *arguments)
 
     def refresh(self) -> None:
         """Show the background as the next frame has it, also where it has hardly changed."""
@@ -101,17 +98,12 @@ class PictureCompositor:
 
 def _check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
     """Raise ValueError where a plane's shape or dtype is not the format's."""
-    luma, chroma, alpha = frame.planes.luma, frame.planes.chroma, matte.alpha
-    shapes = luma.shape, chroma.shape, alpha.shape
-    if shapes != (format.luma_shape, format.chroma_shape, format.luma_shape):
-        raise ValueError(
-            f"luma, chroma and alpha are {shapes} but frames are {format.width}x{format.height}"
-        )
-    dtypes = luma.dtype, chroma.dtype, alpha.dtype
-    if dtypes != (format.dtype, format.dtype, "uint8"):
-        names = ", ".join(map(str, dtypes))
-        raise ValueError(f"luma, chroma and alpha are {names} but frames are {format.layout}")
+    luma, chroma, dtype = format.luma_shape, format.chroma_shape, format.dtype
     grid = analysis_shape(format.width, format.height)
-    found = matte.reduced.shape, reduced.luma.shape
-    if found != (grid, grid):
-        raise ValueError(f"matte and picture are {found[0]} and {found[1]} on a grid of {grid}")
+    wanted = [(luma, dtype), (chroma, dtype), (luma, "uint8"), (grid, "uint8"), (grid, dtype)]
+    planes = frame.planes.luma, frame.planes.chroma, matte.alpha, matte.reduced, reduced.luma
+    found = [(plane.shape, plane.dtype) for plane in planes]
+    if found != wanted:
+        raise ValueError(
+            f"luma, chroma, alpha, and matte and luma on the grid: {found}, not {wanted}"
+        )

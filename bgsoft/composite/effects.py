@@ -8,17 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bgsoft.analysis.base import analysis_factor
 from bgsoft.composite.background import Background, CellFilter, CellsBackground, Hold
 from bgsoft.composite.compositor import PictureCompositor
-from bgsoft.composite.filters import BlurFilter, PixelateBackground, bokeh_filter
+from bgsoft.composite.filters import BlurFilter, BokehFilter, CutoutFilter, PixelateBackground
 from bgsoft.composite.foreground import REPLACING, ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, CellsPlan, PixelatePlan
-from bgsoft.composite.plate import (
-    CutoutBackground,
-    color_background,
-    dim_background,
-    image_background,
-)
+from bgsoft.composite.plate import color_background, dim_background, image_background
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.settings.config import EffectConfig, EffectKind
@@ -75,7 +71,7 @@ def _background_maker(
             return _on_cells(side, blur.cells, partial(BlurFilter, side, blur))
         case EffectKind.BOKEH if length_px:
             bokeh = BokehPlan.of(format, length_px, effect.highlights)
-            return _on_cells(side, bokeh.cells, partial(bokeh_filter, side, bokeh))
+            return _on_cells(side, bokeh.cells, partial(BokehFilter, side, bokeh))
         case EffectKind.PIXELATE if length_px:
             mosaic = PixelatePlan.of(format, length_px)
             return lambda: PixelateBackground(side, mosaic)
@@ -83,7 +79,7 @@ def _background_maker(
             dim = dim_background(side, format, effect.effective_strength)
             return lambda: dim
         case EffectKind.COLOR:
-            color = color_background(effect.background, format)
+            color = color_background(side, effect.background, format)
             return lambda: color
         case EffectKind.IMAGE:
             image = image_background(side, path, format)
@@ -94,7 +90,10 @@ def _background_maker(
             player = ClipPlayer(path, format, began)
             return lambda: ClipBackground(side, player, copies)
         case EffectKind.ALPHA:
-            return lambda: CutoutBackground(side, format)
+            factor = 2 * analysis_factor(format.width, format.height)
+            cutout = CellsPlan(format, factor, factor)
+            make = partial(CutoutFilter, side, cutout)
+            return lambda: CellsBackground(side, cutout, None, make, "blend_cutout")
     return None  # with matte, the encoder writes the matte itself, and no colour
 
 

@@ -1,4 +1,4 @@
-"""Backgrounds that are the frame's own, without its people: blurred, out of focus or in blocks."""
+"""Backgrounds made of the frame's own picture: blurred, out of focus, in blocks; of people's."""
 
 from __future__ import annotations
 
@@ -7,38 +7,25 @@ from itertools import chain
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.composite.background import Background, CellFilter
-from bgsoft.composite.fill import PushPull
+from bgsoft.analysis.base import analysis_shape
+from bgsoft.composite.background import RUN, Background
 from bgsoft.composite.picture import FilledPicture
 from bgsoft.composite.plan import (
-    HIGHLIGHT_POWER,
     BlurPlan,
     BokehPlan,
+    CellsPlan,
     PixelatePlan,
+    black_and_neutral,
     disc_kernel,
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.sides import Side
 
-Floats = NDArray[np.float32]
-
-_FULL_SCALE = 65536.0
-_THREADS = 256
-"""Of a block of ``pixelate.cu``."""
-_CELLS_PER_THREAD = 4
-"""Of a mosaic block, at most, while there are threads for more."""
 _RUN = 64
 """RUN of ``blur.cu``."""
-_BLUR_BLOCK = (32, 8, 1)
-_MAX_REACH = 15
-"""Cells to each side that ``blur.cu`` has room for."""
-_DISC_BLOCK = (32, 4, 1)
-_DISC_OUTPUTS = 4
-"""Rows that a thread of ``bokeh.cu`` averages."""
-_FLOAT4_BYTES = 16
+_DISC_RUN = 16
+"""RUN of ``bokeh.cu``."""
 
 
 class BlurFilter:
@@ -50,202 +37,134 @@ class BlurFilter:
         luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
         numbers: list[int] = []
         taps: list[float] = []
+        room = 0
         for shape, (reach, sigma), source, target in zip(
             shapes, (luma, chroma, chroma), picture.offsets, plan.cells.offsets, strict=True
         ):
-            assert reach <= _MAX_REACH, f"a blur of {sigma} cells"
-            numbers += [*shape, reach, len(taps), source, target]
+            pitch = -(-shape[1] // _RUN) * _RUN
+            numbers += [*shape, reach, len(taps), source, target, room, pitch]
             taps += cv2.getGaussianKernel(2 * reach + 1, sigma, cv2.CV_32F).ravel().tolist()
+            room += shape[0] * pitch
         rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
-        # A thread does as many rows of a square tile as it has of them.
-        self._size = -(-rows * _BLUR_BLOCK[1] // _BLUR_BLOCK[0]), columns, len(shapes)
-        reach, pitch = max(plan.reaches), columns + _RUN
-        scratch = side.scratch((rows + 2 * reach + 1) * pitch + 2 * reach, np.float32)
         plans = side.array(numbers, np.int32), side.array(taps, np.float32)
-        self._arguments = (*plans, picture.buffer, cells, scratch)
-        self._blur = side.operation("blur", "blur_planes", block=_BLUR_BLOCK)
+        along = side.xp.empty(room, np.float32)
+        line = side.scratch(columns + _RUN + 2 * max(plan.reaches), np.float32)
+        size = rows, columns, len(shapes)
+        along_rows, down = (side.operation("blur", f"blur_{name}") for name in ("along", "down"))
+        self._launches = (
+            partial(along_rows, size, *plans, picture.buffer, along, line),
+            partial(down, size, *plans, along, cells),
+        )
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        self._picture.update(frame, matte, reduced)
-        self._blur(self._size, *self._arguments)
+        self._picture.update(frame, matte.reduced, reduced)
+        for launch in self._launches:
+            launch()
 
 
-class _DiscFilter:
-    """Averages two planes at once over discs, in the frequency domain.
-
-    That costs the same for any radius. The two planes travel as the real and the imaginary part;
-    a disc is symmetric, so its spectrum is real and keeps them apart.
-    """
-
-    def __init__(self, shape: tuple[int, int], radius: float) -> None:
-        kernel = disc_kernel(radius)
-        self._reach = reach = kernel.shape[0] // 2
-        rows, columns = (cv2.getOptimalDFTSize(side + 2 * reach) for side in shape)
-        self._shape = shape
-        spot = np.zeros((rows, columns), np.float32)
-        spot[: kernel.shape[0], : kernel.shape[1]] = kernel
-        spot = np.roll(spot, (-reach, -reach), axis=(0, 1))
-        spectrum = cv2.dft(spot, flags=cv2.DFT_COMPLEX_OUTPUT)[..., :1]
-        self._spectrum = np.repeat(spectrum, 2, axis=2)
-        self._pair = np.empty((*shape, 2), np.float32)
-        self._padded = np.empty((rows, columns, 2), np.float32)
-
-    def average(self, first: Floats, second: Floats) -> None:
-        """Average both planes, in place."""
-        cv2.merge((first, second), self._pair)
-        rows, columns = self._shape
-        padded, reach = self._padded, self._reach
-        below, right = padded.shape[0] - rows - reach, padded.shape[1] - columns - reach
-        cv2.copyMakeBorder(self._pair, reach, below, reach, right, cv2.BORDER_REFLECT, dst=padded)
-        cv2.dft(padded, dst=padded)
-        np.multiply(padded, self._spectrum, out=padded)
-        cv2.dft(padded, dst=padded, flags=cv2.DFT_INVERSE | cv2.DFT_SCALE)
-        cv2.split(padded[reach : reach + rows, reach : reach + columns], (first, second))
-
-
-class HostBokeh:
-    """See :func:`bokeh_filter`; by transforms, which cost the same for any radius."""
-
-    def __init__(self, plan: BokehPlan, cells: Array) -> None:
-        self._targets = plan.cells.views(cells)
-        self._picture = picture = FilledPicture(HOST, plan.cells)
-        self._plan = plan
-        shapes = luma_shape, chroma_shape, _ = plan.cells.shapes
-        self._cells = plan.cells.views(picture.buffer, picture.offsets)
-        luma_radius, chroma_radius = plan.radii
-        self._luma_disc = self._chroma_disc = _DiscFilter(luma_shape, luma_radius)
-        self._weighted = [np.empty(shape, np.float32) for shape in shapes]
-        self._weight = self._chroma_weight = np.empty(luma_shape, np.float32)
-        self._same_shape = plan.cells.factor > 1
-        if not self._same_shape:
-            self._chroma_disc = _DiscFilter(chroma_shape, chroma_radius)
-            self._chroma_weight = np.empty(chroma_shape, np.float32)
-            self._idle = np.zeros(chroma_shape, np.float32)
-
-    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        self._picture.update(frame, matte, reduced)
-        cells = self._cells
-        luma, cb, cr = self._weighted
-        weight, chroma_weight = self._weight, self._chroma_weight
-        # weight ← 1 + gain · y^power
-        np.subtract(cells[0], self._plan.black, out=weight)
-        np.divide(weight, self._plan.span, out=weight)
-        np.clip(weight, 0, 1, out=weight)
-        cv2.pow(weight, HIGHLIGHT_POWER, dst=weight)
-        np.multiply(weight, self._plan.gain, out=weight)
-        np.add(weight, 1, out=weight)
-        if not self._same_shape:
-            size = chroma_weight.shape[::-1]
-            cv2.resize(weight, size, dst=chroma_weight, interpolation=cv2.INTER_AREA)
-        weights = (weight, chroma_weight, chroma_weight)
-        for plane, cell, by in zip(self._weighted, cells, weights, strict=True):
-            np.multiply(cell, by, out=plane)
-        # Planes that are transformed together must be of like magnitude: rounding errors of the
-        # larger one reach the smaller one. So the weight is brought to full scale too.
-        np.multiply(weight, _FULL_SCALE, out=weight)
-        self._chroma_disc.average(cb, cr)
-        self._luma_disc.average(luma, weight)
-        np.multiply(weight, 1 / _FULL_SCALE, out=weight)
-        if not self._same_shape:
-            self._chroma_disc.average(chroma_weight, self._idle)
-        for plane, by, target in zip(self._weighted, weights, self._targets, strict=True):
-            np.divide(plane, by, out=plane)
-            np.add(plane, 0.5, out=target, casting="unsafe")
-
-
-class DeviceBokeh:
-    """See :func:`bokeh_filter`; the disc's cells are added up one by one, from shared memory.
-
-    With at most 16 cells of radius that is a few microseconds' work.
-    """
+class BokehFilter:
+    """The frame's own background, out of focus like behind a lens; writes ``cells``."""
 
     def __init__(self, side: Side, plan: BokehPlan, cells: Array) -> None:
         self._picture = picture = FilledPicture(side, plan.cells)
         luma_shape, chroma_shape, _ = plan.cells.shapes
         luma, cb, cr = zip(picture.offsets, plan.cells.offsets, strict=True)
         # Planes of one size go together.
-        together = [(luma_shape, plan.radii[0], (luma, cb, cr))]
+        together = [(luma_shape, plan.radii[0], 1, (luma, cb, cr))]
         if plan.cells.factor == 1:
             together = [
-                (luma_shape, plan.radii[0], (luma, luma, luma)),
-                (chroma_shape, plan.radii[1], (cb, cr, cr)),
+                (luma_shape, plan.radii[0], 1, (luma, luma, luma)),
+                (chroma_shape, plan.radii[1], 2, (cb, cr, cr)),
             ]
-        columns, thread_rows, _ = _DISC_BLOCK
         self._launches = []
-        for shape, radius, planes in together:
+        for shape, radius, scale, planes in together:
             weights = disc_kernel(radius)
             reach = weights.shape[0] // 2
-            # Of each column, how many weights next to the middle one there are.
-            half_heights = np.maximum(np.count_nonzero(weights[reach:], axis=0) - 1, 0)
-            numbers = (*shape, reach, *luma_shape, luma[0], *chain(*zip(*planes, strict=True)))
-            arrays = (numbers, np.int32), (weights, np.float32), (half_heights, np.int32)
-            tile = (_DISC_OUTPUTS * thread_rows + 2 * reach) * (columns + 2 * reach)
-            shared = {"block": _DISC_BLOCK, "shared_bytes": tile * _FLOAT4_BYTES}
-            self._launches.append(
+            half_widths = np.maximum(np.count_nonzero(weights[:, reach:], axis=1) - 1, 0)
+            padded = shape[0] + 2 * reach, shape[1] + 2 * reach
+            weighted = side.xp.zeros((padded[0] * padded[1] + _DISC_RUN, 4), np.float32)
+            offsets = chain(*zip(*planes, strict=True))
+            numbers = side.array((*shape, reach, *luma_shape, luma[0], scale, *offsets), np.int32)
+            disc = side.array(weights, np.float32), side.array(half_widths, np.int32)
+            self._launches += [
                 partial(
-                    side.operation("bokeh", "bokeh", **shared),
-                    (-(-shape[0] // _DISC_OUTPUTS), shape[1]),
-                    *(side.array(*each) for each in arrays),
-                    *(picture.buffer, cells, plan.black, plan.span, plan.gain),
-                )
-            )
+                    side.operation("bokeh", "bokeh_weigh"),
+                    *(padded, numbers, picture.buffer, weighted, plan.black, plan.span, plan.gain),
+                ),
+                partial(
+                    side.operation("bokeh", "bokeh_average"),
+                    *(shape, numbers, *disc, weighted, cells),
+                ),
+            ]
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        self._picture.update(frame, matte, reduced)
+        self._picture.update(frame, matte.reduced, reduced)
         for launch in self._launches:
             launch()
 
 
-def bokeh_filter(side: Side, plan: BokehPlan, cells: Array) -> CellFilter:
-    """The frame's own background, out of focus like behind a lens; writes ``cells``."""
-    return DeviceBokeh(side, plan, cells) if side.on_device else HostBokeh(plan, cells)
+class CutoutFilter:
+    """What a cut-out's colour planes hold where nothing is seen: nothing of the room.
+
+    Players and editors that ignore alpha, and codecs that lose it, show these planes. So colour
+    under alpha 0 is black, except next to the foreground: there its own colour runs on, filled in
+    from where it is wholly opaque, and fades out. Scaling and chroma subsampling then find no edge
+    at the edge. Writes ``cells``.
+    """
+
+    def __init__(self, side: Side, plan: CellsPlan, cells: Array) -> None:
+        format, self._xp = plan.format, side.xp
+        self._picture = picture = FilledPicture(side, plan, least_weight=0)
+        grid = analysis_shape(format.width, format.height)
+        self._room = side.xp.empty(grid, np.uint8)
+        self._shape = plan.shapes[0]
+        self._arguments = picture.buffer, cells, *self._shape
+        self._more = *grid, *black_and_neutral(format)
+        self._outline = side.operation("picture", "outline_cells")
+
+    def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
+        # What is filled in is the room, from the people.
+        self._xp.invert(matte.reduced, out=self._room)
+        self._picture.update(frame, self._room, reduced)
+        self._outline(self._shape, *self._arguments, matte.reduced, *self._more)
 
 
 class PixelateBackground(Background):
-    """The frame's own background in blocks of one colour each, people left out of the averages.
-
-    A block that shows people only takes its colour from the blocks around it.
-    """
+    """The frame's own background in blocks of one colour each, people filled in."""
 
     def __init__(self, side: Side, plan: PixelatePlan) -> None:
-        format, factor = plan.format, plan.factor
-        grid = analysis_factor(format.width, format.height)
-        grid_size = analysis_shape(format.width, format.height)
-        # Cells as large as the grid's, or larger, are those of the grid or made of them.
-        self._from_grid = factor >= grid
-        if self._from_grid:
-            luma_shape, luma_factor = grid_size, factor // grid
-            # The grid of a small frame has the frame's own chroma, at half its size.
-            chroma_shape = luma_shape if grid > 1 else format.chroma_shape[:2]
-            chroma_factor = 1
-        else:
-            luma_shape, luma_factor = format.luma_shape, factor
-            chroma_shape, chroma_factor = format.chroma_shape[:2], factor // 2
-        lanes = 1
-        while lanes < _THREADS and lanes * _CELLS_PER_THREAD < plan.per_block**2:
-            lanes *= 2
-        block_rows, block_columns = plan.blocks
-        block = lanes, _THREADS // lanes, 1
-        self._size = block_rows * block_columns, lanes
-        sum_count = -(-self._size[0] // block[1]) if side.on_device else 1
-        (rows, columns), grid_columns = plan.cells, grid_size[1]
-        push_pull = PushPull(side, plan.blocks, sum_count=sum_count, cell_count=rows * columns)
-        self._push_pull = push_pull
-        numbers = (
-            *(*plan.blocks, plan.per_block, rows, columns, plan.top, plan.left),
-            *(*luma_shape, *chroma_shape, luma_factor, chroma_factor, *grid_size),
-            *(plan.cells_per_grid, plan.grid_per_cell),
-        )
-        scratch = side.scratch(9 * columns + 2 * (grid_columns + 3), np.uint32)
-        self._plan = side.array(numbers, np.int32)
-        self._arguments = (push_pull.levels, push_pull.sums, scratch)
-        places = (block_columns, plan.edge_px, plan.top * factor, plan.left * factor)
-        super().__init__("blend_blocks", side.array(places, np.int32), push_pull.levels)
+        self._picture = picture = FilledPicture(side, plan.cells)
+        format, factor = plan.cells.format, plan.cells.factor
+        rows, columns = plan.cells.shapes[0]
+        block_columns = plan.blocks[1]
+        blocks = side.xp.empty((3, *plan.blocks), format.dtype)
+        sums = side.xp.empty((3, rows, block_columns), np.uint32)
+        per_block = plan.edge_px // factor
+        offsets = side.array(picture.offsets, np.int32)
         bits = 8 * format.bytes_per_sample
-        self._average = side.operation("pixelate", "pixelate_blocks", sample_bits=bits, block=block)
+        self._launches = [
+            partial(
+                side.operation("pixelate", "pixelate_rows"),
+                (rows, block_columns),
+                *(picture.buffer, offsets, sums, rows, columns, block_columns),
+                *(per_block, plan.left),
+            ),
+            partial(
+                side.operation("pixelate", "pixelate_blocks", sample_bits=bits),
+                plan.blocks,
+                *(sums, blocks, rows, columns, *plan.blocks, per_block, plan.top, plan.left),
+            ),
+        ]
+        places = (*plan.blocks, plan.edge_px, plan.top * factor)
+        block_of = (np.arange(format.width + RUN) + plan.left * factor) // plan.edge_px
+        super().__init__(
+            "blend_blocks",
+            side.array(places, np.int32),
+            blocks,
+            side.array(np.minimum(block_of, block_columns - 1), np.uint16),
+        )
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        source: Frame | AnalysisFrame = reduced if self._from_grid else frame
-        planes = (source.luma, source.chroma, matte.reduced)
-        self._average(self._size, self._plan, *planes, *self._arguments)
-        self._push_pull.run()
+        self._picture.update(frame, matte.reduced, reduced)
+        for launch in self._launches:
+            launch()

@@ -1,24 +1,52 @@
-"""The picture without its people, at the resolution that a filter asks for."""
+"""The picture without its people: what is behind them is filled in from around them.
+
+A background filter that looked at a person's samples would smear their colours around them, as a
+halo. So people are cut out first, generously, and the hole is closed by push-pull interpolation:
+S. Gortler et al., "The Lumigraph", SIGGRAPH 1996, section 3.4. The filter then works on a
+complete picture and needs no mask. The fill is only ever seen blurred, close to a person's edge.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from bgsoft.composite.fill import BackgroundFill
-from bgsoft.composite.plan import CellsPlan, FillPlan, Source
-from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.analysis.base import analysis_factor, analysis_shape
+from bgsoft.composite.plan import (
+    CellsPlan,
+    Source,
+    black_and_neutral,
+    level_shapes,
+    level_table,
+)
+from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.ops.sides import Side
 
 _RUN = 32
 """RUN of ``picture.cu``: samples of a row that are made together on the host."""
+_LEAST_WEIGHT = 1e-4
+"""Of people, against 1 of what is filled in from: decides only where there is next to nothing else,
+and gives the whole picture's mean there."""
+_BLOCK = (1024, 1, 1)
+"""Threads that make the pyramid."""
 
 
 class FilledPicture:
-    """A frame with its people filled in, at the resolution that a filter asks for."""
+    """A frame with its people filled in, at the resolution that a filter asks for.
 
-    def __init__(self, side: Side, plan: CellsPlan) -> None:
-        format, fill = plan.format, FillPlan.of(plan.format)
-        cells = fill.shape[0] * fill.shape[1]
+    Args:
+        side: Where frames are.
+        plan: The cells that are asked for.
+        least_weight: Of what is filled in; 0: where there is nothing else, the fill is black.
+    """
+
+    def __init__(self, side: Side, plan: CellsPlan, least_weight: float = _LEAST_WEIGHT) -> None:
+        format = plan.format
+        size = format.width, format.height
+        factor, grid = analysis_factor(*size), analysis_shape(*size)
+        # People are filled in on cells twice as large as those of the analysis frame.
+        levels = level_shapes(analysis_shape(*size, 2 * factor))
+        self._filled = levels[0]
+        cells = levels[0][0] * levels[0][1]
         end = 3 * cells
         self.offsets: list[int] = []
         """Where luma, Cb and Cr start in :attr:`buffer`."""
@@ -29,23 +57,39 @@ class FilledPicture:
                 offset, end = end, end + plane.shape[0] * plane.shape[1]
             numbers += [plane.source, plane.factor, plane.fine, *plane.shape, offset]
             self.offsets.append(offset)
-        self._fill = BackgroundFill(side, format, end - 3 * cells)
-        self.buffer: Array = self._fill.buffer
-        """All planes, 16-bit full scale; overwritten by the next update."""
-        self._derived = any(plane.source is not Source.CELLS for plane in plan.planes)
-        sizes = (*fill.shape, *fill.grid, *format.luma_shape, *format.chroma_shape[:2])
+        self.buffer: Array = side.xp.empty(end, np.uint16)
+        """All planes, 16-bit full scale, after the filled cells; overwritten by the next update."""
+        table, count = level_table(levels)
+        pyramid = side.array(table, np.int32), side.xp.empty((count, 4), np.float32)
+        marks = side.scratch(grid[1] + 3, np.uint8)
+        shape = side.array((*grid, factor > 1), np.int32)
+        self._prepared = (shape, float(least_weight), pyramid[0], self.buffer, pyramid[1], marks)
+        self._pyramid = (*pyramid, *black_and_neutral(format))
+        self._finished = (*pyramid, self.buffer)
+        sizes = (*levels[0], *grid, *format.luma_shape, *format.chroma_shape[:2])
         self._numbers = side.array((*numbers, *sizes), np.int32)
-        rows, columns = (max(sides) for sides in zip(*plan.shapes, strict=True))
-        self._size = (rows, columns, 3)
-        marks = side.scratch(fill.grid[1] + 3 + columns, np.uint8)
-        self._scratch = marks, side.scratch(fill.shape[1] + 2 + _RUN, np.float32)
+        self._size = (*(max(sides) for sides in zip(*plan.shapes, strict=True)), 3)
+        self._scratch = marks, side.scratch(levels[0][1] + 2 + _RUN, np.float32)
         bits = 8 * format.bytes_per_sample
-        self._planes = side.operation("picture", "picture_planes", sample_bits=bits)
+        self._prepare = side.operation("picture", "fill_prepare", sample_bits=bits)
+        self._fill = side.operation("picture", "fill_pyramid", block=_BLOCK)
+        self._finish = side.operation("picture", "fill_finish")
+        self._derive = None
+        if any(plane.source is not Source.CELLS for plane in plan.planes):
+            self._derive = side.operation("picture", "picture_planes", sample_bits=bits)
 
-    def update(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        """Take in the next frame, not yet composited: set the planes in :attr:`buffer`."""
-        self._fill.update(matte.reduced, reduced)
-        if self._derived:
-            pictures = (reduced.luma, reduced.chroma, frame.luma, frame.chroma)
-            arguments = (matte.reduced, *pictures, *self._scratch)
-            self._planes(self._size, self._numbers, self.buffer, *arguments)
+    def update(self, frame: Frame, matte: Array, reduced: AnalysisFrame) -> None:
+        """Take in the next frame, not yet composited: set the planes in :attr:`buffer`.
+
+        Args:
+            frame: The frame.
+            matte: (gh, gw) uint8, on the analysis frame: what is filled in.
+            reduced: The frame's analysis frame.
+        """
+        grid = reduced.luma, reduced.chroma
+        self._prepare(self._filled, *grid, matte, *self._prepared)
+        self._fill((1, _BLOCK[0]), *self._pyramid)
+        self._finish(self._filled, *self._finished)
+        if self._derive:
+            pictures = (matte, *grid, frame.luma, frame.chroma)
+            self._derive(self._size, self._numbers, self.buffer, *pictures, *self._scratch)

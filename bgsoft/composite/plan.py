@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.frame import Array, FrameFormat, PixelLayout
+from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.records import NamedTuple, dataclass
 
 Shape = tuple[int, int]
@@ -40,22 +40,21 @@ _MIN_CHROMA_SIGMA_CELLS = 0.75
 
 _MIN_RADIUS_CELLS = 2.5
 """The grid is fine enough for discs of this radius; smaller ones take finer cells."""
-_MAX_RADIUS_CELLS = 16.0
-"""Larger discs take coarser cells: their rim stays sharper than a tenth of the radius."""
+_MAX_RADIUS_CELLS = 12.0
+"""Larger discs take coarser cells: their rim stays sharper than a sixth of the radius."""
 _HIGHLIGHT_GAIN = 14.0
-HIGHLIGHT_POWER = 6.0
-"""A sample of luma y in [0, 1] counts 1 + highlights · gain · y^power times. At the power of
-about two this is the average of light instead of code values; more lets discs stand out as they
-do where a sensor had clipped what was much brighter than white."""
 _SUPERSAMPLING = 16
-
-_CUTOUT_REACH_PCT = 0.75
-"""How far a cut-out's colour runs on, in percent of the frame height: 8 pixels at 1080p."""
 
 
 def full_scale_shift(format: FrameFormat) -> int:
     """Left shift from stored samples to 16-bit full scale: 8 for NV12, 0 for P010."""
     return 8 if format.layout is PixelLayout.NV12 else 0
+
+
+def black_and_neutral(format: FrameFormat) -> tuple[int, int]:
+    """Luma of black and chroma of no colour, 16-bit full scale."""
+    shift = full_scale_shift(format)
+    return format.luma_range[0] << shift, format.chroma_neutral << shift
 
 
 def dither_pattern(format: FrameFormat) -> NDArray[np.uint16]:
@@ -96,28 +95,6 @@ def level_table(shapes: Sequence[Shape]) -> tuple[list[int], int]:
         numbers += [rows, columns, end]
         end += rows * columns
     return numbers, end
-
-
-class FillPlan(NamedTuple):
-    """People filled in, on cells twice as large as those of the analysis frame."""
-
-    factor: int
-    """Luma pixels per cell, each way."""
-    grid: Shape
-    """Of the analysis frame."""
-    shape: Shape
-    """Of the cells."""
-
-    @classmethod
-    def of(cls, format: FrameFormat) -> Self:
-        rows, columns = grid = analysis_shape(format.width, format.height)
-        factor = 2 * analysis_factor(format.width, format.height)
-        return cls(factor, grid, ((rows + 1) // 2, (columns + 1) // 2))
-
-    @property
-    def has_chroma(self) -> bool:
-        """Whether chroma is on the grid; otherwise it comes at the cells' size."""
-        return self.factor > 2
 
 
 class Source(IntEnum):
@@ -181,16 +158,6 @@ class CellsPlan:
     def count(self) -> int:
         """Cells of all planes."""
         return sum(rows * columns for rows, columns in self.shapes)
-
-    def views(
-        self, cells: Array, offsets: Sequence[int] | None = None
-    ) -> tuple[Array, Array, Array]:
-        """The planes of such a buffer, (rows, columns) each; ``offsets`` where they are others."""
-        luma, cb, cr = (
-            cells[offset : offset + shape[0] * shape[1]].reshape(shape)
-            for offset, shape in zip(offsets or self.offsets, self.shapes, strict=True)
-        )
-        return luma, cb, cr
 
     def _plane(self, edge: int, samples: int) -> PlanePlan:
         """A plane with cells of ``edge`` luma pixels, ``samples`` of which are one of its own."""
@@ -261,7 +228,7 @@ class BokehPlan(NamedTuple):
     span: float
     """From there to white."""
     gain: float
-    """A sample of luma y counts ``1 + gain · y^HIGHLIGHT_POWER`` times."""
+    """How much more white counts than black, see ``bokeh.cu``."""
 
     @classmethod
     def of(cls, format: FrameFormat, radius_px: float, highlights: float) -> Self:
@@ -309,20 +276,14 @@ def disc_kernel(radius: float) -> NDArray[np.float32]:
 
 
 class PixelatePlan(NamedTuple):
-    """A mosaic of square blocks, aligned to the centre of the frame.
+    """A mosaic of square blocks, aligned to the centre of the frame."""
 
-    Blocks are averaged from cells: the largest ones that blocks are made of exactly.
-    """
-
-    format: FrameFormat
     edge_px: int
     """Of a block, frame pixels. Even, so that no chroma sample lies in two blocks, which would
     give them coloured rims."""
-    factor: int
-    """Luma pixels per cell, each way, 2 or more: chroma samples are 2 pixels wide."""
-    cells: Shape
-    per_block: int
-    """Cells per block, each way."""
+    cells: CellsPlan
+    """What blocks are averaged from: the largest cells that they are made of exactly. Those of
+    chroma are as large as those of luma."""
     top: int
     left: int
     """Cells of the first blocks above and left of the frame."""
@@ -333,35 +294,10 @@ class PixelatePlan(NamedTuple):
         """From the wanted edge of a block, frame pixels."""
         edge_px = max(2, 2 * round(length_px / 2))
         factor = min(edge_px & -edge_px, max(analysis_factor(format.width, format.height), 2))
-        rows, columns = cells = analysis_shape(format.width, format.height, factor)
+        cells = CellsPlan(format, factor, factor)
+        rows, columns = cells.shapes[0]
         per_block = edge_px // factor
         top = -(format.height // 2 // factor) % per_block
         left = -(format.width // 2 // factor) % per_block
         blocks = -(-(top + rows) // per_block), -(-(left + columns) // per_block)
-        return cls(format, edge_px, factor, cells, per_block, top, left, blocks)
-
-    @property
-    def grid_per_cell(self) -> int:
-        """Cells of the analysis frame per cell, each way; 1 where cells are smaller."""
-        return max(self.factor // analysis_factor(self.format.width, self.format.height), 1)
-
-    @property
-    def cells_per_grid(self) -> int:
-        """Cells per cell of the analysis frame, each way; 1 where they are larger."""
-        return max(analysis_factor(self.format.width, self.format.height) // self.factor, 1)
-
-
-class CutoutPlan(NamedTuple):
-    """A cut-out's colour where nothing is opaque, at the resolution of chroma."""
-
-    reach: int
-    """Half of how far the foreground's colour runs on, chroma samples."""
-    black: tuple[int, int, int]
-    """Black luma and neutral chroma, twice, 16-bit full scale."""
-
-    @classmethod
-    def of(cls, format: FrameFormat) -> Self:
-        up = full_scale_shift(format)
-        neutral = format.chroma_neutral << up
-        reach = max(1, round(_CUTOUT_REACH_PCT / 100 * format.height / 4))
-        return cls(reach, (format.luma_range[0] << up, neutral, neutral))
+        return cls(edge_px, cells, top, left, blocks)

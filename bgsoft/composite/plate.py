@@ -1,4 +1,4 @@
-"""Backgrounds that need no filter: a colour, an image, a darker frame, a cut-out's colour."""
+"""Backgrounds that need no filter: a colour, an image, a darker frame."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from bgsoft.composite.color import (
     planes_from_rgb,
     to_frame_rgb,
 )
-from bgsoft.composite.fill import BackgroundFill
-from bgsoft.composite.plan import CutoutPlan
 from bgsoft.errors import ConfigError, os_errors_as
-from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
+from bgsoft.frame import FrameFormat
 from bgsoft.ops.sides import Side
 
 _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
 
 
-def color_background(background: str | None, format: FrameFormat) -> Background:
-    """A background of one colour, on either side.
+def color_background(side: Side, background: str | None, format: FrameFormat) -> Background:
+    """A background of one colour.
 
     Args:
+        side: Where frames are.
         background: The colour, see :func:`bgsoft.composite.color.parse_color`; None: chroma green.
         format: Format of every frame.
 
@@ -38,7 +37,8 @@ def color_background(background: str | None, format: FrameFormat) -> Background:
     """
     rgb = np.array(parse_color(background or DEFAULT_COLOR), np.float32).reshape(1, 1, 3)
     luma, chroma = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
-    return Background("blend_flat", *map(int, (luma[0, 0], *chroma[0, 0])))
+    planes = np.broadcast_to(luma, format.luma_shape), np.broadcast_to(chroma, format.chroma_shape)
+    return Background("blend_plate", *map(side.array, planes))
 
 
 def image_background(side: Side, path: Path, format: FrameFormat) -> Background:
@@ -163,45 +163,3 @@ def dim_background(side: Side, format: FrameFormat, percent: float) -> Backgroun
         darker = np.rint(codes * keep + (towards >> format.shift) * (1 - keep)).astype(np.int64)
         tables.append(side.array(darker << format.shift, format.dtype))
     return Background("blend_mapped", *tables)
-
-
-class CutoutBackground(Background):
-    """What a cut-out's colour planes hold where nothing is opaque: nothing of the room.
-
-    Players and editors that ignore alpha, and codecs that lose it, show these planes. So colour
-    under alpha 0 is black, except next to the foreground: there its own colour runs on, filled in
-    from where it is wholly opaque, and fades out. Scaling and chroma subsampling then find no edge
-    at the edge.
-    """
-
-    def __init__(self, side: Side, format: FrameFormat) -> None:
-        plan = CutoutPlan.of(format)
-        self._side, self._reach = side, plan.reach
-        self._fill = fill = BackgroundFill(side, format, last_resort=plan.black)
-        self._room = side.xp.empty(fill.plan.grid, np.uint8)
-        self._planes = [side.xp.empty(format.chroma_shape[:2], np.uint8) for _ in range(3)]
-        numbers = (*fill.plan.shape, fill.plan.factor // 2, *plan.black[:2])
-        super().__init__("blend_cutout", self._planes[2], fill.buffer, *numbers)
-        self._see = side.operation("morphology", "seen_in_chroma")
-        if side.on_device:
-            self._widen, self._blur = (
-                side.operation("morphology", name) for name in ("extreme", "box_blur")
-            )
-
-    def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        # What is filled in is the room, from the people.
-        self._side.xp.invert(matte.reduced, out=self._room)
-        self._fill.update(self._room, reduced)
-        # The fill's weight: what is seen, widened, then averaged over as many samples to each side.
-        # Beyond the frame its edge goes on.
-        (seen, wide, weights), reach = self._planes, self._reach
-        shape = seen.shape
-        self._see(shape, matte.alpha, seen, *matte.alpha.shape, *shape)
-        if self._side.on_device:
-            self._widen(shape, seen, weights, reach, 1, 0, *shape)
-            self._widen(shape, weights, wide, reach, 1, 1, *shape)
-            self._blur(shape, wide, weights, reach, 1, *shape)
-        else:
-            size = 2 * reach + 1, 2 * reach + 1
-            cv2.dilate(seen, np.ones(size, np.uint8), dst=wide)
-            cv2.blur(wide, size, dst=weights, borderType=cv2.BORDER_REPLICATE)

@@ -71,60 +71,49 @@ OP u32 enlarged(
     return (u32)nearest(along(first, second, across.part));
 }
 
-// `count` cells of the row between cells that shows at row y of samples, from cell `first` on;
-// the outermost ones are repeated.
+#if ON_DEVICE
+// N samples from (y, x) on, of cells of 1 << log_factor samples each way.
+template <int N>
+OP void enlarge(
+    const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *,
+    u16 samples[])
+{
+    for (int index = 0; index < N; ++index)
+        samples[index]
+            = (u16)enlarged(cells, rows, columns, 1.0f / (float)(1 << log_factor), y, x + index);
+}
+#else
+// `count` cells of the row between cells that shows at row y of samples, from cell -1 on; the outermost
+// ones are repeated.
 OP void interpolate(
-    const u16 *cells, int rows, int columns, int log_factor, int y, int first, int count,
-    float *line)
+    const u16 *cells, int rows, int columns, int log_factor, int y, float *line)
 {
     const Between down(y, 1.0f / (float)(1 << log_factor), rows);
     const u16 *upper = cells + down.first * columns, *lower = cells + down.second * columns;
-#if ON_DEVICE
-    UNROLL
-    for (int index = 0; index < count; ++index) {
-        const int column = clamp_int(first + index, 0, columns - 1);
-        line[index] = along(upper[column], lower[column], down.part);
-    }
-#else
-    const int begin = max(-first, 0), end = min(columns - first, count);
-    for (int index = begin; index < end; ++index)
-        line[index] = along(upper[first + index], lower[first + index], down.part);
-    for (int index = 0; index < begin; ++index)
-        line[index] = line[begin];
-    for (int index = end; index < count; ++index)
-        line[index] = line[end - 1];
-#endif
+    for (int x = 0; x < columns; ++x)
+        line[1 + x] = along(upper[x], lower[x], down.part);
+    line[0] = line[1];
+    line[columns + 1] = line[columns];
 }
 
-// N samples from (y, x) on, x a multiple of N; F the samples per cell, N where they are more.
+// The same as enlarged(), x a multiple of N; F the samples per cell, N where they are more.
 template <int N, int F>
-OP void enlarge_by(
-    const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *whole,
-    u16 samples[])
+OP void enlarge_by(const float *whole, int log_factor, int x, u16 samples[])
 {
-#if ON_DEVICE
-    float line[N / F + 2];
-    interpolate(cells, rows, columns, log_factor, y, (x >> log_factor) - 1, N / F + 2, line);
-#else
     const float *line = whole + (x >> log_factor);
-#endif
     const float scale = 1.0f / (float)(F < N ? F : 1 << log_factor);
     if (F < N) {
         // From one cell's centre to the next; the first and the last half are not used.
         u16 between_centres[N + F];
-        UNROLL
         for (int cell = 0; cell <= N / F; ++cell)
-            UNROLL
             for (int index = 0; index < F; ++index)
                 between_centres[cell * F + index] = (u16)nearest(
                     along(line[cell], line[cell + 1], ((float)index + 0.5f) * scale));
-        UNROLL
         for (int index = 0; index < N; ++index)
             samples[index] = between_centres[F / 2 + index];
         return;
     }
     const int inside = x & ((1 << log_factor) - 1);  // of the cell that all samples are in
-    UNROLL
     for (int index = 0; index < N; ++index) {
         const float position = ((float)(inside + index) + 0.5f) * scale - 0.5f;
         const bool before = position < 0.0f;
@@ -134,81 +123,78 @@ OP void enlarge_by(
     }
 }
 
-// The same by any power of two. The host has interpolated `line`, the whole row from cell -1 on.
+// The same by any power of two, x a multiple of N. `line` has been interpolated.
 template <int N>
 OP void enlarge(
-    const u16 *cells, int rows, int columns, int log_factor, int y, int x, const float *line,
+    const u16 *cells, int, int columns, int log_factor, int y, int x, const float *line,
     u16 samples[])
 {
     switch (log_factor) {
     case 0:
-        UNROLL
         for (int index = 0; index < N; ++index)
             samples[index] = cells[y * columns + min(x + index, columns - 1)];
         break;
-    case 1: enlarge_by<N, 2>(cells, rows, columns, log_factor, y, x, line, samples); break;
-    case 2: enlarge_by<N, 4>(cells, rows, columns, log_factor, y, x, line, samples); break;
-#if !ON_DEVICE
-    case 3: enlarge_by<N, 8>(cells, rows, columns, log_factor, y, x, line, samples); break;
-    case 4: enlarge_by<N, 16>(cells, rows, columns, log_factor, y, x, line, samples); break;
-    case 5: enlarge_by<N, 32>(cells, rows, columns, log_factor, y, x, line, samples); break;
-    case 6: enlarge_by<N, 64>(cells, rows, columns, log_factor, y, x, line, samples); break;
-#endif
-    default: enlarge_by<N, N>(cells, rows, columns, log_factor, y, x, line, samples); break;
+    case 1: enlarge_by<N, 2>(line, log_factor, x, samples); break;
+    case 2: enlarge_by<N, 4>(line, log_factor, x, samples); break;
+    case 3: enlarge_by<N, 8>(line, log_factor, x, samples); break;
+    case 4: enlarge_by<N, 16>(line, log_factor, x, samples); break;
+    case 5: enlarge_by<N, 32>(line, log_factor, x, samples); break;
+    case 6: enlarge_by<N, 64>(line, log_factor, x, samples); break;
+    default: enlarge_by<N, N>(line, log_factor, x, samples); break;
     }
 }
+#endif
 
-// Largest matte sample from one row and column before a grid cell to `reach` ones after it.
-OP u32 near_matte(
-    const u8 *matte, int rows, int columns, int y, int x, int reach)
+// Largest matte sample from one row and column before a grid cell to two after it.
+OP u8 near_matte(const u8 *matte, int rows, int columns, int y, int x)
 {
-    u32 largest = 0;
-    for (int dy = -1; dy <= reach; ++dy) {
+    u8 largest = 0;
+    for (int dy = -1; dy <= 2; ++dy) {
         const u8 *row = matte + clamp_int(y + dy, 0, rows - 1) * columns;
-        for (int dx = -1; dx <= reach; ++dx)
-            largest = max(largest, (u32)row[clamp_int(x + dx, 0, columns - 1)]);
+        for (int dx = -1; dx <= 2; ++dx)
+            largest = max(largest, row[clamp_int(x + dx, 0, columns - 1)]);
     }
     return largest;
 }
 
 #if !ON_DEVICE
 // near_matte() of a row of cells; `marks` has room for three more.
-OP void near_row(const u8 *matte, int rows, int columns, int y, int reach, u8 *marks)
+OP void near_row(const u8 *matte, int rows, int columns, int y, u8 *marks)
 {
     const u8 *around[4];
     for (int step = 0; step < 4; ++step)
-        around[step] = matte + clamp_int(y - 1 + min(step, reach + 1), 0, rows - 1) * columns;
+        around[step] = matte + clamp_int(y - 1 + step, 0, rows - 1) * columns;
     for (int x = 0; x < columns; ++x)
         marks[1 + x] = max(max(around[0][x], around[1][x]), max(around[2][x], around[3][x]));
     marks[0] = marks[1];
     marks[columns + 1] = marks[columns + 2] = marks[columns];
     // Each is read before it is overwritten.
     for (int x = 0; x < columns; ++x)
-        marks[x] = max(max(marks[x], marks[x + 1]), max(marks[x + 2], marks[x + 1 + reach]));
+        marks[x] = max(max(marks[x], marks[x + 1]), max(marks[x + 2], marks[x + 3]));
 }
 
-// The first `count` cells of row y as cell_mean() makes them, times 2^shift.
+// The first `count` cells of row y as cell_mean() makes them, full scale.
 template <int F>
 OP void whole_means(
-    const sample_t *samples, int pitch, int step, int count, int shift, u16 *means)
+    const sample_t *samples, int pitch, int step, int count, u16 *means)
 {
     for (int x = 0; x < count; ++x)
-        means[x] = (u16)(whole_cell<F>(samples + x * F * step, pitch, step) << shift);
+        means[x] = (u16)(whole_cell<F>(samples + x * F * step, pitch, step) << FULL_SHIFT);
 }
 
-OP void mean_row(const Samples &source, int y, int count, int shift, u16 *means)
+OP void mean_row(const Samples &source, int y, int count, u16 *means)
 {
     const auto [plane, rows, columns, step, channel, factor] = source;
     const sample_t *samples = plane + (size_t)y * factor * columns * step + channel;
     int whole = (y + 1) * factor <= rows ? columns / factor : 0;
     switch (factor) {
-    case 1: whole_means<1>(samples, columns * step, step, whole, shift, means); break;
-    case 2: whole_means<2>(samples, columns * step, step, whole, shift, means); break;
-    case 4: whole_means<4>(samples, columns * step, step, whole, shift, means); break;
+    case 1: whole_means<1>(samples, columns * step, step, whole, means); break;
+    case 2: whole_means<2>(samples, columns * step, step, whole, means); break;
+    case 4: whole_means<4>(samples, columns * step, step, whole, means); break;
     default: whole = 0;
     }
     for (int x = whole; x < count; ++x)
-        means[x] = (u16)(cell_mean(source, y, x) << shift);
+        means[x] = (u16)(cell_mean(source, y, x) << FULL_SHIFT);
 }
 #endif
 

@@ -7,7 +7,31 @@
 // The alpha of a run is read first: opaque samples are left alone, and the frame is not read where
 // only the background shows.
 #include "background.cuh"
-#include "blend_runs.cuh"
+#include "drivers.cuh"
+
+// Luma samples of a run's rows, of which it has two.
+#if ON_DEVICE
+#define COLUMNS 2
+#else
+#define COLUMNS 128
+#endif
+#define PAIRS (COLUMNS / 2)
+
+// A sample, or a product of two at 8 bit: the narrower, the more of them the host does at once.
+#if ON_DEVICE || SAMPLE_BITS != 8
+typedef u32 lane_t;
+#else
+typedef u16 lane_t;
+#endif
+
+// Samples of a row, of which `count` exist; the values of others are left as they are.
+template <class T>
+OP void read_run(const T *row, int count, lane_t values[COLUMNS])
+{
+    for (int index = 0; index < COLUMNS; ++index)
+        if (index < count)
+            values[index] = row[index];
+}
 
 // The product of a sample and a weight of 255ths, over 255, to the nearest; 255 is odd, so there
 // are no halves.
@@ -42,10 +66,9 @@ OP lane_t mixed(lane_t sample, lane_t other, lane_t alpha)
 // alpha is above 0.
 template <bool READS_FRAME, class Background>
 OP void mix_run(
-    sample_t *row, int count, bool whole, const lane_t alpha[COLUMNS], Background background)
+    sample_t *row, int count, const lane_t alpha[COLUMNS], Background background)
 {
     lane_t all = 255, any = 0;
-    UNROLL
     for (int index = 0; index < COLUMNS; ++index) {
         all &= alpha[index];
         any |= alpha[index];
@@ -54,20 +77,20 @@ OP void mix_run(
         return;
     lane_t frame[COLUMNS] = {}, samples[COLUMNS] = {};
     if (READS_FRAME || any)
-        read_run(row, count, whole, frame);
+        read_run(row, count, frame);
     background(frame, samples);
     // Without alpha, weighing changes nothing: most of a picture is so. Two loops, as a condition inside
     // takes twice the time on the host.
     if (any) {
-        UNROLL
         for (int index = 0; index < COLUMNS; ++index)
             samples[index] = mixed(frame[index], samples[index], alpha[index]);
     } else {
-        UNROLL
         for (int index = 0; index < COLUMNS; ++index)
             samples[index] = written(samples[index]);
     }
-    write_run(row, count, whole, samples);
+    for (int index = 0; index < COLUMNS; ++index)
+        if (index < count)
+            row[index] = (sample_t)samples[index];
 }
 
 // Before the rows of a run.
@@ -84,19 +107,15 @@ OP void blend(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const Background &background)
 {
-    const bool whole = is_whole(luma, width) && is_whole(chroma, width) && is_whole(alpha, width);
     [[maybe_unused]] int begun = -1;  // rows that the background is ready for
     for_runs(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
         const int rows = min(2, height - y);
         lane_t matte[2][COLUMNS], opaque = 255;
-        UNROLL
         for (int row = 0; row < 2; ++row) {
-            UNROLL
             for (int index = 0; index < COLUMNS; ++index)
                 matte[row][index] = 255;
             if (row < rows)
-                read_run(alpha + (size_t)(y + row) * width + x, count, whole, matte[row]);
-            UNROLL
+                read_run(alpha + (size_t)(y + row) * width + x, count, matte[row]);
             for (int index = 0; index < COLUMNS; ++index) {
                 if (KEEPS_PARTIAL)
                     matte[row][index] = matte[row][index] > 0 ? 255 : 0;
@@ -110,12 +129,11 @@ OP void blend(
             begin_rows(background, y, rows);
         begun = y;
 #endif
-        UNROLL
         for (int row = 0; row < 2; ++row) {
             if (row >= rows)
                 break;
             mix_run<READS_FRAME>(
-                luma + (size_t)(y + row) * width + x, count, whole, matte[row],
+                luma + (size_t)(y + row) * width + x, count, matte[row],
                 [&](const lane_t frame[COLUMNS], lane_t samples[COLUMNS]) INLINED {
                     background.luma(y + row, x, count, frame, samples);
                 });
@@ -123,7 +141,6 @@ OP void blend(
         const int pairs = (count + 1) / 2;
         lane_t pair_alpha[COLUMNS];
         if (rows == 2 && count == COLUMNS) {
-            UNROLL
             for (int pair = 0; pair < PAIRS; ++pair)
                 pair_alpha[2 * pair] = pair_alpha[2 * pair + 1] = (lane_t)area_mean(
                     matte[0][2 * pair] + matte[0][2 * pair + 1] + matte[1][2 * pair]
@@ -141,12 +158,11 @@ OP void blend(
             }
         }
         if (KEEPS_PARTIAL)
-            UNROLL
             for (int index = 0; index < COLUMNS; ++index)
                 pair_alpha[index] = pair_alpha[index] > 0 ? 255 : 0;
         const size_t pitch = 2 * (size_t)((width + 1) / 2);
         mix_run<READS_FRAME>(
-            chroma + (y / 2) * pitch + x, 2 * pairs, whole, pair_alpha,
+            chroma + (y / 2) * pitch + x, 2 * pairs, pair_alpha,
             [&](const lane_t frame[COLUMNS], lane_t samples[COLUMNS]) INLINED {
                 background.chroma(y / 2, x / 2, pairs, frame, samples);
             });
@@ -183,7 +199,6 @@ struct GridBackground {
         u16 fine[COLUMNS];
         enlarge<COLUMNS>(luma_cells, rows, columns, log_factor, y, x, lines + (y & 1) * line_pitch, fine);
         const u8 *thresholds = dither + (y & 127) * pitch;
-        UNROLL
         for (int index = 0; index < COLUMNS; ++index)
             samples[index] = code(fine[index], thresholds[x + index]);
     }
@@ -195,7 +210,6 @@ struct GridBackground {
         enlarge<PAIRS>(cb_cells, chroma_rows, chroma_columns, chroma_log_factor, y, x, lines + 2 * line_pitch, cb);
         enlarge<PAIRS>(cr_cells, chroma_rows, chroma_columns, chroma_log_factor, y, x, lines + 3 * line_pitch, cr);
         const u8 *thresholds = dither + (y & 63) * pitch;
-        UNROLL
         for (int pair = 0; pair < PAIRS; ++pair) {
             const u8 threshold = thresholds[x + pair];
             samples[2 * pair] = code(cb[pair], threshold);
@@ -208,37 +222,14 @@ struct GridBackground {
 OP void begin_rows(const GridBackground &grid, int y, int count)
 {
     for (int row = 0; row < count; ++row)
-        interpolate(grid.luma_cells, grid.rows, grid.columns, grid.log_factor, y + row, -1,
-            grid.columns + 2, grid.lines + row * grid.line_pitch);
+        interpolate(grid.luma_cells, grid.rows, grid.columns, grid.log_factor, y + row,
+            grid.lines + row * grid.line_pitch);
     const u16 *planes[] = {grid.cb_cells, grid.cr_cells};
     for (int plane = 0; plane < 2; ++plane)
         interpolate(planes[plane], grid.chroma_rows, grid.chroma_columns, grid.chroma_log_factor,
-            y / 2, -1, grid.chroma_columns + 2, grid.lines + (2 + plane) * grid.line_pitch);
+            y / 2, grid.lines + (2 + plane) * grid.line_pitch);
 }
 #endif
-
-// One colour.
-struct FlatBackground {
-    lane_t y_sample, cb_sample, cr_sample;
-
-    OP void luma(
-        int, int, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
-    {
-        UNROLL
-        for (int index = 0; index < COLUMNS; ++index)
-            samples[index] = y_sample;
-    }
-
-    OP void chroma(
-        int, int, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
-    {
-        UNROLL
-        for (int pair = 0; pair < PAIRS; ++pair) {
-            samples[2 * pair] = cb_sample;
-            samples[2 * pair + 1] = cr_sample;
-        }
-    }
-};
 
 // A finished picture of the frame's size.
 struct PlateBackground {
@@ -248,15 +239,14 @@ struct PlateBackground {
     OP void luma(
         int y, int x, int count, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        read_run(luma_plane + (size_t)y * width + x, count, is_whole(luma_plane, width), samples);
+        read_run(luma_plane + (size_t)y * width + x, count, samples);
     }
 
     OP void chroma(
         int y, int x, int pairs, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
         const size_t pitch = 2 * (size_t)((width + 1) / 2);
-        read_run(
-            chroma_plane + y * pitch + 2 * x, 2 * pairs, is_whole(chroma_plane, width), samples);
+        read_run(chroma_plane + y * pitch + 2 * x, 2 * pairs, samples);
     }
 };
 
@@ -267,7 +257,6 @@ struct MappedBackground {
     static OP void map(
         const sample_t *table, const lane_t frame[COLUMNS], lane_t samples[COLUMNS])
     {
-        UNROLL
         for (int index = 0; index < COLUMNS; ++index)
             samples[index] = table[SAMPLE_BITS == 8 ? frame[index] : frame[index] >> 6];
     }
@@ -285,137 +274,57 @@ struct MappedBackground {
     }
 };
 
-// Mosaic blocks: float4s of luma, Cb, Cr and 1, rounded here to code values, halves to even.
+// Mosaic blocks.
 struct BlockBackground {
-    const float4 *colors;
-    int columns, edge, top, left;  // luma samples; top and left of the frame in the first blocks
+    const sample_t *blocks;  // (3, rows, columns)
+    int rows, columns, edge, top;  // luma samples: a block's, and above the frame in the first ones
+    const u16 *block_of;  // of luma columns; whole runs may be read
 
-    // Calls emit(index, y, cb, cr) with the block of COUNT samples, STEP luma samples apart, from one on.
-    template <int COUNT, int STEP, class Emit>
-    OP void each(int y, int x, const Emit &emit) const
+    OP const sample_t *line(int plane, int y) const
     {
-        const float code = SAMPLE_BITS == 8 ? 1.0f : 64.0f;
-        const auto sample = [=](float value) INLINED { return (lane_t)(rintf(value / code) * code); };
-        const float4 *block = colors + (y + top) / edge * columns + (x + left) / edge;
-        int inside = (x + left) % edge;
-        lane_t luma = sample(block->x), cb = sample(block->y), cr = sample(block->z);
-        UNROLL
-        for (int index = 0; index < COUNT; ++index) {
-            emit(index, luma, cb, cr);
-            inside += STEP;  // the edge and what is left of the frame are even
-            if (inside < edge)
-                continue;
-            inside = 0;
-            // Beyond the frame's edge samples don't count, and there may be no block.
-            if (index + 1 < COUNT && (x + STEP * (index + 1) + left) / edge < columns) {
-                ++block;
-                luma = sample(block->x);
-                cb = sample(block->y);
-                cr = sample(block->z);
-            }
-        }
+        return blocks + (plane * rows + (y + top) / edge) * columns;
     }
 
-    OP void luma(
-        int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    OP void luma(int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        each<COLUMNS, 1>(y, x, [=](int index, lane_t light, lane_t, lane_t) INLINED {
-            samples[index] = light;
-        });
-    }
-
-    OP void chroma(
-        int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
-    {
-        each<PAIRS, 2>(2 * y, 2 * x, [=](int pair, lane_t, lane_t cb, lane_t cr) INLINED {
-            samples[2 * pair] = cb;
-            samples[2 * pair + 1] = cr;
-        });
-    }
-};
-
-// One sample of the fill, counted against black by weight, 0-255.
-OP sample_t faded(u32 fill, u32 black, u32 weight)
-{
-    const u32 value = (fill * weight + 127) / 255 + (black * (255 - weight) + 127) / 255;
-#if SAMPLE_BITS == 8
-    return (sample_t)min((u32)rintf((float)value / 256.0f), 255u);
-#else
-    return (sample_t)((min(value, 65503u) + 32) & 0xFFC0);
-#endif
-}
-
-// A cut-out's colour where nothing is opaque: cells, enlarged, that fade to black.
-struct CutoutBackground {
-    const u8 *weights;  // of the cells, a chroma sample each
-    int pitch;
-    const u16 *cells;  // (3, rows, columns)
-    int rows, columns;
-    float scale;           // cells per chroma sample
-    u32 black, neutral;  // full scale
-
-    // Luma (plane 0) or chroma of `count` chroma samples from (y, x) on.
-    OP void fade(int plane, int y, int x, int count, lane_t samples[PAIRS]) const
-    {
-        const u8 *line = weights + (size_t)y * pitch + x;
-        const u32 rest = plane == 0 ? black : neutral;
-        const lane_t none = faded(0, rest, 0);
-        u8 any = 0;
-        UNROLL
-        for (int index = 0; index < PAIRS; ++index) {
-            samples[index] = none;
-            any |= index < count ? line[index] : 0;
-        }
-        UNROLL
-        for (int index = 0; any > 0 && index < PAIRS; ++index)
-            if (index < count && line[index] > 0)
-                samples[index] = faded(
-                    enlarged(cells + plane * rows * columns, rows, columns, scale, y, x + index), rest,
-                    line[index]);
-    }
-
-    OP void luma(
-        int y, int x, int count, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
-    {
-        lane_t light[PAIRS];
-        fade(0, y / 2, x / 2, (count + 1) / 2, light);
-        UNROLL
+        const sample_t *light = line(0, y);
         for (int index = 0; index < COLUMNS; ++index)
-            samples[index] = light[index / 2];
+            samples[index] = light[block_of[x + index]];
     }
 
-    OP void chroma(
-        int y, int x, int pairs, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
+    OP void chroma(int y, int x, int, const lane_t[COLUMNS], lane_t samples[COLUMNS]) const
     {
-        lane_t cb[PAIRS], cr[PAIRS];
-        fade(1, y, x, pairs, cb);
-        fade(2, y, x, pairs, cr);
-        UNROLL
+        const sample_t *cb = line(1, 2 * y), *cr = line(2, 2 * y);
         for (int pair = 0; pair < PAIRS; ++pair) {
-            samples[2 * pair] = cb[pair];
-            samples[2 * pair + 1] = cr[pair];
+            const int block = block_of[2 * (x + pair)];
+            samples[2 * pair] = cb[block];
+            samples[2 * pair + 1] = cr[block];
         }
     }
 };
 
 // plan: rows and columns of luma and of chroma cells, binary logarithms of samples per cell of
 // luma and of chroma, the offsets of luma, Cb and Cr in `cells`, and the pitches of `dither` and of `lines`.
+OP GridBackground grid_of(const int *plan, const u16 *cells, const u8 *dither, float *lines)
+{
+    return {cells + plan[6], cells + plan[7], cells + plan[8], plan[0], plan[1], plan[2], plan[3],
+            plan[4], plan[5], dither, plan[9], lines, plan[10]};
+}
+
 KERNEL(blend_grid)(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const int *plan, const u16 *cells, const u8 *dither, float *lines)
 {
-    const GridBackground background = {
-        cells + plan[6], cells + plan[7], cells + plan[8], plan[0], plan[1], plan[2], plan[3],
-        plan[4], plan[5], dither, plan[9], lines, plan[10]};
-    blend(luma, chroma, alpha, height, width, background);
+    blend(luma, chroma, alpha, height, width, grid_of(plan, cells, dither, lines));
 }
 
-KERNEL(blend_flat)(
+// The same where nothing is seen.
+KERNEL(blend_cutout)(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
-    u32 y_sample, u32 cb_sample, u32 cr_sample)
+    const int *plan, const u16 *cells, const u8 *dither, float *lines)
 {
-    const FlatBackground background = {(lane_t)y_sample, (lane_t)cb_sample, (lane_t)cr_sample};
-    blend(luma, chroma, alpha, height, width, background);
+    const GridBackground background = grid_of(plan, cells, dither, lines);
+    blend<false, true>(luma, chroma, alpha, height, width, background);
 }
 
 KERNEL(blend_plate)(
@@ -426,17 +335,6 @@ KERNEL(blend_plate)(
     blend(luma, chroma, alpha, height, width, background);
 }
 
-// weights: (chroma rows, chroma columns). cells: (3, rows, columns) 16-bit full scale, of `factor` chroma
-// samples each way. black, neutral: full scale.
-KERNEL(blend_cutout)(
-    sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
-    const u8 *weights, const u16 *cells, int rows, int columns, int factor, u32 black, u32 neutral)
-{
-    const CutoutBackground background = {
-        weights, (width + 1) / 2, cells, rows, columns, 1.0f / (float)factor, black, neutral};
-    blend<false, true>(luma, chroma, alpha, height, width, background);
-}
-
 KERNEL(blend_mapped)(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
     const sample_t *luma_table, const sample_t *chroma_table)
@@ -445,11 +343,11 @@ KERNEL(blend_mapped)(
     blend<true>(luma, chroma, alpha, height, width, background);
 }
 
-// plan: columns of blocks, their edge, and luma samples above and left of the frame in the first.
+// plan: rows and columns of blocks, their edge, and luma samples above the frame in the first.
 KERNEL(blend_blocks)(
     sample_t *luma, sample_t *chroma, const u8 *alpha, int height, int width,
-    const int *plan, const float4 *colors)
+    const int *plan, const sample_t *blocks, const u16 *block_of)
 {
-    const BlockBackground background = {colors, plan[0], plan[1], plan[2], plan[3]};
+    const BlockBackground background = {blocks, plan[0], plan[1], plan[2], plan[3], block_of};
     blend(luma, chroma, alpha, height, width, background);
 }

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "blend", "blur", "detections"),
-    *("face", "fill", "foreground", "hide", "hold", "matte", "matte_guided"),
+    *("analysis", "blend", "blur", "bokeh", "detections"),
+    *("face", "foreground", "hide", "hold", "matte", "matte_guided"),
     *("matte_temporal", "mesh", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),
 )

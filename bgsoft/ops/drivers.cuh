@@ -8,7 +8,7 @@
 // as are indexed by constants once inner loops are unrolled: rounds would share them.
 #if ON_DEVICE
 #define INDEPENDENT
-#define UNROLLED UNROLL
+#define UNROLLED _Pragma("unroll")
 #define SHARED __shared__
 #define TOGETHER(threads) threads
 #else
@@ -48,7 +48,19 @@ OP void for_samples(int height, int width, const Body &body)
     for_runs(height, width, 1, 1, [&](int y, int x, int) INLINED { body(y, x); });
 }
 
-// The same where rounds don't depend on each other, as the host's compiler is told.
+// Calls body(plane) for each of some planes, launched as the picture's depth.
+template <class Body>
+OP void for_planes(int count, const Body &body)
+{
+#if ON_DEVICE
+    body((int)blockIdx.z);
+#else
+    for (int plane = 0; plane < count; plane++)
+        body(plane);
+#endif
+}
+
+// Like for_samples() where rounds don't depend on each other, as the host's compiler is told.
 template <class Body>
 OP void for_apart(int height, int width, const Body &body)
 {

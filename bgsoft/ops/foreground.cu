@@ -35,14 +35,6 @@ OP float4 mean_2x2(int rows, int columns, int y, int x, const Value &value)
     return mean;
 }
 
-// A cell of the level after `fine`.
-OP float4 halved(const float4 *cells, Level fine, int y, int x)
-{
-    return mean_2x2(fine.rows, fine.columns, y, x, [=](int row, int column) INLINED {
-        return cells[fine.offset + row * fine.columns + column];
-    });
-}
-
 // Bilinear interpolation between cells of half as many a sample.
 OP float4 doubled(const float4 *colors, Level coarse, int y, int x)
 {
@@ -57,107 +49,12 @@ OP float4 doubled(const float4 *colors, Level coarse, int y, int x)
     return sum;
 }
 
-// A cell's colours, from those of the level before moved towards what the picture asks for; each
-// times its weight, which is w.
-struct Pair {
-    float4 front, back;
-};
-
+// A colour times what it counts, which is w.
 OP float4 counted(float4 color, float share)
 {
     const float weight = share * share * (share * share) + LEAST_WEIGHT;
     return make_float4(color.x * weight, color.y * weight, color.z * weight, weight);
 }
-
-OP Pair moved(
-    const float4 *cells, Level level, const float4 *foreground, const float4 *background,
-    Level coarse, bool coarsest, int y, int x)
-{
-    const float4 cell = cells[level.offset + y * level.columns + x];
-    float4 color = cell, other = cell;
-    if (!coarsest) {
-        color = doubled(foreground, coarse, y, x);
-        other = doubled(background, coarse, y, x);
-    }
-    const float share = cell.w, rest = 1.0f - share;
-    const float total = share * share + rest * rest + HOLD;
-    float4 left = cell;
-    add(left, color, -share);
-    add(left, other, -rest);
-    add(color, left, share / total);
-    add(other, left, rest / total);
-    return {counted(color, share), counted(other, rest)};
-}
-
-OP float4 mean_of(float4 sum)
-{
-    return make_float4(sum.x / sum.w, sum.y / sum.w, sum.z / sum.w, 0.0f);
-}
-
-// Both colours of a cell, averaged over 3x3 cells; pair(dy, dx) gives those.
-template <class Get>
-OP void average(Get pair, float4 *foreground, float4 *background, int target)
-{
-    float4 front = make_float4(0.0f, 0.0f, 0.0f, 0.0f), back = front;
-    for (int dy = -1; dy <= 1; ++dy)
-        for (int dx = -1; dx <= 1; ++dx) {
-            const Pair next = pair(dy, dx);
-            add(front, next.front, 1.0f);
-            add(back, next.back, 1.0f);
-        }
-    foreground[target] = mean_of(front);
-    background[target] = mean_of(back);
-}
-
-#if ON_DEVICE
-OP void estimate(
-    const int *table, int index, const float4 *cells, float4 *foreground,
-    float4 *background, int y, int x)
-{
-    const Level level = level_of(table, index);
-    const bool coarsest = index + 1 == table[0];
-    const Level coarse = level_of(table, coarsest ? index : index + 1);
-    average(
-        [=](int dy, int dx) {
-            const int row = clamp_int(y + dy, 0, level.rows - 1);
-            const int column = clamp_int(x + dx, 0, level.columns - 1);
-            return moved(cells, level, foreground, background, coarse, coarsest, row, column);
-        },
-        foreground, background, level.offset + y * level.columns + x);
-}
-#else
-// A level; `lines` has room for three rows of Pairs, and for one more on each side.
-static void estimate(
-    const int *table, int index, const float4 *cells, float4 *foreground,
-    float4 *background, Pair *lines)
-{
-    const Level level = level_of(table, index);
-    const bool coarsest = index + 1 == table[0];
-    const Level coarse = level_of(table, coarsest ? index : index + 1);
-    const int columns = level.columns, pitch = columns + 2;
-    auto line_of = [=](int y) INLINED {
-        return lines + clamp_int(y, 0, level.rows - 1) % 3 * pitch + 1;
-    };
-    for (int ahead = 0; ahead <= level.rows; ++ahead) {
-        if (ahead < level.rows) {
-            Pair *line = line_of(ahead);
-            for (int x = 0; x < columns; ++x)
-                line[x] = moved(
-                    cells, level, foreground, background, coarse, coarsest, ahead, x);
-            line[-1] = line[0];
-            line[columns] = line[columns - 1];
-        }
-        const int y = ahead - 1;
-        if (y < 0)
-            continue;
-        const Pair *around[] = {line_of(y - 1), line_of(y), line_of(y + 1)};
-        for (int x = 0; x < columns; ++x)
-            average(
-                [&](int dy, int dx) INLINED { return around[dy + 1][x + dx]; }, foreground,
-                background, level.offset + y * columns + x);
-    }
-}
-#endif
 
 // The first level, from 2x2 cells of the analysis frame, (rows, columns), or what the edges leave of
 // them. Without `has_chroma`, chroma comes at half the grid's size.
@@ -179,48 +76,66 @@ KERNEL(foreground_first)(
     });
 }
 
-// Cells after level `first`, then the colours of these levels and of `first`. One block.
-KERNEL(foreground_coarse)(
-    const int *table, int first, float4 *cells, float4 *foreground, float4 *background, Pair *lines)
-{
-    for (int index = first + 1; index < table[0]; ++index) {
-        const Level level = level_of(table, index), fine = level_of(table, index - 1);
-        for_samples_together(level.rows, level.columns, [&](int y, int x) INLINED {
-            cells[level.offset + y * level.columns + x] = halved(cells, fine, y, x);
-        });
-    }
-    for (int index = table[0] - 1; index >= first; --index) {
-#if ON_DEVICE
-        const Level level = level_of(table, index);
-        for_samples_together(level.rows, level.columns, [&](int y, int x) {
-            estimate(table, index, cells, foreground, background, y, x);
-        });
-#else
-        estimate(table, index, cells, foreground, background, lines);
-#endif
-    }
-}
-
-#if ON_DEVICE
 // Cells of level `index` from those of the level before.
-DEVICE_KERNEL(foreground_halve)(const int *table, int index, float4 *cells)
+KERNEL(foreground_halve)(const int *table, int index, float4 *cells)
 {
     const Level level = level_of(table, index), fine = level_of(table, index - 1);
-    for_samples(level.rows, level.columns, [&](int y, int x) {
-        cells[level.offset + y * level.columns + x] = halved(cells, fine, y, x);
+    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
+        cells[level.offset + y * level.columns + x] = mean_2x2(
+            fine.rows, fine.columns, y, x, [=](int row, int column) INLINED {
+                return cells[fine.offset + row * fine.columns + column];
+            });
     });
 }
 
-// The colours of level `index`, from those of the next.
-DEVICE_KERNEL(foreground_level)(
-    const int *table, int index, const float4 *cells, float4 *foreground, float4 *background)
+// Both colours of level `index`, those of the next moved towards what the picture asks for, and counted.
+KERNEL(foreground_move)(
+    const int *table, int index, const float4 *cells, const float4 *foreground,
+    const float4 *background, float4 *moved)
 {
     const Level level = level_of(table, index);
-    for_samples(level.rows, level.columns, [&](int y, int x) {
-        estimate(table, index, cells, foreground, background, y, x);
+    const bool coarsest = index + 1 == table[0];
+    const Level coarse = level_of(table, coarsest ? index : index + 1);
+    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
+        const int at = y * level.columns + x;
+        const float4 cell = cells[level.offset + at];
+        float4 color = cell, other = cell;
+        if (!coarsest) {
+            color = doubled(foreground, coarse, y, x);
+            other = doubled(background, coarse, y, x);
+        }
+        const float share = cell.w, rest = 1.0f - share;
+        const float total = share * share + rest * rest + HOLD;
+        float4 left = cell;
+        add(left, color, -share);
+        add(left, other, -rest);
+        add(color, left, share / total);
+        add(other, left, rest / total);
+        moved[2 * at] = counted(color, share);
+        moved[2 * at + 1] = counted(other, rest);
     });
 }
-#endif
+
+// The colours of level `index`: what has been moved, averaged over 3x3 cells.
+KERNEL(foreground_average)(
+    const int *table, int index, const float4 *moved, float4 *foreground, float4 *background)
+{
+    const Level level = level_of(table, index);
+    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
+        float4 front = make_float4(0.0f, 0.0f, 0.0f, 0.0f), back = front;
+        for (int dy = -1; dy <= 1; ++dy) {
+            const float4 *line = moved + 2 * clamp_int(y + dy, 0, level.rows - 1) * level.columns;
+            for (int dx = -1; dx <= 1; ++dx) {
+                const float4 *pair = line + 2 * clamp_int(x + dx, 0, level.columns - 1);
+                add(front, pair[0], 1.0f);
+                add(back, pair[1], 1.0f);
+            }
+        }
+        const int at = level.offset + y * level.columns + x;
+        foreground[at] = make_float4(front.x / front.w, front.y / front.w, front.z / front.w, 0.0f);
+        background[at] = make_float4(back.x / back.w, back.y / back.w, back.z / back.w, 0.0f);
+    });
+}
 
 // One channel of the first level's colours, `scale` cells a sample.
 OP float interpolated(

@@ -1,5 +1,5 @@
 // Moving and feathering edges of uint8 planes; what the host has not is OpenCV's there
-// (bgsoft/matte/contour.py, bgsoft/matte/obs.py, bgsoft/composite/plate.py).
+// (bgsoft/matte/contour.py, bgsoft/matte/obs.py).
 
 #include "drivers.cuh"
 #include "matte.cuh"
@@ -154,17 +154,5 @@ KERNEL(resize_plane)(
             resized_byte(plane, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
         const int at = y * columns + x, shown = binarise ? (value > 128 ? 255 : 0) : value;
         out[at] = (u8)(floor_plane ? max(shown, (int)floor_plane[at]) : shown);
-    });
-}
-
-// 255 where a chroma sample, (rows, columns), has any alpha, (height, width), and else 0.
-KERNEL(seen_in_chroma)(const u8 *alpha, u8 *seen, int height, int width, int rows, int columns)
-{
-    for_apart(rows, columns, [=](int y, int x) INLINED {
-        const u8 *upper = alpha + (size_t)2 * y * width + 2 * x;
-        const u8 *lower = upper + (2 * y + 1 < height ? width : 0);
-        const int right = 2 * x + 1 < width;
-        const u8 any = upper[0] | upper[right] | lower[0] | lower[right];
-        seen[(size_t)y * columns + x] = any > 0 ? 255 : 0;
     });
 }

@@ -217,26 +217,6 @@ def test_frames_do_not_influence_each_other(
     assert np.abs(result.chroma.astype(int) - alone.chroma).max() <= kept
 
 
-def test_unaligned_planes_are_blended_too(gpu: Any) -> None:
-    import cupy
-
-    format = frame_format((640, 360))
-    rng = np.random.default_rng(8)
-    frame, matte = random_frame(format, rng), matte_from(format, disc_mask(format))
-    config = EffectConfig(kind=EffectKind.BLUR)
-    expected = composite_on(gpu, config, frame, matte)
-
-    target = frame_on_device(frame)
-    buffer = cupy.empty(frame.luma.size + 1, np.uint8)
-    target.planes.luma = buffer[1:].reshape(format.luma_shape)
-    target.planes.luma.set(frame.luma)
-    compositor = create_on(gpu, config, format)
-    compositor.apply([target], [device_matte(target, matte)], [device_grid(frame)])
-    result = to_host(target)
-    assert np.array_equal(result.luma, expected.luma)
-    assert np.array_equal(result.chroma, expected.chroma)
-
-
 def test_a_video_crosses_once_for_each_of_its_pictures(
     files: dict[EffectKind, Path], gpu: Any
 ) -> None:

@@ -10,7 +10,7 @@ from bgsoft.composite.background import CellsBackground, Hold
 from bgsoft.composite.plan import CellsPlan
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.ops.sides import HOST
-from tests.pictures import Array, chroma_alpha, copy_frame, frame_format, random_frame
+from tests.pictures import Array, cell_planes, chroma_alpha, copy_frame, frame_format, random_frame
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
 
@@ -112,7 +112,7 @@ def test_cells_of_any_size_are_enlarged_as_opencv_does(
     scales = plan.scales[0], plan.scales[1], plan.scales[1]
     found = frame.luma, frame.chroma[..., 0], frame.chroma[..., 1]
     code = 1 << (16 - format.bit_depth)
-    for plane, samples, scale in zip(plan.views(cells), found, scales, strict=True):
+    for plane, samples, scale in zip(cell_planes(plan, cells), found, scales, strict=True):
         rows, columns = samples.shape
         whole = plane.shape[1] * scale, plane.shape[0] * scale
         large = cv2.resize(plane.astype(np.float32), whole, interpolation=cv2.INTER_LINEAR)

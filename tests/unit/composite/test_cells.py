@@ -10,7 +10,7 @@ from bgsoft.composite.background import CellsBackground, Hold
 from bgsoft.composite.plan import CellsPlan, dither_pattern
 from bgsoft.frame import PixelLayout
 from bgsoft.ops.sides import HOST
-from tests.pictures import Array, flat_frame, frame_format, no_one, planes_behind
+from tests.pictures import Array, cell_planes, flat_frame, frame_format, no_one, planes_behind
 
 
 def enlarged(cells: Array, scale: int, shape: tuple[int, int]) -> Array:
@@ -46,7 +46,7 @@ def test_any_size_of_cells_is_enlarged(
     down = 16 - format.bit_depth
     scales = plan.scales
     planes = (luma, chroma[..., 0], chroma[..., 1])
-    for index, (cells, plane) in enumerate(zip(plan.views(made[0]), planes, strict=True)):
+    for index, (cells, plane) in enumerate(zip(cell_planes(plan, made[0]), planes, strict=True)):
         rows, columns = plane.shape
         period = 64 if index else 128
         raised = enlarged(cells, scales[min(index, 1)], plane.shape)

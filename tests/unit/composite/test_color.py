@@ -7,6 +7,7 @@ from bgsoft.composite.color import parse_color, planes_from_rgb, to_frame_rgb
 from bgsoft.composite.plate import color_background
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, PixelLayout
+from bgsoft.ops.sides import HOST
 from tests.pictures import frame_format, planes_behind
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
@@ -66,7 +67,7 @@ def test_a_misspelt_name_gets_a_hint() -> None:
 def test_colour_bars(matrix: int, bars: dict[str, tuple[int, int, int]]) -> None:
     format = frame_format((4, 2), matrix=matrix)
     for text, (luma, cb, cr) in bars.items():
-        plate = color_background(text, format)
+        plate = color_background(HOST, text, format)
         assert np.abs(planes_behind(plate, format)[0][:2].astype(int) - luma).max() <= 1
         assert np.abs(planes_behind(plate, format)[1][:1].astype(int) - (cb, cr)).max() <= 1
 
@@ -84,7 +85,7 @@ def test_planes_turn_back_into_the_colour(
     depth = format.bit_depth
     top = 2**depth - 1
     for text in ("#123456", "#fedcba", "#00b140", "#ff0000", "#0000ff", "#ffffff", "#000000"):
-        plate = color_background(text, format)
+        plate = color_background(HOST, text, format)
         y = int(planes_behind(plate, format)[0][:1][0, 0]) >> format.shift
         cb, cr = (int(value) >> format.shift for value in planes_behind(plate, format)[1][:1][0, 0])
         if full_range:
@@ -103,8 +104,9 @@ def test_planes_turn_back_into_the_colour(
 
 def test_the_default_is_chroma_green() -> None:
     format = frame_format((2, 2), matrix=1)
-    default, named = color_background(None, format), color_background("#00b140", format)
-    assert default.arguments == named.arguments
+    default, named = (color_background(HOST, text, format) for text in (None, "#00b140"))
+    for plane, same in zip(default.arguments, named.arguments, strict=True):
+        assert np.array_equal(plane, same)
 
 
 def test_chroma_is_the_mean_of_its_pixels() -> None:

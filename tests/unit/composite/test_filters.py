@@ -7,15 +7,24 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from bgsoft.analysis.base import analysis_factor
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.effects import create_compositor
-from bgsoft.composite.fill import PushPull
-from bgsoft.composite.plan import BlurPlan, BokehPlan, PixelatePlan, disc_kernel, dither_pattern
+from bgsoft.composite.picture import FilledPicture
+from bgsoft.composite.plan import (
+    BlurPlan,
+    BokehPlan,
+    CellsPlan,
+    PixelatePlan,
+    disc_kernel,
+    dither_pattern,
+)
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.ops.sides import HOST
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.pictures import (
     Array,
+    cell_planes,
     composite,
     disc_mask,
     flat_frame,
@@ -214,23 +223,25 @@ def test_dim_moves_towards_black(percent: float, layout: PixelLayout, full_range
     assert np.abs(result.chroma - wanted).max() <= 0.51 * code
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (7, 5), (34, 60)])
-def test_push_pull_keeps_what_is_known_and_stays_in_range(shape: tuple[int, int]) -> None:
-    rng = np.random.default_rng(3)
-    values = rng.uniform(100, 200, (3, *shape)).astype(np.float32)
-    weight = (rng.random(shape) < 0.3).astype(np.float32)
-    weight[0, 0] = 1
-    cells = shape[0] * shape[1]
-    push_pull = PushPull(HOST, shape, sum_count=1, cell_count=cells)
-    finest = push_pull.levels[:cells].reshape(*shape, 4)
-    finest[:] = np.moveaxis(np.stack([*(values * weight), weight]), 0, -1)
-    push_pull.sums[:] = 0
-    push_pull.run()
-    filled = np.moveaxis(finest[..., :3], -1, 0)
-    known = weight == 1
-    assert np.allclose(filled[:, known], values[:, known])
-    assert filled.min() >= values[:, known].min() - 0.5
-    assert filled.max() <= values[:, known].max() + 0.5
+@pytest.mark.parametrize("size", [(2, 2), (18, 2), (65, 47), (641, 359)])
+def test_filled_picture_keeps_what_is_known_and_stays_in_range(size: tuple[int, int]) -> None:
+    format = frame_format(size)
+    frame = random_frame(format, np.random.default_rng(3))
+    reduced = Reducer(format).reduce([frame])[0]
+    grid = analysis_factor(*size)
+    plan = CellsPlan(format, 2 * grid, 2 * grid)
+    picture = FilledPicture(HOST, plan)
+    people = no_one(format).reduced
+    picture.update(frame, people, reduced)
+    known = np.stack(cell_planes(plan, picture.buffer))
+    people[:, people.shape[1] // 2 + 1 :] = 255
+    picture.update(frame, people, reduced)
+    planes = np.stack(cell_planes(plan, picture.buffer))
+    away = people.shape[1] // 4
+    assert np.array_equal(planes[..., :away], known[..., :away])
+    assert not away or not np.array_equal(planes, known)
+    assert (planes >= known.min(axis=(1, 2), keepdims=True)).all()
+    assert (planes <= known.max(axis=(1, 2), keepdims=True)).all()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
