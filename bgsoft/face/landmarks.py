@@ -17,19 +17,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.cuda.readback import Readback
 from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, Box
 from bgsoft.face.geometry import Roi
-from bgsoft.frame import Array
-from bgsoft.ops.sides import HOST, Side
 from bgsoft.records import NamedTuple
 
 LANDMARKS = 468
 """Points of a face."""
-_MEASURES = 11
-"""Numbers that ``read_meshes`` of ops/mesh.cu measures of a face."""
-_THREADS = 128
-"""Of a device, that read a face's landmarks."""
 ROI_SCALE = 1.5
 """Side of the square over the longer side of the box: the crop that the model was trained on has a
 quarter of the face's size around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
@@ -42,7 +35,7 @@ exactly. In parts of the side; of radians; of the side's logarithm. Without latt
 left of jitter in motion is 0.150 %, not 0.116."""
 
 
-def roi_from_box(box: Box, keypoints: Sequence[tuple[float, float]]) -> Roi:
+def roi_from_box(box: Box, keypoints: Sequence[Sequence[float]]) -> Roi:
     """The square for a detected face, by its box and key points."""
     left, top, right, bottom = box
     side = max(right - left, bottom - top) * ROI_SCALE
@@ -87,47 +80,27 @@ class Mesh(NamedTuple):
     """The square for the face in the next frame."""
 
 
-class MeshReader:
-    """Brings landmarks of up to ``most`` faces to the frame, and measures them, where they are."""
-
-    def __init__(self, most: int, side: Side = HOST) -> None:
-        # Points, then measures.
-        self._found = Readback(side, (most, 3 * LANDMARKS + _MEASURES), np.float32)
-        self._launch = side.operation("mesh", "read_meshes", block=(_THREADS, 1, 1))
-
-    def launch(self, views: Array, raw: dict[str, Array], first: int, count: int) -> None:
-        """Read a batch of ``count`` faces, the first of which is the ``first``-th.
-
-        ``views`` are of ``WARP_VIEW``, and the model's outputs (batch, 468, 3) in input pixels and
-        (batch, 1), both float32; all on the side.
-        """
-        self._launch(
-            (1, _THREADS * count),
-            *(views, raw["landmarks"], raw["presence"], self._found.array[first:]),
-            *(count, LANDMARKS, RIGHT_EYE, LEFT_EYE),
-        )
-
-    def read(self, count: int) -> list[Mesh]:
-        """The first faces; waits for them."""
-        return [
-            make_mesh(face[: 3 * LANDMARKS].reshape(3, -1), face[3 * LANDMARKS :].tolist())
-            for face in self._found.read(count).copy()
-        ]
-
-
-def make_mesh(points: NDArray[np.floating], measures: Sequence[float]) -> Mesh:
-    """From points in the frame, (3, 468), and what ``read_meshes`` measures of them.
+def make_mesh(points: NDArray[np.float64], presence: float) -> Mesh:
+    """From points in the frame, (3, 468), and how probably they are a face's.
 
     The square's side follows the extent along the face's own axes, so that a turning head keeps its
     size.
     """
-    own_left, own_top, own_right, own_bottom, across, down, presence = measures[4:]
-    length = math.hypot(across, down) or 1.0
-    cosine, sine = across / length, down / length
+    plane = points[:2]
+    # Points that are no numbers spoil their own box, no more.
+    with np.errstate(invalid="ignore"):
+        across, down = (plane[:, LEFT_EYE] - plane[:, RIGHT_EYE]).tolist()
+        length = math.hypot(across, down) or 1.0
+        cosine, sine = across / length, down / length
+        own = np.array([[cosine, sine], [-sine, cosine]]) @ plane
+    (left, top), (right, bottom) = plane.min(axis=1).tolist(), plane.max(axis=1).tolist()
+    (own_left, own_top), (own_right, own_bottom) = (
+        own.min(axis=1).tolist(),
+        own.max(axis=1).tolist(),
+    )
     u, v = (own_left + own_right) / 2, (own_top + own_bottom) / 2
     side = max(own_right - own_left, own_bottom - own_top) * ROI_SCALE
     x, y = cosine * u - sine * v, sine * u + cosine * v
-    left, top, right, bottom = measures[:4]
     roi = Roi(x, y, side, math.atan2(down, across))
     return Mesh(points, presence, (left, top, right, bottom), roi)
 
