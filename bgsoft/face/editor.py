@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 MAX_OUTLINES = 12
 """MAX_OUTLINES of ``bgsoft/ops/face.cu``: outlines that one launch takes."""
-_RUN = 8
-"""RUN of that file."""
 EDIT = np.dtype(
     [
         ("limits", np.float32, 2),
@@ -50,10 +48,10 @@ EDIT = np.dtype(
 _SQUARE = np.dtype([(name, np.float64) for name in ("x", "y", "across", "down")])
 """``Square`` of that file."""
 
-_MEASURE_BLOCK = (32, 32, 1)
-"""Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
-_MAX_ASKED, _MISSING_BLOCK = 64, (128, 1, 1)
-"""Faces of which what their mattes lack is waited for together, at most; threads for each."""
+_COVER_BLOCK, _MISSING_BLOCK = (256, 1, 1), (128, 1, 1)
+"""Threads of a device that measure one face, how it is covered and what its matte lacks."""
+_MAX_ASKED = 64
+"""Faces of which what their mattes lack is waited for together, at most."""
 _TOLD_EVERY = 16
 """Frames of a device with covers whose coverage is waited for together."""
 
@@ -82,7 +80,7 @@ class MatteEditor:
         factor = analysis_factor(format.width, format.height)
         self._cell = 1.0 / factor
         self._measure_missing = side.operation("face", "measure_missing", block=_MISSING_BLOCK)
-        self._measure_covers = side.operation("face", "measure_covers", block=_MEASURE_BLOCK)
+        self._measure_covers = side.operation("face", "measure_covers", block=_COVER_BLOCK)
         self._edit_matte = side.operation("face", "edit_matte")
         self._staged = Readback(side, grid, np.uint8) if side.on_device else None
         self._samples = side.array(EXPECTED_SAMPLES)
@@ -93,7 +91,6 @@ class MatteEditor:
         edit["frame"], edit["shift"] = format.luma_shape, factor.bit_length() - 1
         # Bytes are copied in a thirtieth of the time that fields take.
         self._edit = edit.view(np.dtype((np.void, EDIT.itemsize)))
-        self._sums = side.scratch((grid[0], grid[1] + _RUN - 1), np.float32)
         self._lines = side.scratch(2 * grid[1] * factor, np.uint16)
         told = (_TOLD_EVERY if side.on_device else 1, MAX_MEASURED)
         self._told = Readback(side, told, np.float32)
@@ -162,9 +159,9 @@ class MatteEditor:
         for first, edit in zip(firsts, edits, strict=True):
             part = shares[first : first + MAX_OUTLINES]
             if len(part):
-                size = _MEASURE_BLOCK[0], len(part) * _MEASURE_BLOCK[1]
+                size = 1, len(part) * _COVER_BLOCK[0]
                 arguments = matte.reduced, most, part, strengths[first:], told[first:]
-                self._measure_covers(size, *arguments, edit, self._sums)
+                self._measure_covers(size, *arguments, edit)
         for first, edit in zip(firsts, edits, strict=True):
             arguments = most, shares[first:], strengths[first:], matte.reduced, matte.alpha
             self._edit_matte(self._grid, *arguments, edit, self._lines)

@@ -4,8 +4,10 @@
 #define OUTLINE_POINTS 36
 #define MAX_OUTLINES 12 // all of a kernel's arguments may take 4,096 bytes
 #define FULL_STRENGTH 256
-#define RUN 8 // columns that the host draws together
+#define RUN 8 // columns that are drawn together
 #define MISSING_THREADS TOGETHER(128)
+#define COVER_THREADS TOGETHER(256)
+#define DRAWN (ON_DEVICE ? RUN : 1 << 20) // columns that a thread draws
 
 // Of the grid, half-open.
 struct Box {
@@ -118,7 +120,7 @@ KERNEL(measure_missing)(
     const u8* reduced, BY_VALUE(Square) square, const double* disc, double* shares, int points,
     int rows, int columns, int face)
 {
-    SHARED int lacks, cells;
+    SHARED int all_lacks, all_cells;
     for_blocks(1, [&](int, int thread) INLINED {
         int own_lacks = 0, own_cells = 0;
         for (int index = thread; index < points; index += MISSING_THREADS) {
@@ -130,16 +132,8 @@ KERNEL(measure_missing)(
             own_cells++;
             own_lacks += 255 - reduced[(size_t)row * columns + (size_t)column];
         }
-#if ON_DEVICE
-        if (thread == 0)
-            lacks = cells = 0;
-        __syncthreads();
-        atomicAdd(&lacks, own_lacks);
-        atomicAdd(&cells, own_cells);
-        __syncthreads();
-#else
-        lacks = own_lacks, cells = own_cells;
-#endif
+        const int lacks = sum_together(own_lacks, &all_lacks);
+        const int cells = sum_together(own_cells, &all_cells);
         if (thread == 0)
             shares[face] = lacks / (255.0 * max(cells, 1));
     });
@@ -149,116 +143,53 @@ KERNEL(measure_missing)(
 //
 // reduced, limit: (rows, columns); limit may be none. Of each outline: shares, (rows, columns) of
 // which its box is filled in, row after row; strengths; and told, the share that the matte covers,
-// 0-1, of those that are measured. sums: on the host, room for rows of whole runs. On a device a
-// block an outline.
-#if ON_DEVICE
-extern "C" __global__ void __launch_bounds__(1024) measure_covers(
-    const u8* reduced, const u8* limit, u8* shares, int* strengths, float* told,
-    BY_VALUE(MatteEdit) edit, float*)
-{
-    __shared__ u64 inside, covers;
-    const Outline& outline = edit.outlines[blockIdx.x];
-    const Box& box = outline.box;
-    const u8* most = limit ? limit : reduced;
-    shares += (size_t)blockIdx.x * edit.rows * edit.columns;
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    if (thread == 0)
-        inside = covers = 0;
-    __syncthreads();
-    const int columns = box.columns(), cells = box.rows() * columns;
-    u64 own_inside = 0, own_covers = 0;
-    for (int cell = thread; cell < cells; cell += blockDim.x * blockDim.y) {
-        const int row = box.top + cell / columns, column = box.left + cell % columns;
-        const float place = (float)column * (1.0f / (float)outline.side);
-        float sum = 0.0f;
-        for (int from = OUTLINE_POINTS - 1, to = 0; to < OUTLINE_POINTS; from = to++) {
-            const Crossing edge = crossing(outline, from, to, row);
-            if (edge.rise != 0.0f)
-                sum += edge.share(place);
-        }
-        shares[cell] = enclosed(sum);
-        const int weight = fill_opacity(shares[cell], FULL_STRENGTH);
-        const int at = row * edit.columns + column;
-        own_inside += weight;
-        own_covers += weight * min((int)reduced[at], (int)most[at]);
-    }
-    if (own_inside > 0) {
-        atomicAdd(&inside, own_inside);
-        atomicAdd(&covers, own_covers);
-    }
-    __syncthreads();
-    if (thread > 0)
-        return;
-    const float share = covered_share(inside, covers);
-    strengths[blockIdx.x] = fill_strength(edit, outline, share);
-    if ((int)blockIdx.x < edit.measured)
-        told[blockIdx.x] = share;
-}
-#else
-// Sums of which the enclosed shares of an outline's box are made; pitch: whole runs.
-static void draw(const Outline& outline, float* __restrict__ sums, int pitch)
-{
-    const Box& box = outline.box;
-    const float side = (float)outline.side, one = 1.0f / side;
-    const auto index = [](float place, int end) INLINED {
-        return (int)fminf(fmaxf(place, 0.0f), (float)end);
-    };
-    __builtin_memset(sums, 0, sizeof(float) * box.rows() * pitch);
-    for (int from = OUTLINE_POINTS - 1, to = 0; to < OUTLINE_POINTS; from = to++) {
-        const float y0 = outline.y[from] * outline.scale + outline.shift_y - (float)box.top;
-        const float y1 = outline.y[to] * outline.scale + outline.shift_y - (float)box.top;
-        // A cell more on every side: what they are found by is rounded, too.
-        const int last_row = index(fmaxf(y0, y1) + 0.5f * side + 2.0f, box.rows());
-        for (int row = index(fminf(y0, y1) - 0.5f * side - 2.0f, last_row); row < last_row; ++row) {
-            const Crossing edge = crossing(outline, from, to, box.top + row);
-            if (edge.rise == 0.0f)
-                continue;
-            const float low = fminf(edge.enters, edge.leaves) * side - (float)box.left;
-            const float high = fmaxf(edge.enters, edge.leaves) * side - (float)box.left;
-            const int first = index(low - side - 1.0f, pitch) / RUN * RUN;
-            const int last = index(high + 2.0f, pitch);
-            float* line = sums + row * pitch;
-            for (int x = 0; x < first; ++x)
-                line[x] += edge.rise;
-            for (int x = first; x < last; x += RUN)
-                for (int lane = x; lane < x + RUN; ++lane)
-                    line[lane] += edge.share((float)(box.left + lane) * one);
-        }
-    }
-}
-
+// 0-1, of those that are measured. On a device a block an outline.
 KERNEL(measure_covers)(
     const u8* reduced, const u8* limit, u8* shares, int* strengths, float* told,
-    BY_VALUE(MatteEdit) edit, float* sums)
+    BY_VALUE(MatteEdit) edit)
 {
+    SHARED u64 all_inside, all_covers;
     const u8* most = limit ? limit : reduced;
-    for (int index = 0; index < edit.count; ++index) {
+    for_blocks(edit.count, [&](int index, int thread) INLINED {
         const Outline& outline = edit.outlines[index];
         const Box& box = outline.box;
-        const int columns = box.columns(), pitch = (columns + RUN - 1) / RUN * RUN;
-        draw(outline, sums, pitch);
-        u64 inside = 0, covers = 0;
-        for (int row = 0; row < box.rows(); ++row) {
-            const size_t at = (size_t)(box.top + row) * edit.columns + box.left;
-            u8* own = shares + (size_t)index * edit.rows * edit.columns + row * columns;
-            u32 row_inside = 0, row_covers = 0;
-            INDEPENDENT
-            for (int x = 0; x < columns; ++x) {
-                own[x] = enclosed(sums[row * pitch + x]);
-                const u32 weight = fill_opacity(own[x], FULL_STRENGTH);
-                row_inside += weight;
-                row_covers += weight * min(reduced[at + x], most[at + x]);
+        const int columns = box.columns(), parts = (columns - 1) / DRAWN + 1;
+        const float one = 1.0f / (float)outline.side;
+        u8* own = shares + (size_t)index * edit.rows * edit.columns;
+        u64 own_inside = 0, own_covers = 0;
+        for (int part = thread; part < box.rows() * parts; part += COVER_THREADS) {
+            const int y = part / parts, row = box.top + y;
+            const int begin = part % parts * DRAWN, end = min(begin + DRAWN, columns);
+            Crossing edges[OUTLINE_POINTS];
+            int crossed = 0;
+            for (int from = OUTLINE_POINTS - 1, to = 0; to < OUTLINE_POINTS; from = to++) {
+                edges[crossed] = crossing(outline, from, to, row);
+                crossed += edges[crossed].rise != 0.0f;
             }
-            inside += row_inside;
-            covers += row_covers;
+            for (int first = begin; first < end; first += RUN) {
+                float sums[RUN] = {};
+                for (int edge = 0; edge < crossed; ++edge)
+                    for (int lane = 0; lane < RUN; ++lane)
+                        sums[lane] += edges[edge].share((float)(box.left + first + lane) * one);
+                for (int lane = 0; lane < min(RUN, end - first); ++lane) {
+                    const int x = first + lane, at = row * edit.columns + box.left + x;
+                    const u8 share = own[y * columns + x] = enclosed(sums[lane]);
+                    const u32 weight = fill_opacity(share, FULL_STRENGTH);
+                    own_inside += weight;
+                    own_covers += weight * min(reduced[at], most[at]);
+                }
+            }
         }
+        const u64 inside = sum_together(own_inside, &all_inside);
+        const u64 covers = sum_together(own_covers, &all_covers);
+        if (thread > 0)
+            return;
         const float share = covered_share(inside, covers);
         strengths[index] = fill_strength(edit, outline, share);
         if (index < edit.measured)
             told[index] = share;
-    }
+    });
 }
-#endif
 
 // Changes the cells of a box and its pixels in the frame: body(sample, value) is what becomes of each.
 //

@@ -85,12 +85,7 @@ def painted(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
     edit = np.zeros(1, EDIT)
     edit["grid"], edit["limits"], edit["count"], edit["outlines"][0, 0] = grid, (0, 1), 1, outline
     shares, seen = np.zeros((2, *grid), np.uint8)
-    found = (
-        np.empty(1, np.int32),
-        np.empty(1, np.float32),
-        edit,
-        np.empty((grid[0], grid[1] + 7), np.float32),
-    )
+    found = np.empty(1, np.int32), np.empty(1, np.float32), edit
     HOST.operation("face", "measure_covers")((1, 1), seen, None, shares, *found)
     left, top, right, bottom = outline["box"]
     rows, columns = bottom - top, right - left
