@@ -115,32 +115,25 @@ def detections(
         min_score: Of a prediction that counts, in (0, 1).
     """
     rows = np.flatnonzero(logits >= math.log(min_score / (1.0 - min_score)))
+    rows = rows[np.argsort(-logits[rows], kind="stable")]
     values = boxes[rows].astype(np.float64)
     are_boxes = np.isfinite(values).all(axis=1) & (values[:, 2:4] > 0).all(axis=1)
     rows, values = rows[are_boxes], values[are_boxes]
-    order = np.argsort(-logits[rows], kind="stable")
-    rows, values = rows[order], values[order]
     half = values[:, 2:4] / 2
     values[:, 2:4] = values[:, :2] + half
     values[:, :2] -= half
-    points = values.reshape(-1, 8, 2) + centres[rows, np.newaxis]
-    scores = np.array([*map(probability, logits[rows].tolist())])
+    values += np.concatenate([centres[rows]] * 8, axis=1)
+    corners = values[:, :4].tolist()
+    scores = [*map(probability, logits[rows].tolist())]
     found: list[Detection] = []
-    while len(scores) and len(found) < MAX_VIEW_FACES:
-        same = _overlaps(points[:, :2], points[0, :2]) > MAX_OVERLAP
-        same[0] = True
-        weights = scores[same]
-        mean = np.tensordot(weights, points[same], 1) / weights.sum()
+    left = [*range(len(rows))]
+    while left and len(found) < MAX_VIEW_FACES:
+        best, *others = left
+        same = [at for at in others if box_iou(corners[at], corners[best]) > MAX_OVERLAP]
+        left = [at for at in others if at not in same]
+        same.append(best)
+        weights = np.array([scores[at] for at in same])
+        mean = (weights @ values[same] / weights.sum()).reshape(8, 2)
         corner, other, *keypoints = (mean * (view.xx, view.yy) + (view.x0, view.y0)).tolist()
-        found.append(Detection((*corner, *other), keypoints, float(scores[0])))
-        points, scores = points[~same], scores[~same]
+        found.append(Detection((*corner, *other), keypoints, scores[best]))
     return found
-
-
-def _overlaps(boxes: NDArray[np.float64], one: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Intersection over union of boxes that have areas, (N, 2, 2), with another: (N,)."""
-    low, high = np.maximum(boxes[:, 0], one[0]), np.minimum(boxes[:, 1], one[1])
-    shared: NDArray[np.float64] = np.maximum(high - low, 0.0).prod(axis=1)
-    areas: NDArray[np.float64] = (boxes[:, 1] - boxes[:, 0]).prod(axis=1)
-    both = areas + float((one[1] - one[0]).prod())
-    return shared / (both - shared)

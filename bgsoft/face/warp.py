@@ -21,7 +21,7 @@ _MAX_TAPS = 4
 _MAX_SPACING = 2.0
 """Source samples between two bilinear samples; more would skip some."""
 _MIN_GRID_SAMPLES = 0.75
-"""Grid cells per input pixel from which the analysis frame is sharp enough."""
+"""Cells per input pixel from which a reduced frame is sharp enough."""
 
 _PLANE = np.dtype(
     [
@@ -88,7 +88,7 @@ class Warper:
         self._warp((count * size, size), self._views, *self._constants, tensor, size, count)
 
     def _row(self, frame: Frame, reduced: AnalysisFrame, view: Affine) -> tuple[Any, ...]:
-        """A view as the kernel takes it: of the analysis frame where that is sharp enough."""
+        """A view as the kernel takes it: of the reduced frame where that is sharp enough."""
         source: Frame | AnalysisFrame = frame
         cells, grid = (1, 2), reduced.for_networks
         if grid.factor > 1 and view.scale / grid.factor >= _MIN_GRID_SAMPLES:

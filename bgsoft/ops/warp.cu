@@ -21,7 +21,6 @@ struct View {
     Plane luma, chroma;
 };
 
-// Adds bilinear samples at `v`, of every `taps`-th `u` from the first on, to those of pixels in a row.
 // Where a sub-pixel of the input lies on a plane.
 struct Spot {
     float x, y;
