@@ -2,7 +2,6 @@
 #include "matte.cuh"
 
 #define OUTLINE_POINTS 36
-#define MAX_OUTLINES 12 // all of a kernel's arguments may take 4,096 bytes
 #define FULL_STRENGTH 256
 #define RUN 8 // columns that are drawn together
 #define MISSING_THREADS TOGETHER(128)
@@ -26,14 +25,11 @@ struct Outline {
     Box box;
 };
 
-// What is done to one matte; as EDIT in bgsoft/face/editor.py. The first `measured` of its outlines
-// are told of. A face is filled in by how far what is missing of it is from missed to filled.
-struct MatteEdit {
-    float missed, filled;
+// A matte's planes.
+struct Planes {
+    u8 *reduced, *alpha;
     int rows, columns, height, width;
     int shift; // log2 of pixels per cell
-    int count, measured;
-    Outline outlines[MAX_OUTLINES];
 };
 
 OP float clamp_unit(float value)
@@ -100,10 +96,11 @@ OP float covered_share(u64 inside, u64 covers)
     return inside > 0 ? (float)((double)covers / (255.0 * (double)inside)) : 1.0f;
 }
 
-// How strongly a face of which the matte covers this share is filled in, to FULL_STRENGTH.
-OP int fill_strength(const MatteEdit& edit, const Outline& outline, float share)
+// How strongly a face of which the matte covers this share is filled in, to FULL_STRENGTH: by how far
+// what is missing is from missed to filled.
+OP int fill_strength(const Outline& outline, float share, float missed, float filled)
 {
-    const float missing = (1.0f - share - edit.missed) / (edit.filled - edit.missed);
+    const float missing = (1.0f - share - missed) / (filled - missed);
     return nearest(FULL_STRENGTH * (outline.opacity * clamp_unit(missing)));
 }
 
@@ -141,21 +138,21 @@ KERNEL(measure_missing)(
 
 // What a matte, cut down to a limit, has of each face, and how strongly it is to be filled in.
 //
-// reduced, limit: (rows, columns); limit may be none. Of each outline: shares, (rows, columns) of
-// which its box is filled in, row after row; strengths; and told, the share that the matte covers,
-// 0-1, of those that are measured. On a device a block an outline.
+// reduced, limit: (rows, columns); limit may be none. Of each of `count` outlines: shares, (rows,
+// columns) of which its box is filled in, row after row; strengths; and told, the share that the matte
+// covers, 0-1, of the first `measured` ones. On a device a block an outline.
 KERNEL(measure_covers)(
-    const u8* reduced, const u8* limit, u8* shares, int* strengths, float* told,
-    BY_VALUE(MatteEdit) edit)
+    const u8* reduced, const u8* limit, const Outline* outlines, u8* shares, int* strengths,
+    float* told, int rows, int grid_columns, int count, int measured, float missed, float filled)
 {
     SHARED u64 all_inside, all_covers;
     const u8* most = limit ? limit : reduced;
-    for_blocks(edit.count, [&](int index, int thread) INLINED {
-        const Outline& outline = edit.outlines[index];
+    for_blocks(count, [&](int index, int thread) INLINED {
+        const Outline& outline = outlines[index];
         const Box& box = outline.box;
         const int columns = box.columns(), parts = (columns - 1) / DRAWN + 1;
         const float one = 1.0f / (float)outline.side;
-        u8* own = shares + (size_t)index * edit.rows * edit.columns;
+        u8* own = shares + (size_t)index * rows * grid_columns;
         u64 own_inside = 0, own_covers = 0;
         for (int part = thread; part < box.rows() * parts; part += COVER_THREADS) {
             const int y = part / parts, row = box.top + y;
@@ -172,7 +169,7 @@ KERNEL(measure_covers)(
                     for (int lane = 0; lane < RUN; ++lane)
                         sums[lane] += edges[edge].share((float)(box.left + first + lane) * one);
                 for (int lane = 0; lane < min(RUN, end - first); ++lane) {
-                    const int x = first + lane, at = row * edit.columns + box.left + x;
+                    const int x = first + lane, at = row * grid_columns + box.left + x;
                     const u8 share = own[y * columns + x] = enclosed(sums[lane]);
                     const u32 weight = fill_opacity(share, FULL_STRENGTH);
                     own_inside += weight;
@@ -185,8 +182,8 @@ KERNEL(measure_covers)(
         if (thread > 0)
             return;
         const float share = covered_share(inside, covers);
-        strengths[index] = fill_strength(edit, outline, share);
-        if (index < edit.measured)
+        strengths[index] = fill_strength(outline, share, missed, filled);
+        if (index < measured)
             told[index] = share;
     });
 }
@@ -197,37 +194,36 @@ KERNEL(measure_covers)(
 // part in them. On a device a thread a cell of the grid.
 template <class Body>
 OP void change_box(
-    const MatteEdit& edit, const Box& box, const u8* values, u8* reduced, u8* alpha, u16* lines,
-    const Body& body)
+    const Planes& matte, const Box& box, const u8* values, u16* lines, const Body& body)
 {
-    const int rows = box.rows(), columns = box.columns(), shift = edit.shift;
-    reduced += (size_t)box.top * edit.columns + box.left;
-    alpha += ((size_t)box.top << shift) * edit.width + (box.left << shift);
-    const int height = min(rows << shift, edit.height - (box.top << shift));
-    const int width = min(columns << shift, edit.width - (box.left << shift));
+    const int rows = box.rows(), columns = box.columns(), shift = matte.shift;
+    u8* reduced = matte.reduced + (size_t)box.top * matte.columns + box.left;
+    u8* alpha = matte.alpha + ((size_t)box.top << shift) * matte.width + (box.left << shift);
+    const int height = min(rows << shift, matte.height - (box.top << shift));
+    const int width = min(columns << shift, matte.width - (box.left << shift));
 #if ON_DEVICE
     const int row = blockIdx.y * blockDim.y + threadIdx.y - box.top;
     const int column = blockIdx.x * blockDim.x + threadIdx.x - box.left;
     if (row < 0 || row >= rows || column < 0 || column >= columns)
         return;
-    u8* cell = reduced + row * edit.columns + column;
+    u8* cell = reduced + row * matte.columns + column;
     *cell = body(*cell, values[row * columns + column]);
     const int bottom = min((row + 1) << shift, height), right = min((column + 1) << shift, width);
     for (int y = row << shift; y < bottom; y++)
         for (int x = column << shift; x < right; x++) {
-            u8* pixel = alpha + (size_t)y * edit.width + x;
+            u8* pixel = alpha + (size_t)y * matte.width + x;
             *pixel = body(*pixel, enlarged_byte(values, rows, columns, y, x, shift));
         }
 #else
     for (int y = 0; y < rows; ++y) {
-        u8* cells = reduced + (size_t)y * edit.columns;
+        u8* cells = reduced + (size_t)y * matte.columns;
         INDEPENDENT
         for (int x = 0; x < columns; ++x)
             cells[x] = body(cells[x], values[y * columns + x]);
     }
     enlarge_rows(
         shift, values, rows, columns, height, width, lines, [&](int y, const EnlargedRow row) INLINED {
-            u8* pixels = alpha + (size_t)y * edit.width;
+            u8* pixels = alpha + (size_t)y * matte.width;
             for (int x = 0; x < row.first; ++x)
                 pixels[x] = body(pixels[x], 0);
             INDEPENDENT
@@ -244,19 +240,20 @@ OP void change_box(
 // alpha: (height, width). The others as for measure_covers, which comes first. lines: on the host, see
 // enlarge_rows. One thread a cell.
 KERNEL(edit_matte)(
-    const u8* limit, const u8* shares, const int* strengths, u8* reduced, u8* alpha,
-    BY_VALUE(MatteEdit) edit, u16* lines)
+    const u8* limit, const Outline* outlines, const u8* shares, const int* strengths, u8* reduced,
+    u8* alpha, u16* lines, int count, int rows, int columns, int height, int width, int shift)
 {
+    const Planes matte = {reduced, alpha, rows, columns, height, width, shift};
     const auto cut = [](u8 sample, u8 most) INLINED { return (u8)min(sample, most); };
     if (limit)
-        change_box(edit, {0, 0, edit.columns, edit.rows}, limit, reduced, alpha, lines, cut);
-    for (int index = 0; index < edit.count; ++index) {
+        change_box(matte, {0, 0, columns, rows}, limit, lines, cut);
+    for (int index = 0; index < count; ++index) {
         const int strength = strengths[index];
         const auto fill = [=](u8 sample, u8 share) INLINED {
             return (u8)max(sample, fill_opacity(share, strength));
         };
-        const u8* own = shares + (size_t)index * edit.rows * edit.columns;
+        const u8* own = shares + (size_t)index * rows * columns;
         if (strength > 0)
-            change_box(edit, edit.outlines[index].box, own, reduced, alpha, lines, fill);
+            change_box(matte, outlines[index].box, own, lines, fill);
     }
 }
