@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,18 +52,12 @@ shrunk, and of 50 portraits. Standard deviations are 0.02 of the half axes, 0.03
 def expected_box(roi: Roi) -> Box:
     """The box of a face that the landmark model would find in a square."""
     x, y, side, angle = roi
-    cos, sin, across, along = _expected_parts(angle)
-    width, height = side * across, side * along
-    x, y = x + EXPECTED_RISE * side * sin, y - EXPECTED_RISE * side * cos
-    return x - width, y - height, x + width, y + height
-
-
-@lru_cache(64)  # from one detection to the next a face's angle stays
-def _expected_parts(angle: float) -> tuple[float, float, float, float]:
-    """Cosine and sine, and half the width and the height of the box in parts of the side."""
     cos, sin = math.cos(angle), math.sin(angle)
     across, along = EXPECTED_HALF
-    return cos, sin, math.hypot(across * cos, along * sin), math.hypot(across * sin, along * cos)
+    width = side * math.hypot(across * cos, along * sin)
+    height = side * math.hypot(across * sin, along * cos)
+    x, y = x + EXPECTED_RISE * side * sin, y - EXPECTED_RISE * side * cos
+    return x - width, y - height, x + width, y + height
 
 
 class Mesh(NamedTuple):
@@ -158,7 +151,7 @@ class OneEuro:
 
     def __init__(self) -> None:
         self._value: NDArray[np.float64] | None = None
-        self._speed = self._step = self._angle = self._sum = np.zeros((0, 0))
+        self._speed: NDArray[np.float64] = np.zeros((0, 0))
 
     def update(
         self, value: NDArray[np.floating], dt_seconds: float, extent: float, rest_part: float = 1.0
@@ -173,27 +166,16 @@ class OneEuro:
         """
         if self._value is None:
             self._value = np.array(value, np.float64)
-            self._speed, self._step, self._angle, self._sum = np.zeros((4, *self._value.shape))
-            return self._value.copy()
-        # Results go into buffers: at this size an allocation takes as long as the arithmetic.
-        speed, step, angle = self._speed, self._step, self._angle
+            self._speed = np.zeros(self._value.shape)
+            return self._value
         turn = 2.0 * math.pi * dt_seconds
-        np.subtract(value, self._value, out=step)
-        np.multiply(step, 1.0 / (dt_seconds * extent), out=angle)
-        angle -= speed
+        step = value - self._value
         # The part of a new sample: 1 / (1 + tau / dt) with tau = 1 / (2 pi cutoff).
-        angle *= turn * SPEED_CUTOFF_HZ / (1.0 + turn * SPEED_CUTOFF_HZ)
-        speed += angle
-        common = np.add.reduce(speed, axis=1, keepdims=True) / speed.shape[1]
+        part = turn * SPEED_CUTOFF_HZ / (1.0 + turn * SPEED_CUTOFF_HZ)
+        self._speed = self._speed + (step * (1.0 / (dt_seconds * extent)) - self._speed) * part
+        common = self._speed.sum(axis=1, keepdims=True) / self._speed.shape[1]
         fast = max(0.0, math.hypot(*common.ravel().tolist()) - REST_SPEED)
-        np.subtract(speed, common, out=angle)
-        np.abs(angle, out=angle)
-        angle -= REST_SPEED
-        np.maximum(angle, 0.0, out=angle)
-        angle *= turn * OWN_BETA
-        angle += turn * (rest_part * MIN_CUTOFF_HZ + BETA * fast)
-        np.add(angle, 1.0, out=self._sum)
-        angle /= self._sum
-        angle *= step
-        self._value += angle
-        return self._value.copy()
+        own = np.maximum(np.abs(self._speed - common) - REST_SPEED, 0.0)
+        angle = own * (turn * OWN_BETA) + turn * (rest_part * MIN_CUTOFF_HZ + BETA * fast)
+        self._value = self._value + angle / (angle + 1.0) * step
+        return self._value
