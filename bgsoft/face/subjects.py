@@ -181,7 +181,7 @@ class Separation(NamedTuple):
     """How the matte is divided in one frame."""
 
     limit: Plane8 | None
-    """(gh, gw), what the matte must not exceed; overwritten by the next call. None: keep all."""
+    """(gh, gw), what the matte must not exceed. None: keep all."""
     contact: str
     """Where main and other people are in one region, which was cut between them by nearness: touch,
     or overlap, so far that nearness says little. Empty: they are apart."""
@@ -198,17 +198,17 @@ class MatteSeparator:
         self._binary: NDArray[Any] = np.zeros(half, np.uint8)
         self._labels: NDArray[Any] = np.zeros(half, np.int32)
         self._kept = np.zeros(half, np.uint8)
-        self._limit = np.empty((half[0] * 2, half[1] * 2), np.uint8)
-        self._radius = max(1, round(_SKIRT * min(half)))
-        side = 2 * self._radius + 1
+        side = 2 * max(1, round(_SKIRT * min(half))) + 1
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
         self._x = np.arange(half[1], dtype=np.float32)[np.newaxis] + np.float32(0.5)
         self._y = np.arange(half[0], dtype=np.float32)[:, np.newaxis] + np.float32(0.5)
-        self._fresh = True
+        self.reset()
 
     def reset(self) -> None:
         """A new scene begins."""
         self._fresh = True
+        rows, columns = self._kept.shape
+        self._limit: NDArray[Any] = np.zeros((2 * rows, 2 * columns), np.uint8)
 
     @property
     def is_fresh(self) -> bool:
@@ -296,15 +296,12 @@ class MatteSeparator:
 
     def _bound(self) -> None:
         """Make the limit from what is kept: soft alpha around it stays too."""
-        if self._fresh:
-            self._limit.fill(0)
-        else:
-            cv2.subtract(self._limit, np.full(1, _FALL, np.uint8), dst=self._limit)
         gone = cv2.subtract(self._binary, self._kept)
         near = cv2.blur(cv2.subtract(cv2.dilate(self._kept, self._skirt), gone), (3, 3))
         size = self._limit.shape[::-1]
         enlarged = cv2.resize(near, size, interpolation=cv2.INTER_LINEAR)
-        cv2.max(self._limit, enlarged, dst=self._limit)
+        faded = cv2.subtract(self._limit, np.full(1, _FALL, np.uint8))
+        self._limit = cv2.max(faded, enlarged)
 
 
 def _overlap(main: Sequence[Face], others: Sequence[Face]) -> bool:
