@@ -67,8 +67,6 @@ TENSOR_8_BITS = TENSOR._replace(rare=0.0001)
 """Of frames of 8 bits, where such ties are rare."""
 WHOLE_FRAME_MOST = 3.5
 """In place of 2.5: at odd sizes chroma falls between samples, where OpenCV rounds on its way."""
-FACE_TENSOR = Tolerance(most=16, mean=1)
-"""One view for the face models: some versions of OpenCV round places to 1/32 of a sample."""
 MATTE = Tolerance(usual=2, rare=0.001, mean=0.1)
 """The guided filter sums in another order."""
 _COMPOSITE_CODES = {8: 1, 10: 4}
@@ -91,12 +89,7 @@ AVERAGED_MATTE = Tolerance(usual=0.05, rare=0.01, mean=0.004)
 RECURRENT_ALPHA = Tolerance(most=3 / 255, usual=1e-5, rare=0.02)
 """But for samples whose picture is a code value off."""
 
-# Of faces; the CPU computes in float64, the GPU in float32.
-FACE_PX = 0.02
-LANDMARK_PX = 0.01
-FACE_SCORE = 1e-6
-FACE_ANGLE = 1e-4
-"""Radians."""
+# Of faces.
 FACE_SIZE_SHARE = 0.005
 """Landmarks through both models, on average, by the face's width."""
 FACE_BOX_SHARE = 0.02

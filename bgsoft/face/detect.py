@@ -9,11 +9,8 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.cuda.readback import Readback
 from bgsoft.face.base import Box, box_overlap
-from bgsoft.face.geometry import box_iou
-from bgsoft.frame import Array
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.face.geometry import Affine, box_iou
 from bgsoft.records import NamedTuple
 
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
@@ -33,10 +30,6 @@ MIN_SECOND_OVERLAP = 0.2
 
 MAX_VIEW_FACES = 64
 """Faces of one view, at most; the surest are kept."""
-_VALUES = 4 + 2 * len(KEYPOINTS) + 1
-"""Of a face: box, key points, score."""
-_LANES = 32
-"""Threads of a device that decode a view."""
 
 
 class Detection(NamedTuple):
@@ -44,7 +37,7 @@ class Detection(NamedTuple):
 
     box: Box
     """Left, top, right, bottom."""
-    keypoints: Sequence[tuple[float, float]]
+    keypoints: Sequence[Sequence[float]]
     """x, y of each, in the order of :data:`KEYPOINTS`."""
     score: float
     """In [0, 1]."""
@@ -94,43 +87,53 @@ def anchor_centres(size: int) -> NDArray[np.float32]:
     return np.concatenate(reduced)
 
 
-class DetectionReader:
-    """Decodes and merges the predictions of some views where they are; only faces are read.
+def probability(logit: float) -> float:
+    """0 where that is no number."""
+    return 1.0 / (1.0 + math.exp(-min(60.0, max(-60.0, logit))))
 
-    The detector's input is ``size`` pixels a side; up to ``most`` views are read at a time.
+
+def detections(
+    view: Affine,
+    boxes: NDArray[np.float32],
+    logits: NDArray[np.float32],
+    centres: NDArray[np.float32],
+    min_score: float,
+) -> list[Detection]:
+    """The faces of one view, best first, in frame pixels.
+
+    Predictions that overlap are merged into their mean, weighted by score: the best that is left
+    takes all that overlap it, and the face has its score (V. Bazarevsky et al., "BlazeFace:
+    Sub-millisecond Neural Face Detection on Mobile GPUs", 2019, section 4: this is what keeps
+    detections steady over time).
+
+    Args:
+        view: What is seen, upright.
+        boxes: (N, 16), of each prediction its centre, width and height, and six key points,
+            relative to the centre of its anchor.
+        logits: (N,), of their scores.
+        centres: (N, 2), of the anchors.
+        min_score: Of a prediction that counts, in (0, 1).
     """
-
-    def __init__(self, size: int, most: int, side: Side = HOST) -> None:
-        centres = anchor_centres(size)
-        self._anchors = len(centres)
-        self._centres = side.array(centres)
-        # How many, then they.
-        self._found = Readback(side, (most, 1 + MAX_VIEW_FACES * _VALUES), np.float32)
-        self._launch = side.operation("detections", "find_faces", block=(_LANES, 1, 1))
-
-    def launch(
-        self, min_score: float, views: Array, raw: dict[str, Array], first: int, count: int
-    ) -> None:
-        """Find the faces of a batch of ``count`` views, the first of which is the ``first``-th.
-
-        ``min_score`` is in (0, 1); ``views`` are of ``WARP_VIEW``, and the model's outputs (batch,
-        anchors, 16) and (batch, anchors, 1) float32, all on the side.
-        """
-        self._launch(
-            (1, _LANES * count),
-            *(views, raw["boxes"], raw["scores"], self._centres, self._found.array[first:]),
-            *(count, self._anchors, MAX_VIEW_FACES),
-            *(math.log(min_score / (1.0 - min_score)), MAX_OVERLAP),
-        )
-
-    def read(self, views: int) -> list[list[Detection]]:
-        """The faces of each of the first views, best first, in frame pixels; waits for them."""
-        return [*map(_detections, self._found.read(views))]
-
-
-def _detections(found: NDArray[np.float32]) -> list[Detection]:
-    rows = found[1 : 1 + int(found[0]) * _VALUES].reshape(-1, _VALUES).tolist()
-    return [
-        Detection((left, top, right, bottom), [*zip(xy[::2], xy[1::2], strict=True)], score)
-        for left, top, right, bottom, *xy, score in rows
-    ]
+    rows = np.flatnonzero(logits >= math.log(min_score / (1.0 - min_score)))
+    rows = rows[np.argsort(-logits[rows], kind="stable")]
+    values = boxes[rows].astype(np.float64)
+    are_boxes = np.isfinite(values).all(axis=1) & (values[:, 2:4] > 0).all(axis=1)
+    rows, values = rows[are_boxes], values[are_boxes]
+    half = values[:, 2:4] / 2
+    values[:, 2:4] = values[:, :2] + half
+    values[:, :2] -= half
+    values += np.concatenate([centres[rows]] * 8, axis=1)
+    corners = values[:, :4].tolist()
+    scores = [*map(probability, logits[rows].tolist())]
+    found: list[Detection] = []
+    left = [*range(len(rows))]
+    while left and len(found) < MAX_VIEW_FACES:
+        best, *others = left
+        same = [at for at in others if box_iou(corners[at], corners[best]) > MAX_OVERLAP]
+        left = [at for at in others if at not in same]
+        same.append(best)
+        weights = np.array([scores[at] for at in same])
+        mean = (weights @ values[same] / weights.sum()).reshape(8, 2)
+        corner, other, *keypoints = (mean * (view.xx, view.yy) + (view.x0, view.y0)).tolist()
+        found.append(Detection((*corner, *other), keypoints, scores[best]))
+    return found

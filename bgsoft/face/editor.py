@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.cuda.readback import Readback
@@ -21,7 +20,6 @@ from bgsoft.face.guard import (
     FILLED_SHARE,
     MAX_MEASURED,
     MISSED_SHARE,
-    OUTLINE,
     Plane8,
     lay_outlines,
 )
@@ -31,29 +29,13 @@ from bgsoft.ops.sides import HOST, Side
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-MAX_OUTLINES = 12
-"""MAX_OUTLINES of ``bgsoft/ops/face.cu``: outlines that one launch takes."""
-_RUN = 8
-"""RUN of that file."""
-EDIT = np.dtype(
-    [
-        ("limits", np.float32, 2),
-        ("grid", np.int32, 2),
-        ("frame", np.int32, 2),
-        ("shift", np.int32),
-        ("count", np.int32),
-        ("measured", np.int32),
-        ("outlines", OUTLINE, MAX_OUTLINES),
-    ]
-)
-"""``MatteEdit`` of that file."""
 _SQUARE = np.dtype([(name, np.float64) for name in ("x", "y", "across", "down")])
-"""``Square`` of that file."""
+"""``Square`` of ``bgsoft/ops/face.cu``."""
 
-_MEASURE_BLOCK = (32, 32, 1)
-"""Threads that measure one face: all that a block may have, as a close-up has 30,000 cells."""
-_MAX_ASKED, _MISSING_BLOCK = 64, (128, 1, 1)
-"""Faces of which what their mattes lack is waited for together, at most; threads for each."""
+_COVER_BLOCK, _MISSING_BLOCK = (256, 1, 1), (128, 1, 1)
+"""Threads of a device that measure one face, how it is covered and what its matte lacks."""
+_MAX_ASKED = 64
+"""Faces of which what their mattes lack is waited for together, at most."""
 _TOLD_EVERY = 16
 """Frames of a device with covers whose coverage is waited for together."""
 
@@ -82,18 +64,12 @@ class MatteEditor:
         factor = analysis_factor(format.width, format.height)
         self._cell = 1.0 / factor
         self._measure_missing = side.operation("face", "measure_missing", block=_MISSING_BLOCK)
-        self._measure_covers = side.operation("face", "measure_covers", block=_MEASURE_BLOCK)
+        self._measure_covers = side.operation("face", "measure_covers", block=_COVER_BLOCK)
         self._edit_matte = side.operation("face", "edit_matte")
         self._staged = Readback(side, grid, np.uint8) if side.on_device else None
         self._samples = side.array(EXPECTED_SAMPLES)
         self._lacks = Readback(side, _MAX_ASKED, np.float64)
-
-        edit = np.zeros(1, EDIT)
-        edit["limits"], edit["grid"] = (MISSED_SHARE, FILLED_SHARE), grid
-        edit["frame"], edit["shift"] = format.luma_shape, factor.bit_length() - 1
-        # Bytes are copied in a thirtieth of the time that fields take.
-        self._edit = edit.view(np.dtype((np.void, EDIT.itemsize)))
-        self._sums = side.scratch((grid[0], grid[1] + _RUN - 1), np.float32)
+        self._sizes = *grid, *format.luma_shape, factor.bit_length() - 1
         self._lines = side.scratch(2 * grid[1] * factor, np.uint16)
         told = (_TOLD_EVERY if side.on_device else 1, MAX_MEASURED)
         self._told = Readback(side, told, np.float32)
@@ -152,35 +128,23 @@ class MatteEditor:
         if limit is not None and self._device is not None:
             self._device.copies.add_h2d(limit.nbytes)
         measured = 0 if on_coverage is None else len(ids)
-        shares = self._side.xp.empty((len(outlines), *self._grid), np.uint8)
-        strengths = self._side.xp.empty(len(outlines), np.int32)
-        told = self._told.array[len(self._listeners)]
-        # A frame with more faces than one launch takes is changed by several.
-        firsts = range(0, max(1, len(outlines)), MAX_OUTLINES)
-        edits = [self._edit_of(outlines, first, measured) for first in firsts]
+        count, laid = len(outlines), self._side.array(outlines.view(np.uint8))
+        shares = self._side.xp.empty((count, *self._grid), np.uint8)
+        strengths = self._side.xp.empty(count, np.int32)
         # All is looked at before anything is filled in: faces may overlap.
-        for first, edit in zip(firsts, edits, strict=True):
-            part = shares[first : first + MAX_OUTLINES]
-            if len(part):
-                size = _MEASURE_BLOCK[0], len(part) * _MEASURE_BLOCK[1]
-                arguments = matte.reduced, most, part, strengths[first:], told[first:]
-                self._measure_covers(size, *arguments, edit, self._sums)
-        for first, edit in zip(firsts, edits, strict=True):
-            arguments = most, shares[first:], strengths[first:], matte.reduced, matte.alpha
-            self._edit_matte(self._grid, *arguments, edit, self._lines)
-            most = None
+        if count:
+            told = self._told.array[len(self._listeners)]
+            self._measure_covers(
+                (1, count * _COVER_BLOCK[0]),
+                *(matte.reduced, most, laid, shares, strengths, told),
+                *(*self._grid, count, measured, MISSED_SHARE, FILLED_SHARE),
+            )
+        planes = matte.reduced, matte.alpha, self._lines
+        self._edit_matte(self._grid, most, laid, shares, strengths, *planes, count, *self._sizes)
         if on_coverage is not None and measured:
             self._listeners.append((on_coverage, ids))
             if len(self._listeners) == len(self._told.array):
                 self._tell()
-
-    def _edit_of(self, outlines: NDArray[np.void], first: int, measured: int) -> NDArray[np.void]:
-        """The kernels' argument for the outlines of a launch, from ``first`` on."""
-        part, edit = outlines[first : first + MAX_OUTLINES], self._edit.copy()
-        fields = edit.view(EDIT)
-        fields["count"], fields["measured"] = len(part), measured - first
-        fields["outlines"][0, : len(part)] = part
-        return edit
 
     def _tell(self) -> None:
         """Tell of the coverage that has been measured, in order; waits for the stream."""

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bgsoft.records import NamedTuple
 
@@ -27,6 +31,17 @@ class Affine(NamedTuple):
     def scale(self) -> float:
         """Length of a unit vector's image; the geometric mean where axes differ."""
         return math.sqrt(abs(self.xx * self.yy - self.xy * self.yx))
+
+    def applied(self, points: NDArray[Any]) -> NDArray[np.float64]:
+        """The images of points, (N, 3): (3, N), of which z is only scaled."""
+        x, y, z = points.T.astype(np.float64)
+        return np.stack(
+            [
+                self.xx * x + self.xy * y + self.x0,
+                self.yx * x + self.yy * y + self.y0,
+                self.scale * z,
+            ]
+        )
 
 
 class Roi(NamedTuple):

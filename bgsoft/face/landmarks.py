@@ -12,24 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.cuda.readback import Readback
 from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, Box
 from bgsoft.face.geometry import Roi
-from bgsoft.frame import Array
-from bgsoft.ops.sides import HOST, Side
 from bgsoft.records import NamedTuple
 
 LANDMARKS = 468
 """Points of a face."""
-_MEASURES = 11
-"""Numbers that ``read_meshes`` of ops/mesh.cu measures of a face."""
-_THREADS = 128
-"""Of a device, that read a face's landmarks."""
 ROI_SCALE = 1.5
 """Side of the square over the longer side of the box: the crop that the model was trained on has a
 quarter of the face's size around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
@@ -42,7 +34,7 @@ exactly. In parts of the side; of radians; of the side's logarithm. Without latt
 left of jitter in motion is 0.150 %, not 0.116."""
 
 
-def roi_from_box(box: Box, keypoints: Sequence[tuple[float, float]]) -> Roi:
+def roi_from_box(box: Box, keypoints: Sequence[Sequence[float]]) -> Roi:
     """The square for a detected face, by its box and key points."""
     left, top, right, bottom = box
     side = max(right - left, bottom - top) * ROI_SCALE
@@ -60,18 +52,12 @@ shrunk, and of 50 portraits. Standard deviations are 0.02 of the half axes, 0.03
 def expected_box(roi: Roi) -> Box:
     """The box of a face that the landmark model would find in a square."""
     x, y, side, angle = roi
-    cos, sin, across, along = _expected_parts(angle)
-    width, height = side * across, side * along
-    x, y = x + EXPECTED_RISE * side * sin, y - EXPECTED_RISE * side * cos
-    return x - width, y - height, x + width, y + height
-
-
-@lru_cache(64)  # from one detection to the next a face's angle stays
-def _expected_parts(angle: float) -> tuple[float, float, float, float]:
-    """Cosine and sine, and half the width and the height of the box in parts of the side."""
     cos, sin = math.cos(angle), math.sin(angle)
     across, along = EXPECTED_HALF
-    return cos, sin, math.hypot(across * cos, along * sin), math.hypot(across * sin, along * cos)
+    width = side * math.hypot(across * cos, along * sin)
+    height = side * math.hypot(across * sin, along * cos)
+    x, y = x + EXPECTED_RISE * side * sin, y - EXPECTED_RISE * side * cos
+    return x - width, y - height, x + width, y + height
 
 
 class Mesh(NamedTuple):
@@ -87,47 +73,27 @@ class Mesh(NamedTuple):
     """The square for the face in the next frame."""
 
 
-class MeshReader:
-    """Brings landmarks of up to ``most`` faces to the frame, and measures them, where they are."""
-
-    def __init__(self, most: int, side: Side = HOST) -> None:
-        # Points, then measures.
-        self._found = Readback(side, (most, 3 * LANDMARKS + _MEASURES), np.float32)
-        self._launch = side.operation("mesh", "read_meshes", block=(_THREADS, 1, 1))
-
-    def launch(self, views: Array, raw: dict[str, Array], first: int, count: int) -> None:
-        """Read a batch of ``count`` faces, the first of which is the ``first``-th.
-
-        ``views`` are of ``WARP_VIEW``, and the model's outputs (batch, 468, 3) in input pixels and
-        (batch, 1), both float32; all on the side.
-        """
-        self._launch(
-            (1, _THREADS * count),
-            *(views, raw["landmarks"], raw["presence"], self._found.array[first:]),
-            *(count, LANDMARKS, RIGHT_EYE, LEFT_EYE),
-        )
-
-    def read(self, count: int) -> list[Mesh]:
-        """The first faces; waits for them."""
-        return [
-            make_mesh(face[: 3 * LANDMARKS].reshape(3, -1), face[3 * LANDMARKS :].tolist())
-            for face in self._found.read(count).copy()
-        ]
-
-
-def make_mesh(points: NDArray[np.floating], measures: Sequence[float]) -> Mesh:
-    """From points in the frame, (3, 468), and what ``read_meshes`` measures of them.
+def make_mesh(points: NDArray[np.float64], presence: float) -> Mesh:
+    """From points in the frame, (3, 468), and how probably they are a face's.
 
     The square's side follows the extent along the face's own axes, so that a turning head keeps its
     size.
     """
-    own_left, own_top, own_right, own_bottom, across, down, presence = measures[4:]
-    length = math.hypot(across, down) or 1.0
-    cosine, sine = across / length, down / length
+    plane = points[:2]
+    # Points that are no numbers spoil their own box, no more.
+    with np.errstate(invalid="ignore"):
+        across, down = (plane[:, LEFT_EYE] - plane[:, RIGHT_EYE]).tolist()
+        length = math.hypot(across, down) or 1.0
+        cosine, sine = across / length, down / length
+        own = np.array([[cosine, sine], [-sine, cosine]]) @ plane
+    (left, top), (right, bottom) = plane.min(axis=1).tolist(), plane.max(axis=1).tolist()
+    (own_left, own_top), (own_right, own_bottom) = (
+        own.min(axis=1).tolist(),
+        own.max(axis=1).tolist(),
+    )
     u, v = (own_left + own_right) / 2, (own_top + own_bottom) / 2
     side = max(own_right - own_left, own_bottom - own_top) * ROI_SCALE
     x, y = cosine * u - sine * v, sine * u + cosine * v
-    left, top, right, bottom = measures[:4]
     roi = Roi(x, y, side, math.atan2(down, across))
     return Mesh(points, presence, (left, top, right, bottom), roi)
 
@@ -185,7 +151,7 @@ class OneEuro:
 
     def __init__(self) -> None:
         self._value: NDArray[np.float64] | None = None
-        self._speed = self._step = self._angle = self._sum = np.zeros((0, 0))
+        self._speed: NDArray[np.float64] = np.zeros((0, 0))
 
     def update(
         self, value: NDArray[np.floating], dt_seconds: float, extent: float, rest_part: float = 1.0
@@ -200,27 +166,16 @@ class OneEuro:
         """
         if self._value is None:
             self._value = np.array(value, np.float64)
-            self._speed, self._step, self._angle, self._sum = np.zeros((4, *self._value.shape))
-            return self._value.copy()
-        # Results go into buffers: at this size an allocation takes as long as the arithmetic.
-        speed, step, angle = self._speed, self._step, self._angle
+            self._speed = np.zeros(self._value.shape)
+            return self._value
         turn = 2.0 * math.pi * dt_seconds
-        np.subtract(value, self._value, out=step)
-        np.multiply(step, 1.0 / (dt_seconds * extent), out=angle)
-        angle -= speed
+        step = value - self._value
         # The part of a new sample: 1 / (1 + tau / dt) with tau = 1 / (2 pi cutoff).
-        angle *= turn * SPEED_CUTOFF_HZ / (1.0 + turn * SPEED_CUTOFF_HZ)
-        speed += angle
-        common = np.add.reduce(speed, axis=1, keepdims=True) / speed.shape[1]
+        part = turn * SPEED_CUTOFF_HZ / (1.0 + turn * SPEED_CUTOFF_HZ)
+        self._speed = self._speed + (step * (1.0 / (dt_seconds * extent)) - self._speed) * part
+        common = self._speed.sum(axis=1, keepdims=True) / self._speed.shape[1]
         fast = max(0.0, math.hypot(*common.ravel().tolist()) - REST_SPEED)
-        np.subtract(speed, common, out=angle)
-        np.abs(angle, out=angle)
-        angle -= REST_SPEED
-        np.maximum(angle, 0.0, out=angle)
-        angle *= turn * OWN_BETA
-        angle += turn * (rest_part * MIN_CUTOFF_HZ + BETA * fast)
-        np.add(angle, 1.0, out=self._sum)
-        angle /= self._sum
-        angle *= step
-        self._value += angle
-        return self._value.copy()
+        own = np.maximum(np.abs(self._speed - common) - REST_SPEED, 0.0)
+        angle = own * (turn * OWN_BETA) + turn * (rest_part * MIN_CUTOFF_HZ + BETA * fast)
+        self._value = self._value + angle / (angle + 1.0) * step
+        return self._value

@@ -1,7 +1,6 @@
 """The two face networks as the finder uses them, on the host or on a CUDA device.
 
-Their inputs are made where the frames are, and their outputs are decoded there: of a device, faces
-and landmarks come back to the host, some kilobytes each.
+Their inputs are made where the frames are; what they make of them is read on the host.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from bgsoft.closing import Closing
-from bgsoft.face.detect import Detection, DetectionReader
-from bgsoft.face.geometry import frame_from_roi
-from bgsoft.face.landmarks import Mesh, MeshReader
-from bgsoft.face.warp import FrameRoi, FrameView, HostWarper
+from bgsoft.cuda.readback import Readback
+from bgsoft.face.detect import Detection, anchor_centres, detections, probability
+from bgsoft.face.geometry import Affine, frame_from_roi
+from bgsoft.face.landmarks import Mesh, make_mesh
+from bgsoft.face.warp import FrameRoi, FrameView, Warper
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
@@ -26,17 +26,13 @@ from bgsoft.ops.sides import HOST, Side
 from bgsoft.startup import StartupPool
 from bgsoft.workers import Job
 
-if TYPE_CHECKING:
-    from bgsoft.face.cuda_warp import DeviceWarper
-
 MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
 """Loads a model for a batch size, with its arrays on the side, on the current stream; the last
 argument says whether it may replay a CUDA graph, which is captured by its first run."""
 
-_RUNS_PER_WAIT = 4
-"""Runs of a network whose results are waited for together, at most."""
-
 A = TypeVar("A", list[Detection], Mesh)
+Raw = dict[str, Array]
+"""A network's outputs for one view, by name, on the host; overwritten by its next run."""
 
 
 def resolve_detector() -> ResolvedModel:
@@ -56,8 +52,8 @@ def _on_cpu(model: ResolvedModel, batch: int, _graphs: bool) -> Network:
 class FaceNetworks(Closing):
     """Both networks on one side; answers are on the host, in frame pixels.
 
-    On a device everything runs on the current stream, which the host waits for at the end of each
-    call. All but ``close`` raise :class:`InferenceError` where a model fails.
+    On a device everything runs on the current stream, which the host waits for after each run. All
+    but ``close`` raise :class:`InferenceError` where a model fails.
 
     Args:
         format: Format of the frames.
@@ -105,8 +101,7 @@ class FaceNetworks(Closing):
             if needs_landmarks:
                 self._landmarker = pool.submit("face landmarks", partial(load, landmarker, True))
             self._detector = loading.result()
-        self._found = DetectionReader(self._detector.size, self._detector.most, side)
-        self._meshes = MeshReader(self._detector.most, side)
+        self._centres = anchor_centres(self._detector.size)
 
     def start(self) -> None:
         """Run what is loaded once, in the thread that will use it."""
@@ -122,8 +117,10 @@ class FaceNetworks(Closing):
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """The faces that the detector is that sure of, for each view, best first."""
 
-        launch = partial(self._found.launch, min_score)
-        return self._detector.answers(asked, launch, self._found.read)
+        def read(view: Affine, raw: Raw) -> list[Detection]:
+            return detections(view, raw["boxes"], raw["scores"][:, 0], self._centres, min_score)
+
+        return self._detector.answers(asked, read)
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """The landmarks of each square."""
@@ -133,9 +130,13 @@ class FaceNetworks(Closing):
             loading = self._landmarker = Job(self._load_landmarker)
             loading.run()
         landmarker = self._landmarker.result()
-        size = landmarker.size
-        seen = [(frame, grid, frame_from_roi(roi, size)) for frame, grid, roi in asked]
-        return landmarker.answers(seen, self._meshes.launch, self._meshes.read)
+
+        def read(view: Affine, raw: Raw) -> Mesh:
+            (logit,) = raw["presence"].tolist()
+            return make_mesh(view.applied(raw["landmarks"]), probability(logit))
+
+        views = [(frame, grid, frame_from_roi(roi, landmarker.size)) for frame, grid, roi in asked]
+        return landmarker.answers(views, read)
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -146,49 +147,31 @@ class FaceNetworks(Closing):
 
 
 class _Model:
-    """One network and what fills its input."""
+    """One network, what fills its input, and what the host has of its output."""
 
     def __init__(
         self, model: ResolvedModel, network: Network, format: FrameFormat, batch: int, side: Side
     ) -> None:
         self.size = model.spec.width
-        self.most = _RUNS_PER_WAIT * batch
-        """Views that are looked at before answers are read, at most."""
         self.network = network
         self.close = network.close
-        self._batch = batch
+        self._batch, self._side = batch, side
         self._input = network.inputs[model.spec.input]
-        self._warper: HostWarper | DeviceWarper
-        if side.on_device:
-            from bgsoft.face.cuda_warp import DeviceWarper
+        self._warper = Warper(model.spec, format, batch, side)
+        outputs = network.outputs.items()
+        self._said = {name: Readback(side, each.shape, each.dtype) for name, each in outputs}
 
-            self._warper = DeviceWarper(model.spec, format, batch, self.most)
-        else:
-            self._warper = HostWarper(model.spec, format, self.most)
-
-    def answers(
-        self,
-        asked: Sequence[FrameView],
-        launch: Callable[[Array, dict[str, Array], int, int], None],
-        read: Callable[[int], list[A]],
-    ) -> list[A]:
-        """What the network says of some views, any number.
-
-        Args:
-            asked: The views.
-            launch: Called after each run with its views and outputs where the frames are, which
-                are overwritten by the next run; the index of the first view; and how many there
-                are.
-            read: Gives the answers of so many views.
-        """
+    def answers(self, asked: Sequence[FrameView], read: Callable[[Affine, Raw], A]) -> list[A]:
+        """What the network says of some views, any number, as ``read`` makes it of its outputs."""
         answers: list[A] = []
-        for start in range(0, len(asked), self.most):
-            part = asked[start : start + self.most]
-            count = len(part)
-            self._warper.upload(part)
-            for first in range(0, count, self._batch):
-                views, written = self._warper.write(first, self._input)
-                self.network.run()
-                launch(views, self.network.outputs, first, written)
-            answers += read(count)
+        for first in range(0, len(asked), self._batch):
+            part = asked[first : first + self._batch]
+            self._warper.write(part, self._input)
+            self.network.run()
+            raw = {}
+            for name, said in self._said.items():
+                self._side.copy(self.network.outputs[name], said.array)
+                raw[name] = said.read(len(part))
+            for at, (_, _, view) in enumerate(part):
+                answers.append(read(view, {name: rows[at] for name, rows in raw.items()}))
         return answers

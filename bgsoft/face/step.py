@@ -235,7 +235,7 @@ class FaceStep(Closing):
         if separation.contact:
             self._journal.shared_frames += 1
             self._tell(frame, separation.contact)
-        return None if separation.limit is None else separation.limit.copy()
+        return separation.limit
 
     def _tell(self, frame: Frame, contact: str) -> None:
         """Tell of people who cannot be separated by the mask, once for each stretch of frames."""

@@ -171,6 +171,8 @@ _BODY = 1.0
 """A region without a face whose middle is within this many face widths of a main person's body
 axis is a part of that body: below a collar, say, that the mask had missed. Without: 7.87 %,
 not 7.76."""
+_FAR = 10_000
+"""Cells from the frame's corner that OpenCV draws polygons to, at least."""
 _TELL_APART = 0.9
 """Faces in one region whose middles are closer than this many face widths cannot be separated."""
 
@@ -179,7 +181,7 @@ class Separation(NamedTuple):
     """How the matte is divided in one frame."""
 
     limit: Plane8 | None
-    """(gh, gw), what the matte must not exceed; overwritten by the next call. None: keep all."""
+    """(gh, gw), what the matte must not exceed. None: keep all."""
     contact: str
     """Where main and other people are in one region, which was cut between them by nearness: touch,
     or overlap, so far that nearness says little. Empty: they are apart."""
@@ -196,17 +198,17 @@ class MatteSeparator:
         self._binary: NDArray[Any] = np.zeros(half, np.uint8)
         self._labels: NDArray[Any] = np.zeros(half, np.int32)
         self._kept = np.zeros(half, np.uint8)
-        self._limit = np.empty((half[0] * 2, half[1] * 2), np.uint8)
-        self._radius = max(1, round(_SKIRT * min(half)))
-        side = 2 * self._radius + 1
+        side = 2 * max(1, round(_SKIRT * min(half))) + 1
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
         self._x = np.arange(half[1], dtype=np.float32)[np.newaxis] + np.float32(0.5)
         self._y = np.arange(half[0], dtype=np.float32)[:, np.newaxis] + np.float32(0.5)
-        self._fresh = True
+        self.reset()
 
     def reset(self) -> None:
         """A new scene begins."""
         self._fresh = True
+        rows, columns = self._kept.shape
+        self._limit: NDArray[Any] = np.zeros((2 * rows, 2 * columns), np.uint8)
 
     @property
     def is_fresh(self) -> bool:
@@ -232,53 +234,31 @@ class MatteSeparator:
         return Separation(self._limit[: self._shape[0], : self._shape[1]], contact)
 
     def _choose(self, count: int, main: Sequence[Face], others: Sequence[Face]) -> str:
-        """Choose which cells are kept; returns the :attr:`Separation.contact`.
-
-        There are hardly ever more than a few regions, so what is needed of each is looked up where
-        it is needed: tables of all regions take longer than all of it.
-        """
+        """Choose which cells are kept; returns the :attr:`Separation.contact`."""
         in_main = [self._regions_of(face, count) for face in main]
         in_other = [self._regions_of(face, count) for face in others]
         has_main = np.logical_or.reduce(in_main) if in_main else np.zeros(count, np.bool_)
         has_other = np.logical_or.reduce(in_other) if in_other else np.zeros(count, np.bool_)
         stay = has_main.copy()
         faceless = np.flatnonzero(~has_main & ~has_other)[1:].tolist()  # but the background
+        if faceless:
+            own, foreign = self._distance(main), self._distance(others)
         for region in faceless:
-            stay[region] = self._stays(region, main, others)
-        table = np.where(stay, 255, 0).astype(np.uint8)
-        np.copyto(self._kept, self._binary if stay[1:].all() else table.take(self._labels))
-        both = np.flatnonzero(has_main & has_other).tolist()
+            inside = self._labels == region
+            kept_before = not self._fresh and self._kept[inside].mean() >= 255 * _STAYS
+            distance = float(np.median(own[inside]))
+            is_body = distance <= min(_BODY, float(np.median(foreign[inside])))
+            stay[region] = kept_before or is_body
+        np.copyto(self._kept, np.where(stay, np.uint8(255), np.uint8(0)).take(self._labels))
         contact = ""
-        for region in both:
+        for region in np.flatnonzero(has_main & has_other).tolist():
             rivals = [face for face, has in zip(main, in_main, strict=True) if has[region]]
             strangers = [face for face, has in zip(others, in_other, strict=True) if has[region]]
-            inside, box = self._cells_of(region)
-            farther = self._distance(rivals, box) > self._distance(strangers, box)
-            farther &= inside
-            self._kept[box][farther] = 0
+            farther = self._distance(rivals) > self._distance(strangers)
+            self._kept[(self._labels == region) & farther] = 0
             overlap = contact == "overlap" or _overlap(rivals, strangers)
             contact = "overlap" if overlap else "touch"
         return contact
-
-    def _stays(self, region: int, main: Sequence[Face], others: Sequence[Face]) -> bool:
-        """Whether a region without a face is kept."""
-        inside, box = self._cells_of(region)
-        if not self._fresh:
-            kept_before = cv2.countNonZero(cv2.bitwise_and(inside.view(np.uint8), self._kept[box]))
-            if kept_before >= _STAYS * np.count_nonzero(inside):
-                return True
-        if not main:
-            return False
-        own, foreign = (
-            float(np.median(self._distance(faces, box)[inside])) for faces in (main, others)
-        )
-        return own <= min(_BODY, foreign)
-
-    def _cells_of(self, region: int) -> tuple[NDArray[np.bool_], tuple[slice, slice]]:
-        """The cells of a region in its bounding box, bool; and that box, rows and columns."""
-        inside = self._labels == region
-        box = _bounding_box(inside.view(np.uint8))
-        return inside[box], box
 
     def _regions_of(self, face: Face, count: int) -> NDArray[np.bool_]:
         """The regions that a face lies in: (count,) bool, at least a tenth of it in each."""
@@ -286,16 +266,9 @@ class MatteSeparator:
         found = np.zeros(count, np.bool_)
         if not np.isfinite(points).all():
             return found
-        low = np.floor(points.min(axis=0)).astype(int)
-        high = np.ceil(points.max(axis=0)).astype(int)
-        rows, columns = self._labels.shape
-        left, top = max(0, int(low[0])), max(0, int(low[1]))
-        right, bottom = min(columns, int(high[0])), min(rows, int(high[1]))
-        if left >= right or top >= bottom:
-            return found
-        inside = np.zeros((bottom - top, right - left), np.uint8)
-        cv2.fillPoly(inside, [np.rint(points - (left, top)).astype(np.int32)], 1)
-        cells = self._labels[top:bottom, left:right][inside > 0]
+        inside = np.zeros(self._labels.shape, np.uint8)
+        cv2.fillPoly(inside, [np.rint(points.clip(-_FAR, _FAR)).astype(np.int32)], 1)
+        cells = self._labels[inside > 0]
         if len(cells) == 0:
             return found
         shares = np.bincount(cells, minlength=count)
@@ -303,55 +276,32 @@ class MatteSeparator:
         found[0] = False
         return found
 
-    def _distance(self, faces: Sequence[Face], box: tuple[slice, slice]) -> NDArray[np.float32]:
-        """From each cell of a box to the nearest body axis, in face widths: (h, w) float32.
+    def _distance(self, faces: Sequence[Face]) -> NDArray[np.float32]:
+        """From each cell to the nearest body axis, in face widths: (h, w) float32.
 
         A body's axis runs from the middle of its face straight down; below the face distances
         shrink to half, as shoulders are wider than heads.
         """
-        y, x = self._y[box[0]], self._x[:, box[1]]
-        nearest = np.full((len(y), x.shape[1]), np.inf, np.float32)
+        nearest = np.full(self._kept.shape, np.inf, np.float32)
         for face in faces:
             x0, y0, x1, y1 = (value * self._scale for value in face.box_xyxy)
             width, middle = max(1.0, x1 - x0), (x0 + x1) / 2
-            above = np.maximum(0.0, (y0 + y1) / 2 - y)
-            below = np.clip((y - y1) / width, 0.0, 1.0)
+            above = np.maximum(0.0, (y0 + y1) / 2 - self._y)
+            below = np.clip((self._y - y1) / width, 0.0, 1.0)
             # All but the sum depends on the row or on the column alone.
-            squared = np.square(x - middle) + np.square(above)
+            squared = np.square(self._x - middle) + np.square(above)
             squared *= np.square(1.0 / (width * (1.0 + below)))
             np.minimum(nearest, squared, out=nearest)
         return np.sqrt(nearest, out=nearest)
 
     def _bound(self) -> None:
         """Make the limit from what is kept: soft alpha around it stays too."""
-        if self._fresh:
-            self._limit.fill(0)
-        else:
-            cv2.subtract(self._limit, np.full(1, _FALL, np.uint8), dst=self._limit)
-        # Skirt and blur reach one cell farther than the radius; then there is only 0, and what
-        # reflects it at the box's edge is 0 too.
-        rows, columns = box = _bounding_box(self._kept, margin=self._radius + 2)
-        if rows.start == rows.stop:
-            return
-        kept = self._kept[box]
-        gone = cv2.subtract(self._binary[box], kept)
-        near = cv2.blur(cv2.subtract(cv2.dilate(kept, self._skirt), gone), (3, 3))
-        at = (slice(2 * rows.start, 2 * rows.stop), slice(2 * columns.start, 2 * columns.stop))
-        limit = self._limit[at]
-        enlarged = cv2.resize(near, limit.shape[::-1], interpolation=cv2.INTER_LINEAR)
-        cv2.max(limit, enlarged, dst=limit)
-
-
-def _bounding_box(plane: Plane8, margin: int = 0) -> tuple[slice, slice]:
-    """Rows and columns of what is not 0, wider by a margin inside the plane; empty if all is 0."""
-    x, y, width, height = cv2.boundingRect(plane)
-    if not width:
-        return slice(0, 0), slice(0, 0)
-    rows, columns = plane.shape
-    return (
-        slice(max(0, y - margin), min(rows, y + height + margin)),
-        slice(max(0, x - margin), min(columns, x + width + margin)),
-    )
+        gone = cv2.subtract(self._binary, self._kept)
+        near = cv2.blur(cv2.subtract(cv2.dilate(self._kept, self._skirt), gone), (3, 3))
+        size = self._limit.shape[::-1]
+        enlarged = cv2.resize(near, size, interpolation=cv2.INTER_LINEAR)
+        faded = cv2.subtract(self._limit, np.full(1, _FALL, np.uint8))
+        self._limit = cv2.max(faded, enlarged)
 
 
 def _overlap(main: Sequence[Face], others: Sequence[Face]) -> bool:

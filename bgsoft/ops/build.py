@@ -14,14 +14,12 @@ import sys
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "blend", "blur", "bokeh", "detections"),
+    *("analysis", "blend", "blur", "bokeh"),
     *("face", "foreground", "hide", "hold", "matte", "matte_guided"),
-    *("matte_temporal", "mesh", "morphology", "picture", "pixelate"),
+    *("matte_temporal", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),
 )
 """Stems of the ``.cu`` files that the host has, too."""
-_EIGHT_BITS = ("warp",)
-"""What the host has for samples of 8 bits only."""
 
 VARIANTS = {
     # By architecture, best first: name, the compiler's flags.
@@ -87,7 +85,7 @@ def build(folder: Path, machine: str = "") -> list[Path]:
             for stem in SOURCES:
                 called = Path(objects, f"{stem}.cpp")
                 called.write_text(_called(sources / f"{stem}.cu"), encoding="utf-8")
-                for bits in (8,) if stem in _EIGHT_BITS else (8, 16):
+                for bits in (8, 16):
                     made.append(str(Path(objects, f"{variant}_{stem}_{bits}.o")))
                     what = (f"-DSAMPLE_BITS={bits}", "-c", str(called))
                     commands.append((*compiler, *target, *own, *_FLAGS, *what))

@@ -100,3 +100,20 @@ OP void for_blocks(int items, const Body &body)
         body(item, 0);
 #endif
 }
+
+// The sum of what the threads of a block have, which all of them add; total: SHARED, of this sum alone.
+template <class T>
+OP T sum_together(T own, T *total)
+{
+#if ON_DEVICE
+    if (threadIdx.x == 0)
+        *total = 0;
+    __syncthreads();
+    if (own)
+        atomicAdd(total, own);
+    __syncthreads();
+    return *total;
+#else
+    return own;
+#endif
+}

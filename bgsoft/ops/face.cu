@@ -2,10 +2,11 @@
 #include "matte.cuh"
 
 #define OUTLINE_POINTS 36
-#define MAX_OUTLINES 12 // all of a kernel's arguments may take 4,096 bytes
 #define FULL_STRENGTH 256
-#define RUN 8 // columns that the host draws together
+#define RUN 8 // columns that are drawn together
 #define MISSING_THREADS TOGETHER(128)
+#define COVER_THREADS TOGETHER(256)
+#define DRAWN (ON_DEVICE ? RUN : 1 << 20) // columns that a thread draws
 
 // Of the grid, half-open.
 struct Box {
@@ -24,14 +25,11 @@ struct Outline {
     Box box;
 };
 
-// What is done to one matte; as EDIT in bgsoft/face/editor.py. The first `measured` of its outlines
-// are told of. A face is filled in by how far what is missing of it is from missed to filled.
-struct MatteEdit {
-    float missed, filled;
+// A matte's planes.
+struct Planes {
+    u8 *reduced, *alpha;
     int rows, columns, height, width;
     int shift; // log2 of pixels per cell
-    int count, measured;
-    Outline outlines[MAX_OUTLINES];
 };
 
 OP float clamp_unit(float value)
@@ -98,10 +96,11 @@ OP float covered_share(u64 inside, u64 covers)
     return inside > 0 ? (float)((double)covers / (255.0 * (double)inside)) : 1.0f;
 }
 
-// How strongly a face of which the matte covers this share is filled in, to FULL_STRENGTH.
-OP int fill_strength(const MatteEdit& edit, const Outline& outline, float share)
+// How strongly a face of which the matte covers this share is filled in, to FULL_STRENGTH: by how far
+// what is missing is from missed to filled.
+OP int fill_strength(const Outline& outline, float share, float missed, float filled)
 {
-    const float missing = (1.0f - share - edit.missed) / (edit.filled - edit.missed);
+    const float missing = (1.0f - share - missed) / (filled - missed);
     return nearest(FULL_STRENGTH * (outline.opacity * clamp_unit(missing)));
 }
 
@@ -118,7 +117,7 @@ KERNEL(measure_missing)(
     const u8* reduced, BY_VALUE(Square) square, const double* disc, double* shares, int points,
     int rows, int columns, int face)
 {
-    SHARED int lacks, cells;
+    SHARED int all_lacks, all_cells;
     for_blocks(1, [&](int, int thread) INLINED {
         int own_lacks = 0, own_cells = 0;
         for (int index = thread; index < points; index += MISSING_THREADS) {
@@ -130,16 +129,8 @@ KERNEL(measure_missing)(
             own_cells++;
             own_lacks += 255 - reduced[(size_t)row * columns + (size_t)column];
         }
-#if ON_DEVICE
-        if (thread == 0)
-            lacks = cells = 0;
-        __syncthreads();
-        atomicAdd(&lacks, own_lacks);
-        atomicAdd(&cells, own_cells);
-        __syncthreads();
-#else
-        lacks = own_lacks, cells = own_cells;
-#endif
+        const int lacks = sum_together(own_lacks, &all_lacks);
+        const int cells = sum_together(own_cells, &all_cells);
         if (thread == 0)
             shares[face] = lacks / (255.0 * max(cells, 1));
     });
@@ -147,118 +138,55 @@ KERNEL(measure_missing)(
 
 // What a matte, cut down to a limit, has of each face, and how strongly it is to be filled in.
 //
-// reduced, limit: (rows, columns); limit may be none. Of each outline: shares, (rows, columns) of
-// which its box is filled in, row after row; strengths; and told, the share that the matte covers,
-// 0-1, of those that are measured. sums: on the host, room for rows of whole runs. On a device a
-// block an outline.
-#if ON_DEVICE
-extern "C" __global__ void __launch_bounds__(1024) measure_covers(
-    const u8* reduced, const u8* limit, u8* shares, int* strengths, float* told,
-    BY_VALUE(MatteEdit) edit, float*)
-{
-    __shared__ u64 inside, covers;
-    const Outline& outline = edit.outlines[blockIdx.x];
-    const Box& box = outline.box;
-    const u8* most = limit ? limit : reduced;
-    shares += (size_t)blockIdx.x * edit.rows * edit.columns;
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    if (thread == 0)
-        inside = covers = 0;
-    __syncthreads();
-    const int columns = box.columns(), cells = box.rows() * columns;
-    u64 own_inside = 0, own_covers = 0;
-    for (int cell = thread; cell < cells; cell += blockDim.x * blockDim.y) {
-        const int row = box.top + cell / columns, column = box.left + cell % columns;
-        const float place = (float)column * (1.0f / (float)outline.side);
-        float sum = 0.0f;
-        for (int from = OUTLINE_POINTS - 1, to = 0; to < OUTLINE_POINTS; from = to++) {
-            const Crossing edge = crossing(outline, from, to, row);
-            if (edge.rise != 0.0f)
-                sum += edge.share(place);
-        }
-        shares[cell] = enclosed(sum);
-        const int weight = fill_opacity(shares[cell], FULL_STRENGTH);
-        const int at = row * edit.columns + column;
-        own_inside += weight;
-        own_covers += weight * min((int)reduced[at], (int)most[at]);
-    }
-    if (own_inside > 0) {
-        atomicAdd(&inside, own_inside);
-        atomicAdd(&covers, own_covers);
-    }
-    __syncthreads();
-    if (thread > 0)
-        return;
-    const float share = covered_share(inside, covers);
-    strengths[blockIdx.x] = fill_strength(edit, outline, share);
-    if ((int)blockIdx.x < edit.measured)
-        told[blockIdx.x] = share;
-}
-#else
-// Sums of which the enclosed shares of an outline's box are made; pitch: whole runs.
-static void draw(const Outline& outline, float* __restrict__ sums, int pitch)
-{
-    const Box& box = outline.box;
-    const float side = (float)outline.side, one = 1.0f / side;
-    const auto index = [](float place, int end) INLINED {
-        return (int)fminf(fmaxf(place, 0.0f), (float)end);
-    };
-    __builtin_memset(sums, 0, sizeof(float) * box.rows() * pitch);
-    for (int from = OUTLINE_POINTS - 1, to = 0; to < OUTLINE_POINTS; from = to++) {
-        const float y0 = outline.y[from] * outline.scale + outline.shift_y - (float)box.top;
-        const float y1 = outline.y[to] * outline.scale + outline.shift_y - (float)box.top;
-        // A cell more on every side: what they are found by is rounded, too.
-        const int last_row = index(fmaxf(y0, y1) + 0.5f * side + 2.0f, box.rows());
-        for (int row = index(fminf(y0, y1) - 0.5f * side - 2.0f, last_row); row < last_row; ++row) {
-            const Crossing edge = crossing(outline, from, to, box.top + row);
-            if (edge.rise == 0.0f)
-                continue;
-            const float low = fminf(edge.enters, edge.leaves) * side - (float)box.left;
-            const float high = fmaxf(edge.enters, edge.leaves) * side - (float)box.left;
-            const int first = index(low - side - 1.0f, pitch) / RUN * RUN;
-            const int last = index(high + 2.0f, pitch);
-            float* line = sums + row * pitch;
-            for (int x = 0; x < first; ++x)
-                line[x] += edge.rise;
-            for (int x = first; x < last; x += RUN)
-                for (int lane = x; lane < x + RUN; ++lane)
-                    line[lane] += edge.share((float)(box.left + lane) * one);
-        }
-    }
-}
-
+// reduced, limit: (rows, columns); limit may be none. Of each of `count` outlines: shares, (rows,
+// columns) of which its box is filled in, row after row; strengths; and told, the share that the matte
+// covers, 0-1, of the first `measured` ones. On a device a block an outline.
 KERNEL(measure_covers)(
-    const u8* reduced, const u8* limit, u8* shares, int* strengths, float* told,
-    BY_VALUE(MatteEdit) edit, float* sums)
+    const u8* reduced, const u8* limit, const Outline* outlines, u8* shares, int* strengths,
+    float* told, int rows, int grid_columns, int count, int measured, float missed, float filled)
 {
+    SHARED u64 all_inside, all_covers;
     const u8* most = limit ? limit : reduced;
-    for (int index = 0; index < edit.count; ++index) {
-        const Outline& outline = edit.outlines[index];
+    for_blocks(count, [&](int index, int thread) INLINED {
+        const Outline& outline = outlines[index];
         const Box& box = outline.box;
-        const int columns = box.columns(), pitch = (columns + RUN - 1) / RUN * RUN;
-        draw(outline, sums, pitch);
-        u64 inside = 0, covers = 0;
-        for (int row = 0; row < box.rows(); ++row) {
-            const size_t at = (size_t)(box.top + row) * edit.columns + box.left;
-            u8* own = shares + (size_t)index * edit.rows * edit.columns + row * columns;
-            u32 row_inside = 0, row_covers = 0;
-            INDEPENDENT
-            for (int x = 0; x < columns; ++x) {
-                own[x] = enclosed(sums[row * pitch + x]);
-                const u32 weight = fill_opacity(own[x], FULL_STRENGTH);
-                row_inside += weight;
-                row_covers += weight * min(reduced[at + x], most[at + x]);
+        const int columns = box.columns(), parts = (columns - 1) / DRAWN + 1;
+        const float one = 1.0f / (float)outline.side;
+        u8* own = shares + (size_t)index * rows * grid_columns;
+        u64 own_inside = 0, own_covers = 0;
+        for (int part = thread; part < box.rows() * parts; part += COVER_THREADS) {
+            const int y = part / parts, row = box.top + y;
+            const int begin = part % parts * DRAWN, end = min(begin + DRAWN, columns);
+            Crossing edges[OUTLINE_POINTS];
+            int crossed = 0;
+            for (int from = OUTLINE_POINTS - 1, to = 0; to < OUTLINE_POINTS; from = to++) {
+                edges[crossed] = crossing(outline, from, to, row);
+                crossed += edges[crossed].rise != 0.0f;
             }
-            inside += row_inside;
-            covers += row_covers;
+            for (int first = begin; first < end; first += RUN) {
+                float sums[RUN] = {};
+                for (int edge = 0; edge < crossed; ++edge)
+                    for (int lane = 0; lane < RUN; ++lane)
+                        sums[lane] += edges[edge].share((float)(box.left + first + lane) * one);
+                for (int lane = 0; lane < min(RUN, end - first); ++lane) {
+                    const int x = first + lane, at = row * grid_columns + box.left + x;
+                    const u8 share = own[y * columns + x] = enclosed(sums[lane]);
+                    const u32 weight = fill_opacity(share, FULL_STRENGTH);
+                    own_inside += weight;
+                    own_covers += weight * min(reduced[at], most[at]);
+                }
+            }
         }
+        const u64 inside = sum_together(own_inside, &all_inside);
+        const u64 covers = sum_together(own_covers, &all_covers);
+        if (thread > 0)
+            return;
         const float share = covered_share(inside, covers);
-        strengths[index] = fill_strength(edit, outline, share);
-        if (index < edit.measured)
+        strengths[index] = fill_strength(outline, share, missed, filled);
+        if (index < measured)
             told[index] = share;
-    }
+    });
 }
-#endif
 
 // Changes the cells of a box and its pixels in the frame: body(sample, value) is what becomes of each.
 //
@@ -266,37 +194,36 @@ KERNEL(measure_covers)(
 // part in them. On a device a thread a cell of the grid.
 template <class Body>
 OP void change_box(
-    const MatteEdit& edit, const Box& box, const u8* values, u8* reduced, u8* alpha, u16* lines,
-    const Body& body)
+    const Planes& matte, const Box& box, const u8* values, u16* lines, const Body& body)
 {
-    const int rows = box.rows(), columns = box.columns(), shift = edit.shift;
-    reduced += (size_t)box.top * edit.columns + box.left;
-    alpha += ((size_t)box.top << shift) * edit.width + (box.left << shift);
-    const int height = min(rows << shift, edit.height - (box.top << shift));
-    const int width = min(columns << shift, edit.width - (box.left << shift));
+    const int rows = box.rows(), columns = box.columns(), shift = matte.shift;
+    u8* reduced = matte.reduced + (size_t)box.top * matte.columns + box.left;
+    u8* alpha = matte.alpha + ((size_t)box.top << shift) * matte.width + (box.left << shift);
+    const int height = min(rows << shift, matte.height - (box.top << shift));
+    const int width = min(columns << shift, matte.width - (box.left << shift));
 #if ON_DEVICE
     const int row = blockIdx.y * blockDim.y + threadIdx.y - box.top;
     const int column = blockIdx.x * blockDim.x + threadIdx.x - box.left;
     if (row < 0 || row >= rows || column < 0 || column >= columns)
         return;
-    u8* cell = reduced + row * edit.columns + column;
+    u8* cell = reduced + row * matte.columns + column;
     *cell = body(*cell, values[row * columns + column]);
     const int bottom = min((row + 1) << shift, height), right = min((column + 1) << shift, width);
     for (int y = row << shift; y < bottom; y++)
         for (int x = column << shift; x < right; x++) {
-            u8* pixel = alpha + (size_t)y * edit.width + x;
+            u8* pixel = alpha + (size_t)y * matte.width + x;
             *pixel = body(*pixel, enlarged_byte(values, rows, columns, y, x, shift));
         }
 #else
     for (int y = 0; y < rows; ++y) {
-        u8* cells = reduced + (size_t)y * edit.columns;
+        u8* cells = reduced + (size_t)y * matte.columns;
         INDEPENDENT
         for (int x = 0; x < columns; ++x)
             cells[x] = body(cells[x], values[y * columns + x]);
     }
     enlarge_rows(
         shift, values, rows, columns, height, width, lines, [&](int y, const EnlargedRow row) INLINED {
-            u8* pixels = alpha + (size_t)y * edit.width;
+            u8* pixels = alpha + (size_t)y * matte.width;
             for (int x = 0; x < row.first; ++x)
                 pixels[x] = body(pixels[x], 0);
             INDEPENDENT
@@ -313,19 +240,20 @@ OP void change_box(
 // alpha: (height, width). The others as for measure_covers, which comes first. lines: on the host, see
 // enlarge_rows. One thread a cell.
 KERNEL(edit_matte)(
-    const u8* limit, const u8* shares, const int* strengths, u8* reduced, u8* alpha,
-    BY_VALUE(MatteEdit) edit, u16* lines)
+    const u8* limit, const Outline* outlines, const u8* shares, const int* strengths, u8* reduced,
+    u8* alpha, u16* lines, int count, int rows, int columns, int height, int width, int shift)
 {
+    const Planes matte = {reduced, alpha, rows, columns, height, width, shift};
     const auto cut = [](u8 sample, u8 most) INLINED { return (u8)min(sample, most); };
     if (limit)
-        change_box(edit, {0, 0, edit.columns, edit.rows}, limit, reduced, alpha, lines, cut);
-    for (int index = 0; index < edit.count; ++index) {
+        change_box(matte, {0, 0, columns, rows}, limit, lines, cut);
+    for (int index = 0; index < count; ++index) {
         const int strength = strengths[index];
         const auto fill = [=](u8 sample, u8 share) INLINED {
             return (u8)max(sample, fill_opacity(share, strength));
         };
-        const u8* own = shares + (size_t)index * edit.rows * edit.columns;
+        const u8* own = shares + (size_t)index * rows * columns;
         if (strength > 0)
-            change_box(edit, edit.outlines[index].box, own, reduced, alpha, lines, fill);
+            change_box(matte, outlines[index].box, own, lines, fill);
     }
 }

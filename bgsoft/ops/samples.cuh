@@ -43,9 +43,6 @@ typedef u16 sample_t;
 #define fmaxf __builtin_fmaxf
 #define fabsf __builtin_fabsf
 #define sqrtf __builtin_sqrtf
-#define hypotf __builtin_hypotf
-#define expf __builtin_expf
-#define isnan __builtin_isnan
 
 typedef __SIZE_TYPE__ size_t;
 

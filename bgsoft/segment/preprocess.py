@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops.resize import NO_TABLES, Resized
+from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import HOST, Side
 
 MAX_BILINEAR_SHRINK = 3.0
@@ -83,31 +83,17 @@ class Normaliser:
         # The largest is known once all are there: codes are written, and divided after that.
         plain = np.array([1, 1, 1, 0, 0, 0], np.float32)
         norm = plain if self._by_maximum else normalisation(spec)
-        self.constants = side.array(fixed_matrix(spec, format)), side.array(norm)
-        """See :func:`fixed_matrix`, and :func:`normalisation` where that is known beforehand."""
+        self._constants = side.array(fixed_matrix(spec, format)), side.array(norm)
         of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
         mean, std = (np.array(each).reshape(of_channel) for each in (spec.mean, spec.std))
         self._std, self._bias = side.array(std), side.array(-mean / std, np.float32)
         bits = 8 * format.bytes_per_sample
         self._run = side.operation("preprocess", "preprocess", sample_bits=bits)
 
-    def write(self, luma: Array, chroma: Array, tensor: Array) -> None:
-        """Into a C-contiguous item of the input, on the host.
-
-        Args:
-            luma: (H, W), of the frame's dtype.
-            chroma: (H, W, 2), the same.
-            tensor: Of :attr:`shape`, overwritten; float32 or float16.
-        """
-        width = luma.shape[1]
-        self.convert(
-            (luma, width, *NO_TABLES), (chroma, 2 * width, *NO_TABLES), tensor[None], index=0
-        )
-
     def convert(
         self, luma: tuple[Any, ...], chroma: tuple[Any, ...], tensor: Array, index: int
     ) -> None:
-        """The same of what :class:`Resized` gives, into an item of a batch.
+        """Write what :class:`Resized` gives into an item of a batch, (N, *:attr:`shape`).
 
         Raises:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
@@ -124,7 +110,7 @@ class Normaliser:
         if dtype == np.float16:
             values, at = self._side.xp.empty((1, *self.shape), np.float32), 0
         size, planes = self._size, (*luma, *chroma)
-        self._run(size, *planes, *self.constants, values, *size, at, self._channels_last)
+        self._run(size, *planes, *self._constants, values, *size, at, self._channels_last)
         if self._by_maximum:
             self._divide(values[at])
         if values is not tensor:

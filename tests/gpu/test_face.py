@@ -7,28 +7,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.diagnose.parity import (
-    FACE_ANGLE,
     FACE_BOX_SHARE,
-    FACE_PX,
-    FACE_SCORE,
     FACE_SIZE_SHARE,
-    FACE_TENSOR,
-    LANDMARK_PX,
     PRESENCE,
 )
-from bgsoft.face.detect import MAX_VIEW_FACES, DetectionReader
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi, frame_from_tile
-from bgsoft.face.landmarks import MeshReader
 from bgsoft.face.networks import FaceNetworks
-from bgsoft.face.warp import WARP_VIEW, HostWarper
+from bgsoft.face.warp import Warper
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import GpuModel
 from bgsoft.infer.cpu import CpuNetwork
@@ -38,8 +30,7 @@ from bgsoft.ring import FrameRing
 from bgsoft.settings.config import Precision
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
-from tests.pictures import codes, frame_format, make_frame, random_frame
-from tests.unit.face.shapes import view_rows
+from tests.pictures import frame_format, make_frame, random_frame
 
 pytestmark = pytest.mark.gpu
 
@@ -71,13 +62,6 @@ class TwinNetwork:
         self._network.close()
 
 
-def smooth(rng: np.random.Generator, shape: tuple[int, ...], top: int) -> Any:
-    """Noise without single samples that stand out: places may round differently."""
-    noise = cv2.GaussianBlur(rng.random(shape).astype(np.float32), (0, 0), 2).reshape(shape)
-    noise -= noise.min()
-    return noise / max(float(noise.max()), 1e-6) * top
-
-
 def views(size: tuple[int, int], spec: ModelSpec) -> list[Affine]:
     """All around the frame; turned ones of the landmark model."""
     width, height = size
@@ -103,101 +87,23 @@ def test_model_inputs_are_the_same(
 ) -> None:
     import cupy
 
-    from bgsoft.face.cuda_warp import DeviceWarper
-
     format = frame_format(size, layout, full_range=full_range)
-    rng = np.random.default_rng(1)
-    top = (1 << format.bit_depth) - 1
-    luma, chroma = (smooth(rng, s, top) for s in (format.luma_shape, format.chroma_shape))
-    frame = make_frame(format, codes(format, luma), codes(format, chroma))
+    frame = random_frame(format, np.random.default_rng(1))
     grid = Reducer(format).reduce([frame])[0]
     spec = find_spec(name)
     asked = views(size, spec)
     expected = np.empty((len(asked), 3, spec.height, spec.width), np.float32)
-    on_cpu = HostWarper(spec, format, len(asked))
-    on_cpu.upload([(frame, grid, view) for view in asked])
-    assert on_cpu.write(0, expected)[1] == len(asked)
+    Warper(spec, format, len(asked)).write([(frame, grid, view) for view in asked], expected)
     stream = gpu.new_stream()
     with gpu.use(stream):
-        warper = DeviceWarper(spec, format, len(asked) + 1, len(asked) + 1)
-        tensor = cupy.full(warper.shape, 7, np.float32)
+        warper = Warper(spec, format, len(asked) + 1, device())
+        tensor = cupy.full((len(asked) + 1, *expected.shape[1:]), 7, np.float32)
         device_frame, device_grid = frame_on_device(frame), grid_on_device(grid)
         stream.synchronize()
-        warper.upload([(device_frame, device_grid, view) for view in asked])
-        assert warper.write(0, tensor)[1] == len(asked)
+        warper.write([(device_frame, device_grid, view) for view in asked], tensor)
         found = tensor.get()
     assert np.all(found[-1] == 7)
-    off = np.abs(found[:-1] - expected) * 255 * spec.std[0]
-    assert all(map(FACE_TENSOR.allows, off))
-
-
-def test_views_beyond_a_batch_come_in_turns(gpu: Any) -> None:
-    import cupy
-
-    from bgsoft.face.cuda_warp import DeviceWarper
-
-    format = frame_format((64, 64))
-    with gpu.use(gpu.new_stream()):
-        spec = find_spec("face-mesh")
-        warper, whole = DeviceWarper(spec, format, 2, 5), DeviceWarper(spec, format, 5, 5)
-        tensor = cupy.zeros(warper.shape, np.float32)
-        together = cupy.zeros(whole.shape, np.float32)
-        host = random_frame(format, np.random.default_rng(0), 0)
-        frame, grid = frame_on_device(host), grid_on_device(Reducer(format).reduce([host])[0])
-        asked = [(frame, grid, view) for view in views((64, 64), spec)]
-        whole.upload(asked)
-        whole.write(0, together)
-        warper.upload(asked)
-        for first, count in ((0, 2), (2, 2), (4, 1)):
-            assert warper.write(first, tensor)[1] == count
-            cupy.testing.assert_array_equal(tensor[:count], together[first : first + count])
-
-
-def predictions(rng: np.random.Generator) -> tuple[Any, Any]:
-    """Raw output of one view with clusters of predictions, doubtful ones and broken ones."""
-    boxes = np.zeros((896, 16), np.float32)
-    boxes[:, :2] = rng.normal(0, 2, (896, 2))
-    boxes[:, 2:4] = rng.uniform(8, 40, (896, 2))
-    boxes[:, 4:] = rng.normal(0, 15, (896, 12))
-    logits = rng.normal(-3, 3, (896, 1)).astype(np.float32)
-    logits[rng.integers(0, 896, 8)] = 4.0  # equally sure
-    broken = rng.integers(0, 896, 12)
-    boxes[broken[:4], 6] = [np.nan, np.inf, -np.inf, 3.4e38]
-    boxes[broken[4:6], 2] = [0, -5]
-    logits[broken[6:]] = np.array([[np.nan], [np.inf], [-np.inf], [1e30], [-1e30], [80]])
-    return boxes, logits
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_predictions_become_the_same_faces(gpu: Any, seed: int) -> None:
-    import cupy
-
-    rng = np.random.default_rng(seed)
-    raw = [predictions(rng) for _ in range(4)]
-    raw.append((raw[0][0], np.full((896, 1), -9, np.float32)))
-    boxes, logits = (np.stack(part) for part in zip(*raw, strict=True))
-    shown = view_rows(*[Affine(2, 0, 10, 0, 2, -20)] * 5)
-    on_cpu = DetectionReader(128, 5)
-    on_cpu.launch(0.5, shown, {"boxes": boxes, "scores": logits}, 0, 5)
-    expected = on_cpu.read(5)
-    with gpu.use(gpu.new_stream()):
-        boxes, logits = cupy.asarray(boxes), cupy.asarray(logits)
-        seen = cupy.asarray(shown.view(np.uint8))
-        finder = DetectionReader(128, 6, device())
-        finder.launch(0.5, seen, {"boxes": boxes[:3], "scores": logits[:3]}, 0, 3)
-        rest = {"boxes": boxes[3:], "scores": logits[3:]}
-        finder.launch(0.5, seen[3 * WARP_VIEW.itemsize :], rest, 3, 2)
-        found = finder.read(5)
-    assert found[4] == expected[4] == []
-    for view, alike in zip(found[:4], expected, strict=False):
-        assert MAX_VIEW_FACES >= len(view) == len(alike) > 5
-        for one, other in zip(view, alike, strict=True):
-            assert one.score == pytest.approx(other.score, abs=FACE_SCORE)
-            places, like = (
-                np.array([*each.box, *np.ravel(each.keypoints)]) for each in (one, other)
-            )
-            near = np.abs(like) < 1e6  # one is as far as float32 goes
-            np.testing.assert_allclose(places[near], like[near], atol=FACE_PX)
+    np.testing.assert_array_equal(found[:-1], expected)
 
 
 def sample() -> Iterator[Frame]:
@@ -208,41 +114,6 @@ def sample() -> Iterator[Frame]:
                 return
             yield make_frame(frame.format, frame.luma.copy(), frame.chroma.copy(), frame.index * 33)
             ring.release(frame)
-
-
-def test_landmarks_land_in_the_frame(gpu: Any) -> None:
-    """Except where raw values are no numbers, which spoils that face alone."""
-    import cupy
-
-    rng = np.random.default_rng(2)
-    rois = [Roi(900 + 100 * i, 500 - 90 * i, 150 + 60 * i, 0.7 * i) for i in range(6)]
-    raw = rng.uniform(20, 170, (6, 468, 3)).astype(np.float32)
-    raw[4, 7, 0], raw[5, 9, 1] = np.nan, np.inf
-    logits = rng.normal(0, 5, (6, 1)).astype(np.float32)
-    shown = view_rows(*(frame_from_roi(roi, 192) for roi in rois))
-    on_cpu = MeshReader(6)
-    on_cpu.launch(shown, {"landmarks": raw, "presence": logits}, 0, 6)
-    expected = on_cpu.read(6)
-    with gpu.use(gpu.new_stream()):
-        seen, device_raw = cupy.asarray(shown.view(np.uint8)), cupy.asarray(raw)
-        device_logits = cupy.asarray(logits)
-        meshes = MeshReader(8, device())
-        for first, end in ((0, 4), (4, 6)):
-            part = slice(first, end)
-            outputs = {"landmarks": device_raw[part], "presence": device_logits[part]}
-            meshes.launch(seen[first * WARP_VIEW.itemsize :], outputs, first, end - first)
-        found = meshes.read(6)
-    for mesh, like in zip(found, expected, strict=True):
-        np.testing.assert_allclose(mesh.points, like.points, atol=LANDMARK_PX)
-        assert mesh.presence == pytest.approx(like.presence, abs=FACE_SCORE)
-    for mesh, like in zip(found[:4], expected, strict=False):
-        np.testing.assert_allclose(mesh.box, like.box, atol=LANDMARK_PX)
-        one, other = mesh.roi, like.roi
-        places = (other.x, other.y, other.side)
-        assert (one.x, one.y, one.side) == pytest.approx(places, abs=FACE_PX)
-        assert one.angle == pytest.approx(other.angle, abs=FACE_ANGLE)
-    for mesh in found[4:]:
-        assert not np.isfinite(mesh.box).all()
 
 
 @pytest.mark.parametrize("small", [False, True])

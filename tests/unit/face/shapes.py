@@ -11,7 +11,6 @@ from bgsoft.face.base import FACE_OVAL, LEFT_EYE, RIGHT_EYE, Face
 from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Affine
 from bgsoft.face.landmarks import Mesh, make_mesh
-from bgsoft.face.warp import WARP_VIEW
 
 
 def make_face(
@@ -83,24 +82,7 @@ def mesh(x: float, y: float, size: float = 100) -> np.ndarray:
 
 def meshes(faces: Iterable[np.ndarray], presences: Sequence[float]) -> list[Mesh]:
     """Of landmarks in the frame, each (468, 3)."""
-    return [
-        make_mesh(points.T, (*measured(points[:, :2]), sure))
-        for points, sure in zip(faces, presences, strict=True)
-    ]
-
-
-def measured(points: np.ndarray) -> list[float]:
-    """What ops/mesh.cu measures of a face, (468, 2), by its definition."""
-    eyes = points[LEFT_EYE] - points[RIGHT_EYE]
-    cos, sin = eyes / (np.hypot(*eyes) or 1.0)
-    own = points @ np.array([[cos, -sin], [sin, cos]])
-    bounds = [end for each in (points, own) for end in (each.min(axis=0), each.max(axis=0))]
-    return [*np.concatenate(bounds).tolist(), *eyes.tolist()]
-
-
-def view_rows(*views: Affine) -> np.ndarray:
-    """Views as operations take them."""
-    return np.array([(tuple(view), (0,) * 4) for view in views], WARP_VIEW)
+    return [make_mesh(points.T, sure) for points, sure in zip(faces, presences, strict=True)]
 
 
 def in_frame(view: Affine, points: np.ndarray) -> np.ndarray:

@@ -13,13 +13,12 @@ from bgsoft.face.detect import (
     PER_CELL,
     STRIDES,
     Detection,
-    DetectionReader,
     anchor_centres,
+    detections,
     merge,
     nearest,
 )
 from bgsoft.face.geometry import Affine
-from tests.unit.face.shapes import view_rows
 
 WHOLE = Affine(1, 0, 0, 0, 1, 0)
 
@@ -30,11 +29,7 @@ def detection(left: float, top: float, right: float, bottom: float, score: float
 
 def read(boxes: np.ndarray, logits: np.ndarray, view: Affine = WHOLE) -> list[Detection]:
     """The faces of one view, of which the detector is sure by half."""
-    reader = DetectionReader(128, 1)
-    raw = {"boxes": boxes[None], "scores": logits[None]}
-    reader.launch(0.5, view_rows(view), raw, 0, 1)
-    (found,) = reader.read(1)
-    return found
+    return detections(view, boxes, logits[:, 0], anchor_centres(128), 0.5)
 
 
 def raw(size: int = 896) -> tuple[np.ndarray, np.ndarray]:

@@ -12,9 +12,16 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import FACE_OVAL, Face, box_overlap, hiding_ellipse, oval_points
-from bgsoft.face.editor import EDIT, MatteEditor
+from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
-from bgsoft.face.guard import EXPECTED_SAMPLES, FILLED_SHARE, MISSED_SHARE, Guard, lay_outlines
+from bgsoft.face.guard import (
+    EXPECTED_SAMPLES,
+    FILLED_SHARE,
+    MISSED_SHARE,
+    OUTLINE,
+    Guard,
+    lay_outlines,
+)
 from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
@@ -82,16 +89,11 @@ def enclosed_share(outline: np.void, row: int, column: int) -> float:
 def painted(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
     """The enclosed share around each cell of a box, as covers are measured and filled in by it."""
     grid = analysis_shape(format.width, format.height)
-    edit = np.zeros(1, EDIT)
-    edit["grid"], edit["limits"], edit["count"], edit["outlines"][0, 0] = grid, (0, 1), 1, outline
     shares, seen = np.zeros((2, *grid), np.uint8)
-    found = (
-        np.empty(1, np.int32),
-        np.empty(1, np.float32),
-        edit,
-        np.empty((grid[0], grid[1] + 7), np.float32),
-    )
-    HOST.operation("face", "measure_covers")((1, 1), seen, None, shares, *found)
+    found = shares, np.empty(1, np.int32), np.empty(1, np.float32)
+    outlines = np.array([outline], OUTLINE)
+    measure = HOST.operation("face", "measure_covers")
+    measure((1, 1), seen, None, outlines, *found, *grid, 1, 0, 0.0, 1.0)
     left, top, right, bottom = outline["box"]
     rows, columns = bottom - top, right - left
     return shares.ravel()[: rows * columns].reshape(rows, columns)

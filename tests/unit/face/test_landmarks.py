@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.reduce import Reducer
+from bgsoft.face.detect import probability
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi, frame_from_tile
-from bgsoft.face.landmarks import Mesh, MeshReader, OneEuro, roi_from_box
-from bgsoft.face.warp import FrameView, HostWarper
+from bgsoft.face.landmarks import OneEuro, make_mesh, roi_from_box
+from bgsoft.face.warp import FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
-from tests.unit.face.shapes import in_frame, measured, meshes, view_rows
+from tests.unit.face.shapes import in_frame, meshes
 
 MESH, DETECTOR = find_spec("face-mesh"), find_spec("blazeface-short")
 
@@ -47,47 +48,39 @@ def test_the_square_of_a_detection() -> None:
 
 
 def write(spec: ModelSpec, seen: FrameView, tensor: np.ndarray) -> None:
-    warper = HostWarper(spec, seen[0].format)
-    warper.upload([seen])
-    assert warper.write(0, tensor[None])[1] == 1
-
-
-def read(raw: np.ndarray, logits: list[float], *rois: Roi) -> list[Mesh]:
-    reader, count = MeshReader(len(rois)), len(rois)
-    outputs = {"landmarks": raw.astype(np.float32), "presence": np.array(logits, np.float32)}
-    reader.launch(view_rows(*(frame_from_roi(roi, 192) for roi in rois)), outputs, 0, count)
-    return reader.read(count)
+    Warper(spec, seen[0].format).write([seen], tensor[None])
 
 
 def test_landmarks_return_to_where_they_were() -> None:
     face = turned_face(0.7)
     face[:, 2] = 30
     roi = meshes([face], [1.0])[0].roi
-    xx, xy, x0, yx, yy, y0 = frame_from_roi(roi, 192)
+    xx, xy, x0, yx, yy, y0 = view = frame_from_roi(roi, 192)
     places = np.linalg.solve([[xx, xy], [yx, yy]], face[:, :2].T - [[x0], [y0]])
     seen = np.column_stack([*places, face[:, 2] * 192 / roi.side])
-    found = read(np.stack([seen, seen + 1]), [20.0, -20.0], roi, roi)
-    np.testing.assert_allclose(found[0].points, face.T, atol=1e-4)
-    assert [mesh.presence for mesh in found] == pytest.approx([1, 0], abs=1e-6)
-    assert found[0].box == pytest.approx(measured(face[:, :2])[:4])
-    again = found[0].roi
+    found = make_mesh(view.applied(seen), 1.0)
+    np.testing.assert_allclose(found.points, face.T, atol=1e-4)
+    low, high = face[:, :2].min(axis=0), face[:, :2].max(axis=0)
+    assert found.box == pytest.approx((*low, *high))
+    again = found.roi
     assert (again.x, again.y, again.side) == pytest.approx((roi.x, roi.y, roi.side))
     assert again.angle == pytest.approx(roi.angle)
 
 
 @pytest.mark.parametrize("index", [0, 200, 467])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_points_that_are_no_numbers_have_no_finite_box(bad: float, index: int) -> None:
-    raw = np.stack([turned_face(0.1)] * 3)
-    raw[0, index, 0] = raw[1, index, 1] = bad
-    found = read(raw, [1.0] * 3, *[Roi(300, 200, 150, 0.2)] * 3)
-    assert [bool(np.isfinite(mesh.box).all()) for mesh in found] == [False, False, True]
+@pytest.mark.parametrize("axis", [0, 1])
+def test_points_that_are_no_numbers_have_no_finite_box(axis: int, bad: float, index: int) -> None:
+    raw = turned_face(0.1)
+    view = frame_from_roi(Roi(300, 200, 150, 0.2), 192)
+    assert np.isfinite(make_mesh(view.applied(raw), 1.0).box).all()
+    raw[index, axis] = bad
+    assert not np.isfinite(make_mesh(view.applied(raw), 1.0).box).all()
 
 
 def test_presence_is_a_probability_whatever_comes() -> None:
-    logits = [0.0, 3e38, -3e38, np.nan, np.inf]
-    found = read(np.zeros((5, 468, 3)), logits, *[Roi(9, 9, 9, 0)] * 5)
-    assert [mesh.presence for mesh in found] == pytest.approx([0.5, 1, 0, 0, 1], abs=1e-12)
+    logits = 0.0, 3e38, -3e38, math.nan, math.inf
+    assert [*map(probability, logits)] == pytest.approx([0.5, 1, 0, 0, 1], abs=1e-12)
 
 
 def ramps(format: FrameFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -125,42 +118,45 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
 
 
 def warped(frame: Frame, view: Affine) -> np.ndarray[Any, Any]:
-    """(128, 128, 3) codes that OpenCV shows of a frame whose grid is not looked at."""
+    """(128, 128, 3) codes that a frame shows whose grid is not looked at, by the definition."""
     planes = []
-    for plane, cell, border in ((frame.luma, 1, 16), (frame.chroma, 2, 128)):
+    for plane, cell, border in ((frame.luma[..., None], 1, 16), (frame.chroma, 2, 128)):
         spacing = view.scale / cell
         taps = 1 if spacing <= 2 else 2 if spacing <= 4 else 4
-        scale = spacing / taps
-        x, y = (at / cell + scale / 2 - 0.5 for at in view[2::3])
-        sampled = cv2.warpAffine(
-            plane,
-            np.array([[scale, 0, x], [0, scale, y]]),
-            (128 * taps, 128 * taps),
-            flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP,
-            borderValue=(border, border),
+        ends = np.pad(plane.astype(float), ((1, 1), (1, 1), (0, 0)), constant_values=border)
+        at = np.stack(np.meshgrid(*[(np.arange(128 * taps) + 0.5) / taps] * 2), axis=-1)
+        # A sample of border lies around; what is farther out is border likewise.
+        place = in_frame(view, at) / cell + 0.5
+        place = np.clip(place, 0, np.array(ends.shape[1::-1]) - 1.001)
+        (x, y), (dx, dy) = np.moveaxis(place.astype(int), -1, 0), np.moveaxis(place % 1, -1, 0)
+        first, second = (
+            ends[y, x + right] * (1 - dy[..., None]) + ends[y + 1, x + right] * dy[..., None]
+            for right in (0, 1)
         )
-        planes.append(cv2.resize(sampled, (128, 128), interpolation=cv2.INTER_AREA))
+        sampled = np.rint(first * (1 - dx[..., None]) + second * dx[..., None])
+        planes.append(np.rint(sampled.reshape(128, taps, 128, taps, -1).mean(axis=(1, 3))))
     return np.dstack(planes)
 
 
 @pytest.mark.parametrize("size", [(641, 359), (300, 200), (33, 21), (7, 5), (1, 1)])
 @pytest.mark.parametrize("side", [0.3, 0.71, 1.1, 4.3])
-def test_upright_views_are_those_of_opencv(size: tuple[int, int], side: float) -> None:
+@pytest.mark.parametrize("angle", [0.0, 0.7])
+def test_views_are_as_defined(size: tuple[int, int], side: float, angle: float) -> None:
     """From enlarged to averaged over 4×4 samples, inside of the frame and far outside."""
     format = frame_format(size)
     frame = random_frame(format, np.random.default_rng(7))
-    (grid,) = Reducer(format).reduce([frame])
-    grid = AnalysisFrame(1, grid.luma, grid.chroma)  # the frame itself is looked at
+    grid = AnalysisFrame(1, frame.luma, frame.chroma)  # the frame itself is looked at
     tensor = np.empty((3, 128, 128), np.float32)
-    for x, y in ((0.237, 0.131), (-0.4, -2.5), (0.7, 0.65)):
-        view = frame_from_tile((x * size[0], y * size[1], side * size[1]), 128)
+    for x, y in ((0.5, 0.52), (-0.4, -2.5), (0.9, 0.85)):
+        roi = Roi(x * size[0], y * size[1], side * size[1], angle)
+        view = frame_from_roi(roi, 128)
         write(DETECTOR, (frame, grid, view), tensor)
         codes = warped(frame, view).reshape(-1, 3).T
         rgb = yuv_to_rgb_matrix(format) @ np.vstack([codes, np.ones(codes.shape[1])])
         expected = np.clip(np.floor(rgb + 0.5), 0, 255).reshape(3, 128, 128) / 127.5 - 1
         off = np.abs(tensor - expected) * 127.5
         # Seldom, a sample half-way between two codes is rounded otherwise.
-        assert (off > 1.01).mean() < 1e-4
+        assert (off > 1.01).mean() < 1e-3
         assert off.max() < 4
 
 
