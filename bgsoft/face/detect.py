@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bgsoft.face.base import Box, box_overlap
 from bgsoft.face.geometry import Affine, box_iou
+from bgsoft.ops.sides import HOST
 from bgsoft.records import NamedTuple
 
 KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
@@ -30,6 +31,9 @@ MIN_SECOND_OVERLAP = 0.2
 
 MAX_VIEW_FACES = 64
 """Faces of one view, at most; the surest are kept."""
+
+_VALUES = 17
+"""Numbers of a face in what ``detections.cu`` finds."""
 
 
 class Detection(NamedTuple):
@@ -92,48 +96,48 @@ def probability(logit: float) -> float:
     return 1.0 / (1.0 + math.exp(-min(60.0, max(-60.0, logit))))
 
 
-def detections(
-    view: Affine,
-    boxes: NDArray[np.float32],
-    logits: NDArray[np.float32],
-    centres: NDArray[np.float32],
-    min_score: float,
-) -> list[Detection]:
-    """The faces of one view, best first, in frame pixels.
-
-    Predictions that overlap are merged into their mean, weighted by score: the best that is left
-    takes all that overlap it, and the face has its score (V. Bazarevsky et al., "BlazeFace:
-    Sub-millisecond Neural Face Detection on Mobile GPUs", 2019, section 4: this is what keeps
-    detections steady over time).
+class DetectionReader:
+    """From the detector's raw output to faces, on the host.
 
     Args:
-        view: What is seen, upright.
-        boxes: (N, 16), of each prediction its centre, width and height, and six key points,
-            relative to the centre of its anchor.
-        logits: (N,), of their scores.
-        centres: (N, 2), of the anchors.
-        min_score: Of a prediction that counts, in (0, 1).
+        size: Side of the detector's input, in pixels.
+        most: Views that are read at a time.
     """
-    rows = np.flatnonzero(logits >= math.log(min_score / (1.0 - min_score)))
-    rows = rows[np.argsort(-logits[rows], kind="stable")]
-    values = boxes[rows].astype(np.float64)
-    are_boxes = np.isfinite(values).all(axis=1) & (values[:, 2:4] > 0).all(axis=1)
-    rows, values = rows[are_boxes], values[are_boxes]
-    half = values[:, 2:4] / 2
-    values[:, 2:4] = values[:, :2] + half
-    values[:, :2] -= half
-    values += np.concatenate([centres[rows]] * 8, axis=1)
-    corners = values[:, :4].tolist()
-    scores = [*map(probability, logits[rows].tolist())]
-    found: list[Detection] = []
-    left = [*range(len(rows))]
-    while left and len(found) < MAX_VIEW_FACES:
-        best, *others = left
-        same = [at for at in others if box_iou(corners[at], corners[best]) > MAX_OVERLAP]
-        left = [at for at in others if at not in same]
-        same.append(best)
-        weights = np.array([scores[at] for at in same])
-        mean = (weights @ values[same] / weights.sum()).reshape(8, 2)
-        corner, other, *keypoints = (mean * (view.xx, view.yy) + (view.x0, view.y0)).tolist()
-        found.append(Detection((*corner, *other), keypoints, scores[best]))
-    return found
+
+    def __init__(self, size: int, most: int = 1) -> None:
+        self._centres = anchor_centres(size)
+        self._left = np.empty((most, len(self._centres)), np.int16)
+        self._found = np.empty((most, 1 + MAX_VIEW_FACES * _VALUES))
+        self._find = HOST.operation("detections", "find_faces")
+
+    def read(
+        self,
+        views: Sequence[Affine],
+        boxes: NDArray[np.float32],
+        logits: NDArray[np.float32],
+        min_score: float,
+    ) -> list[list[Detection]]:
+        """The faces of each view, best first, in frame pixels.
+
+        Args:
+            views: What was seen, upright.
+            boxes: (views, N, 16), of each prediction its centre, width and height, and six key
+                points, relative to the centre of its anchor.
+            logits: (views, N, 1), of their scores.
+            min_score: Of a prediction that counts, in (0, 1).
+        """
+        count, found = len(views), self._found
+        self._find(
+            *((1, count), np.array(views, float), boxes, logits, self._centres, self._left, found),
+            *(count, len(self._centres), MAX_VIEW_FACES),
+            *(math.log(min_score / (1.0 - min_score)), MAX_OVERLAP),
+        )
+        return [*map(_detections, found[:count])]
+
+
+def _detections(found: NDArray[np.float64]) -> list[Detection]:
+    rows = found[1 : 1 + int(found[0]) * _VALUES].reshape(-1, _VALUES).tolist()
+    return [
+        Detection((left, top, right, bottom), [*zip(xy[::2], xy[1::2], strict=True)], score)
+        for left, top, right, bottom, *xy, score in rows
+    ]

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.cuda.readback import Readback
-from bgsoft.face.detect import Detection, anchor_centres, detections, probability
+from bgsoft.face.detect import Detection, DetectionReader, probability
 from bgsoft.face.geometry import Affine, frame_from_roi
 from bgsoft.face.landmarks import Mesh, make_mesh
 from bgsoft.face.warp import FrameRoi, FrameView, Warper
@@ -32,7 +32,7 @@ argument says whether it may replay a CUDA graph, which is captured by its first
 
 A = TypeVar("A", list[Detection], Mesh)
 Raw = dict[str, Array]
-"""A network's outputs for one view, by name, on the host; overwritten by its next run."""
+"""A network's outputs for some views, by name, on the host; overwritten by its next run."""
 
 
 def resolve_detector() -> ResolvedModel:
@@ -101,7 +101,7 @@ class FaceNetworks(Closing):
             if needs_landmarks:
                 self._landmarker = pool.submit("face landmarks", partial(load, landmarker, True))
             self._detector = loading.result()
-        self._centres = anchor_centres(self._detector.size)
+        self._found = DetectionReader(self._detector.size, batch)
 
     def start(self) -> None:
         """Run what is loaded once, in the thread that will use it."""
@@ -117,8 +117,8 @@ class FaceNetworks(Closing):
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """The faces that the detector is that sure of, for each view, best first."""
 
-        def read(view: Affine, raw: Raw) -> list[Detection]:
-            return detections(view, raw["boxes"], raw["scores"][:, 0], self._centres, min_score)
+        def read(views: Sequence[Affine], raw: Raw) -> list[list[Detection]]:
+            return self._found.read(views, raw["boxes"], raw["scores"], min_score)
 
         return self._detector.answers(asked, read)
 
@@ -131,9 +131,12 @@ class FaceNetworks(Closing):
             loading.run()
         landmarker = self._landmarker.result()
 
-        def read(view: Affine, raw: Raw) -> Mesh:
-            (logit,) = raw["presence"].tolist()
-            return make_mesh(view.applied(raw["landmarks"]), probability(logit))
+        def read(views: Sequence[Affine], raw: Raw) -> list[Mesh]:
+            logits = raw["presence"].ravel().tolist()
+            return [
+                make_mesh(view.applied(points), probability(logit))
+                for view, points, logit in zip(views, raw["landmarks"], logits, strict=True)
+            ]
 
         views = [(frame, grid, frame_from_roi(roi, landmarker.size)) for frame, grid, roi in asked]
         return landmarker.answers(views, read)
@@ -161,7 +164,9 @@ class _Model:
         outputs = network.outputs.items()
         self._said = {name: Readback(side, each.shape, each.dtype) for name, each in outputs}
 
-    def answers(self, asked: Sequence[FrameView], read: Callable[[Affine, Raw], A]) -> list[A]:
+    def answers(
+        self, asked: Sequence[FrameView], read: Callable[[Sequence[Affine], Raw], list[A]]
+    ) -> list[A]:
         """What the network says of some views, any number, as ``read`` makes it of its outputs."""
         answers: list[A] = []
         for first in range(0, len(asked), self._batch):
@@ -172,6 +177,5 @@ class _Model:
             for name, said in self._said.items():
                 self._side.copy(self.network.outputs[name], said.array)
                 raw[name] = said.read(len(part))
-            for at, (_, _, view) in enumerate(part):
-                answers.append(read(view, {name: rows[at] for name, rows in raw.items()}))
+            answers += read([view for _, _, view in part], raw)
         return answers

@@ -90,29 +90,30 @@ class Warper:
     def _row(self, frame: Frame, reduced: AnalysisFrame, view: Affine) -> tuple[Any, ...]:
         """A view as the kernel takes it: of the reduced frame where that is sharp enough."""
         source: Frame | AnalysisFrame = frame
-        cells, grid = (1, 2), reduced.for_networks
-        if grid.factor > 1 and view.scale / grid.factor >= _MIN_GRID_SAMPLES:
-            source, cells = grid, (grid.factor, grid.factor)
-        planes = zip((source.luma, source.chroma), cells, self._borders, strict=True)
-        return tuple(
-            (address(plane), *_place(view, cell, *plane.shape[:2]), border)
-            for plane, cell, border in planes
+        luma_cell, chroma_cell = 1, 2
+        grid, scale, (black, neutral) = reduced.for_networks, view.scale, self._borders
+        if grid.factor > 1 and scale / grid.factor >= _MIN_GRID_SAMPLES:
+            source, luma_cell, chroma_cell = grid, grid.factor, grid.factor
+        return (
+            (*_place(source.luma, view, scale, luma_cell), black),
+            (*_place(source.chroma, view, scale, chroma_cell), neutral),
         )
 
 
-def _place(
-    view: Affine, cell: int, rows: int, columns: int
-) -> tuple[tuple[float, ...], int, int, int]:
-    """How a view lies on a plane whose cells are this many frame pixels wide.
+def _place(plane: Array, view: Affine, scale: float, cell: int) -> tuple[Any, ...]:
+    """How a view lies on a plane whose cells are this many frame pixels wide; scale: the view's.
 
     Returns:
-        From the input, enlarged by the last, to the plane, sample centres being whole numbers, as
-        an :class:`Affine`; the plane's rows and columns; and 1, 2 or 4, the bilinear samples to
-        average along each axis of an input pixel.
+        The plane's address; from the input, enlarged by the last, to the plane, sample centres
+        being whole numbers, as an :class:`Affine`; the plane's rows and columns; and 1, 2 or 4,
+        the bilinear samples to average along each axis of an input pixel.
     """
     taps = 1
-    while taps < _MAX_TAPS and view.scale / cell / taps > _MAX_SPACING:
+    while taps < _MAX_TAPS and scale / cell / taps > _MAX_SPACING:
         taps *= 2
-    xx, xy, x0, yx, yy, y0 = (part / cell for part in view)
-    x, y = (xx + xy) / 2 / taps + x0 - 0.5, (yx + yy) / 2 / taps + y0 - 0.5
-    return (xx / taps, xy / taps, x, yx / taps, yy / taps, y), rows, columns, taps
+    xx, xy, x0, yx, yy, y0 = view
+    xx, xy, yx, yy = xx / cell, xy / cell, yx / cell, yy / cell
+    x, y = (xx + xy) / 2 / taps + x0 / cell - 0.5, (yx + yy) / 2 / taps + y0 / cell - 0.5
+    place = xx / taps, xy / taps, x, yx / taps, yy / taps, y
+    rows, columns, *_ = plane.shape
+    return address(plane), place, rows, columns, taps

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 SOURCES = (
-    *("analysis", "blend", "blur", "bokeh"),
+    *("analysis", "blend", "blur", "bokeh", "detections"),
     *("face", "foreground", "hide", "hold", "matte", "matte_guided"),
     *("matte_temporal", "morphology", "picture", "pixelate"),
     *("preprocess", "resize", "warp", "zoom"),

@@ -43,6 +43,7 @@ typedef u16 sample_t;
 #define fmaxf __builtin_fmaxf
 #define fabsf __builtin_fabsf
 #define sqrtf __builtin_sqrtf
+#define exp __builtin_exp
 
 typedef __SIZE_TYPE__ size_t;
 

@@ -13,8 +13,8 @@ from bgsoft.face.detect import (
     PER_CELL,
     STRIDES,
     Detection,
+    DetectionReader,
     anchor_centres,
-    detections,
     merge,
     nearest,
 )
@@ -29,7 +29,8 @@ def detection(left: float, top: float, right: float, bottom: float, score: float
 
 def read(boxes: np.ndarray, logits: np.ndarray, view: Affine = WHOLE) -> list[Detection]:
     """The faces of one view, of which the detector is sure by half."""
-    return detections(view, boxes, logits[:, 0], anchor_centres(128), 0.5)
+    (found,) = DetectionReader(128).read([view], boxes[None], logits[None], 0.5)
+    return found
 
 
 def raw(size: int = 896) -> tuple[np.ndarray, np.ndarray]:
