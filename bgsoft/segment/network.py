@@ -7,8 +7,9 @@ remember stays where they run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -79,6 +80,10 @@ class NetworkSegmenter(Segmenter):
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
         self._lanes = lanes = 1 if runs_singly(spec) else self._workers.lanes
         self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(lanes)]
+        # Of the networks that run: each one's arrays stay what they are.
+        self._raw: Callable[..., Array] = lru_cache(self._workers.lanes)(
+            lambda network: channels(network, spec)
+        )
         planes = max(batch, self._workers.lanes), *self._mask_shape
         self._masks = side.xp.zeros(planes, np.float32)
         """Masks of the frames of a batch."""
@@ -122,7 +127,7 @@ class NetworkSegmenter(Segmenter):
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
         def read(network: Network, start: int, stop: int) -> None:
-            raw = channels(network, spec)
+            raw = self._raw(network)
 
             def some(_lane: int, first: int, last: int) -> None:
                 masks = self._masks[start + first : start + last]
