@@ -80,12 +80,15 @@ class IslandFilter:
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (width, width))
         self._limits = [xp.empty(half, np.uint8) for _ in range(2)]
         """What alpha must not exceed, and what opacity of the background must not."""
+        room = side.scratch(4 * half[1], np.uint16)
+        self._limit = side.operation("matte", "limit_alpha")
+        self._limit_args = *self._limits, *shape, room
         if side.on_device:
-            self._enlarge, self._merge, self._count, self._decide, self._limit = (
+            self._enlarge, self._merge, self._count, self._decide = (
                 side.operation("components", name)
                 for name in (
-                    *("opacity_to_grid", "merge_components", "count_components"),
-                    *("decide_components", "limit_alpha"),
+                    *("opacity_to_grid", "merge_components"),
+                    *("count_components", "decide_components"),
                 )
             )
             self._window = side.array(half_widths(self._skirt)), reach
@@ -115,12 +118,10 @@ class IslandFilter:
         _, person = cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY)
         person = self._large(person, 8, None)
         background = self._large(~person, 4, state.mask)
-        (most, rest), (rows, columns) = self._limits, self._shape
+        most, rest = self._limits
         cv2.blur(cv2.dilate(person, self._skirt), (3, 3), dst=most)
         cv2.blur(cv2.dilate(background, self._skirt), (3, 3), dst=rest)
-        size = 2 * self._half[1], 2 * self._half[0]
-        cv2.min(alpha, cv2.resize(most, size)[:rows, :columns], dst=alpha)
-        cv2.max(alpha, ~cv2.resize(rest, size)[:rows, :columns], dst=alpha)
+        self._limit(self._shape, alpha, *self._limit_args)
 
     def _large(self, binary: Array, connectivity: int, mask: Array | None) -> Array:
         """What stays of a plane of 0 and 255; a mask shows which parts are gaps."""
@@ -163,7 +164,7 @@ class IslandFilter:
             self._count(half, labels, areas, *half, self._gap if index else 0.0, *gaps)
             limits = *self._window, limit, following[index]
             self._decide(half, labels, areas, self._least, *limits, *half)
-        self._limit(shape, state.opacity, *self._limits, *shape)
+        self._limit(shape, state.opacity, *self._limit_args)
 
 
 def mask_scale(format: FrameFormat, mask_shape: Shape) -> tuple[float, float] | None:

@@ -199,16 +199,3 @@ DEVICE_KERNEL(decide_components)(
             count += near[reflect(y + dy, rows) - top + 1][reflect(x + dx, columns) - left + 1];
     limit[at] = (u8)((255 * count + 4) / 9);
 }
-
-// Alpha on the grid within its limits, in place: (rows, columns) uint8. most, rest: what it and opacity
-// of the background must not exceed, of half the size each, enlarged bilinearly.
-DEVICE_KERNEL(limit_alpha)(u8 *alpha, const u8 *most, const u8 *rest, int rows, int columns)
-{
-    const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
-    for_samples(rows, columns, [=](int y, int x) {
-        u8 &cell = alpha[y * columns + x];
-        const int upper = enlarged_byte(most, half_rows, half_columns, y, x, 1);
-        const int lower = 255 - enlarged_byte(rest, half_rows, half_columns, y, x, 1);
-        cell = (u8)max(min((int)cell, upper), lower);
-    });
-}
