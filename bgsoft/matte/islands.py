@@ -96,6 +96,7 @@ class IslandFilter:
         else:
             self._halve = AreaReducer(shape, 2)
             self._small = np.empty(half, np.uint8)
+            self._flat = self._labels[0].reshape(-1)
             self._centres = lru_cache(1)(self._cells)
 
     def apply(self, opacity: Array, state: MaskState) -> None:
@@ -131,7 +132,7 @@ class IslandFilter:
         )
         if count == 2 and cv2.countNonZero(binary) >= self._least:  # as nearly always
             return binary
-        stays = np.bincount(labels.ravel(), minlength=count) >= self._least
+        stays = np.bincount(self._flat, minlength=count) >= self._least
         if np.logical_and.reduce(stays[1:]):
             return binary
         if mask is not None:
