@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Self
 
 import cv2
 import numpy as np
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.cuda.readback import Readback
-from bgsoft.frame import AnalysisFrame, Array, FrameFormat
+from bgsoft.frame import AnalysisFrame, FrameFormat
 from bgsoft.ops.resize import resampling
 from bgsoft.ops.sides import HOST, Side
-from bgsoft.records import NamedTuple
 
 THUMB_SHAPE = (36, 64)
 """(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 of the cuts between clips of one
@@ -81,7 +79,7 @@ class SceneCutDetector:
         Decided by it and the :data:`REACH` frames before, of each of which ``thumb`` is the
         luma, THUMB_SHAPE float32 in [0, 1].
         """
-        last, contrasts = self._last, _Contrasts.of(thumb)
+        last, contrasts = self._last, _Contrasts(thumb)
         self._last = thumb.copy(), contrasts
         if last is None:
             return False
@@ -91,29 +89,25 @@ class SceneCutDetector:
         return stands_out and _unexplained_change(last[0], thumb) >= _MIN_CHANGE
 
 
-class _Contrasts(NamedTuple):
+class _Contrasts:
     """The contrast of each cell of a thumbnail to its surroundings, whatever the light.
 
     Differences of logarithms: all light brighter by a factor changes nothing.
     """
 
-    cells: Array
-    least: Array
-    """Of each cell and the eight around it: what may come there by a little motion."""
-    greatest: Array
-
-    @classmethod
-    def of(cls, thumb: Thumb) -> Self:
+    def __init__(self, thumb: Thumb) -> None:
         tones = np.log(thumb + np.float32(_BLACK))
         side = (_SURROUND, _SURROUND)
-        cells = tones - cv2.blur(tones, side, borderType=cv2.BORDER_REPLICATE)
-        return cls(cells, cv2.erode(cells, _NEAR), cv2.dilate(cells, _NEAR))
+        self.cells = tones - cv2.blur(tones, side, borderType=cv2.BORDER_REPLICATE)
+        # Of each cell and the eight around it: what may come there by a little motion.
+        self.least = cv2.erode(self.cells, _NEAR)
+        self.greatest = cv2.dilate(self.cells, _NEAR)
 
-    def change(self, last: Self) -> float:
+    def change(self, last: _Contrasts) -> float:
         """Mean change that small motion does not explain, from 0 to _MOST_OF_A_CELL."""
         rise = np.maximum(self.cells - last.greatest, last.cells - self.greatest)
         fall = np.maximum(last.least - self.cells, self.least - last.cells)
-        far = np.clip(np.maximum(rise, fall), 0.0, _MOST_OF_A_CELL)
+        far = np.minimum(np.maximum(np.maximum(rise, fall), 0.0), _MOST_OF_A_CELL)
         return float(np.add.reduce(far, None) / far.size)
 
 
@@ -124,7 +118,7 @@ def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
     """
     last, thumb = _overlap(last, thumb)
     toned = np.interp(last, _tones(last), _tones(thumb)).astype(np.float32)
-    return _Contrasts.of(thumb).change(_Contrasts.of(toned))
+    return _Contrasts(thumb).change(_Contrasts(toned))
 
 
 def _tones(thumb: Thumb) -> NDArray[np.float64]:
@@ -139,8 +133,8 @@ def _tones(thumb: Thumb) -> NDArray[np.float64]:
 def _overlap(last: Thumb, thumb: Thumb) -> tuple[Thumb, Thumb]:
     """What both pictures show, if the camera moved as fits best."""
     (rows, columns), (most_y, most_x) = thumb.shape, _MOST_SHIFT
-    middle = _Contrasts.of(last).cells[most_y : rows - most_y, most_x : columns - most_x]
-    fit = cv2.matchTemplate(_Contrasts.of(thumb).cells, middle, cv2.TM_CCOEFF_NORMED)
+    middle = _Contrasts(last).cells[most_y : rows - most_y, most_x : columns - most_x]
+    fit = cv2.matchTemplate(_Contrasts(thumb).cells, middle, cv2.TM_CCOEFF_NORMED)
     at_y, at_x = divmod(int(np.argmax(fit)), fit.shape[1])
     y, x = at_y - most_y, at_x - most_x
     return _shifted(last, -y, -x), _shifted(thumb, y, x)

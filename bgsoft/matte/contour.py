@@ -35,19 +35,22 @@ class ContourSmoothing:
         width = _EDGE_WIDTH * unit
         slope = math.sqrt(width * width + 12.0 * sigma**2) / width
         self._ramp = slope, 127.5 * (1.0 - slope), *shape
-        self._steepen = side.operation("morphology", "steepen_contour")
-        self._blur = side.operation("morphology", "blur_contour") if side.on_device else None
-        self._weights = side.array(gaussian_weights(self._radius, sigma))
+        self._blur = None
+        if side.on_device:
+            self._blur = side.operation("morphology", "smooth_contour")
+            self._weights = side.array(gaussian_weights(self._radius, sigma))
+        else:
+            self._steepen = side.operation("morphology", "steepen_contour")
 
     def apply(self, plane: Array, out: Array) -> None:
         """From one (rows, columns) uint8 plane to another."""
         size = 2 * self._radius + 1
         if self._blur is not None:
-            self._blur(plane.shape, plane, out, self._weights, self._radius, *plane.shape)
+            self._blur(plane.shape, plane, out, self._weights, self._radius, *self._ramp)
         else:
             edge = cv2.BORDER_REPLICATE
             cv2.GaussianBlur(plane, (size, size), self._sigma, dst=out, borderType=edge)
-        self._steepen(plane.shape, out, *self._ramp)
+            self._steepen(plane.shape, out, *self._ramp)
 
 
 def gaussian_weights(radius: int, sigma: float) -> NDArray[np.int32]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import cv2
 import numpy as np
@@ -59,12 +60,13 @@ class IslandFilter:
     exactly 0 or 255, so haze in the background and thin spots deep inside a person go too.
 
     OpenCV finds components on the host. On a device that is union-find with atomics: one launch
-    each to merge labels, to count cells and to mark what stays, for the person's components and
+    each to merge labels, to count cells and to decide, for the person's components and
     then for the background's.
     """
 
     def __init__(self, side: Side, format: FrameFormat, config: MatteConfig) -> None:
         self._side, self._format, xp = side, format, side.xp
+        self._scale = lru_cache(1)(lambda mask_shape: mask_scale(format, mask_shape))
         self._factor = analysis_factor(format.width, format.height)
         self._shape = shape = analysis_shape(format.width, format.height)
         self._half = half = half_shape(shape)
@@ -78,23 +80,24 @@ class IslandFilter:
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (width, width))
         self._limits = [xp.empty(half, np.uint8) for _ in range(2)]
         """What alpha must not exceed, and what opacity of the background must not."""
+        room = side.scratch(4 * half[1], np.uint16)
+        self._limit = side.operation("matte", "limit_alpha")
+        self._limit_args = *self._limits, *shape, room
         if side.on_device:
-            self._enlarge, self._merge, self._count, self._mark, self._limit = (
+            self._enlarge, self._merge, self._count, self._decide = (
                 side.operation("components", name)
                 for name in (
-                    *("opacity_to_grid", "merge_components", "count_components"),
-                    *("mark_components", "limit_alpha"),
+                    *("opacity_to_grid", "merge_components"),
+                    *("count_components", "decide_components"),
                 )
             )
-            self._dilate, self._blur = (
-                side.operation("morphology", name) for name in ("shift_edge", "box_blur")
-            )
-            self._window = side.array(half_widths(self._skirt)), reach - 1, 0.0, 1, *half
+            self._window = side.array(half_widths(self._skirt)), reach
             self._areas = [xp.empty(half, np.int32) for _ in range(2)]
-            self._regions = [xp.empty(half, np.uint8) for _ in range(2)]
         else:
             self._halve = AreaReducer(shape, 2)
             self._small = np.empty(half, np.uint8)
+            self._flat = self._labels[0].reshape(-1)
+            self._centres = lru_cache(1)(self._cells)
 
     def apply(self, opacity: Array, state: MaskState) -> None:
         """Bring opacity to the grid, centres aligned, and clean it.
@@ -103,7 +106,7 @@ class IslandFilter:
             opacity: (h, w) uint8, of the mask's size.
             state: Its mask is read; its opacity is filled in.
         """
-        scale = mask_scale(self._format, opacity.shape)
+        scale = self._scale(opacity.shape)
         enlarged = self._resized.arguments(opacity, self._shape, scale=scale)
         if self._side.on_device:
             self._apply_on_device(enlarged, state)
@@ -115,13 +118,11 @@ class IslandFilter:
         self._halve.reduce(alpha, self._small)
         _, person = cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY)
         person = self._large(person, 8, None)
-        self._make_limit(person, 0)
-        self._make_limit(self._large(~person, 4, state.mask), 1)
-        rows, columns = self._shape
-        size = 2 * self._half[1], 2 * self._half[0]
-        most, rest = (cv2.resize(each, size)[:rows, :columns] for each in self._limits)
-        cv2.min(alpha, most, dst=alpha)
-        cv2.max(alpha, ~rest, dst=alpha)
+        background = self._large(~person, 4, state.mask)
+        most, rest = self._limits
+        cv2.blur(cv2.dilate(person, self._skirt), (3, 3), dst=most)
+        cv2.blur(cv2.dilate(background, self._skirt), (3, 3), dst=rest)
+        self._limit(self._shape, alpha, *self._limit_args)
 
     def _large(self, binary: Array, connectivity: int, mask: Array | None) -> Array:
         """What stays of a plane of 0 and 255; a mask shows which parts are gaps."""
@@ -129,26 +130,25 @@ class IslandFilter:
         count, _ = cv2.connectedComponents(
             binary, labels=labels, connectivity=connectivity, ltype=cv2.CV_32S
         )
-        if count == 2:  # as nearly always
-            areas = np.array([0, cv2.countNonZero(binary)])
-        else:
-            areas = np.bincount(labels.ravel(), minlength=count)
-        stays = areas >= self._least
-        if stays[1:].all():
+        if count == 2 and cv2.countNonZero(binary) >= self._least:  # as nearly always
+            return binary
+        stays = np.bincount(self._flat, minlength=count) >= self._least
+        if np.logical_and.reduce(stays[1:]):
             return binary
         if mask is not None:
-            cells = np.ix_(*map(self._samples, self._half, mask.shape, self._format.luma_shape))
-            stays[labels[mask[cells] < self._gap]] = True
+            stays[labels[mask[self._centres(mask.shape)] < self._gap]] = True
         stays[0] = False
-        return np.take(stays * np.uint8(255), labels)
+        kept: Array = (stays * np.uint8(255)).take(labels)
+        return kept
+
+    def _cells(self, mask_shape: Shape) -> tuple[Array, ...]:
+        """Places of the cells' centres in a mask."""
+        return np.ix_(*map(self._samples, self._half, mask_shape, self._format.luma_shape))
 
     def _samples(self, cells: int, samples: int, pixels: int) -> Array:
         """The sample of a mask, which covers the pixels, in which each cell's centre lies."""
         centres = (2 * np.arange(cells) + 1) * self._factor
         return np.minimum(centres * samples // pixels, samples - 1)
-
-    def _make_limit(self, region: Array, index: int) -> None:
-        cv2.blur(cv2.dilate(region, self._skirt), (3, 3), dst=self._limits[index])
 
     def _apply_on_device(self, enlarged: tuple[object, ...], state: MaskState) -> None:
         half, shape, mask = self._half, self._shape, state.mask
@@ -161,13 +161,11 @@ class IslandFilter:
         for index, (labels, areas, limit) in enumerate(
             zip(self._labels, self._areas, self._limits, strict=True)
         ):
-            region, dilated = self._regions
             self._merge(half, labels, *half, int(index == 0))
             self._count(half, labels, areas, *half, self._gap if index else 0.0, *gaps)
-            self._mark(half, labels, areas, self._least, region, following[index], *half)
-            self._dilate(half, region, dilated, *self._window)
-            self._blur(half, dilated, limit, 1, 0, *half)
-        self._limit(shape, state.opacity, *self._limits, *shape)
+            limits = *self._window, limit, following[index]
+            self._decide(half, labels, areas, self._least, *limits, *half)
+        self._limit(shape, state.opacity, *self._limit_args)
 
 
 def mask_scale(format: FrameFormat, mask_shape: Shape) -> tuple[float, float] | None:

@@ -93,21 +93,24 @@ class SoftMatte(MatteStage):
         mattes: Sequence[Matte],
     ) -> None:
         """Make mattes of as many frames as there are lanes."""
-        scratch, made = self._scratch[: len(frames)], [matte.reduced for matte in mattes]
+        scratch, holds = self._scratch[: len(frames)], False
         for one, mask, picture in zip(scratch, masks, reduced, strict=True):
             one.luma, one.chroma = one.picture.of(picture.luma, picture.chroma)
-            if mask is not None:
+            if mask is None:
+                holds = True
+            else:
                 self._average(one, mask)
             assert self._last is not None
             one.source = self._last
-        # What a frame shows may be made of the mask of another.
-        self._workers.map(lambda _, one: one.clean(), [one for one in scratch if one.is_fresh])
-        self._workers.map(lambda _, one, *each: one.make(*each), scratch, frames, made)
+        if holds:  # what a frame shows may be made of the mask of another
+            unclean = [one for one in scratch if one.is_unclean]
+            self._workers.map(lambda _, one: one.clean(), unclean)
+        self._workers.map(lambda _, one, *each: one.make(*each), scratch, frames, mattes)
         if self._smoother is not None:
             for one, frame in zip(scratch, frames, strict=True):
                 self._smoother.apply(one.fitted_plane(frame), one.luma)
         if self._fine:
-            self._workers.map(lambda _, one, *each: one.finish(*each), scratch, frames, made)
+            self._workers.map(lambda _, one, *each: one.finish(*each), scratch, frames, mattes)
         for one in scratch:
             if one.state is self._last:
                 one.state, self._spare = self._spare, one.state
@@ -119,7 +122,7 @@ class SoftMatte(MatteStage):
             for each in self._scratch:
                 each.allocate(mask.shape)
         self._temporal.apply(mask, one.luma, one.state, self._last, one.opacity)
-        self._last = one.state
+        self._last, one.is_unclean = one.state, True
 
 
 class _Scratch:
@@ -136,6 +139,8 @@ class _Scratch:
         """Whose opacity the matte is made from."""
         self.opacity: Array = xp.empty((0, 0), np.uint8)
         """(h, w): of the mask's size."""
+        self.is_unclean = False
+        """There is opacity that is to be cleaned."""
         self._islands = IslandFilter(side, format, config)
         grid_chroma = shape if factor > 1 else format.chroma_shape[:2]
         self.picture = _EightBits(side, format, shape, grid_chroma)
@@ -152,11 +157,6 @@ class _Scratch:
         self._enlarge_args = factor.bit_length() - 1, *shape, *size, room
         self._fine = _FineEdge(side, config, format) if fine else None
 
-    @property
-    def is_fresh(self) -> bool:
-        """Whether the frame has a mask of its own."""
-        return self.source is self.state
-
     def allocate(self, mask_shape: Shape) -> None:
         """Make room for masks of this shape."""
         self.opacity = self._side.xp.empty(mask_shape, np.uint8)
@@ -164,10 +164,14 @@ class _Scratch:
 
     def clean(self) -> None:
         """From the smoothed mask's opacity to that on the grid."""
+        self.is_unclean = False
         self._islands.apply(self.opacity, self.state)
 
-    def make(self, frame: Frame, made: Array) -> None:
+    def make(self, frame: Frame, matte: Matte) -> None:
         """From opacity on the grid to the matte there and on the frame."""
+        if self.is_unclean:
+            self.clean()
+        made = matte.reduced
         opacity, plane = self.source.opacity, self._steps.source(made)
         if self._fitter is None:
             self._side.copy(opacity, plane)
@@ -184,11 +188,11 @@ class _Scratch:
         alpha = frame.planes.alpha
         return alpha if self._fine is None else self._fine.steps.source(alpha)
 
-    def finish(self, frame: Frame, made: Array) -> None:
+    def finish(self, frame: Frame, matte: Matte) -> None:
         """What is left to do where the edge is fitted on the frame, once it is steadied."""
         if self._fine is not None:
             self._fine.steps.apply(frame.planes.alpha)
-            self._fine.reducer.reduce(frame.planes.alpha, made)
+            self._fine.reducer.reduce(frame.planes.alpha, matte.reduced)
 
 
 class _FineEdge:

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.matte.islands import MaskState
-from bgsoft.ops.resize import Resized
+from bgsoft.ops.resize import NO_TABLES, Resized
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 
-_WINDOW = 5
-"""Side of the box, in samples, over which changes are averaged; its area is in the kernels, too."""
-
-
-class _WindowSums:
-    """Sums of bytes over the window, mirrored at the edges."""
-
-    def __init__(self, side: Side) -> None:
-        self._launch = side.operation("matte_temporal", "window_sums") if side.on_device else None
-
-    def apply(self, plane: Array, out: Array) -> None:
-        """From (rows, columns) uint8 to uint16."""
-        if self._launch is not None:
-            self._launch(plane.shape, plane, out, _WINDOW // 2, *plane.shape)
-        else:
-            cv2.boxFilter(plane, cv2.CV_16U, (_WINDOW, _WINDOW), dst=out, normalize=False)
+_WINDOW = 5, 5
+"""The box, in samples, over which changes are averaged; it is in the kernels, too."""
 
 
 class TemporalFilter:
@@ -42,11 +30,9 @@ class TemporalFilter:
 
     def __init__(self, side: Side, config: MatteConfig) -> None:
         self._side, self._follows = side, config.temporal > 0.0
-        self._sums = _WindowSums(side)
-        self._resize = side.operation("morphology", "resize_plane")
-        self._change, self._average = (
-            side.operation("matte_temporal", name) for name in ("mask_change", "average_mask")
-        )
+        self._average = side.operation("matte_temporal", "average_mask")
+        if not side.on_device:
+            self._change = side.operation("matte_temporal", "mask_changes")
         scale, offset = soft_step(config.threshold, config.softness)
         shaped = int(config.threshold is not None)
         self._numbers = 1.0 - config.temporal, scale, offset, shaped
@@ -66,21 +52,24 @@ class TemporalFilter:
         """
         shape = mask.shape
         if self._shape != shape:
-            self._shape, xp = shape, self._side.xp
+            self._shape = shape
             self._resized = Resized(self._side, shape, np.uint8)
-            self._plane = xp.empty(shape, np.uint8)
-            self._change_sums = xp.zeros(shape, np.uint16)
+            self._changes: Any = self._side.scratch(shape, np.uint8)
+            self._change_sums = self._side.scratch(shape, np.uint16)
         mask = self._side.xp.ascontiguousarray(mask)
         follows = self._follows and before is not None
         last = before or state
+        picture: tuple[Any, ...] = luma, 0, *NO_TABLES
         if self._follows:
             picture = self._resized.arguments(luma, shape)
-            self._resize(shape, *picture, None, 0, self._plane, *shape)
-            self._sums.apply(self._plane, state.luma_sums)
-        if follows:
-            self._change(shape, mask, last.mask, self._plane, *shape)
-            self._sums.apply(self._plane, self._change_sums)
-        planes = mask, last.mask, state.mask, self._change_sums, last.luma_sums, state.luma_sums
+        if self._follows and not self._side.on_device:
+            cv2.boxFilter(picture[0], cv2.CV_16U, _WINDOW, state.luma_sums, normalize=False)
+            if follows:
+                self._change(shape, mask, last.mask, self._changes, *shape)
+                changes, sums = self._changes, self._change_sums
+                cv2.boxFilter(changes, cv2.CV_16U, _WINDOW, sums, normalize=False)
+        masks, sums = (last.mask, state.mask), (last.luma_sums, state.luma_sums)
+        planes = mask, *picture, *masks, self._change_sums, *sums
         self._average(shape, *planes, opacity, int(follows), *self._numbers, *shape)
 
 
@@ -110,7 +99,7 @@ class EdgeSmoother:
     def __init__(self, side: Side, strength: float, format: FrameFormat) -> None:
         factor = analysis_factor(format.width, format.height)
         shape, frame_shape = analysis_shape(format.width, format.height), format.luma_shape
-        self._sums = _WindowSums(side)
+        self._on_device = side.on_device
         self._measure = side.operation("matte_temporal", "steady_reach")
         self._blend = side.operation("matte_temporal", "steady_alpha")
         self._now, self._last = (side.xp.zeros(shape, np.uint16) for _ in range(2))
@@ -129,8 +118,9 @@ class EdgeSmoother:
             alpha: (H, W) uint8, replaced.
             luma: (gh, gw) uint8, the picture.
         """
-        self._sums.apply(luma, self._now)
-        self._measure(luma.shape, self._now, self._last, *self._measure_args)
+        if not self._on_device:
+            cv2.boxFilter(luma, cv2.CV_16U, _WINDOW, self._now, normalize=False)
+        self._measure(luma.shape, luma, self._now, self._last, *self._measure_args)
         self._now, self._last = self._last, self._now
         self._blend(alpha.shape, alpha, *self._before, int(self.fresh), *self._after)
         self.fresh = False

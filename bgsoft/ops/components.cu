@@ -155,34 +155,47 @@ DEVICE_KERNEL(count_components)(
     }
 }
 
-// Which cells stay: those of components of `least` cells. labels, areas: as count_components left
-// them. region: (rows, columns), 255 or 0. next_labels: initial labels of its complement; null where
-// nobody needs them.
-DEVICE_KERNEL(mark_components)(
-    const int* __restrict__ labels, const int* __restrict__ areas, int least, u8* __restrict__ region,
-    int* __restrict__ next_labels, int rows, int columns)
+// The skirt's most cells: a grid's short side is 320 at most.
+#define MAX_REACH 5
+
+// Decides which components stay, those of `least` cells, and makes the limit that they set.
+//
+// labels, areas: as count_components left them. spans: 2 * reach + 1 half-widths of the skirt's disc,
+// row by row. limit: (rows, columns), what stays with its skirt, blurred by 3 x 3. next_labels: initial
+// labels of the complement; null where nobody needs them.
+DEVICE_KERNEL(decide_components)(
+    const int* __restrict__ labels, const int* __restrict__ areas, int least,
+    const int* __restrict__ spans, int reach, u8* __restrict__ limit, int* __restrict__ next_labels,
+    int rows, int columns)
 {
-    int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
-    int at = y * columns + x, lane = threadIdx.x;
-    bool inside = x < columns && y < rows;
-    bool stays = inside && labels[at] != NO_LABEL && areas[labels[at]] >= least;
+    __shared__ u8 staying[10 + 2 * MAX_REACH][34 + 2 * MAX_REACH], near[10][34];
+    int lane = threadIdx.x, thread = threadIdx.y * 32 + lane;
+    int left = blockIdx.x * 32, top = blockIdx.y * 8;
+    int halo = reach + 1, wide = 32 + 2 * halo;
+    for (int i = thread; i < wide * (8 + 2 * halo); i += 256) {
+        int x = left - halo + i % wide, y = top - halo + i / wide, label = NO_LABEL;
+        if (x >= 0 && x < columns && y >= 0 && y < rows)
+            label = labels[y * columns + x];
+        staying[i / wide][i % wide] = label != NO_LABEL && areas[label] >= least;
+    }
+    __syncthreads();
+    for (int i = thread; i < 10 * 34; i += 256) {
+        u8 any = 0;
+        for (int dy = -reach; dy <= reach; dy++)
+            for (int dx = -spans[dy + reach]; dx <= spans[dy + reach]; dx++)
+                any |= staying[i / 34 + reach + dy][i % 34 + reach + dx];
+        near[i / 34][i % 34] = any;
+    }
+    __syncthreads();
+    int x = left + lane, y = top + threadIdx.y, at = y * columns + x, count = 0;
+    bool stays = staying[threadIdx.y + halo][lane + halo] != 0;
     u32 rest = __ballot_sync(0xffffffffu, !stays);
-    if (!inside)
+    if (x >= columns || y >= rows)
         return;
-    region[at] = stays ? 255 : 0;
     if (next_labels != 0)
         next_labels[at] = stays ? NO_LABEL : at - lane + run_start(rest, lane);
-}
-
-// Alpha on the grid within its limits, in place: (rows, columns) uint8. most, rest: what it and opacity
-// of the background must not exceed, of half the size each, enlarged bilinearly.
-DEVICE_KERNEL(limit_alpha)(u8 *alpha, const u8 *most, const u8 *rest, int rows, int columns)
-{
-    const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
-    for_samples(rows, columns, [=](int y, int x) {
-        u8 &cell = alpha[y * columns + x];
-        const int upper = enlarged_byte(most, half_rows, half_columns, y, x, 1);
-        const int lower = 255 - enlarged_byte(rest, half_rows, half_columns, y, x, 1);
-        cell = (u8)max(min((int)cell, upper), lower);
-    });
+    for (int dy = -1; dy <= 1; dy++)
+        for (int dx = -1; dx <= 1; dx++)
+            count += near[reflect(y + dy, rows) - top + 1][reflect(x + dx, columns) - left + 1];
+    limit[at] = (u8)((255 * count + 4) / 9);
 }

@@ -105,3 +105,33 @@ KERNEL(enlarge_alpha)(
         });
 #endif
 }
+
+// Alpha on the grid within its limits, in place: (rows, columns) uint8. most, rest: what it and opacity
+// of the background must not exceed, of half the size each, enlarged bilinearly. lines: on the host, see
+// enlarge_rows.
+KERNEL(limit_alpha)(u8 *alpha, const u8 *most, const u8 *rest, int rows, int columns, u16 *lines)
+{
+    const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
+#if ON_DEVICE
+    for_samples(rows, columns, [=](int y, int x) {
+        u8 &cell = alpha[y * columns + x];
+        const int upper = enlarged_byte(most, half_rows, half_columns, y, x, 1);
+        const int lower = 255 - enlarged_byte(rest, half_rows, half_columns, y, x, 1);
+        cell = (u8)max(min((int)cell, upper), lower);
+    });
+#else
+    // Alpha, then opacity of the background.
+    for (int side = 0; side < 2; ++side) {
+        const u8 turned = side ? 255 : 0;
+        const auto limit = [&](int y, const EnlargedRow row) INLINED {
+            u8 *__restrict__ target = alpha + (size_t)y * columns;
+            __builtin_memset(target, turned, row.first);
+            __builtin_memset(target + row.last, turned, columns - row.last);
+            for (int x = row.first; x < row.last; ++x)
+                target[x] = min((u8)(target[x] ^ turned), row.at(x)) ^ turned;
+        };
+        const u8 *plane = side ? rest : most;
+        enlarge_rows(1, plane, half_rows, half_columns, rows, columns, lines, limit);
+    }
+#endif
+}

@@ -2,8 +2,9 @@
 // the frame. Windows are mirrored at the edges (BORDER_REFLECT_101).
 #include "matte.cuh"
 
-// Over how many samples changes are averaged, since single ones are noise: the window of
-// bgsoft/matte/temporal.py.
+// Changes are averaged over so many samples each way, since single ones are noise: the window of
+// bgsoft/matte/temporal.py; its area.
+#define REACH 2
 #define AREA 25
 
 // Mean change of the mask, in 1/255, at which following starts, and at which it is immediate.
@@ -50,61 +51,96 @@ OP float number(float state)
     return state != state ? 0.0f : state;
 }
 
-#if ON_DEVICE
-// Sums over windows of 2 * radius + 1 samples each way; the host's are OpenCV's.
-DEVICE_KERNEL(window_sums)(const u8 *plane, u16 *sums, int radius, int rows, int columns)
+// By how much a mask has changed, in 1/255.
+OP u8 mask_change(float mask, float before)
 {
-    for_samples(rows, columns, [=](int y, int x) {
-        int sum = 0;
-        for (int dy = -radius; dy <= radius; dy++)
-            for (int dx = -radius; dx <= radius; dx++)
-                sum += plane[reflect(y + dy, rows) * columns + reflect(x + dx, columns)];
-        sums[y * columns + x] = (u16)sum;
-    });
+    return (u8)to_byte(fabsf((mask - before) * 255.0f));
 }
-#endif
 
-// By how much a mask has changed, in 1/255: (rows, columns).
-KERNEL(mask_change)(const float *mask, const float *before, u8 *change, int rows, int columns)
+#if !ON_DEVICE
+// The same of a whole one: (rows, columns).
+KERNEL(mask_changes)(const float *mask, const float *before, u8 *change, int rows, int columns)
 {
     for_apart(rows, columns, [=](int y, int x) INLINED {
         const int at = y * columns + x;
-        change[at] = (u8)to_byte(fabsf((mask[at] - before[at]) * 255.0f));
+        change[at] = mask_change(mask[at], before[at]);
     });
 }
+#endif
 
 // Temporal filter and soft threshold: raw mask to opacity, at the model's resolution.
 //
 // It runs from 0 to 1 while scale * mask + offset goes from 0 to 255, as 3 x^2 - 2 x^3, or if not `shaped`
 // straight.
 //
-// mask, before, state: (rows, columns) float32, the last mask averaged and this one. mask_sums,
-// sums_before, sums: (rows, columns) uint16, window sums of the mask's change and of both pictures.
-// follows: masks before count. base: weight where nothing happens.
+// mask, before, state: (rows, columns) float32, the last mask averaged and this one. picture: (..,
+// pitch) uint8, resized by the tables. mask_sums, sums_before, sums: (rows, columns) uint16, window sums
+// of the mask's change and of both pictures; of this frame OpenCV's on the host, on a device made here.
+// follows: masks before count. base: weight where nothing happens; 1: no filter.
 KERNEL(average_mask)(
-    const float *mask, const float *before, float *state, const u16 *mask_sums,
-    const u16 *sums_before, const u16 *sums, u8 *opacity, int follows, float base, float scale,
-    float offset, int shaped, int rows, int columns)
+    const float *mask, const u8 *picture, int pitch, const float *x_table, int x_stride,
+    const float *y_table, int y_stride, int mode, const float *before, float *state,
+    const u16 *mask_sums, const u16 *sums_before, u16 *sums, u8 *opacity, int follows, float base,
+    float scale, float offset, int shaped, int rows, int columns)
 {
-    for_apart(rows, columns, [=](int y, int x) INLINED {
-        const int at = y * columns + x;
+    const auto average = [=](int at, int mask_sum, int sum) INLINED {
         float value = mask[at];
         if (follows) {
-            const int weight = max(mask_weight(mask_sums[at]), luma_weight(sums[at], sums_before[at]));
+            const int weight = max(mask_weight(mask_sum), luma_weight(sum, sums_before[at]));
             value = averaged(value, before[at], weight, base);
         }
         state[at] = value = number(value);
         const int code = to_byte(value * scale + offset);
         opacity[at] = (u8)(shaped ? smooth_step(code, 0.0f, 255.0f) : code);
+    };
+#if ON_DEVICE
+    __shared__ u8 changes[8 + 2 * REACH][32 + 2 * REACH], lumas[8 + 2 * REACH][32 + 2 * REACH];
+    const int left = blockIdx.x * 32, top = blockIdx.y * 8, wide = 32 + 2 * REACH;
+    const int thread = threadIdx.y * 32 + threadIdx.x;
+    for (int i = thread; base < 1.0f && i < wide * (8 + 2 * REACH); i += 256) {
+        const int y = reflect(top - REACH + i / wide, rows);
+        const int x = reflect(left - REACH + i % wide, columns), at = y * columns + x;
+        lumas[i / wide][i % wide] =
+            (u8)resized_byte(picture, pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
+        changes[i / wide][i % wide] = follows ? mask_change(mask[at], before[at]) : 0;
+    }
+    __syncthreads();
+    const int x = left + threadIdx.x, y = top + threadIdx.y, at = y * columns + x;
+    if (x >= columns || y >= rows)
+        return;
+    int mask_sum = 0, sum = 0;
+    if (base < 1.0f) {
+        for (int dy = 0; dy <= 2 * REACH; dy++)
+            for (int dx = 0; dx <= 2 * REACH; dx++) {
+                mask_sum += changes[threadIdx.y + dy][threadIdx.x + dx];
+                sum += lumas[threadIdx.y + dy][threadIdx.x + dx];
+            }
+        sums[at] = (u16)sum;
+    }
+    average(at, mask_sum, sum);
+#else
+    for_apart(rows, columns, [=](int y, int x) INLINED {
+        const int at = y * columns + x;
+        average(at, mask_sums[at], sums[at]);
     });
+#endif
 }
 
 // How far the matte may stay behind, by the window sums of this picture and the last, (rows, columns)
-// uint16. reach: (rows, columns) uint8.
-KERNEL(steady_reach)(const u16 *sums, const u16 *before, u8 *reach, int rows, int columns)
+// uint16; those of this one, luma, are OpenCV's on the host, on a device made here. reach: (rows,
+// columns) uint8.
+KERNEL(steady_reach)(
+    const u8 *luma, u16 *sums, const u16 *before, u8 *reach, int rows, int columns)
 {
     for_apart(rows, columns, [=](int y, int x) INLINED {
         const int at = y * columns + x;
+#if ON_DEVICE
+        int sum = 0;
+        for (int dy = -REACH; dy <= REACH; dy++)
+            for (int dx = -REACH; dx <= REACH; dx++)
+                sum += luma[reflect(y + dy, rows) * columns + reflect(x + dx, columns)];
+        sums[at] = (u16)sum;
+#endif
         const int weight = luma_weight(sums[at], before[at]);
         reach[at] = (u8)nearest(HELD_CODES - (float)weight * (HELD_CODES / 255.0f));
     });

@@ -4,6 +4,12 @@
 #include "drivers.cuh"
 #include "matte.cuh"
 
+// A code of an edge whose ramp is made steeper.
+OP int steeper(int code, float slope, float shift)
+{
+    return to_byte((float)code * slope + shift);
+}
+
 #if ON_DEVICE
 
 // Extreme of a plane over rows of a window that is symmetric to both axes; cells outside the plane
@@ -62,10 +68,11 @@ DEVICE_KERNEL(box_blur)(
     });
 }
 
-// Weighted means of squares, edges repeated; the host's are OpenCV's. weights: 2 * radius + 1 whole
-// numbers that add up to 256.
-DEVICE_KERNEL(blur_contour)(
-    const u8 *plane, u8 *out, const int *weights, int radius, int rows, int columns)
+// Weighted means of squares, edges repeated, then the ramp; the host's means are OpenCV's. weights:
+// 2 * radius + 1 whole numbers that add up to 256.
+DEVICE_KERNEL(smooth_contour)(
+    const u8 *plane, u8 *out, const int *weights, int radius, float slope, float shift, int rows,
+    int columns)
 {
     for_samples(rows, columns, [=](int y, int x) {
         int sum = 32768;
@@ -76,7 +83,7 @@ DEVICE_KERNEL(blur_contour)(
                 line += weights[j + radius] * row[clamp_int(x + j, 0, columns - 1)];
             sum += weights[i + radius] * line;
         }
-        out[(size_t)y * columns + x] = (u8)(sum >> 16);
+        out[(size_t)y * columns + x] = (u8)steeper(sum >> 16, slope, shift);
     });
 }
 // Extreme over `reach` samples each way along one axis; samples outside don't count.
@@ -132,16 +139,18 @@ DEVICE_KERNEL(column_means)(const int* sums, u8* out, int radius, int rows, int 
     box_along<false>(sums, out, radius, (2 * radius + 1) * (2 * radius + 1), rows, columns);
 }
 
-#endif
+#else
 
 // The ramp of an edge made steeper, in place: (rows, columns) uint8.
 KERNEL(steepen_contour)(u8 *plane, float slope, float shift, int rows, int columns)
 {
     for_apart(rows, columns, [=](int y, int x) INLINED {
         u8 &cell = plane[(size_t)y * columns + x];
-        cell = (u8)to_byte((float)cell * slope + shift);
+        cell = (u8)steeper(cell, slope, shift);
     });
 }
+
+#endif
 
 // A plane resized by tables (see resample.cuh); the larger of it and `floor_plane` where given. binarise:
 // above 128 becomes 255 and the rest 0. plane: (.., pitch); out, floor_plane: (rows, columns).

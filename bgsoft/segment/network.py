@@ -7,8 +7,10 @@ remember stays where they run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -79,6 +81,10 @@ class NetworkSegmenter(Segmenter):
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
         self._lanes = lanes = 1 if runs_singly(spec) else self._workers.lanes
         self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(lanes)]
+        # Of the networks that run: each one's arrays stay what they are.
+        self._raw: Callable[..., Array] = lru_cache(self._workers.lanes)(
+            lambda network: channels(network, spec)
+        )
         planes = max(batch, self._workers.lanes), *self._mask_shape
         self._masks = side.xp.zeros(planes, np.float32)
         """Masks of the frames of a batch."""
@@ -122,7 +128,7 @@ class NetworkSegmenter(Segmenter):
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
         def read(network: Network, start: int, stop: int) -> None:
-            raw = channels(network, spec)
+            raw = self._raw(network)
 
             def some(_lane: int, first: int, last: int) -> None:
                 masks = self._masks[start + first : start + last]
@@ -198,8 +204,11 @@ def to_masks(side: Side, raw: Array, spec: ModelSpec, masks: Array) -> None:
             shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
         person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
     # What is no number becomes 0.
-    xp.fmax(person, np.float32(0.0), out=masks)
-    xp.fmin(masks, np.float32(1.0), out=masks)
+    if side.on_device:
+        _limited()(person, masks)
+    else:
+        np.fmax(person, np.float32(0.0), out=masks)
+        np.fmin(masks, np.float32(1.0), out=masks)
     if spec.stretch == "min-max":
         low, high = _STRETCHED_FROM
         least = xp.minimum(masks.min(axis=(1, 2), keepdims=True), np.float32(low))
@@ -207,3 +216,12 @@ def to_masks(side: Side, raw: Array, spec: ModelSpec, masks: Array) -> None:
         masks -= least
         masks *= (1.0 / (most.astype(np.float64) - least)).astype(np.float32)
         xp.clip(masks, 0.0, 1.0, out=masks)
+
+
+@cache
+def _limited() -> Any:
+    """One launch of CuPy's in place of two."""
+    import cupy
+
+    limited = "mask = raw > T(0) ? min(float(raw), 1.0f) : 0.0f"  # NaN is greater than nothing
+    return cupy.ElementwiseKernel("T raw", "float32 mask", limited, "limit_mask")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _NOTHING = (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
 """What is blended of a close pass where there is none."""
 _Part = tuple[slice, slice]
+_KEPT_BOXES = 16
 
 
 class ZoomPlanes:
@@ -79,6 +81,11 @@ class ZoomPlanes:
         self._cell_shape = cells = cell_shape(grid)
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         self._luma_scale = 1.0 if format.bit_depth == 8 else 1.0 / 256.0
+        # A box stays for many frames.
+        self._parts = lru_cache(_KEPT_BOXES)(self._part)
+        self._fading = lru_cache(_KEPT_BOXES)(
+            lambda box: (box.shape, (*box, *box.fade_widths(grid), box.weight(grid)))
+        )
         xp, bits = side.xp, 8 * format.bytes_per_sample
         self._kept = [list(xp.zeros((self.slots, *grid), np.float32)) for _ in range(2)]
         self._masks: list[Array] = list(xp.empty((batch, *grid), np.float32))
@@ -163,7 +170,7 @@ class ZoomPlanes:
         """Parts of frames, for the general model; overwritten by the next call."""
         crops: list[AnalysisFrame] = []
         for frame, grid, box in zip(frames, reduced, boxes, strict=False):
-            whole, halved = self._part(box)
+            whole, halved = self._parts(box)
             luma, chroma = frame.planes.luma, frame.planes.chroma
             if whole is None:
                 # Averaged over 2×2 samples, or what the edges leave of them.
@@ -209,9 +216,8 @@ class ZoomPlanes:
             lumas = self._made[index], one[general.slot], other[landscape.slot]
         added = _NOTHING
         if blend.box is not None and close is not None:
-            box = blend.box
-            resized = self._resized[lane].arguments(close, box.shape, area=None)
-            added = *resized, *box, *box.fade_widths(self.grid), box.weight(self.grid)
+            shape, fading = self._fading(blend.box)
+            added = *self._resized[lane].arguments(close, shape, area=None), *fading
         self._launch(
             self.grid,
             *(first[general.slot], second[landscape.slot], *lumas, *self._cell_shape),

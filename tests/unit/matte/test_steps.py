@@ -313,6 +313,20 @@ def test_haze_far_from_anyone_goes() -> None:
     assert not alpha[:, 300:].any()
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (1, 40), (239, 427)])
+def test_alpha_is_kept_within_enlarged_limits(shape: tuple[int, int]) -> None:
+    rng, half = np.random.default_rng(5), tuple(-(-side // 2) for side in shape)
+    alpha = rng.integers(0, 256, shape, np.uint8)
+    most, rest = rng.integers(0, 256, (2, *half), np.uint8)
+    most[: half[0] // 3] = rest[:, : half[1] // 2] = 0
+    size = 2 * half[1], 2 * half[0]
+    upper, lower = (cv2.resize(each, size)[: shape[0], : shape[1]] for each in (most, rest))
+    expected = np.maximum(np.minimum(alpha, upper), 255 - lower)
+    room = np.zeros(4 * half[1], np.uint16)
+    HOST.operation("matte", "limit_alpha")(shape, alpha, most, rest, *shape, room)
+    assert np.array_equal(alpha, expected)
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (3, 2), (239, 427)])
 @pytest.mark.parametrize("value", [0, 255])
 def test_flat_planes_stay_flat(shape: tuple[int, int], value: int) -> None:
