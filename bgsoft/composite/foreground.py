@@ -26,6 +26,9 @@ REPLACING = (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.AL
 
 _LEVELS = 5
 """Sizes of cells, each twice the one before: 8 to 128 pixels at 1080p."""
+_SINGLE_BLOCK_CELLS = 4096
+"""The first level up to this size, and those after it, are left to one block of threads."""
+_BLOCK = (1024, 1, 1)
 
 
 class ForegroundColor:
@@ -42,11 +45,12 @@ class ForegroundColor:
         self._shapes = [analysis_shape(*size, 2 * factor << level) for level in range(_LEVELS)]
         self._pairs = format.chroma_shape[:2]
         numbers, count = level_table(self._shapes)
-        self._table = side.array(numbers, np.int32)
         cells, *colors = (side.xp.empty((count, 4), np.float32) for _ in range(3))
-        self._cells, self._colors = cells, colors
         rows, columns = self._shapes[0]
-        self._moved = side.xp.empty((rows, columns, 8), np.float32)
+        moved = side.xp.empty((rows, columns, 8), np.float32)
+        self._pyramid = (side.array(numbers, np.int32), cells, *colors, moved)
+        is_small = [each[0] * each[1] <= _SINGLE_BLOCK_CELLS for each in self._shapes]
+        self._coarse_from = is_small.index(True) if any(is_small) else _LEVELS - 1
         self._first_arguments = (*analysis_shape(*size), int(factor > 1), cells)
         self._restore_arguments = (
             *format.luma_shape,
@@ -57,16 +61,20 @@ class ForegroundColor:
             side.operation("foreground", f"foreground_{name}", sample_bits=bits)
             for name in ("first", "halve", "move", "average", "restore")
         )
+        self._coarse = side.operation(
+            "foreground", "foreground_coarse", sample_bits=bits, block=_BLOCK
+        )
 
     def restore(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         """Give every sample with an alpha of 1 to 254 its foreground's colour, in place."""
         planes = (reduced.luma, reduced.chroma, matte.reduced)
         self._first(self._shapes[0], *planes, *self._first_arguments)
-        levels = list(enumerate(self._shapes))
-        for level, shape in levels[1:]:
-            self._halve(shape, self._table, level, self._cells)
-        for level, shape in reversed(levels):
-            self._move(shape, self._table, level, self._cells, *self._colors, self._moved)
-            self._average(shape, self._table, level, self._moved, *self._colors)
+        shapes, coarse_from = self._shapes, self._coarse_from
+        for level in range(1, coarse_from + 1):
+            self._halve(shapes[level], level, *self._pyramid)
+        self._coarse((1, _BLOCK[0]), coarse_from, *self._pyramid)
+        for level in reversed(range(coarse_from)):
+            self._move(shapes[level], level, *self._pyramid)
+            self._average(shapes[level], level, *self._pyramid)
         planes = (frame.luma, frame.chroma, matte.alpha)
         self._restore(self._pairs, *planes, *self._restore_arguments)

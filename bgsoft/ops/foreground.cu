@@ -76,31 +76,31 @@ KERNEL(foreground_first)(
     });
 }
 
-// Cells of level `index` from those of the level before.
-KERNEL(foreground_halve)(const int *table, int index, float4 *cells)
-{
-    const Level level = level_of(table, index), fine = level_of(table, index - 1);
-    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
-        cells[level.offset + y * level.columns + x] = mean_2x2(
-            fine.rows, fine.columns, y, x, [=](int row, int column) INLINED {
-                return cells[fine.offset + row * fine.columns + column];
-            });
-    });
-}
+// What is made of one cell of level `index`.
+struct Pyramid {
+    const int *table;
+    float4 *cells, *foreground, *background;
+    float4 *moved;  // of one level, both colours of a cell
 
-// Both colours of level `index`, those of the next moved towards what the picture asks for, and counted.
-KERNEL(foreground_move)(
-    const int *table, int index, const float4 *cells, const float4 *foreground,
-    const float4 *background, float4 *moved)
-{
-    const Level level = level_of(table, index);
-    const bool coarsest = index + 1 == table[0];
-    const Level coarse = level_of(table, coarsest ? index : index + 1);
-    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
+    // The cell, from those of the level before.
+    OP void halve(int index, int y, int x) const
+    {
+        const Level level = level_of(table, index), fine = level_of(table, index - 1);
+        const float4 *from = cells + fine.offset;
+        cells[level.offset + y * level.columns + x] = mean_2x2(
+            fine.rows, fine.columns, y, x,
+            [=](int row, int column) INLINED { return from[row * fine.columns + column]; });
+    }
+
+    // Both colours, those of the next level moved towards what the picture asks for, and counted.
+    OP void move(int index, int y, int x) const
+    {
+        const Level level = level_of(table, index);
         const int at = y * level.columns + x;
         const float4 cell = cells[level.offset + at];
         float4 color = cell, other = cell;
-        if (!coarsest) {
+        if (index + 1 < table[0]) {
+            const Level coarse = level_of(table, index + 1);
             color = doubled(foreground, coarse, y, x);
             other = doubled(background, coarse, y, x);
         }
@@ -113,15 +113,12 @@ KERNEL(foreground_move)(
         add(other, left, rest / total);
         moved[2 * at] = counted(color, share);
         moved[2 * at + 1] = counted(other, rest);
-    });
-}
+    }
 
-// The colours of level `index`: what has been moved, averaged over 3x3 cells.
-KERNEL(foreground_average)(
-    const int *table, int index, const float4 *moved, float4 *foreground, float4 *background)
-{
-    const Level level = level_of(table, index);
-    for_samples(level.rows, level.columns, [&](int y, int x) INLINED {
+    // The colours: what has been moved, averaged over 3x3 cells.
+    OP void average(int index, int y, int x) const
+    {
+        const Level level = level_of(table, index);
         float4 front = make_float4(0.0f, 0.0f, 0.0f, 0.0f), back = front;
         for (int dy = -1; dy <= 1; ++dy) {
             const float4 *line = moved + 2 * clamp_int(y + dy, 0, level.rows - 1) * level.columns;
@@ -134,7 +131,53 @@ KERNEL(foreground_average)(
         const int at = level.offset + y * level.columns + x;
         foreground[at] = make_float4(front.x / front.w, front.y / front.w, front.z / front.w, 0.0f);
         background[at] = make_float4(back.x / back.w, back.y / back.w, back.z / back.w, 0.0f);
-    });
+    }
+};
+
+KERNEL(foreground_halve)(
+    int index, const int *table, float4 *cells, float4 *foreground, float4 *background, float4 *moved)
+{
+    const Pyramid pyramid = {table, cells, foreground, background, moved};
+    const Level level = level_of(table, index);
+    for_samples(level.rows, level.columns, [&](int y, int x) INLINED { pyramid.halve(index, y, x); });
+}
+
+KERNEL(foreground_move)(
+    int index, const int *table, float4 *cells, float4 *foreground, float4 *background, float4 *moved)
+{
+    const Pyramid pyramid = {table, cells, foreground, background, moved};
+    const Level level = level_of(table, index);
+    for_samples(level.rows, level.columns, [&](int y, int x) INLINED { pyramid.move(index, y, x); });
+}
+
+KERNEL(foreground_average)(
+    int index, const int *table, float4 *cells, float4 *foreground, float4 *background, float4 *moved)
+{
+    const Pyramid pyramid = {table, cells, foreground, background, moved};
+    const Level level = level_of(table, index);
+    for_samples(level.rows, level.columns, [&](int y, int x) INLINED { pyramid.average(index, y, x); });
+}
+
+// Cells of the levels after `first`, then the colours of these levels and of `first`. One block.
+BLOCK_KERNEL(foreground_coarse)(
+    int first, const int *table, float4 *cells, float4 *foreground, float4 *background, float4 *moved)
+{
+    const Pyramid pyramid = {table, cells, foreground, background, moved};
+    for (int index = first + 1; index < table[0]; ++index) {
+        const Level level = level_of(table, index);
+        for_samples_together(level.rows, level.columns, [&](int y, int x) INLINED {
+            pyramid.halve(index, y, x);
+        });
+    }
+    for (int index = table[0] - 1; index >= first; --index) {
+        const Level level = level_of(table, index);
+        for_samples_together(level.rows, level.columns, [&](int y, int x) INLINED {
+            pyramid.move(index, y, x);
+        });
+        for_samples_together(level.rows, level.columns, [&](int y, int x) INLINED {
+            pyramid.average(index, y, x);
+        });
+    }
 }
 
 // One channel of the first level's colours, `scale` cells a sample.
