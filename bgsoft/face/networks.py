@@ -161,8 +161,10 @@ class _Model:
         self._batch, self._side = batch, side
         self._input = network.inputs[model.spec.input]
         self._warper = Warper(model.spec, format, batch, side)
-        outputs = network.outputs.items()
-        self._said = {name: Readback(side, each.shape, each.dtype) for name, each in outputs}
+        outputs = network.outputs if side.on_device else {}
+        self._said = {
+            name: Readback(side, each.shape, each.dtype) for name, each in outputs.items()
+        }
 
     def answers(
         self, asked: Sequence[FrameView], read: Callable[[Sequence[Affine], Raw], list[A]]
@@ -173,7 +175,7 @@ class _Model:
             part = asked[first : first + self._batch]
             self._warper.write(part, self._input)
             self.network.run()
-            raw = {}
+            raw = {name: each[: len(part)] for name, each in self.network.outputs.items()}
             for name, said in self._said.items():
                 self._side.copy(self.network.outputs[name], said.array)
                 raw[name] = said.read(len(part))
