@@ -175,9 +175,12 @@ class _Model:
             part = asked[first : first + self._batch]
             self._warper.write(part, self._input)
             self.network.run()
-            raw = {name: each[: len(part)] for name, each in self.network.outputs.items()}
-            for name, said in self._said.items():
-                self._side.copy(self.network.outputs[name], said.array)
-                raw[name] = said.read(len(part))
+            outputs = self.network.outputs
+            if self._side.on_device:
+                for name, said in self._said.items():
+                    self._side.copy(outputs[name], said.array)
+                raw = {name: said.read(len(part)) for name, said in self._said.items()}
+            else:
+                raw = {name: each[: len(part)] for name, each in outputs.items()}
             answers += read([view for _, _, view in part], raw)
         return answers

@@ -44,11 +44,10 @@ class ContourSmoothing:
 
     def apply(self, plane: Array, out: Array) -> None:
         """From one (rows, columns) uint8 plane to another."""
-        size = 2 * self._radius + 1
         if self._blur is not None:
             self._blur(plane.shape, plane, out, self._weights, self._radius, *self._ramp)
         else:
-            edge = cv2.BORDER_REPLICATE
+            size, edge = 2 * self._radius + 1, cv2.BORDER_REPLICATE
             cv2.GaussianBlur(plane, (size, size), self._sigma, dst=out, borderType=edge)
             self._steepen(plane.shape, out, *self._ramp)
 
@@ -178,7 +177,7 @@ class Feather:
 
     def _blur(self, plane: Array, out: Array) -> None:
         if self._side.on_device:
-            self._box_blur(self._small, plane, out, self._radius, 0, *self._small)
+            self._box_blur(self._small, plane, out, self._radius, *self._small)
         else:
             side = 2 * self._radius + 1
             cv2.blur(plane, (side, side), dst=out)

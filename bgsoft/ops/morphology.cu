@@ -49,20 +49,16 @@ DEVICE_KERNEL(shift_edge)(
     });
 }
 
-// Mean over squares of 2 * radius + 1, to nearest; the edges are mirrored (BORDER_REFLECT_101), or
-// their samples repeated.
+// Mean over squares of 2 * radius + 1, to nearest; the edges are mirrored (BORDER_REFLECT_101).
 DEVICE_KERNEL(box_blur)(
-    const u8* __restrict__ plane, u8* __restrict__ out, int radius, int repeat, int rows, int columns)
+    const u8* __restrict__ plane, u8* __restrict__ out, int radius, int rows, int columns)
 {
     for_samples(rows, columns, [=](int y, int x) {
-        const auto within = [=](int at, int size) {
-            return repeat ? clamp_int(at, 0, size - 1) : reflect(at, size);
-        };
         int sum = 0, side = 2 * radius + 1;
         for (int dy = -radius; dy <= radius; dy++) {
-            const u8* line = plane + within(y + dy, rows) * columns;
+            const u8* line = plane + reflect(y + dy, rows) * columns;
             for (int dx = -radius; dx <= radius; dx++)
-                sum += line[within(x + dx, columns)];
+                sum += line[reflect(x + dx, columns)];
         }
         out[y * columns + x] = (u8)((sum + side * side / 2) / (side * side));
     });
@@ -86,6 +82,7 @@ DEVICE_KERNEL(smooth_contour)(
         out[(size_t)y * columns + x] = (u8)steeper(sum >> 16, slope, shift);
     });
 }
+
 // Extreme over `reach` samples each way along one axis; samples outside don't count.
 template <class T>
 OP void extreme_along(
