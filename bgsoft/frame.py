@@ -197,11 +197,6 @@ class AnalysisFrame:
     """(⌈H/2⌉, ⌈W/2⌉): the frame's luma averaged over 2×2 samples, a step on the way to larger
     factors; on the host only."""
 
-    @property
-    def for_networks(self) -> AnalysisFrame:
-        """The input of networks: :attr:`detail` where there is one."""
-        return self.detail or self
-
 
 @dataclass(slots=True, eq=False)
 class Matte:

@@ -210,8 +210,8 @@ class LumaProbe:
         for grid, arguments in zip(reduced, self._arguments, strict=False):
             self._measure(self._size, grid.luma, self._kept, *arguments, int(self._has_kept))
         self._compared = self._has_kept
-        self._seen.send()
-        self._seen.wait()
+        if self._side.on_device:
+            self._seen.read()
 
     def keep(self, reduced: AnalysisFrame) -> None:
         """Remember this frame for :meth:`is_similar`."""

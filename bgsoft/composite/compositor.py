@@ -9,6 +9,9 @@ Where the background is replaced, the people's own colour at their edges is put 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
+
+import numpy as np
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.composite.background import Background
@@ -16,6 +19,8 @@ from bgsoft.composite.foreground import ForegroundColor
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.sides import Side
 from bgsoft.workers import Workers
+
+_KIND, _ALPHA = attrgetter("shape", "dtype"), np.dtype(np.uint8)
 
 
 class PictureCompositor:
@@ -41,6 +46,11 @@ class PictureCompositor:
         self._side, self._format = side, format
         self._backgrounds, self._foregrounds = backgrounds, foregrounds
         self._workers = workers
+        grid = analysis_shape(format.width, format.height)
+        *frame, dtype = format.luma_shape, format.chroma_shape, format.dtype
+        shapes, dtypes = (*frame, frame[0], grid, grid), (dtype, dtype, _ALPHA, _ALPHA, dtype)
+        self._wanted = [*zip(shapes, dtypes, strict=True)]
+        """Shapes and dtypes of luma, chroma, alpha, and of matte and luma on the grid."""
         if backgrounds:
             bits = 8 * format.bytes_per_sample
             self._launch = side.operation("blend", backgrounds[0].kernel, sample_bits=bits)
@@ -73,7 +83,12 @@ class PictureCompositor:
             self._workers.map(self._blend, *planes)
 
     def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        _check_planes(self._format, frame, matte, reduced)
+        planes = frame.planes.luma, frame.planes.chroma, matte.alpha, matte.reduced, reduced.luma
+        found = [*map(_KIND, planes)]
+        if found != self._wanted:
+            raise ValueError(
+                f"luma, chroma, alpha, and matte and luma on the grid: {found}, not {self._wanted}"
+            )
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
     def _blend(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
@@ -94,16 +109,3 @@ class PictureCompositor:
         """Free background images and videos; safe to call twice."""
         for background in self._backgrounds:
             background.close()
-
-
-def _check_planes(format: FrameFormat, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-    """Raise ValueError where a plane's shape or dtype is not the format's."""
-    luma, chroma, dtype = format.luma_shape, format.chroma_shape, format.dtype
-    grid = analysis_shape(format.width, format.height)
-    wanted = [(luma, dtype), (chroma, dtype), (luma, "uint8"), (grid, "uint8"), (grid, dtype)]
-    planes = frame.planes.luma, frame.planes.chroma, matte.alpha, matte.reduced, reduced.luma
-    found = [(plane.shape, plane.dtype) for plane in planes]
-    if found != wanted:
-        raise ValueError(
-            f"luma, chroma, alpha, and matte and luma on the grid: {found}, not {wanted}"
-        )

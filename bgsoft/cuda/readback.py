@@ -33,8 +33,8 @@ class Readback:
         self._sent.record(stream)
         return int(self.host[part].nbytes)
 
-    def read(self, rows: int) -> Array:
-        """The first rows on the host; waits for them."""
+    def read(self, rows: int | None = None) -> Array:
+        """The first rows on the host, or all; waits for them."""
         if self._side.on_device:
             self.send(slice(rows))
             self.wait()

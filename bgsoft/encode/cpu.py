@@ -59,7 +59,6 @@ class CpuEncoder:
             text = f"{choice.encoder} takes pictures of up to {most} pixels a side, not {size}"
             raise UnsupportedFormatError(f"{text}: FFV1 in .mkv takes larger ones", stage="encode")
         self._muxer = muxer
-        self._time_base = info.time_base
         self._durations: dict[int, int] = {}
         """Durations of the frames inside the encoder, by output timestamp."""
         self._frame_ticks = info.nominal_ticks
@@ -94,7 +93,6 @@ class CpuEncoder:
         picture = self._picture(frame)
         self._describe(picture)  # ProRes and FFV1 take it from here, not from the stream
         picture.pts = pts
-        picture.time_base = self._time_base
         self._durations[pts] = frame.duration or self._frame_ticks
         picture.duration = self._durations[pts]
         try:

@@ -114,21 +114,21 @@ class DetectionReader:
         self,
         views: Sequence[Affine],
         boxes: NDArray[np.float32],
-        logits: NDArray[np.float32],
+        scores: NDArray[np.float32],
         min_score: float,
     ) -> list[list[Detection]]:
         """The faces of each view, best first, in frame pixels.
 
         Args:
             views: What was seen, upright.
-            boxes: (views, N, 16), of each prediction its centre, width and height, and six key
-                points, relative to the centre of its anchor.
-            logits: (views, N, 1), of their scores.
+            boxes: (views or more, N, 16), of each prediction its centre, width and height, and six
+                key points, relative to the centre of its anchor.
+            scores: (views or more, N, 1), logits.
             min_score: Of a prediction that counts, in (0, 1).
         """
         count, found = len(views), self._found
         self._find(
-            *((1, count), np.array(views, float), boxes, logits, self._centres, self._left, found),
+            *((1, count), np.array(views, float), boxes, scores, self._centres, self._left, found),
             *(count, len(self._centres), MAX_VIEW_FACES),
             *(math.log(min_score / (1.0 - min_score)), MAX_OVERLAP),
         )

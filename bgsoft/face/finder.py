@@ -149,7 +149,7 @@ class FaceFinder(Closing):
         """
         is_fresh = self._tracker.frames == 0
         tracks = [] if is_fresh else self._tracker.tracks
-        near = [self._near(track) for track in tracks]
+        near = [*map(self._near, tracks)]
         seen = passes.detections([*views, *near], _MIN_FIRST_SCORE)
         found: list[Detection] = []
         elsewhere: list[Detection] = []
@@ -232,13 +232,10 @@ class _Passes:
         if missing:
             ahead_of_each = max(1, self._networks.looks_per_run // len(missing))
             count = min(len(self._frames) - here, ahead_of_each)
-            keys = [
-                (at, place)
-                for first, ahead in missing
-                for at, place in enumerate(
-                    ahead(count) if ahead and count > 1 else [first] * count, here
-                )
-            ]
+            keys: list[tuple[int, P]] = []
+            for first, ahead in missing:
+                places = ahead(count) if ahead and count > 1 else [first] * count
+                keys += enumerate(places, here)
             frames = self._frames
             asked = [(frames[at][0], frames[at][1], place) for at, place in keys]
             known.update(zip(keys, ask(asked), strict=True))

@@ -31,8 +31,6 @@ MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
 argument says whether it may replay a CUDA graph, which is captured by its first run."""
 
 A = TypeVar("A", list[Detection], Mesh)
-Raw = dict[str, Array]
-"""A network's outputs for some views, by name, on the host; overwritten by its next run."""
 
 
 def resolve_detector() -> ResolvedModel:
@@ -117,10 +115,7 @@ class FaceNetworks(Closing):
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """The faces that the detector is that sure of, for each view, best first."""
 
-        def read(views: Sequence[Affine], raw: Raw) -> list[list[Detection]]:
-            return self._found.read(views, raw["boxes"], raw["scores"], min_score)
-
-        return self._detector.answers(asked, read)
+        return self._detector.answers(asked, partial(self._found.read, min_score=min_score))
 
     def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
         """The landmarks of each square."""
@@ -131,11 +126,11 @@ class FaceNetworks(Closing):
             loading.run()
         landmarker = self._landmarker.result()
 
-        def read(views: Sequence[Affine], raw: Raw) -> list[Mesh]:
-            logits = raw["presence"].ravel().tolist()
+        def read(views: Sequence[Affine], landmarks: Array, presence: Array) -> list[Mesh]:
+            logits = presence.ravel().tolist()
             return [
                 make_mesh(view.applied(points), probability(logit))
-                for view, points, logit in zip(views, raw["landmarks"], logits, strict=True)
+                for view, points, logit in zip(views, landmarks, logits, strict=False)
             ]
 
         views = [(frame, grid, frame_from_roi(roi, landmarker.size)) for frame, grid, roi in asked]
@@ -166,10 +161,12 @@ class _Model:
             name: Readback(side, each.shape, each.dtype) for name, each in outputs.items()
         }
 
-    def answers(
-        self, asked: Sequence[FrameView], read: Callable[[Sequence[Affine], Raw], list[A]]
-    ) -> list[A]:
-        """What the network says of some views, any number, as ``read`` makes it of its outputs."""
+    def answers(self, asked: Sequence[FrameView], read: Callable[..., list[A]]) -> list[A]:
+        """What the network says of some views, any number.
+
+        ``read`` makes it of up to a batch of them and of the network's outputs by name, on the
+        host, for at least as many.
+        """
         answers: list[A] = []
         for first in range(0, len(asked), self._batch):
             part = asked[first : first + self._batch]
@@ -179,8 +176,7 @@ class _Model:
             if self._side.on_device:
                 for name, said in self._said.items():
                     self._side.copy(outputs[name], said.array)
-                raw = {name: said.read(len(part)) for name, said in self._said.items()}
-            else:
-                raw = {name: each[: len(part)] for name, each in outputs.items()}
-            answers += read([view for _, _, view in part], raw)
+                outputs = {name: said.read(len(part)) for name, said in self._said.items()}
+            _, _, views = zip(*part, strict=True)
+            answers += read(views, **outputs)
         return answers

@@ -14,6 +14,7 @@ from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
 from bgsoft.face.base import Face, FaceTaker
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
+from bgsoft.face.geometry import Roi
 from bgsoft.face.guard import MAY_MISS_SHARE, MISSED_SHARE, Guard, Plane8
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
@@ -186,19 +187,18 @@ class FaceStep(Closing):
                 each.limit = self._limit(self._separator, frame, matte, each)
             return
         # The landmarks of faces that mattes may have missed; the others are not covered.
-        asked = [
-            (at, face)
-            for at, each in enumerate(found)
-            for face, _ in each.covered
-            if not face.landmarks.size
-        ]
-        if not asked:
-            return
-        shares = self._editor.missing([(mattes[at], face.square) for at, face in asked])
-        missed: dict[int, list[Face]] = {at: [] for at, _ in asked}
-        for (at, face), share in zip(asked, shares, strict=True):
+        asked: list[tuple[int, Face]] = []
+        squares: list[tuple[Matte, Roi]] = []
+        for at, each in enumerate(found):
+            for face, _ in each.covered:
+                if not face.landmarks.size:
+                    asked.append((at, face))
+                    squares.append((mattes[at], face.square))
+        missed: dict[int, list[Face]] = {}
+        for (at, face), share in zip(asked, self._editor.missing(squares), strict=True):
+            faces = missed.setdefault(at, [])
             if share > MAY_MISS_SHARE:
-                missed[at].append(face)
+                faces.append(face)
         for at, faces in missed.items():
             seen: dict[int, Face] = {}
             if faces:

@@ -6,6 +6,7 @@ Only as many samples as the input needs are converted to RGB.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class Warper:
             tensor: (batch, 3, S, S) float32, C-contiguous; the first items are written.
         """
         size, count = self._size, len(asked)
-        self._rows[:count] = [self._row(*each) for each in asked]
+        self._rows[:count] = [*starmap(self._row, asked)]
         if self._side.on_device:
             stream = self._side.xp.cuda.get_current_stream()
             used = count * _VIEW.itemsize
@@ -88,32 +89,28 @@ class Warper:
         self._warp((count * size, size), self._views, *self._constants, tensor, size, count)
 
     def _row(self, frame: Frame, reduced: AnalysisFrame, view: Affine) -> tuple[Any, ...]:
-        """A view as the kernel takes it: of the reduced frame where that is sharp enough."""
+        """A view as the kernel takes it: of the reduced frame where that is sharp enough.
+
+        Of each plane: its address; from the input, enlarged by the taps, to the plane, sample
+        centres being whole numbers, as an :class:`Affine`; its rows and columns; 1, 2 or 4 taps,
+        the bilinear samples to average along each axis of an input pixel; and the border.
+        """
         source: Frame | AnalysisFrame = frame
-        luma_cell, chroma_cell = 1, 2
-        grid, scale, (black, neutral) = reduced.for_networks, view.scale, self._borders
+        cells = 1, 2
+        grid, scale = reduced.detail or reduced, view.scale
         if grid.factor > 1 and scale / grid.factor >= _MIN_GRID_SAMPLES:
-            source, luma_cell, chroma_cell = grid, grid.factor, grid.factor
-        return (
-            (*_place(source.luma, view, scale, luma_cell), black),
-            (*_place(source.chroma, view, scale, chroma_cell), neutral),
-        )
-
-
-def _place(plane: Array, view: Affine, scale: float, cell: int) -> tuple[Any, ...]:
-    """How a view lies on a plane whose cells are this many frame pixels wide; scale: the view's.
-
-    Returns:
-        The plane's address; from the input, enlarged by the last, to the plane, sample centres
-        being whole numbers, as an :class:`Affine`; the plane's rows and columns; and 1, 2 or 4,
-        the bilinear samples to average along each axis of an input pixel.
-    """
-    taps = 1
-    while taps < _MAX_TAPS and scale / cell / taps > _MAX_SPACING:
-        taps *= 2
-    xx, xy, x0, yx, yy, y0 = view
-    xx, xy, yx, yy = xx / cell, xy / cell, yx / cell, yy / cell
-    x, y = (xx + xy) / 2 / taps + x0 / cell - 0.5, (yx + yy) / 2 / taps + y0 / cell - 0.5
-    place = xx / taps, xy / taps, x, yx / taps, yy / taps, y
-    rows, columns, *_ = plane.shape
-    return address(plane), place, rows, columns, taps
+            source, cells = grid, (grid.factor, grid.factor)
+        planes: list[tuple[Any, ...]] = []
+        for plane, cell, border in zip(
+            (source.luma, source.chroma), cells, self._borders, strict=True
+        ):
+            taps = 1
+            while taps < _MAX_TAPS and scale / cell / taps > _MAX_SPACING:
+                taps *= 2
+            xx, xy, x0, yx, yy, y0 = view
+            xx, xy, yx, yy = xx / cell, xy / cell, yx / cell, yy / cell
+            x, y = (xx + xy) / 2 / taps + x0 / cell - 0.5, (yx + yy) / 2 / taps + y0 / cell - 0.5
+            place = xx / taps, xy / taps, x, yx / taps, yy / taps, y
+            rows, columns, *_ = plane.shape
+            planes.append((address(plane), place, rows, columns, taps, border))
+        return tuple(planes)

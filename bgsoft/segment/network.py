@@ -127,20 +127,17 @@ class NetworkSegmenter(Segmenter):
                 written = tensor[: stop - start]
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
-        def read(network: Network, start: int, stop: int) -> None:
-            raw = self._raw(network)
-
-            def some(_lane: int, first: int, last: int) -> None:
-                masks = self._masks[start + first : start + last]
-                to_masks(self._side, raw[first:last], spec, masks)
-                if mirrored:
-                    _mirror(masks)
-
+        def read(network: Network, start: int, stop: int, first: int = 0) -> None:
             count = stop - start
-            if count == 1 or self._side.on_device:  # there it is one launch
-                some(0, 0, count)
-            else:
-                self._workers.map(some, range(count), range(1, count + 1))
+            if count > 1 and not self._side.on_device:  # there it is one launch
+                self._workers.map(
+                    lambda _, at: read(network, start + at, start + at + 1, at), range(count)
+                )
+                return
+            masks = self._masks[start:stop]
+            to_masks(self._side, self._raw(network)[first : first + count], spec, masks)
+            if mirrored:
+                _mirror(masks)
 
         self._driver.run(frames, write, read)
         return self._planes[: len(frames)]

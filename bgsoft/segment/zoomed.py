@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ from bgsoft.segment.schedule import (
     PassScheduler,
     tiles,
 )
+
+_BOX, _INDEX = attrgetter("box"), attrgetter("index")
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +96,7 @@ class ZoomedSegmenter(Segmenter):
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
         planes, scheduler = self._planes, self._scheduler
-        places = [frame.index for frame in frames]
+        places = [*map(_INDEX, frames)]
         due = scheduler.due(places)
         passes: list[tuple[int, int, int]] = []
         kept: list[Array] = []
@@ -193,7 +196,7 @@ class ZoomedSegmenter(Segmenter):
         reduced: Sequence[AnalysisFrame],
         blends: Sequence[BlendWeights],
     ) -> Sequence[Array | None]:
-        boxes = [blend.box for blend in blends]
+        boxes = [*map(_BOX, blends)]
         shown = list(compress(frames, boxes))
         crops = self._planes.crops(shown, compress(reduced, boxes), filter(None, boxes))
         masks = self._run(self._close, shown, crops) if crops else ()

@@ -98,7 +98,7 @@ def test_networks_see_enough(size: tuple[int, int], factors: tuple[int, int]) ->
     format = frame_format(size)
     frame = random_frame(format, np.random.default_rng(1))
     reduced = Reducer(format).reduce([frame])[0]
-    seen = reduced.for_networks
+    seen = reduced.detail or reduced
     assert (reduced.factor, seen.factor) == factors
     assert seen.luma.shape == analysis_shape(*size, seen.factor)
     cells = cell_means(seen.luma, reduced.factor // seen.factor)
@@ -115,7 +115,7 @@ def test_frames_of_the_batch_before_are_kept(size: tuple[int, int]) -> None:
     reducer.reduce([other])
     assert reduced.halved is not None
     assert np.abs(reduced.halved - cell_means(frame.luma, 2)).max() <= 0.5
-    for grid in (reduced, reduced.for_networks):
+    for grid in (reduced, reduced.detail or reduced):
         error = np.abs(grid.luma - cell_means(frame.luma, grid.factor))
         assert error.max() <= 0.5 * (grid.factor.bit_length() - 1)
 
