@@ -194,3 +194,30 @@ KERNEL(blend_passes)(
     }
 #endif
 }
+
+#if !ON_DEVICE
+// The mean and the maximum of what whole looks show of people, and no less than the mask and the scan
+// do, which may be null. All have `count` cells. NumPy takes ten times as long, and a device waits.
+KERNEL(find_people)(
+    const float *luma, const float *general_seen, const float *landscape_seen,
+    float general_least, float general_most, float landscape_least, float landscape_most,
+    float moved, float span, const float *general, const float *landscape, const float *mask,
+    const float *scan, int count, float *mean, float *either)
+{
+    const WholePass first = {luma, general_seen, general_least, general_most, moved, span};
+    const WholePass second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
+    INDEPENDENT
+    for (int at = 0; at < count; at++) {
+        const float weight = first.in_cell(at), other = second.in_cell(at);
+        const float one = weight * general[at], two = other * landscape[at];
+        mean[at] = (one + two) / (weight + other);
+        either[at] = fmaxf(one, two);
+    }
+    const float *const others[] = {mask, scan};
+    for (const float *known : others)
+        for (int at = 0; known && at < count; at++) {
+            mean[at] = fmaxf(mean[at], known[at]);
+            either[at] = fmaxf(either[at], known[at]);
+        }
+}
+#endif

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import Array, FrameFormat
+from bgsoft.ops.sides import HOST
 from bgsoft.records import NamedTuple, dataclass
 
 GENERAL, LANDSCAPE = 0, 1
@@ -223,6 +224,8 @@ class PassScheduler:
         self.grid = grid
         self._turns = turns
         self._frame = Box(0, 0, grid[1], grid[0])
+        self._find_people = HOST.operation("zoom", "find_people")
+        self._found = [*np.zeros((2, *cell_shape(grid)), np.float32)]
         self.reset()
 
     def reset(self) -> None:
@@ -320,18 +323,13 @@ class PassScheduler:
         return BlendWeights(luma, self._passes, limits, self._box)
 
     def _people(self, luma: Cells) -> tuple[Cells, Cells]:
-        """The mean and the maximum of what is known."""
-        # The wrapper of np.clip takes longer than what it does.
-        first, second = [
-            np.minimum(
-                np.maximum((MOVED - np.abs(luma - each.luma)) / (MOVED - STILL), least), most
-            )
-            for each, (least, most) in zip(self._passes, _LIMITS[self._newest], strict=True)
-        ]
+        """The mean and the maximum of what is known; overwritten by the next call."""
         general, landscape = self._passes
-        one, two = first * general.person, second * landscape.person
-        mean, either = (one + two) / (first + second), np.maximum(one, two)
-        for known in (self._mask, self._scan):
-            if known is not None:
-                mean, either = np.maximum(mean, known), np.maximum(either, known)
+        first, second = _LIMITS[self._newest]
+        mean, either = self._found
+        self._find_people(
+            mean.shape,
+            *(luma, general.luma, landscape.luma, *first, *second, MOVED, MOVED - STILL),
+            *(general.person, landscape.person, self._mask, self._scan, luma.size, mean, either),
+        )
         return mean, either
