@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Protocol
@@ -32,6 +33,11 @@ a quarter of the time of one for rows and one for columns."""
 RIGHT_EYE, LEFT_EYE = 33, 263
 """Outer corners of the eyes in the same mesh; right is the face's own."""
 
+EXPECTED_HALF, EXPECTED_RISE = (0.31, 0.36), 0.04
+"""Half axes of the outline of a face, across and along it, and how far its middle lies above the
+square's, in parts of the square's side: means over 1,459 faces of 6 clips, also swung, rolled and
+shrunk, and of 50 portraits. Standard deviations are 0.02 of the half axes, 0.03 of the middle."""
+
 NO_LANDMARKS = np.zeros((0, 3), np.float32)
 _NOWHERE = Roi(0.0, 0.0, 0.0, 0.0)
 _MARGIN_ACROSS = 1.3
@@ -52,7 +58,7 @@ class Face:
     """May reach over the frame's edge."""
     landmarks: NDArray[np.float32] = field(default_factory=lambda: NO_LANDMARKS)
     """(468, 3): x and y in frame pixels, z in the same scale, smaller is nearer; (0, 3) where the
-    landmark model has not run on it."""
+    landmark model has not run on it, or is not sure of it."""
     square: Roi = _NOWHERE
     """Where the landmark model would look, of a face without landmarks."""
     detected: bool
@@ -96,8 +102,19 @@ def hiding_ellipse(face: Face) -> Ellipse:
     """An ellipse that holds the whole head's front, with margin.
 
     It is fitted to the outline along the line between the eyes, and holds the face's box too where
-    that is larger: a mesh that lies a little off must not bare half a face.
+    that is larger: a mesh that lies a little off must not bare half a face. Without landmarks the
+    outline is where it is to be expected.
     """
+    if not face.has_landmarks:
+        (left_x, top, right_x, bottom), (_, _, side, angle) = face.box_xyxy, face.square
+        return Ellipse(
+            x=(left_x + right_x) / 2,
+            y=(top + bottom) / 2,
+            cos=math.cos(angle),
+            sin=math.sin(angle),
+            across=max(1.0, side * EXPECTED_HALF[0] * _MARGIN_ACROSS),
+            along=max(1.0, side * EXPECTED_HALF[1] * _MARGIN_ALONG),
+        )
     left, right = (
         face.landmarks[corner, :2].astype(np.float64) for corner in (RIGHT_EYE, LEFT_EYE)
     )

@@ -32,7 +32,10 @@ def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
         by_landmarks=writes_data or config.mode is not FaceMode.GUARD,
     )
     # So often that a face found late is hidden from its first frame on.
-    return replace(settings, small_every=LOOK_AHEAD) if anonymize else settings
+    # A face in the dark, or out of focus, that the landmark model is not sure of is hidden, too.
+    return (
+        replace(settings, small_every=LOOK_AHEAD, trusts_detector=True) if anonymize else settings
+    )
 
 
 def create_faces(

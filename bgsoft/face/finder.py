@@ -64,6 +64,8 @@ class FinderSettings:
     by_landmarks: bool = True
     """Follow faces by their landmarks; else landmarks are made where :meth:`FaceFinder.close_up`
     asks for them."""
+    trusts_detector: bool = False
+    """Report faces that the detector is sure of, and the landmark model not, without landmarks."""
     max_faces: int = 32
     """Followed at a time."""
 
@@ -80,7 +82,11 @@ class FaceFinder(Closing):
         self._networks = networks
         self._settings = settings = settings or FinderSettings()
         self._views = _SearchViews(format, settings, resolve_detector().spec.width)
-        self._tracker = Tracker(settings.max_faces, by_landmarks=settings.by_landmarks)
+        self._tracker = Tracker(
+            settings.max_faces,
+            by_landmarks=settings.by_landmarks,
+            trusts_detector=settings.trusts_detector,
+        )
         self._close_ups = CloseUps(networks)
 
     def start(self) -> None:

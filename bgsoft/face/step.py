@@ -155,14 +155,17 @@ class FaceStep(Closing):
         is_kept = frame.pts >= self.trim_start
         contested = self._journal.add(frame, faces, is_kept=is_kept)
         if self._data is not None and is_kept:
-            self._data.write(frame, faces)
+            self._data.write(frame, [face for face in faces if face.has_landmarks])
         if self._guards and contested and len(contested) == len(faces):
             # Nobody goes on: as far as faces are concerned, a cut that was not seen.
             self._begin_scene()
         cut, self._cut = self._cut, False
         main: dict[int, Face] = {}
         if self._picker is not None:
-            main = self._picker.update(faces, frame.time_seconds)
+            # What the detector alone is sure of is hidden, but nobody to be shown.
+            known = self._picker.known
+            people = [face for face in faces if face.has_landmarks or face.id in known]
+            main = self._picker.update(people, frame.time_seconds)
         covered: list[tuple[Face, float]] = []
         if self._guards:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]

@@ -10,7 +10,7 @@ which somebody else walks past.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import product
 from typing import Any
 
@@ -69,6 +69,11 @@ class SubjectPicker:
         self._main: list[int] = []
         self._led_since: float | None = None
         self._time: float | None = None
+
+    @property
+    def known(self) -> Collection[int]:
+        """Ids of the faces that have been in sight lately."""
+        return self._standings.keys()
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
         """Look at the faces of the next frame, shown at that time.

@@ -122,6 +122,8 @@ class Track:
     """how many seconds ago,"""
     velocity: tuple[float, float] = (0.0, 0.0)
     """and how it moved then, frame pixels a second."""
+    alone: bool = False
+    """The detector is sure of it, and the landmark model not: it is followed by detections."""
     dead: bool = False
     smoother: OneEuro = field(default_factory=OneEuro)
 
@@ -181,7 +183,7 @@ class Track:
         if self.mesh is not None:
             last = self.mesh.roi
             self.step = mesh.roi.x - last.x, mesh.roi.y - last.y
-        self.mesh, self.in_doubt = mesh, False
+        self.mesh, self.in_doubt, self.alone = mesh, False, False
         self.presence = mesh.presence
         self.misses = 0
         self.roi = steadied(self.roi, mesh.roi)
@@ -215,11 +217,16 @@ class Tracker:
         max_faces: Tracks at a time; the best detections win.
         by_landmarks: Faces are followed by their landmarks; else by detections, and by landmarks
             only where the detector does not see them any more.
+        trusts_detector: Faces that it is sure of are followed by detections where the landmark
+            model does not confirm them.
     """
 
-    def __init__(self, max_faces: int, *, by_landmarks: bool = True) -> None:
+    def __init__(
+        self, max_faces: int, *, by_landmarks: bool = True, trusts_detector: bool = False
+    ) -> None:
         self._max_faces = max_faces
         self._by_landmarks = by_landmarks
+        self._trusts_detector = trusts_detector
         self._next_id = 0
         self._unchecked = 0
         """Frames since the detector ran."""
@@ -310,7 +317,8 @@ class Tracker:
                 continue
             box, keypoints, score = found[row]
             roi = roi_from_box(box, keypoints)
-            if self._by_landmarks and not track.agrees(box):
+            by_detections = track.alone or not self._by_landmarks
+            if not by_detections and not track.agrees(box):
                 track.contested = True
                 track.unseen += 1
                 track.rival = Track(roi, score, sightings=1, detected=True, contested=True)
@@ -322,7 +330,7 @@ class Tracker:
             track.in_doubt = track.in_doubt or score < MIN_SCORE
             if self.frames == 0:
                 track.renew(roi, score)
-            elif track.misses or not self._by_landmarks:
+            elif track.misses or by_detections:
                 track.roi = roi
         self.tracks += [track.rival for track in self.tracks if track.rival is not None]
         taken = matches.values()
@@ -366,6 +374,9 @@ class Tracker:
                 if track.mesh is not None and reshaping(track.mesh, mesh) > MAX_RESHAPING:
                     track.begin_anew()
                 track.see(mesh, dt)
+            elif self._stays_alone(track):
+                track.alone, track.misses = True, 0
+                track.carry(dt)
             else:
                 track.miss()
             doubtful = track.is_young or track.presence < SURE_PRESENCE
@@ -374,6 +385,13 @@ class Tracker:
             if track.rival is not None:
                 self._settle(track, track.rival)
         self.tracks = [track for track in self.tracks if not track.dead]
+
+    def _stays_alone(self, track: Track) -> bool:
+        """Whether a track goes on although the landmark model does not see its face."""
+        if track.alone:
+            return not track.unseen
+        is_sure = track.detected and track.detection_score >= SURE_SCORE
+        return self._trusts_detector and is_sure and not track.contested
 
     @staticmethod
     def _settle(track: Track, rival: Track) -> None:

@@ -127,15 +127,16 @@ class NetworkSegmenter(Segmenter):
                 written = tensor[: stop - start]
                 _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
-        def read(network: Network, start: int, stop: int, first: int = 0) -> None:
-            count = stop - start
-            if count > 1 and not self._side.on_device:  # there it is one launch
+        def read(network: Network, start: int, stop: int) -> None:
+            raw, masks = self._raw(network)[: stop - start], self._masks[start:stop]
+            if stop - start == 1 or self._side.on_device:  # there it is one launch
+                to_masks(self._side, raw, spec, masks)
+            else:
                 self._workers.map(
-                    lambda _, at: read(network, start + at, start + at + 1, at), range(count)
+                    lambda _, one, mask: to_masks(self._side, one, spec, mask),
+                    raw[:, None],
+                    masks[:, None],
                 )
-                return
-            masks = self._masks[start:stop]
-            to_masks(self._side, self._raw(network)[first : first + count], spec, masks)
             if mirrored:
                 _mirror(masks)
 

@@ -58,12 +58,15 @@ SCENES: dict[str, tuple[Thing, ...]] = {
     "come and go": (still(500, 500, range(9, 21)), still(800, 500, range(13, 40))),
     "pass": (crossing(15, 30, 467), crossing(-15, 30, 533)),
     "no face": (still(500, 500, near=0.1), still(900, 300, near=0.6, is_face=False)),
+    "dim": (Thing(rightwards(0.04 * FACE), is_face=False, near=0.8), still(900, 300)),
     "many": tuple(still(150 + 300.0 * index, 500) for index in range(6)),
 }
 
 
 @pytest.mark.parametrize(
-    "settings", [{"by_landmarks": False}, slow({}), slow({"detect_every": 1})], ids=str
+    "settings",
+    [{"by_landmarks": False}, {"trusts_detector": True}, slow({}), slow({"detect_every": 1})],
+    ids=str,
 )
 @pytest.mark.parametrize("name", SCENES)
 def test_who_is_found_does_not_depend_on_batches(name: str, settings: dict[str, int]) -> None:
@@ -278,6 +281,31 @@ def test_without_landmarks_they_say_what_a_doubtful_detection_shows() -> None:
     sure = Watch(still(500, 500), by_landmarks=False)
     sure.run(40, 8)
     assert sure.world.squares == []
+
+
+def test_what_the_detector_is_sure_of_is_reported_without_landmarks() -> None:
+    """As in the dark, or out of focus."""
+    dim = Thing(rightwards(0.04 * FACE, 0), is_face=False)
+    for number, (face,) in enumerate(Watch(dim, trusts_detector=True).run(40, 1)):
+        assert (face.id, face.has_landmarks) == (0, False)
+        assert off(face, (200 + 0.04 * FACE * number, 500)) < 0.1
+    doubtful = still(500, 500, near=0.7, is_face=False)
+    assert Watch(doubtful, trusts_detector=True).run(16, 1) == [[]] * 16
+    assert Watch(dim).run(16, 1) == [[]] * 16
+
+
+def test_a_face_that_only_the_detector_is_sure_of_for_a_while_is_the_same() -> None:
+    watch = Watch(
+        still(500, 500, range(20)),
+        still(500, 500, range(20, 40), is_face=False),
+        still(500, 500, range(40, 60)),
+        trusts_detector=True,
+    )
+    *seen, first, second, third = watch.run(63, 8)
+    assert [[face.id for face in faces] for faces in seen] == [[0]] * 60
+    assert not any(face.has_landmarks for (face,) in seen[20 + HELD : 40])
+    assert all(face.has_landmarks for (face,) in (*seen[:20], *seen[40:]))
+    assert [len(first), len(second), len(third)] == [1, 1, 0]
 
 
 def test_without_landmarks_a_moving_face_is_looked_at_more_often() -> None:

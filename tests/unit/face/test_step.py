@@ -16,6 +16,7 @@ from bgsoft.errors import OutputError
 from bgsoft.face.base import Face
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
+from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame, Matte
 from bgsoft.hide.hider import Hider
@@ -271,6 +272,24 @@ def test_data_that_cannot_be_written_stops_the_render() -> None:
         run(step, frames_of(1), 0)
     step.close()
     assert finder.calls[-1] == "close"
+
+
+def test_what_the_detector_alone_is_sure_of_is_hidden_but_neither_shown_nor_written() -> None:
+    """Though it is larger, and in the middle, than the face that is shown."""
+    x, y, side = 320.0, 180.0, 200.0
+    dim = Face(
+        id=7, score=0.8, box_xyxy=expected_box(Roi(x, y, side, 0.0)), square=Roi(x, y, side, 0.0),
+        detected=True, age_frames=10,
+    )  # fmt: skip
+    data, frames = FakeData(), frames_of(12)
+    before = [frame.luma.copy() for frame in frames]
+    step, _ = make_step(FakeFinder([[dim, OTHER]] * 12), FaceMode.ANONYMIZE, data)
+    run(step, frames, 255)
+    assert [ids for _, ids in data.written] == [[2]] * 12
+    for frame, luma in zip(frames, before, strict=True):
+        changed = frame.luma != luma
+        assert changed[160:200, 300:340].mean() > 0.9
+        assert not changed[100:140, 460:500].any()
 
 
 def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None:

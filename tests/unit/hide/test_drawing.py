@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bgsoft.face.base import hiding_ellipse, oval_points
+from bgsoft.face.base import EXPECTED_HALF, NO_LANDMARKS, hiding_ellipse, oval_points
+from bgsoft.face.geometry import Roi
+from bgsoft.face.landmarks import expected_box
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import MAX_CELLS, Ellipse, HidePlan, Place, Rectangle
@@ -142,6 +146,20 @@ def test_a_mosaic_has_flat_cells() -> None:
             assert np.ptp(frame.luma[y : y + edge, x : x + edge]) == 0
     cells = frame.luma[top : top + 4 * edge : edge, left : left + 4 * edge : edge]
     assert len(np.unique(cells)) > 4
+
+
+@pytest.mark.parametrize("roll", [0.0, 0.6, -1.5])
+def test_without_landmarks_a_face_is_hidden_where_it_is_to_be_expected(roll: float) -> None:
+    side = 180.0
+    square = Roi(300 - 0.04 * side * math.sin(roll), 180 + 0.04 * side * math.cos(roll), side, roll)
+    width, height = (2 * half * side for half in EXPECTED_HALF)
+    known = make_face(300, 180, width, height=height, roll=roll)
+    dim = replace(known, landmarks=NO_LANDMARKS, square=square, box_xyxy=expected_box(square))
+    one, other = hiding_ellipse(known), hiding_ellipse(dim)
+    for name in ("x", "y", "cos", "sin"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), abs=0.05 * side)
+    for name in ("across", "along"):
+        assert getattr(other, name) == pytest.approx(getattr(one, name), rel=0.15)
 
 
 def test_a_box_holds_the_ellipse_and_a_margin_more() -> None:
