@@ -17,7 +17,7 @@ _COLORS = ((80, 220, 80), (255, 160, 60), (80, 160, 255), (220, 90, 220), (60, 2
 
 
 def draw_faces(picture: NDArray[np.uint8], faces: Sequence[Face]) -> None:
-    """Draw each face's box, id and score, outline and mesh.
+    """Draw each face's box, id and score, and where there are landmarks, outline and mesh.
 
     The mesh is the Delaunay triangulation of the landmarks, so it is drawn as seen: of a face that
     is turned away, what lies behind shows through.
@@ -29,9 +29,10 @@ def draw_faces(picture: NDArray[np.uint8], faces: Sequence[Face]) -> None:
     thick = max(1, round(picture.shape[0] / 540))
     for face in faces:
         color = _COLORS[face.id % len(_COLORS)]
-        _draw_mesh(picture, face, color)
-        outline = np.rint(oval_points(face).T).astype(np.int32)
-        cv2.polylines(picture, [outline], True, color, thick, cv2.LINE_AA)
+        if face.has_landmarks:
+            _draw_mesh(picture, face, color)
+            outline = np.rint(oval_points(face).T).astype(np.int32)
+            cv2.polylines(picture, [outline], True, color, thick, cv2.LINE_AA)
         left, top, right, bottom = (round(value) for value in face.box_xyxy)
         cv2.rectangle(picture, (left, top), (right, bottom), color, thick)
         label = f"{face.id}: {face.score:.2f}{'' if face.detected else ' followed'}"

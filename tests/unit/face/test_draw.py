@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 
+from bgsoft.face.base import NO_LANDMARKS
 from bgsoft.face.draw import draw_faces
 from bgsoft.rendering.configure import build_config
 from bgsoft.rendering.preview import write_preview
@@ -38,6 +40,13 @@ def test_faces_out_of_sight_or_without_a_size_do_no_harm() -> None:
     lost.landmarks[:] = 5.0
     draw_faces(picture, [make_face(-500, 30, 100), make_face(64, 64, 60), lost])
     assert picture.any()
+
+
+def test_of_a_face_without_landmarks_there_is_the_box() -> None:
+    picture = np.zeros((200, 200, 3), np.uint8)
+    draw_faces(picture, [replace(make_face(100, 100, 40), landmarks=NO_LANDMARKS)])
+    assert picture[80:120, 80].all(axis=-1).any()
+    assert not picture[90:110, 90:110].any()
 
 
 def test_a_preview_shows_the_face(tmp_path: Path) -> None:
