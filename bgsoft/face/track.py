@@ -123,7 +123,8 @@ class Track:
     velocity: tuple[float, float] = (0.0, 0.0)
     """and how it moved then, frame pixels a second."""
     alone: bool = False
-    """The detector is sure of it, and the landmark model not: it is followed by detections."""
+    """The detector is sure of it, and the landmark model not: it is followed by detections. Where
+    these disagree, or landmarks are there again, nothing shows that it is still the same."""
     dead: bool = False
     smoother: OneEuro = field(default_factory=OneEuro)
 
@@ -317,8 +318,11 @@ class Tracker:
                 continue
             box, keypoints, score = found[row]
             roi = roi_from_box(box, keypoints)
-            by_detections = track.alone or not self._by_landmarks
-            if not by_detections and not track.agrees(box):
+            if track.alone and not track.agrees(box):
+                track.roi, track.detection_score, track.detected = roi, score, True
+                track.begin_anew()
+                continue
+            if self._by_landmarks and not track.agrees(box):
                 track.contested = True
                 track.unseen += 1
                 track.rival = Track(roi, score, sightings=1, detected=True, contested=True)
@@ -330,7 +334,7 @@ class Tracker:
             track.in_doubt = track.in_doubt or score < MIN_SCORE
             if self.frames == 0:
                 track.renew(roi, score)
-            elif track.misses or by_detections:
+            elif track.misses or track.alone or not self._by_landmarks:
                 track.roi = roi
         self.tracks += [track.rival for track in self.tracks if track.rival is not None]
         taken = matches.values()
@@ -371,14 +375,16 @@ class Tracker:
         for track, mesh in zip(tracks, meshes, strict=True):
             least = MIN_FIRST_PRESENCE if track.is_young else MIN_PRESENCE
             if mesh.presence >= least and all(map(math.isfinite, mesh.box)):
-                if track.mesh is not None and reshaping(track.mesh, mesh) > MAX_RESHAPING:
+                last = track.mesh
+                if track.alone or (last is not None and reshaping(last, mesh) > MAX_RESHAPING):
                     track.begin_anew()
                 track.see(mesh, dt)
-            elif self._stays_alone(track):
-                track.alone, track.misses = True, 0
+            elif track.alone and not track.unseen:
+                track.misses = 0
                 track.carry(dt)
             else:
                 track.miss()
+                self._leave_alone(track, dt)
             doubtful = track.is_young or track.presence < SURE_PRESENCE
             track.dead = track.dead or (doubtful and track.unseen >= MAX_UNSEEN)
         for track in tracks:
@@ -386,12 +392,12 @@ class Tracker:
                 self._settle(track, track.rival)
         self.tracks = [track for track in self.tracks if not track.dead]
 
-    def _stays_alone(self, track: Track) -> bool:
-        """Whether a track goes on although the landmark model does not see its face."""
-        if track.alone:
-            return not track.unseen
+    def _leave_alone(self, track: Track, dt: float) -> None:
+        """Have a track go on that would end, if the detector is sure of its face."""
         is_sure = track.detected and track.detection_score >= SURE_SCORE
-        return self._trusts_detector and is_sure and not track.contested
+        if self._trusts_detector and track.dead and is_sure and not track.contested:
+            track.alone, track.dead, track.misses = True, False, 0
+            track.carry(dt)
 
     @staticmethod
     def _settle(track: Track, rival: Track) -> None:

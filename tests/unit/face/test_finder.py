@@ -294,7 +294,7 @@ def test_what_the_detector_is_sure_of_is_reported_without_landmarks() -> None:
     assert Watch(dim).run(16, 1) == [[]] * 16
 
 
-def test_a_face_that_only_the_detector_is_sure_of_for_a_while_is_the_same() -> None:
+def test_a_face_that_only_the_detector_is_sure_of_for_a_while_may_be_another_after_it() -> None:
     watch = Watch(
         still(500, 500, range(20)),
         still(500, 500, range(20, 40), is_face=False),
@@ -302,10 +302,21 @@ def test_a_face_that_only_the_detector_is_sure_of_for_a_while_is_the_same() -> N
         trusts_detector=True,
     )
     *seen, first, second, third = watch.run(63, 8)
-    assert [[face.id for face in faces] for faces in seen] == [[0]] * 60
+    assert [[face.id for face in faces] for faces in seen] == [[0]] * 40 + [[1]] * 20
     assert not any(face.has_landmarks for (face,) in seen[20 + HELD : 40])
-    assert all(face.has_landmarks for (face,) in (*seen[:20], *seen[40:]))
+    assert all(face.has_landmarks for (face,) in (*seen[: 20 + HELD], *seen[40:]))
     assert [len(first), len(second), len(third)] == [1, 1, 0]
+
+
+def test_somebody_else_beside_it_after_a_cut_is_another_to_the_detector_alone() -> None:
+    watch = Watch(
+        still(500, 500, range(20), is_face=False),
+        still(530, 520, range(20, 40), is_face=False),
+        trusts_detector=True,
+        detect_every=1,
+    )
+    ids = [[face.id for face in faces] for faces in watch.run(40, 8)]
+    assert ids == [[0]] * 20 + [[1]] * 20
 
 
 def test_without_landmarks_a_moving_face_is_looked_at_more_often() -> None:
