@@ -47,9 +47,14 @@ class PictureCompositor:
         self._backgrounds, self._foregrounds = backgrounds, foregrounds
         self._workers = workers
         grid = analysis_shape(format.width, format.height)
-        *frame, dtype = format.luma_shape, format.chroma_shape, format.dtype
-        shapes, dtypes = (*frame, frame[0], grid, grid), (dtype, dtype, _ALPHA, _ALPHA, dtype)
-        self._wanted = [*zip(shapes, dtypes, strict=True)]
+        luma, chroma, dtype = format.luma_shape, format.chroma_shape, np.dtype(format.dtype)
+        self._wanted = [
+            (luma, dtype),
+            (chroma, dtype),
+            (luma, _ALPHA),
+            (grid, _ALPHA),
+            (grid, dtype),
+        ]
         """Shapes and dtypes of luma, chroma, alpha, and of matte and luma on the grid."""
         if backgrounds:
             bits = 8 * format.bytes_per_sample

@@ -23,13 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import (
-    EXPECTED_HALF,
-    EXPECTED_RISE,
-    OUTLINE_POINTS,
-    Face,
-    oval_points,
-)
+from bgsoft.face.base import EXPECTED_HALF, EXPECTED_RISE, OUTLINE_POINTS, Face, oval_points
 
 Plane8 = NDArray[np.uint8]
 

@@ -318,11 +318,11 @@ class Tracker:
                 continue
             box, keypoints, score = found[row]
             roi = roi_from_box(box, keypoints)
-            if track.alone and not track.agrees(box):
-                track.roi, track.detection_score, track.detected = roi, score, True
-                track.begin_anew()
-                continue
             if self._by_landmarks and not track.agrees(box):
+                if track.alone:
+                    track.roi, track.detection_score, track.detected = roi, score, True
+                    track.begin_anew()
+                    continue
                 track.contested = True
                 track.unseen += 1
                 track.rival = Track(roi, score, sightings=1, detected=True, contested=True)
