@@ -162,9 +162,9 @@ class FaceStep(Closing):
         cut, self._cut = self._cut, False
         main: dict[int, Face] = {}
         if self._picker is not None:
-            # What the detector alone is sure of is hidden, but nobody to be shown.
-            known = self._picker.known
-            people = [face for face in faces if face.has_landmarks or face.id in known]
+            # Of what the detector alone is sure of nobody becomes a main person.
+            shown = self._picker.main
+            people = [face for face in faces if face.has_landmarks or face.id in shown]
             main = self._picker.update(people, frame.time_seconds)
         covered: list[tuple[Face, float]] = []
         if self._guards:

@@ -71,9 +71,9 @@ class SubjectPicker:
         self._time: float | None = None
 
     @property
-    def known(self) -> Collection[int]:
-        """Ids of the faces that have been in sight lately."""
-        return self._standings.keys()
+    def main(self) -> Collection[int]:
+        """Ids of the main faces so far."""
+        return self._main
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
         """Look at the faces of the next frame, shown at that time.

@@ -13,7 +13,7 @@ import pytest
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import OutputError
-from bgsoft.face.base import Face
+from bgsoft.face.base import NO_LANDMARKS, Face
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
 from bgsoft.face.landmarks import expected_box
@@ -290,6 +290,19 @@ def test_what_the_detector_alone_is_sure_of_is_hidden_but_neither_shown_nor_writ
         changed = frame.luma != luma
         assert changed[160:200, 300:340].mean() > 0.9
         assert not changed[100:140, 460:500].any()
+
+
+def test_who_is_hidden_becomes_no_main_person_while_only_the_detector_is_sure() -> None:
+    """Though the main person has been gone for long, and the track is known."""
+    dim = replace(OTHER, landmarks=NO_LANDMARKS, square=Roi(480.0, 120.0, 126.0, 0.0))
+    frames = frames_of(20)
+    for index, frame in enumerate(frames):
+        frame.pts = 1000 * index
+    before = [frame.luma.copy() for frame in frames]
+    step, _ = make_step(FakeFinder([[MAIN, OTHER]] * 8 + [[dim]] * 12), FaceMode.ANONYMIZE)
+    run(step, frames, 255)
+    for frame, luma in zip(frames, before, strict=True):
+        assert (frame.luma != luma)[110:130, 470:490].mean() > 0.9
 
 
 def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None:
