@@ -74,6 +74,7 @@ def read_tflite(wheel: Path, spec: ModelSpec) -> bytes:
 
 def convert(wheel: Path) -> None:
     """Write every embedded model and print its size and SHA-256 for the catalogue."""
+    from tflite_onnx.cuda import CudaRewriter
     from tflite_onnx.emit import OnnxEmitter
     from tflite_onnx.graph import read_graph
     from tflite_onnx.rewrite import rewritten
@@ -91,12 +92,15 @@ def convert(wheel: Path) -> None:
         variants = (
             (spec.file, {}),
             (spec.fp16_file, {"half": True}),
-            (spec.gpu_file, {"blocked": False}),
+            (spec.gpu_file, {"blocked": False, "widened": True}),
+            (spec.cuda_file, {"blocked": False}),
         )
         for file, options in variants:
             if file is None:
                 continue
             model = OnnxEmitter(graph, spec.outputs, **options).emit(spec.name, metadata)
+            if file == spec.cuda_file:
+                model = CudaRewriter(model).rewritten()
             content = model.SerializeToString(deterministic=True)
             (DATA / file).write_bytes(content)
             digest = hashlib.sha256(content).hexdigest()

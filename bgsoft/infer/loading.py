@@ -156,7 +156,7 @@ class NetworkLoader:
         replays: bool = True,
     ) -> Network:
         """The same, for one user."""
-        chosen = self.model.for_provider(backend, self._precision)
+        chosen = self.model.for_provider(backend, self._precision, replays=graphs and replays)
         shapes, measured = self._shapes(wiring)
         sha256, source = chosen.sha256, None
         if wiring.constants:

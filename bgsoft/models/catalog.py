@@ -85,6 +85,8 @@ class ModelSpec:
     """The same model in half precision."""
     gpu: ModelFile | None = None
     """The same model in operators that are fast on GPUs."""
+    cuda: ModelFile | None = None
+    """The same model in operators of the CUDA provider's own, which replays them quickly."""
     licence: str = "unknown"
     """SPDX identifier of the weights' licence."""
     source: str = ""
@@ -147,8 +149,16 @@ class ResolvedModel(NamedTuple):
     sha256: str
     """Of the file; where others hold weights, of all their hashes."""
 
-    def for_provider(self, backend: str, precision: Precision) -> ResolvedModel:
+    def for_provider(
+        self, backend: str, precision: Precision, *, replays: bool = True
+    ) -> ResolvedModel:
         """The file to load for a provider and a precision.
+
+        Args:
+            backend: The provider.
+            precision: Of weights and results.
+            replays: Runs are replayed as a CUDA graph. Else the operators of the CUDA provider's
+                own are not worth it: the host takes three times as long to begin them.
 
         Raises:
             BackendUnavailableError: This provider has no such precision of this model.
@@ -162,7 +172,7 @@ class ResolvedModel(NamedTuple):
                 f"--precision {precision} needs GPU inference; the CPU runs fp32"
             )
         if precision is Precision.FP32 or backend == "tensorrt":
-            further = spec.gpu
+            further = (spec.cuda if backend == "cuda" and replays else None) or spec.gpu
         elif spec.fp16 is None:
             raise BackendUnavailableError(f"no fp16 version of {spec.name}; TensorRT makes its own")
         else:
@@ -194,6 +204,7 @@ def catalog() -> Mapping[str, ModelSpec]:
             ),
             fp16=_further(table, "fp16"),
             gpu=_further(table, "gpu"),
+            cuda=_further(table, "cuda"),
         )
         for name, table in tables.items()
     }
@@ -244,7 +255,7 @@ def check_files(spec: ModelSpec) -> None:
     path = spec_path(spec)
     if spec.checksum is not None:
         cache.check_file(path, size_bytes=spec.bytes, checksum=spec.checksum)
-    for further in filter(None, (spec.fp16, spec.gpu)):
+    for further in filter(None, (spec.fp16, spec.gpu, spec.cuda)):
         further.check(path.with_name(further.name))
 
 

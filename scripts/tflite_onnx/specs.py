@@ -40,6 +40,8 @@ class ModelSpec:
     """Where the same model in half precision goes; None: nowhere."""
     gpu_file: str | None = None
     """Where the same model in operators that are fast on GPUs goes; None: ``file`` is."""
+    cuda_file: str | None = None
+    """Where the same model in those of ONNX Runtime's CUDA provider goes; None: as GPUs have it."""
     tflite: str
     """Path in the wheel."""
     tflite_sha256: str
@@ -62,6 +64,7 @@ MODELS = (
         name="selfie-general",
         file="selfie_general.onnx",
         fp16_file="selfie_general_fp16.onnx",
+        cuda_file="selfie_general_cuda.onnx",
         tflite="mediapipe/modules/selfie_segmentation/selfie_segmentation.tflite",
         tflite_sha256="9ee168ec7c8f2a16c56fe8e1cfbc514974cbbb7e434051b455635f1bd1462f5c",
         size=(256, 256),
@@ -72,6 +75,7 @@ MODELS = (
         name="selfie-landscape",
         file="selfie_landscape.onnx",
         fp16_file="selfie_landscape_fp16.onnx",
+        cuda_file="selfie_landscape_cuda.onnx",
         tflite="mediapipe/modules/selfie_segmentation/selfie_segmentation_landscape.tflite",
         tflite_sha256="a77d03f4659b9f6b6c1f5106947bf40e99d7655094b6527f214ea7d451106edd",
         size=(144, 256),
@@ -81,6 +85,7 @@ MODELS = (
     ModelSpec(
         name="blazeface-short",
         file="blazeface_short.onnx",
+        cuda_file="blazeface_short_cuda.onnx",
         tflite="mediapipe/modules/face_detection/face_detection_short_range.tflite",
         tflite_sha256="bbff11cebd1eb27a1e004cae0b0e63ec8c551cbf34a4451148b4908b8db3eca8",
         size=(128, 128),

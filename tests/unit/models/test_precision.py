@@ -14,18 +14,20 @@ FP32, FP16 = Precision.FP32, Precision.FP16
 
 
 def model(name: str) -> ResolvedModel:
-    return resolve(name, ("single-shot", "face-landmarks"))
+    return resolve(name, ("single-shot", "face-detector", "face-landmarks"))
 
 
 @pytest.mark.parametrize(
     ("name", "backend", "precision", "kind"),
     [
         ("selfie-general", "cpu", FP32, None),
-        ("selfie-general", "cuda", FP32, None),
+        ("selfie-general", "cuda", FP32, "cuda"),
         ("selfie-general", "tensorrt", FP32, None),
         ("selfie-general", "tensorrt", FP16, None),  # of which it makes half precision
         ("selfie-general", "cuda", FP16, "fp16"),
         ("selfie-landscape", "cuda", FP16, "fp16"),
+        ("blazeface-short", "cuda", FP32, "cuda"),
+        ("blazeface-short", "tensorrt", FP32, None),
         ("face-mesh", "cpu", FP32, None),
         ("face-mesh", "cuda", FP32, "gpu"),
         ("face-mesh", "tensorrt", FP32, "gpu"),
@@ -47,12 +49,23 @@ def test_each_provider_has_its_file(
     assert chosen.sha256 == further.sha256 != asked.sha256
 
 
+@pytest.mark.parametrize("name", ["selfie-general", "face-mesh"])
+def test_what_is_not_replayed_has_no_operators_of_the_provider(name: str) -> None:
+    asked = model(name)
+    assert asked.for_provider("cuda", FP32, replays=False) == asked.for_provider("tensorrt", FP32)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [({"sha256": "0" * 64}, "SHA-256"), ({"bytes": 1}, "bytes, expected 1")],
 )
 @pytest.mark.parametrize(
-    ("name", "kind", "precision"), [("face-mesh", "gpu", FP32), ("selfie-general", "fp16", FP16)]
+    ("name", "kind", "precision"),
+    [
+        ("face-mesh", "gpu", FP32),
+        ("selfie-general", "fp16", FP16),
+        ("selfie-general", "cuda", FP32),
+    ],
 )
 def test_further_files_are_checked(
     name: str, kind: str, precision: Precision, change: dict[str, object], words: str
