@@ -69,8 +69,10 @@ def _start(path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     # The service sees all GPUs, and each client chooses among them: limited on both sides, the
     # client would count within what the service sees.
     environment.pop("CUDA_VISIBLE_DEVICES", None)
+    # Without the folder's ctypes.py, and without a look through all that is installed.
+    own = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT]
     return subprocess.Popen(
-        [sys.executable, "-I", "-c", _DIES_WITH_PARENT, path, "-f"],  # not the folder's ctypes.py
+        [*own, path, "-f"],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -41,7 +41,7 @@ def finder_settings(config: FaceConfig, *, writes_data: bool) -> FinderSettings:
 def create_faces(
     config: RenderConfig,
     format: FrameFormat,
-    make_networks: Callable[[bool], FaceNetworks],
+    make_networks: Callable[[], FaceNetworks],
     on_event: Callable[[Event], None],
     data: FaceTaker | None,
     *,
@@ -53,8 +53,7 @@ def create_faces(
     Args:
         config: Of the render.
         format: Of its frames.
-        make_networks: Makes the networks where the frames are; told whether landmarks are needed of
-            every frame.
+        make_networks: Makes the networks where the frames are.
         on_event: See :class:`FaceStep`.
         data: Whoever wants the faces of every frame.
         backend: What runs the networks.
@@ -71,7 +70,7 @@ def create_faces(
     return FaceStep(
         config.face,
         format,
-        finder=FaceFinder(format, make_networks(settings.by_landmarks), settings),
+        finder=FaceFinder(format, make_networks(), settings),
         editor=MatteEditor(format, side, device),
         hider=Hider(HidePlan.of(config, format), side),
         data=data,

@@ -6,8 +6,7 @@ Their inputs are made where the frames are; what they make of them is read on th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeVar
 
@@ -20,15 +19,13 @@ from bgsoft.face.warp import FrameRoi, FrameView, Warper
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
-from bgsoft.infer.warm import daemon_thread
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.startup import StartupPool
-from bgsoft.workers import Job
 
-MakeNetwork = Callable[[ResolvedModel, int, bool], Network]
-"""Loads a model for a batch size, with its arrays on the side, on the current stream; the last
-argument says whether it may replay a CUDA graph, which is captured by its first run."""
+MakeNetwork = Callable[[ResolvedModel, int], Network]
+"""Loads a model for a batch size, with its arrays on the side, on the current stream; it may replay
+a CUDA graph, which is captured by its first run."""
 
 A = TypeVar("A", list[Detection], Mesh)
 
@@ -43,24 +40,23 @@ def resolve_landmarker() -> ResolvedModel:
     return resolve("face-mesh", ("face-landmarks",))
 
 
-def _on_cpu(model: ResolvedModel, batch: int, _graphs: bool) -> Network:
+def _on_cpu(model: ResolvedModel, batch: int) -> Network:
     return CpuNetwork(model.path, {model.spec.input: model.spec.input_shape(batch)}, threads=1)
 
 
 class FaceNetworks(Closing):
     """Both networks on one side; answers are on the host, in frame pixels.
 
-    On a device everything runs on the current stream, which the host waits for after each run. All
-    but ``close`` raise :class:`InferenceError` where a model fails.
+    On a device everything runs on the current stream, which the host waits for after each run. The
+    landmark model is loaded there at once, beside others that take as long, so that its runs can be
+    captured; on the host when it is first used, as many videos never ask for it. All but ``close``
+    raise :class:`InferenceError` where a model fails.
 
     Args:
         format: Format of the frames.
         make_network: Loads a network.
         batch: Looks of a run.
         side: Where the frames are.
-        needs_landmarks: Load the landmark model with the other. Else, as many videos never ask for
-            it, on the host when it is first used, and on a device once all has begun to run; it
-            cannot be captured then.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -73,8 +69,6 @@ class FaceNetworks(Closing):
         make_network: MakeNetwork = _on_cpu,
         batch: int = 1,
         side: Side = HOST,
-        *,
-        needs_landmarks: bool = False,
     ) -> None:
         detector, landmarker = resolve_detector(), resolve_landmarker()
         self.looks_per_run = batch
@@ -83,34 +77,26 @@ class FaceNetworks(Closing):
         device = side.xp.cuda.Device() if side.on_device else None
         stream = side.xp.cuda.get_current_stream() if side.on_device else nullcontext()
 
-        def load(model: ResolvedModel, graphs: bool) -> _Model:
+        def load(model: ResolvedModel) -> _Model:
             if device is not None:
                 device.use()
             with stream:
-                made = _Model(model, make_network(model, batch, graphs), format, batch, side)
-                if side.on_device and not graphs:  # half of what it takes is done by its first run
-                    made.network.run()
-            return made
+                return _Model(model, make_network(model, batch), format, batch, side)
 
-        self._load_landmarker = partial(load, landmarker, False)
-        self._landmarker: Future[_Model] | Job[_Model] | None = None
+        self._load_landmarker = partial(load, landmarker)
+        self._landmarker: _Model | None = None
         with StartupPool() as pool:
-            loading = pool.submit("face detector", partial(load, detector, True))
-            if needs_landmarks:
-                self._landmarker = pool.submit("face landmarks", partial(load, landmarker, True))
+            loading = pool.submit("face detector", partial(load, detector))
+            if side.on_device:
+                self._landmarker = pool.submit("face landmarks", self._load_landmarker).result()
             self._detector = loading.result()
         self._found = DetectionReader(self._detector.size, batch)
 
     def start(self) -> None:
-        """Run what is loaded once, in the thread that will use it."""
-        if not self._side.on_device:  # their first runs take hardly longer than others
-            return
-        self._detector.network.run()
-        if self._landmarker is None:
-            loading = self._landmarker = Job(self._load_landmarker)
-            daemon_thread(loading.run, "bgsoft-start face landmarks").start()
-        else:
-            self._landmarker.result().network.run()
+        """Run what is loaded on a device once, in the thread that will use it."""
+        if self._landmarker is not None:
+            self._detector.network.run()
+            self._landmarker.network.run()
 
     def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """The faces that the detector is that sure of, for each view, best first."""
@@ -121,10 +107,7 @@ class FaceNetworks(Closing):
         """The landmarks of each square."""
         if not asked:
             return []
-        if self._landmarker is None:
-            loading = self._landmarker = Job(self._load_landmarker)
-            loading.run()
-        landmarker = self._landmarker.result()
+        landmarker = self._landmarker = self._landmarker or self._load_landmarker()
 
         def read(views: Sequence[Affine], landmarks: Array, presence: Array) -> list[Mesh]:
             logits = presence.ravel().tolist()
@@ -140,8 +123,7 @@ class FaceNetworks(Closing):
         """Free the networks; safe to call twice."""
         self._detector.close()
         if self._landmarker is not None:
-            with suppress(Exception):  # it did not load
-                self._landmarker.result().close()
+            self._landmarker.close()
 
 
 class _Model:

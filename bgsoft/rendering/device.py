@@ -92,7 +92,7 @@ class DeviceStages(SideStages):
     ) -> FaceStep | None:
         device, stream, on_event = self._device, self._face_stream, self._resources.on_event
 
-        def face_network(face_model: ResolvedModel, batch: int, graphs: bool) -> Network:
+        def face_network(face_model: ResolvedModel, batch: int) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
             loader = make_loader(face_model, None if backend == "tensorrt" else Precision.FP32)
             wiring = Wiring(inputs={face_model.spec.input: face_model.spec.input_shape(batch)})
@@ -103,19 +103,15 @@ class DeviceStages(SideStages):
 
             if backend == "cpu":
                 return make_twin()
-            network = loader.on_gpu(wiring, backend, device, stream, graphs=graphs)
+            network = loader.on_gpu(wiring, backend, device, stream)
             network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=on_event)
 
-        def make_networks(by_landmarks: bool) -> FaceNetworks:
+        def make_networks() -> FaceNetworks:
             # On the CPU a run takes as long as its looks one after another.
             batch = 1 if backend == "cpu" else self.batch
-            # To build an engine takes a minute: better before the first frame.
-            needed = by_landmarks or backend == "tensorrt"
             with stream:
-                return FaceNetworks(
-                    format, face_network, batch, device_side(), needs_landmarks=needed
-                )
+                return FaceNetworks(format, face_network, batch, device_side())
 
         return create_faces(
             config, format, make_networks, on_event, data, backend=backend, device=device

@@ -191,4 +191,4 @@ class HostStages(SideStages):
         from bgsoft.face.networks import FaceNetworks
 
         on_event = self._resources.on_event
-        return create_faces(config, format, lambda _: FaceNetworks(format), on_event, data)
+        return create_faces(config, format, lambda: FaceNetworks(format), on_event, data)

@@ -44,7 +44,7 @@ class TwinNetwork:
     provider = "CPUExecutionProvider"
     device = "cpu"
 
-    def __init__(self, model: ResolvedModel, batch: int, _graphs: bool) -> None:
+    def __init__(self, model: ResolvedModel, batch: int) -> None:
         import cupy
 
         self._network = CpuNetwork(model.path, {model.spec.input: model.spec.input_shape(batch)})
@@ -129,7 +129,7 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
         expected = on_cpu.find(frames, reduced)
     found = []
     with gpu.use(gpu.new_stream()):
-        networks = FaceNetworks(format, TwinNetwork, batch, device(), needs_landmarks=True)
+        networks = FaceNetworks(format, TwinNetwork, batch, device())
         with FaceFinder(format, networks, settings) as finder:
             finder.start()
             for start in range(0, FRAMES, batch):
@@ -188,7 +188,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
 
     stream = gpu.new_stream()
 
-    def make(model: ResolvedModel, batch: int, graphs: bool) -> GpuNetwork:
+    def make(model: ResolvedModel, batch: int) -> GpuNetwork:
         chosen = model.for_provider(backend, Precision.FP32)
         asked = GpuModel(
             path=chosen.path,
@@ -197,13 +197,13 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
             device=gpu,
             sha256=chosen.sha256,
         )
-        return GpuNetwork(asked, stream, graphs=graphs)
+        return GpuNetwork(asked, stream)
 
     frames = list(sample())
     reducer = Reducer(frames[0].format)
     with gpu.use(stream):
         try:
-            networks = FaceNetworks(frames[0].format, make, 8, device(), needs_landmarks=True)
+            networks = FaceNetworks(frames[0].format, make, 8, device())
             finder = FaceFinder(frames[0].format, networks)
         except BackendUnavailableError as exc:
             pytest.skip(str(exc))
