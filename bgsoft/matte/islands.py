@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import cv2
@@ -13,7 +14,7 @@ from bgsoft.analysis.reduce import AreaReducer
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.matte.contour import Shape, half_widths
 from bgsoft.ops.resize import Resized
-from bgsoft.ops.sides import Side
+from bgsoft.ops.sides import Side, address
 from bgsoft.settings.config import MatteConfig
 
 _SKIRT = 8.0
@@ -25,6 +26,10 @@ holes that have one are background, of those without 82 of 131. With these fille
 lower by 0.003 to 0.004 (by 0.011 with the preset privacy, whose limit is ten times as high), and on
 six clips mattes of best looks flicker by 8 % more. 0.6 is up to 0.0013 worse; with 0.8, 0.0005
 better, twice as many photographs lose by it."""
+MOST_FRAMES = 16
+"""That a device does at a time."""
+_MASKS = np.dtype([(name, np.uint64, MOST_FRAMES) for name in ("opacity", "coarse", "mask")])
+"""``Masks`` of ``bgsoft/ops/components.cu``."""
 
 
 def half_shape(shape: Shape) -> Shape:
@@ -61,10 +66,16 @@ class IslandFilter:
 
     OpenCV finds components on the host. On a device that is union-find with atomics: one launch
     each to merge labels, to count cells and to decide, for the person's components and
-    then for the background's.
+    then for the background's, of all frames at once.
+
+    Args:
+        side: Where planes are.
+        format: Of the frames.
+        config: What is kept.
+        most: Frames at a time, up to :data:`MOST_FRAMES` on a device.
     """
 
-    def __init__(self, side: Side, format: FrameFormat, config: MatteConfig) -> None:
+    def __init__(self, side: Side, format: FrameFormat, config: MatteConfig, most: int = 1) -> None:
         self._side, self._format, xp = side, format, side.xp
         self._scale = lru_cache(1)(lambda mask_shape: mask_scale(format, mask_shape))
         self._factor = analysis_factor(format.width, format.height)
@@ -74,15 +85,16 @@ class IslandFilter:
         self._least = math.ceil(config.min_area * half[0] * half[1])
         self._gap = _SURE * (0.5 if config.threshold is None else config.threshold)
         self._resized = Resized(side, shape, np.uint8)
-        self._labels = [xp.empty(half, np.int32) for _ in range(2)]
+        self._labels = [xp.empty((most, *half), np.int32) for _ in range(2)]
         reach = max(1, round(_SKIRT / 2.0 * min(shape) / 270.0))
         width = 2 * reach + 1
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (width, width))
-        self._limits = [xp.empty(half, np.uint8) for _ in range(2)]
+        self._limits = [xp.empty((most, *half), np.uint8) for _ in range(2)]
         """What alpha must not exceed, and what opacity of the background must not."""
+        self._frame_limits = [*zip(*self._limits, strict=True)]
         room = side.scratch(4 * half[1], np.uint16)
         self._limit = side.operation("matte", "limit_alpha")
-        self._limit_args = *self._limits, *shape, room
+        self._limit_args = *shape, room
         if side.on_device:
             self._enlarge, self._merge, self._count, self._decide = (
                 side.operation("components", name)
@@ -92,41 +104,43 @@ class IslandFilter:
                 )
             )
             self._window = side.array(half_widths(self._skirt)), reach
-            self._areas = [xp.empty(half, np.int32) for _ in range(2)]
+            self._areas = [xp.empty((most, *half), np.int32) for _ in range(2)]
+            self._masks = np.zeros(1, _MASKS)
+            self._addresses = [self._masks[name][0] for name in _MASKS.fields or ()]
         else:
             self._halve = AreaReducer(shape, 2)
             self._small = np.empty(half, np.uint8)
-            self._flat = self._labels[0].reshape(-1)
+            self._flat = self._labels[0][0].reshape(-1)
             self._centres = lru_cache(1)(self._cells)
 
-    def apply(self, opacity: Array, state: MaskState) -> None:
+    def apply(self, opacities: Sequence[Array], states: Sequence[MaskState]) -> None:
         """Bring opacity to the grid, centres aligned, and clean it.
 
         Args:
-            opacity: (h, w) uint8, of the mask's size.
-            state: Its mask is read; its opacity is filled in.
+            opacities: (h, w) uint8 each, of the mask's size.
+            states: Their masks are read; their opacity is filled in.
         """
-        scale = self._scale(opacity.shape)
-        enlarged = self._resized.arguments(opacity, self._shape, scale=scale)
+        scale = self._scale(opacities[0].shape)
         if self._side.on_device:
-            self._apply_on_device(enlarged, state)
+            self._apply_on_device(opacities, states, scale)
             return
-        alpha = state.opacity
-        alpha[...] = enlarged[0]
-        if not self._cleans:
-            return
-        self._halve.reduce(alpha, self._small)
-        _, person = cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY)
-        person = self._large(person, 8, None)
-        background = self._large(~person, 4, state.mask)
-        most, rest = self._limits
-        cv2.blur(cv2.dilate(person, self._skirt), (3, 3), dst=most)
-        cv2.blur(cv2.dilate(background, self._skirt), (3, 3), dst=rest)
-        self._limit(self._shape, alpha, *self._limit_args)
+        most, rest = self._frame_limits[0]
+        for opacity, state in zip(opacities, states, strict=True):
+            alpha = state.opacity
+            alpha[...] = self._resized.arguments(opacity, self._shape, scale=scale)[0]
+            if not self._cleans:
+                continue
+            self._halve.reduce(alpha, self._small)
+            _, person = cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY)
+            person = self._large(person, 8, None)
+            background = self._large(~person, 4, state.mask)
+            cv2.blur(cv2.dilate(person, self._skirt), (3, 3), dst=most)
+            cv2.blur(cv2.dilate(background, self._skirt), (3, 3), dst=rest)
+            self._limit(self._shape, alpha, most, rest, *self._limit_args)
 
     def _large(self, binary: Array, connectivity: int, mask: Array | None) -> Array:
         """What stays of a plane of 0 and 255; a mask shows which parts are gaps."""
-        labels = self._labels[0]
+        labels = self._labels[0][0]
         count, _ = cv2.connectedComponents(
             binary, labels=labels, connectivity=connectivity, ltype=cv2.CV_32S
         )
@@ -150,22 +164,33 @@ class IslandFilter:
         centres = (2 * np.arange(cells) + 1) * self._factor
         return np.minimum(centres * samples // pixels, samples - 1)
 
-    def _apply_on_device(self, enlarged: tuple[object, ...], state: MaskState) -> None:
-        half, shape, mask = self._half, self._shape, state.mask
-        planes = state.opacity, self._labels[0], *self._areas
-        self._enlarge(half, *enlarged, *planes, *shape)
+    def _apply_on_device(
+        self,
+        opacities: Sequence[Array],
+        states: Sequence[MaskState],
+        scale: tuple[float, float] | None,
+    ) -> None:
+        half, shape, mask_shape = self._half, self._shape, states[0].mask.shape
+        size = *half, len(states)
+        for at, (opacity, state) in enumerate(zip(opacities, states, strict=True)):
+            planes = opacity, state.opacity, state.mask
+            for addresses, plane in zip(self._addresses, planes, strict=True):
+                addresses[at] = address(plane)
+        _, *reading = self._resized.arguments(opacities[0], shape, scale=scale)
+        self._enlarge(size, self._masks, *reading, self._labels[0], *self._areas, *shape)
         if not self._cleans:
             return
-        gaps = mask, *mask.shape, self._factor, *self._format.luma_shape
+        gaps = self._masks, *mask_shape, self._factor, *self._format.luma_shape
         following = self._labels[1], None
         for index, (labels, areas, limit) in enumerate(
             zip(self._labels, self._areas, self._limits, strict=True)
         ):
-            self._merge(half, labels, *half, int(index == 0))
-            self._count(half, labels, areas, *half, self._gap if index else 0.0, *gaps)
+            self._merge(size, labels, *half, int(index == 0))
+            self._count(size, labels, areas, *half, self._gap if index else 0.0, *gaps)
             limits = *self._window, limit, following[index]
-            self._decide(half, labels, areas, self._least, *limits, *half)
-        self._limit(shape, state.opacity, *self._limit_args)
+            self._decide(size, labels, areas, self._least, *limits, *half)
+        for state, limits in zip(states, self._frame_limits, strict=False):
+            self._limit(shape, state.opacity, *limits, *self._limit_args)
 
 
 def mask_scale(format: FrameFormat, mask_shape: Shape) -> tuple[float, float] | None:

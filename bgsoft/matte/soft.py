@@ -23,7 +23,7 @@ from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.contour import ContourSteps, Shape
 from bgsoft.matte.guided import EdgeFitter
-from bgsoft.matte.islands import IslandFilter, MaskState
+from bgsoft.matte.islands import MOST_FRAMES, IslandFilter, MaskState
 from bgsoft.matte.temporal import EdgeSmoother, TemporalFilter
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig, Refine
@@ -35,7 +35,8 @@ class SoftMatte(MatteStage):
 
     Only the smoothing over time is done in order, of the mask and of an edge that is fitted on the
     frame. Everything else is done side by side on the host, for as many frames as there are lanes;
-    a device has one lane, and nothing there waits for the host.
+    a device has one lane, but finds the islands of a whole batch at once, and nothing there waits
+    for the host.
 
     Where the mask is held the edge is fitted anew to the new picture (if ``refine`` is guided): the
     steps before the fit are skipped.
@@ -64,8 +65,14 @@ class SoftMatte(MatteStage):
         self._fine = fine and config.refine is Refine.GUIDED
         smooths = self._fine and config.temporal > 0.0
         self._smoother = EdgeSmoother(side, config.temporal, format) if smooths else None
-        self._scratch = [_Scratch(side, config, format, self._fine) for _ in range(workers.lanes)]
-        # What the next frames go on from, while the lanes are used again.
+        self._lanes = [_Lane(side, config, format, self._fine) for _ in range(workers.lanes)]
+        lanes, self._at_once = workers.lanes, workers.lanes
+        if side.on_device:
+            self._at_once = min(batch, MOST_FRAMES)
+        self._scratch = [_Scratch(side, format) for _ in range(self._at_once)]
+        most = self._at_once // lanes
+        self._islands = [IslandFilter(side, format, config, most) for _ in range(lanes)]
+        # What the next frames go on from, while those are used again.
         self._spare = MaskState(side, self._made[0][0].shape)
         self._last: MaskState | None = None
 
@@ -82,7 +89,8 @@ class SoftMatte(MatteStage):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        for part in self._workers.parts(len(frames)):
+        for first in range(0, len(frames), self._at_once):
+            part = slice(first, first + self._at_once)
             self._refine_part(masks[part], frames[part], reduced[part], mattes[part])
 
     def _refine_part(
@@ -92,7 +100,7 @@ class SoftMatte(MatteStage):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        """Make mattes of as many frames as there are lanes."""
+        """Make mattes of as many frames as there is room for."""
         scratch, holds = self._scratch[: len(frames)], False
         for one, mask, picture in zip(scratch, masks, reduced, strict=True):
             one.luma, one.chroma = one.picture.of(picture.luma, picture.chroma)
@@ -102,18 +110,43 @@ class SoftMatte(MatteStage):
                 self._average(one, mask)
             assert self._last is not None
             one.source = self._last
-        if holds:  # what a frame shows may be made of the mask of another
+        if holds or self._side.on_device:
+            # What a frame shows may be made of the mask of another.
             unclean = [one for one in scratch if one.is_unclean]
-            self._workers.map(lambda _, one: one.clean(), unclean)
-        self._workers.map(lambda _, one, *each: one.make(*each), scratch, frames, mattes)
-        if self._smoother is not None:
-            for one, frame in zip(scratch, frames, strict=True):
-                self._smoother.apply(one.fitted_plane(frame), one.luma)
-        if self._fine:
-            self._workers.map(lambda _, one, *each: one.finish(*each), scratch, frames, mattes)
+            if self._side.on_device:
+                self._clean(0, *unclean)
+            else:
+                self._workers.map(self._clean, unclean)
+        for part in self._workers.parts(len(frames)):
+            some = scratch[part], frames[part], mattes[part]
+            self._workers.map(self._make, *some)
+            if self._smoother is not None:
+                for lane, one, frame in zip(self._lanes, *some[:2], strict=False):
+                    self._smoother.apply(lane.fitted_plane(frame), one.luma)
+            if self._fine:
+                self._workers.map(self._finish, *some[1:])
         for one in scratch:
             if one.state is self._last:
                 one.state, self._spare = self._spare, one.state
+
+    def _clean(self, lane: int, *some: _Scratch) -> None:
+        """From the smoothed masks' opacity to that on the grid."""
+        opacities, states = [], []
+        for one in some:
+            opacities.append(one.opacity)
+            states.append(one.state)
+            one.is_unclean = False
+        if opacities:
+            self._islands[lane].apply(opacities, states)
+
+    def _make(self, lane: int, one: _Scratch, frame: Frame, matte: Matte) -> None:
+        """From opacity on the grid to the matte there and on the frame."""
+        if one.is_unclean:
+            self._clean(lane, one)
+        self._lanes[lane].make(one, frame, matte)
+
+    def _finish(self, lane: int, frame: Frame, matte: Matte) -> None:
+        self._lanes[lane].finish(frame, matte)
 
     def _average(self, one: _Scratch, mask: Array) -> None:
         """Smooth a mask over time, in order."""
@@ -126,30 +159,41 @@ class SoftMatte(MatteStage):
 
 
 class _Scratch:
-    """The buffers that one frame needs on its way from the raw mask to the matte."""
+    """What is kept of one frame on its way from the raw mask to the matte."""
 
-    def __init__(self, side: Side, config: MatteConfig, format: FrameFormat, fine: bool) -> None:
-        xp, size = side.xp, format.luma_shape
+    def __init__(self, side: Side, format: FrameFormat) -> None:
         shape = analysis_shape(format.width, format.height)
-        factor = analysis_factor(format.width, format.height)
         self._side = side
         self.state = MaskState(side, shape)
         """Of the frame's own mask."""
         self.source: MaskState
         """Whose opacity the matte is made from."""
-        self.opacity: Array = xp.empty((0, 0), np.uint8)
+        self.opacity: Array = side.xp.empty((0, 0), np.uint8)
         """(h, w): of the mask's size."""
         self.is_unclean = False
         """There is opacity that is to be cleaned."""
-        self._islands = IslandFilter(side, format, config)
-        grid_chroma = shape if factor > 1 else format.chroma_shape[:2]
-        self.picture = _EightBits(side, format, shape, grid_chroma)
+        self.picture = _EightBits(side, format, shape, _grid_chroma(format))
         """On the grid."""
         self.luma: Array
         self.chroma: Array
         """What it gives of the frame at hand."""
+
+    def allocate(self, mask_shape: Shape) -> None:
+        """Make room for masks of this shape."""
+        self.opacity = self._side.xp.empty(mask_shape, np.uint8)
+        self.state.allocate(mask_shape)
+
+
+class _Lane:
+    """What makes the mattes of frames, one after the other."""
+
+    def __init__(self, side: Side, config: MatteConfig, format: FrameFormat, fine: bool) -> None:
+        size = format.luma_shape
+        shape = analysis_shape(format.width, format.height)
+        factor = analysis_factor(format.width, format.height)
+        self._side = side
         guides = config.refine is Refine.GUIDED and not fine
-        self._fitter = EdgeFitter(side, shape, grid_chroma) if guides else None
+        self._fitter = EdgeFitter(side, shape, _grid_chroma(format)) if guides else None
         lines = 0.0 if fine else format.height / factor
         self._steps = ContourSteps(side, config, shape, smooths=True, lines=lines)
         self._enlarge = side.operation("matte", "enlarge_alpha")
@@ -157,26 +201,14 @@ class _Scratch:
         self._enlarge_args = factor.bit_length() - 1, *shape, *size, room
         self._fine = _FineEdge(side, config, format) if fine else None
 
-    def allocate(self, mask_shape: Shape) -> None:
-        """Make room for masks of this shape."""
-        self.opacity = self._side.xp.empty(mask_shape, np.uint8)
-        self.state.allocate(mask_shape)
-
-    def clean(self) -> None:
-        """From the smoothed mask's opacity to that on the grid."""
-        self.is_unclean = False
-        self._islands.apply(self.opacity, self.state)
-
-    def make(self, frame: Frame, matte: Matte) -> None:
-        """From opacity on the grid to the matte there and on the frame."""
-        if self.is_unclean:
-            self.clean()
+    def make(self, one: _Scratch, frame: Frame, matte: Matte) -> None:
+        """From clean opacity on the grid to the matte there and on the frame."""
         made = matte.reduced
-        opacity, plane = self.source.opacity, self._steps.source(made)
+        opacity, plane = one.source.opacity, self._steps.source(made)
         if self._fitter is None:
             self._side.copy(opacity, plane)
         else:
-            self._fitter.apply(opacity, self.luma, self.chroma, plane)
+            self._fitter.apply(opacity, one.luma, one.chroma, plane)
         self._steps.apply(made)
         target = self.fitted_plane(frame)
         self._enlarge(target.shape, made, target, *self._enlarge_args)
@@ -193,6 +225,13 @@ class _Scratch:
         if self._fine is not None:
             self._fine.steps.apply(frame.planes.alpha)
             self._fine.reducer.reduce(frame.planes.alpha, matte.reduced)
+
+
+def _grid_chroma(format: FrameFormat) -> Shape:
+    """(rows, columns) of the chroma that is on the grid."""
+    if analysis_factor(format.width, format.height) > 1:
+        return analysis_shape(format.width, format.height)
+    return format.chroma_shape[:2]
 
 
 class _FineEdge:

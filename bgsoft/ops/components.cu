@@ -1,7 +1,17 @@
 // Large connected components on the half grid, and the limits that they set to alpha, on a device: the
 // host has OpenCV (bgsoft/matte/islands.py). Every block is 32 x 8 cells, a warp along a row, and x % 32
-// is the lane: initial labels are runs within such stretches of a row.
+// is the lane: initial labels are runs within such stretches of a row. blockIdx.z is the frame: a launch
+// does several at a time, whose planes of the half grid lie one behind the other.
 #include "matte.cuh"
+
+#define MOST_FRAMES 16
+
+// By frame: opacity, (.., pitch) uint8; coarse, (rows, columns) uint8; and the mask, averaged.
+struct Masks {
+    const u8* opacity[MOST_FRAMES];
+    u8* coarse[MOST_FRAMES];
+    const float* mask[MOST_FRAMES];
+};
 
 // Label equivalence with atomics: every cell names a cell of its component with a smaller or equal
 // index; cells that name themselves are roots.
@@ -55,16 +65,17 @@ OP int mask_sample(int cell, int factor, int samples, int pixels)
 
 // Opacity to the grid, and the initial labels of the person's components on half of it.
 //
-// opacity: (.., pitch) uint8. coarse: (rows, columns) uint8. labels: half of that, rounded up. areas,
-// rest: of the half grid's size, cleared.
+// labels: of half of (rows, columns), rounded up. areas, rest: of the half grid's size, cleared.
 DEVICE_KERNEL(opacity_to_grid)(
-    const u8* __restrict__ opacity, int pitch, const float* __restrict__ x_table, int x_stride,
-    const float* __restrict__ y_table, int y_stride, int mode, u8* __restrict__ coarse,
-    int* __restrict__ labels, int* __restrict__ areas, int* __restrict__ rest, int rows, int columns)
+    BY_VALUE(Masks) masks, int pitch, const float* __restrict__ x_table, int x_stride,
+    const float* __restrict__ y_table, int y_stride, int mode, int* __restrict__ labels,
+    int* __restrict__ areas, int* __restrict__ rest, int rows, int columns)
 {
+    const u8* opacity = masks.opacity[blockIdx.z];
+    u8* coarse = masks.coarse[blockIdx.z];
     int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
     int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
-    int at = y * half_columns + x;
+    int frame = blockIdx.z * half_rows * half_columns, at = y * half_columns + x;
     bool inside = x < half_columns && y < half_rows;
     bool person = false;
     if (inside) {
@@ -80,12 +91,12 @@ DEVICE_KERNEL(opacity_to_grid)(
             coarse[gy * columns + gx] = (u8)values[part];
         }
         person = halve(values[0], values[1], values[2], values[3], has_right, has_bottom) > 127;
-        areas[at] = rest[at] = 0;
+        areas[frame + at] = rest[frame + at] = 0;
     }
     u32 row = __ballot_sync(0xffffffffu, person);
     int lane = threadIdx.x;
     if (inside)
-        labels[at] = person ? at - lane + run_start(row, lane) : NO_LABEL;
+        labels[frame + at] = person ? at - lane + run_start(row, lane) : NO_LABEL;
 }
 
 // Joins labels across rows and stretches. labels (rows, columns), NO_LABEL outside components.
@@ -96,6 +107,7 @@ DEVICE_KERNEL(merge_components)(int* labels, int rows, int columns, int diagonal
     int y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= columns || y >= rows)
         return;
+    labels += blockIdx.z * rows * columns;
     int at = y * columns + x;
     if (labels[at] == NO_LABEL)
         return;
@@ -125,12 +137,15 @@ DEVICE_KERNEL(merge_components)(int* labels, int rows, int columns, int diagonal
 // Flattens labels to their roots, and counts the cells of each. areas: (rows * columns), 0 before; an
 // area gets GAP where the mask is below `gap` at the centre of one of its cells.
 //
-// gap: 0 where none counts. mask: (mask_rows, mask_columns), averaged. factor: frame pixels of the
-// grid's cell. height, width: the frame's.
+// gap: 0 where none counts. The masks are (mask_rows, mask_columns). factor: frame pixels of the grid's
+// cell. height, width: the frame's.
 DEVICE_KERNEL(count_components)(
-    int* labels, int* areas, int rows, int columns, float gap, const float* __restrict__ mask,
-    int mask_rows, int mask_columns, int factor, int height, int width)
+    int* labels, int* areas, int rows, int columns, float gap, BY_VALUE(Masks) masks, int mask_rows,
+    int mask_columns, int factor, int height, int width)
 {
+    const float* mask = masks.mask[blockIdx.z];
+    labels += blockIdx.z * rows * columns;
+    areas += blockIdx.z * rows * columns;
     int x = blockIdx.x * blockDim.x + threadIdx.x;
     int y = blockIdx.y * blockDim.y + threadIdx.y;
     int at = y * columns + x;
@@ -169,6 +184,9 @@ DEVICE_KERNEL(decide_components)(
     int rows, int columns)
 {
     __shared__ u8 staying[10 + 2 * MAX_REACH][34 + 2 * MAX_REACH], near[10][34];
+    int frame = blockIdx.z * rows * columns;
+    labels += frame;
+    areas += frame;
     int lane = threadIdx.x, thread = threadIdx.y * 32 + lane;
     int left = blockIdx.x * 32, top = blockIdx.y * 8;
     int halo = reach + 1, wide = 32 + 2 * halo;
@@ -193,9 +211,9 @@ DEVICE_KERNEL(decide_components)(
     if (x >= columns || y >= rows)
         return;
     if (next_labels != 0)
-        next_labels[at] = stays ? NO_LABEL : at - lane + run_start(rest, lane);
+        next_labels[frame + at] = stays ? NO_LABEL : at - lane + run_start(rest, lane);
     for (int dy = -1; dy <= 1; dy++)
         for (int dx = -1; dx <= 1; dx++)
             count += near[reflect(y + dy, rows) - top + 1][reflect(x + dx, columns) - left + 1];
-    limit[at] = (u8)((255 * count + 4) / 9);
+    limit[frame + at] = (u8)((255 * count + 4) / 9);
 }

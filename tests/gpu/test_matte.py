@@ -77,6 +77,7 @@ def check(
     cuts: tuple[int, ...] = (),
     frames: int = 4,
     mask_shape: tuple[int, int] | None = None,
+    batch: int = 1,
     fine: bool = False,
 ) -> None:
     """Compare the mattes of a moving person."""
@@ -86,7 +87,9 @@ def check(
         scene = [(frame, cv2.resize(mask, mask_shape[::-1])) for frame, mask in scene]
     masks = [None if index in held else mask for index, (_, mask) in enumerate(scene)]
     pictures = [frame for frame, _ in scene]
-    found = compare_mattes(CudaSide(gpu), config, pictures, masks, cuts=cuts, fine=fine)
+    found = compare_mattes(
+        CudaSide(gpu), config, pictures, masks, batch=batch, cuts=cuts, fine=fine
+    )
     assert found.ok, found
 
 
@@ -106,6 +109,18 @@ def test_soft_at_any_size(
     gpu: Any, size: tuple[int, int], layout: PixelLayout, settings: dict[str, Any], fine: bool
 ) -> None:
     check(gpu, MatteConfig(**settings), frame_format(size, layout), held=(2,), fine=fine)
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+@pytest.mark.parametrize(("batch", "frames"), [(3, 7), (8, 11), (20, 22)])
+@pytest.mark.parametrize("held", [(), (1, 2, 5)])
+@pytest.mark.parametrize("fine", [False, True])
+def test_soft_in_batches(
+    gpu: Any, layout: PixelLayout, batch: int, frames: int, held: tuple[int, ...], fine: bool
+) -> None:
+    """Whose islands are found at once, however many there are."""
+    settings = {"held": held, "frames": frames, "batch": batch, "fine": fine}
+    check(gpu, MatteConfig(min_area=0.01), frame_format((642, 360), layout), **settings)
 
 
 @pytest.mark.parametrize("size", [(1280, 720), (641, 359), (65, 47)])

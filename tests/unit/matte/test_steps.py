@@ -284,7 +284,7 @@ class Islands:
     def apply(self, alpha: Plane) -> None:
         """Clean a plane in place, in which no hole is sure."""
         self._state.mask = np.ones(alpha.shape, np.float32)
-        self._filter.apply(alpha, self._state)
+        self._filter.apply([alpha], [self._state])
         alpha[:] = self._state.opacity
 
 
