@@ -36,6 +36,7 @@ from bgsoft.chunks.plan import divide, pre_roll_frames, read_frames
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool, worker_environment
 from bgsoft.jobs.task import Finished, TaskContext
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.rendering.ahead import make_ready
 from bgsoft.rendering.chunk import Chunk
@@ -48,11 +49,12 @@ class ThrownAway:
     """Renders a chunk and keeps nothing; a task."""
 
     config: RenderConfig
+    info: VideoInfo
     chunk: Chunk | None
 
     def run(self, context: TaskContext) -> object:
         backends = replace(self.config.backends, threads=context.threads, gpu=context.gpu)
-        return render_picture(replace(self.config, backends=backends), self.chunk)
+        return render_picture(replace(self.config, backends=backends), self.chunk, self.info)
 
 
 def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
             divided = divide(frames, chunks, pre_roll_frames(config) or 0)
             assert not isinstance(divided, str), divided
             parts = divided
-        driver.submit([ThrownAway(config, each) for each in parts])
+        driver.submit([ThrownAway(config, info, each) for each in parts])
         while True:
             for update in driver.poll(1.0):
                 if isinstance(update, Finished):

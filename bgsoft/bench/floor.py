@@ -70,9 +70,14 @@ class _ThrownAway:
         pass
 
 
-def render_picture(config: RenderConfig, chunk: Chunk | None = None) -> dict[str, Any]:
-    """Run a render, or a chunk of it, whose frames are thrown away; what took how long."""
-    report = hand_over_frames(config, _ThrownAway(), chunk=chunk)
+def render_picture(
+    config: RenderConfig, chunk: Chunk | None = None, info: VideoInfo | None = None
+) -> dict[str, Any]:
+    """Run a render, or a chunk of it, whose frames are thrown away; what took how long.
+
+    ``info`` is the input's, where it has been probed.
+    """
+    report = hand_over_frames(config, _ThrownAway(), chunk=chunk, info=info)
     return {
         "frames": report.frames_encoded,
         "wall_s": report.wall_s,

@@ -114,6 +114,7 @@ def hand_over_frames(
     taker: Taker,
     *,
     chunk: Chunk | None = None,
+    info: VideoInfo | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> RenderReport:
@@ -121,7 +122,7 @@ def hand_over_frames(
 
     The output of the settings is not looked at; all else is as for :func:`render_config`.
     """
-    return _Session(config, None, chunk, on_event, taker).run(None, cancel).report
+    return _Session(config, info, chunk, on_event, taker).run(None, cancel).report
 
 
 class Built(NamedTuple):
