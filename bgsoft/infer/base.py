@@ -71,6 +71,8 @@ class GpuModel:
     """An engine's, so that it serves smaller batches too; None: that of ``shapes``."""
     source: bytes | None = None
     """Loaded instead of the file, where it was changed."""
+    must_run: bool = False
+    """Another file serves where this one does not run, or not all of it on this provider."""
 
 
 class Network(Protocol):

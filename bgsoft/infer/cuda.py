@@ -41,6 +41,7 @@ class GpuNetwork(Network):
     Raises:
         MixedModelError: Others would have to run a part of it.
         BackendUnavailableError: The provider does not run here; the message is the reason.
+        InferenceError: It is one that must run, and fails.
         ModelError: The file is no model that ONNX Runtime can load.
     """
 
@@ -70,7 +71,9 @@ class GpuNetwork(Network):
         with model.device.use(stream):
             self._bind(model, output_shapes)
         if graphs and model.backend == "cuda":
-            self._prepare()
+            # Where it fails, run() will tell of it.
+            with RUNNING if model.must_run else suppress(Exception):
+                self._prepare()
 
     def _prepare(self) -> None:
         """Run once without a graph, so that cuDNN's plans are made where other networks load, too.
@@ -79,7 +82,7 @@ class GpuNetwork(Network):
         """
         options = ort.RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")  # neither captured nor replayed
-        with span("first run without a graph"), suppress(Exception):  # run() will tell of it
+        with span("first run without a graph"):
             self._session.run_with_iobinding(self._binding, options)
 
     def _bind(self, model: GpuModel, output_shapes: Callable[[], Shapes]) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class NetworkLoader:
         model: The model.
         precision: Of what runs on a GPU.
         tell: Called with notices: that an engine is built; that a GPU leaves a part of the model to
-            the CPU.
+            the CPU; that a file for it does not run.
         cores: Cores that one run on the CPU may use, where nothing else runs beside it.
         instead: Backends that may be taken in place of one that several providers would share.
         user: Of models that are shared with others, or used again; None: they are not.
@@ -61,6 +62,8 @@ class NetworkLoader:
         self._instead = instead
         self._mixed: set[str] = set()
         """Backends that share this model with others."""
+        self._refused: set[Path] = set()
+        """Files of a provider's own operators that do not run here."""
 
     def beside(self, model: ResolvedModel) -> NetworkLoader:
         """A loader of another model that is to run with this one."""
@@ -156,13 +159,40 @@ class NetworkLoader:
         replays: bool = True,
     ) -> Network:
         """The same, for one user."""
-        chosen = self.model.for_provider(backend, self._precision, replays=graphs and replays)
+        find = partial(self.model.for_provider, backend, self._precision)
+        chosen, plain = find(replays=graphs and replays), find(replays=False)
+        load = partial(
+            self._file_on_gpu, wiring, backend, device, stream, (graphs, replays), largest_batch
+        )
+        if chosen == plain or chosen.path in self._refused:
+            return load(plain)
+        try:
+            return load(chosen, must_run=True)
+        except (BackendUnavailableError, InferenceError) as exc:
+            network = load(plain)  # or it is not the file's fault
+            self._refused.add(chosen.path)
+            self._tell(f"{plain.path.name} in place of {chosen.path.name}: {exc.message}")
+            return network
+
+    def _file_on_gpu(
+        self,
+        wiring: Wiring,
+        backend: str,
+        device: CudaDevice,
+        stream: Any,
+        graphs: tuple[bool, bool],
+        largest_batch: int | None,
+        chosen: ResolvedModel,
+        *,
+        must_run: bool = False,
+    ) -> Network:
+        """One of the model's files; ``graphs``: as arguments of ``GpuNetwork``."""
         shapes, measured = self._shapes(wiring)
         sha256, source = chosen.sha256, None
         if wiring.constants:
             source = bake(chosen.path, shapes, wiring.constants)
             sha256 += f" {dict(wiring.constants)}"
-        place = (backend, device.number, stream.ptr, self._precision, graphs, largest_batch)
+        place = (backend, device.number, stream.ptr, self._precision, graphs[0], largest_batch)
         key = (sha256, str(shapes), str(wiring), *place, self._instead)
         model = GpuModel(
             path=chosen.path,
@@ -175,11 +205,12 @@ class NetworkLoader:
             tell=self._tell,
             largest_batch=largest_batch,
             source=source,
+            must_run=must_run,
         )
 
         if key in _left:
             raise BackendUnavailableError(_left[key], stage="infer")
-        load = partial(self._load_on_gpu, model, stream, (graphs, replays), wiring, measured, key)
+        load = partial(self._load_on_gpu, model, stream, graphs, wiring, measured, key)
         network = loaded(key, load)
         if network.mixed and backend not in self._mixed:
             self._mixed.add(backend)
@@ -203,7 +234,7 @@ class NetworkLoader:
 
         network: Network | None = None
         if model.backend not in self._mixed:
-            with suppress(MixedModelError):
+            with nullcontext() if model.must_run else suppress(MixedModelError):
                 network = GpuNetwork(model, stream, *graphs, output_shapes=output_shapes)
         if network is None:
             network = MixedNetwork(model)

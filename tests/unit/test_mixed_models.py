@@ -12,7 +12,13 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from bgsoft.errors import BackendUnavailableError, MixedModelError, ModelError
+from bgsoft.errors import (
+    BackendUnavailableError,
+    BgsoftError,
+    InferenceError,
+    MixedModelError,
+    ModelError,
+)
 from bgsoft.infer import loading
 from bgsoft.infer.base import GpuModel, Network, Wiring
 from bgsoft.infer.cpu import HostNetwork
@@ -120,6 +126,47 @@ def test_cuda_is_preferred_to_a_part_of_tensorrt(gpu: Gpu, tmp_path: Path) -> No
     with pytest.raises(BackendUnavailableError, match="slow on cuda"):
         made.on_gpu(WIRING, "tensorrt", DEVICE, STREAM)
     assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is gpu.made[1]
+
+
+@pytest.mark.parametrize("failure", [InferenceError, BackendUnavailableError, MixedModelError])
+def test_the_plain_file_serves_where_the_providers_own_does_not_run(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, failure: type[BgsoftError]
+) -> None:
+    files: list[str] = []
+    told: list[str] = []
+    running = Shared(gpu.now, 0)
+    running.mixed = ""
+
+    def whole(model: GpuModel, *_: Any, **__: Any) -> Network:
+        files.append(model.path.name)
+        if model.must_run:
+            raise failure("cuDNN has no such kernel")
+        return running
+
+    monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
+    made = NetworkLoader(resolve("selfie-general"), tell=told.append)
+    for _ in range(2):
+        assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is running
+    assert files == ["selfie_general_cuda.onnx", *["selfie_general.onnx"] * 2]
+    assert told == [
+        "selfie_general.onnx in place of selfie_general_cuda.onnx: cuDNN has no such kernel"
+    ]
+
+
+def test_nothing_is_told_of_a_file_where_no_other_runs(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+
+    def whole(model: GpuModel, *_: Any, **__: Any) -> Network:
+        raise BackendUnavailableError("no driver")
+
+    monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
+    with pytest.raises(BackendUnavailableError, match="no driver"):
+        NetworkLoader(resolve("selfie-general"), tell=told.append).on_gpu(
+            WIRING, "cuda", DEVICE, STREAM
+        )
+    assert not told
 
 
 def session(path: Path) -> Any:
