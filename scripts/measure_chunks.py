@@ -31,7 +31,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bgsoft.bench.floor import render_picture
 from bgsoft.chunks.plan import divide, pre_roll_frames, read_frames
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool, worker_environment
@@ -53,6 +52,8 @@ class ThrownAway:
     chunk: Chunk | None
 
     def run(self, context: TaskContext) -> object:
+        from bgsoft.bench.floor import render_picture  # which a worker alone needs
+
         backends = replace(self.config.backends, threads=context.threads, gpu=context.gpu)
         return render_picture(replace(self.config, backends=backends), self.chunk, self.info)
 

@@ -22,8 +22,8 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import turn_plane
 from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder, nv_codec
 from bgsoft.frame import Frame
+from bgsoft.media.planes import plane_views
 from bgsoft.media.probe import probe
-from bgsoft.media.pyav import plane_views
 from tests.synthetic import Plane
 
 NVDEC_CLIPS = [

@@ -1,4 +1,4 @@
-"""Size of the analysis frame, on any device."""
+"""Size of the analysis frame, on any device, and how far back it is looked for cuts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ and 0.752), for a third of the time."""
 _MIN_DETAIL_SIDE = 256
 """Networks see at least so much, so that no input is an enlargement: from 180 rows, masks of the
 selfie model were worse (boundary F 0.747 against 0.766)."""
+REACH = 9
+"""So many frames before one have a say in whether it begins a new scene. With 5 there are twice as
+many false alarms, with 13 0.72 of the cuts between clips of one person are seen, instead of 0.89.
+"""
 
 
 def analysis_factor(width: int, height: int) -> int:

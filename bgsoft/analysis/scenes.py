@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.analysis.base import analysis_shape
+from bgsoft.analysis.base import REACH, analysis_shape
 from bgsoft.cuda.readback import Readback
 from bgsoft.frame import AnalysisFrame, FrameFormat
 from bgsoft.ops.resize import resampling
@@ -30,15 +30,10 @@ seen, with 0.1 and 1.1 false alarms. With 0.012 it is 0.994, with 0.2 and 2.2; w
 _MIN_RATIO = 3.0
 """A cut stands out this much from the changes just before it: motion lasts. With 2 there are twice
 as many false alarms, with 4 2 % more of the cuts are lost."""
-_MEMORY = 8
-"""Frames that are looked back at. With 4 there are twice as many false alarms, with 12 0.72 of the
-cuts between clips of one person are seen, instead of 0.89."""
 _UNKNOWN_CHANGE = 0.015
 """What is taken for the change before the first frame. Without it, one clip in ten that begins with
 motion begins with a false alarm, with it one in 200; 0.08 of the cuts in the first four frames are
 lost for it."""
-REACH = _MEMORY + 1
-"""So many frames before one have a say in whether it begins a new scene."""
 
 _BLACK = 0.1
 """Added to luma, so that noise in the dark is no contrast: in a third of the light, under grain, as
@@ -71,7 +66,7 @@ class SceneCutDetector:
 
     def __init__(self) -> None:
         self._last: tuple[Thumb, _Contrasts] | None = None
-        self._changes = deque([_UNKNOWN_CHANGE], maxlen=_MEMORY)
+        self._changes = deque([_UNKNOWN_CHANGE], maxlen=REACH - 1)
 
     def update(self, thumb: Thumb) -> bool:
         """Whether the next frame begins a new scene; never the first.

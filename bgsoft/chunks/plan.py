@@ -39,7 +39,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 
-from bgsoft.analysis.scenes import REACH
+from bgsoft.analysis.base import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
@@ -49,7 +49,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
 from bgsoft.models.catalog import read_spec
-from bgsoft.pipeline.picture import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
+from bgsoft.pipeline.refresh import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
 from bgsoft.records import dataclass
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk

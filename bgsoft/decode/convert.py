@@ -20,7 +20,8 @@ from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoRef
 from bgsoft.errors import DecodeError, translated
 from bgsoft.frame import OriginalChroma, PixelLayout, Planes
 from bgsoft.media.info import Orientation, VideoInfo
-from bgsoft.media.pyav import PYAV_ERRORS, Plane, plane_views
+from bgsoft.media.planes import Plane, plane_views
+from bgsoft.media.pyav import PYAV_ERRORS
 
 _TALL_CHROMA = {
     PixelLayout.NV12: frozenset({"yuv422p", "yuvj422p", "yuva422p"}),

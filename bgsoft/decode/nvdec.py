@@ -25,8 +25,8 @@ from bgsoft.decode.nv_stream import NvPicture, NvStreamDecoder, caps_reason, nv_
 from bgsoft.errors import BackendUnavailableError, DecodeError
 from bgsoft.frame import Frame, Planes
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.planes import plane_views
 from bgsoft.media.probe import probe
-from bgsoft.media.pyav import plane_views
 from bgsoft.ops.loader import BLOCK, blocks, kernel
 from bgsoft.resources import Resources
 from bgsoft.startup import span

@@ -15,7 +15,7 @@ from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.frame import Frame, OriginalStill
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.pyav import Plane
+from bgsoft.media.planes import Plane
 from bgsoft.media.stills import read_file
 from bgsoft.records import NamedTuple
 

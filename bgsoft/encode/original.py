@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import Frame, FrameFormat, Original, OriginalChroma
-from bgsoft.media.pyav import Plane
+from bgsoft.media.planes import Plane
 
 Indices = NDArray[np.intp]
 

@@ -16,7 +16,7 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.original import FineChroma, repeat
 from bgsoft.frame import Frame, FrameFormat, OriginalChroma, PixelLayout
-from bgsoft.media.pyav import Plane, plane_views
+from bgsoft.media.planes import Plane, plane_views
 
 
 def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame], VideoFrame]:

@@ -20,7 +20,8 @@ from bgsoft.encode.pictures import CopiedPictures
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, errors_as
 from bgsoft.frame import Frame, FrameFormat, OriginalStill
 from bgsoft.media.containers import CONTAINERS, Container
-from bgsoft.media.pyav import Plane, swscale_matrix
+from bgsoft.media.planes import Plane
+from bgsoft.media.pyav import swscale_matrix
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.media.stills import with_alpha, with_profile
 from bgsoft.records import dataclass

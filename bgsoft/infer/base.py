@@ -7,26 +7,19 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bgsoft.frame import Array, Frame
 from bgsoft.records import dataclass
 from bgsoft.settings.config import Precision
 
 if TYPE_CHECKING:
-    from bgsoft.cuda.device import CudaDevice
+    from numpy.typing import NDArray
 
-TENSOR_DTYPES: Mapping[str, type[np.generic]] = {
-    "tensor(float)": np.float32,
-    "tensor(float16)": np.float16,
-}
-"""ONNX Runtime's name of a type → NumPy's; models of other types are not taken."""
+    from bgsoft.cuda.device import CudaDevice
 
 Shapes = Mapping[str, tuple[int, ...]]
 """By name of an input or output, the batch first."""
 
-States = Mapping[str, NDArray[Any]]
+States = Mapping[str, "NDArray[Any]"]
 """By input name, on the host: what a network carries from one run to the next."""
 
 

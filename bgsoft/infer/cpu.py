@@ -13,13 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import InferenceError, ModelError
-from bgsoft.infer.base import TENSOR_DTYPES, Network, Shapes
+from bgsoft.infer.base import Network, Shapes
 from bgsoft.infer.providers import ORT_ERRORS, ort_errors_as, require_runtime
 from bgsoft.models.onnx_file import bake, free_axes
 
 require_runtime()
 
 import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
+
+TENSOR_DTYPES: Mapping[str, type[np.generic]] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+}
+"""ONNX Runtime's name of a type → NumPy's; models of other types are not taken."""
 
 RUNNING = ort_errors_as(InferenceError, "the model failed", stage="segment")
 """Around each run, or what it raises."""

@@ -16,8 +16,8 @@ import onnxruntime as ort
 
 from bgsoft.cuda.device import CudaDevice, cuda_errors_as, pinned_array
 from bgsoft.errors import InferenceError, ModelError
-from bgsoft.infer.base import TENSOR_DTYPES, GpuModel, Network, Shapes, States, WrappedNetwork
-from bgsoft.infer.cpu import RUNNING, HostNetwork, wanted_outputs
+from bgsoft.infer.base import GpuModel, Network, Shapes, States, WrappedNetwork
+from bgsoft.infer.cpu import RUNNING, TENSOR_DTYPES, HostNetwork, wanted_outputs
 from bgsoft.infer.providers import PROVIDERS
 from bgsoft.infer.sessions import open_session, placement
 from bgsoft.startup import span

@@ -1,23 +1,16 @@
-"""PyAV: its errors as ours, its planes as arrays, and differences between its versions."""
+"""PyAV: its errors as ours, and differences between its versions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol
 
 import av
-import numpy as np
-import numpy.typing as npt
-from av.video.plane import VideoPlane
 from av.video.reformatter import Colorspace
 
 from bgsoft.errors import errors_as
 from bgsoft.frame import FrameFormat
-
-Plane = npt.NDArray[Any]
-"""(H, W) samples."""
 
 TAG_OPTIONS: dict[str, Any] = {}
 """Arguments of ``av.open`` for tags that are no UTF-8: their bytes pass through unchanged.
@@ -63,17 +56,3 @@ def swscale_matrix(format: FrameFormat) -> Colorspace:
     """swscale's name of the matrix, guessed by height where unspecified, as players do."""
     guess = Colorspace.ITU709 if format.height >= 720 else Colorspace.ITU601
     return _MATRICES.get(format.color.matrix, guess)
-
-
-def plane_views(planes: Iterable[VideoPlane], dtype: npt.DTypeLike) -> list[Plane]:
-    """Planes without their rows' padding, as (H, W) samples; not copies.
-
-    The views are only good as long as the frame is.
-    """
-    views: list[Plane] = []
-    for plane in planes:
-        rows = np.frombuffer(memoryview(plane), dtype).reshape(plane.height, -1)
-        # A negative line size means that rows are stored from the bottom up.
-        step = -1 if plane.line_size < 0 else 1
-        views.append(rows[::step, : plane.width])
-    return views

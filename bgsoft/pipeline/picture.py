@@ -19,6 +19,7 @@ from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.refresh import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
 from bgsoft.records import dataclass
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
     from bgsoft.hide.regions import HiddenRegions
 
 R = TypeVar("R")
-
-REFRESH_INTERVAL = 128
-"""Every so many frames, counted through the video, what would else be kept for as long as it holds
-is decided anew: which frames are segmented, where the close pass is, where faces are. So no frame
-depends on what happened long ago, and a video can be rendered in chunks
-(:mod:`bgsoft.chunks`) that come out as they do in one go."""
-BACKGROUND_REFRESH_OFFSET = 32
-"""So many frames after each refresh the background is refreshed, too. A chunk begins there: by then
-what fades over time (the temporal filter, new faces) has settled."""
 
 
 class Execution:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bgsoft import __version__
+from tests.face_clips import SAMPLE
 
 from .conftest import Run
 
@@ -20,6 +22,22 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
         "import sys; from bgsoft.cli.main import main; main(sys.argv[1:]);"
         f"print('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])"
     )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_workers_start_before_what_they_alone_need_is_imported(tmp_path: Path) -> None:
+    """A divided render waits for them: they load the same libraries, and more."""
+    code = (
+        "import os, sys; from bgsoft.jobs.pool import Pool; from bgsoft.cli.main import main\n"
+        "def start(_pool):\n"
+        "    heavy = [m for m in ('numpy', 'cv2', 'onnxruntime') if m in sys.modules]\n"
+        "    print('HEAVY', heavy, flush=True); os._exit(0)\n"
+        "Pool.start = start; main(sys.argv[1:])"
+    )
+    argv = ["render", str(SAMPLE), str(tmp_path / "out.mp4"), "--chunks", "2", "--encode", "cpu"]
     done = subprocess.run(
         [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True
     )

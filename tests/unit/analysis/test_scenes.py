@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bgsoft.analysis.base import REACH
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.analysis.scenes import REACH, THUMB_SHAPE, LumaProbe, SceneCutDetector
+from bgsoft.analysis.scenes import THUMB_SHAPE, LumaProbe, SceneCutDetector
 from bgsoft.frame import AnalysisFrame, FrameFormat, PixelLayout
 from tests.pictures import random_frame
 

@@ -19,7 +19,7 @@ from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder, _read_sealed, _write_sealed
 from bgsoft.chunks.prepare import Plan
 from bgsoft.errors import DecodeError, OutputError, RenderCancelledError, VerificationError
-from bgsoft.pipeline.picture import REFRESH_INTERVAL
+from bgsoft.pipeline.refresh import REFRESH_INTERVAL
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 from tests.marks import slow

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import bgsoft
-from bgsoft.analysis.scenes import REACH
+from bgsoft.analysis.base import REACH
 from bgsoft.chunks import plan
 from bgsoft.chunks.prepare import Whole
 from bgsoft.chunks.renders import ChunksProgress, Renders
@@ -21,7 +21,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished
 from bgsoft.media.probe import probe
-from bgsoft.pipeline.picture import REFRESH_INTERVAL
+from bgsoft.pipeline.refresh import REFRESH_INTERVAL
 from bgsoft.report import Event, Progress, RenderReport
 from tests.outside_models import write_mixed
 from tests.synthetic import VideoSpec, regular_times, write_video

@@ -21,8 +21,8 @@ from bgsoft.live.settings import picture_config
 from bgsoft.live.source import LIVE_TICKS
 from bgsoft.live.stages import LiveStages, dimmed
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.planes import plane_views
 from bgsoft.media.probe import probe
-from bgsoft.media.pyav import plane_views
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import FaceMode
