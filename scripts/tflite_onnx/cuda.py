@@ -79,7 +79,7 @@ class CudaRewriter:
 
     def _rearrange(self) -> None:
         """Make a transposed convolution whose blocks do not overlap one of single samples, and
-        their channels blocks; cuDNN's own takes 144 µs for 8 masks, these two 20.
+        their channels blocks; cuDNN's own takes 144 µs for 8 masks.
 
         It is followed by an activation, which then is done between the two.
         """
@@ -161,8 +161,8 @@ class CudaRewriter:
     def _sum(self) -> None:
         """Make means of channels their sums, and divide the weights behind.
 
-        cuDNN's mean takes 15 to 60 µs, ONNX Runtime's sum 5; its own mean divides in a second
-        kernel.
+        cuDNN's mean takes 15 to 60 µs, ONNX Runtime's sum about 5; its own mean divides in a
+        second kernel.
         """
         for node in [each for each in self._nodes if each.op_type == "Add"]:
             means = [maker for name in node.input if (maker := self._maker(name))]
