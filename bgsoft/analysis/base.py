@@ -1,4 +1,4 @@
-"""Size of the analysis frame, on any device, and how far back it is looked for cuts."""
+"""Size of the analysis frame, on any device, and how far back cuts are looked for."""
 
 from __future__ import annotations
 

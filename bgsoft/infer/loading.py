@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,8 +61,8 @@ class NetworkLoader:
         self._instead = instead
         self._mixed: set[str] = set()
         """Backends that share this model with others."""
-        self._refused: set[Path] = set()
-        """Files of a provider's own operators that do not run here."""
+        self._only_plain = False
+        """The file of the provider's own operators does not run here."""
 
     def beside(self, model: ResolvedModel) -> NetworkLoader:
         """A loader of another model that is to run with this one."""
@@ -160,18 +159,21 @@ class NetworkLoader:
     ) -> Network:
         """The same, for one user."""
         find = partial(self.model.for_provider, backend, self._precision)
-        chosen, plain = find(replays=graphs and replays), find(replays=False)
         load = partial(
             self._file_on_gpu, wiring, backend, device, stream, (graphs, replays), largest_batch
         )
-        if chosen == plain or chosen.path in self._refused:
-            return load(plain)
+        own = self.model.spec.cuda
+        chosen = find(replays=graphs and replays and not self._only_plain)
+        must_run = own is not None and chosen.path.name == own.name
         try:
-            return load(chosen, must_run=True)
+            return load(chosen, must_run=must_run)
         except (BackendUnavailableError, InferenceError) as exc:
+            if not must_run:
+                raise
+            plain, told, self._only_plain = find(replays=False), self._only_plain, True
             network = load(plain)  # or it is not the file's fault
-            self._refused.add(chosen.path)
-            self._tell(f"{plain.path.name} in place of {chosen.path.name}: {exc.message}")
+            if not told:
+                self._tell(f"{plain.path.name} in place of {chosen.path.name}: {exc.message}")
             return network
 
     def _file_on_gpu(

@@ -66,12 +66,9 @@ class SoftMatte(MatteStage):
         smooths = self._fine and config.temporal > 0.0
         self._smoother = EdgeSmoother(side, config.temporal, format) if smooths else None
         self._lanes = [_Lane(side, config, format, self._fine) for _ in range(workers.lanes)]
-        lanes, self._at_once = workers.lanes, workers.lanes
-        if side.on_device:
-            self._at_once = min(batch, MOST_FRAMES)
-        self._scratch = [_Scratch(side, format) for _ in range(self._at_once)]
-        most = self._at_once // lanes
-        self._islands = [IslandFilter(side, format, config, most) for _ in range(lanes)]
+        most = min(batch, MOST_FRAMES) if side.on_device else 1
+        self._islands = [IslandFilter(side, format, config, most) for _ in self._lanes]
+        self._scratch = [_Scratch(side, format) for _ in range(most * workers.lanes)]
         # What the next frames go on from, while those are used again.
         self._spare = MaskState(side, self._made[0][0].shape)
         self._last: MaskState | None = None
@@ -89,8 +86,9 @@ class SoftMatte(MatteStage):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        for first in range(0, len(frames), self._at_once):
-            part = slice(first, first + self._at_once)
+        at_once = len(self._scratch)
+        for first in range(0, len(frames), at_once):
+            part = slice(first, first + at_once)
             self._refine_part(masks[part], frames[part], reduced[part], mattes[part])
 
     def _refine_part(
@@ -113,10 +111,10 @@ class SoftMatte(MatteStage):
         if holds or self._side.on_device:
             # What a frame shows may be made of the mask of another.
             unclean = [one for one in scratch if one.is_unclean]
-            if self._side.on_device:
-                self._clean(0, *unclean)
-            else:
+            if not self._side.on_device:
                 self._workers.map(self._clean, unclean)
+            elif unclean:
+                self._clean(0, *unclean)
         for part in self._workers.parts(len(frames)):
             some = scratch[part], frames[part], mattes[part]
             self._workers.map(self._make, *some)
@@ -136,8 +134,7 @@ class SoftMatte(MatteStage):
             opacities.append(one.opacity)
             states.append(one.state)
             one.is_unclean = False
-        if opacities:
-            self._islands[lane].apply(opacities, states)
+        self._islands[lane].apply(opacities, states)
 
     def _make(self, lane: int, one: _Scratch, frame: Frame, matte: Matte) -> None:
         """From opacity on the grid to the matte there and on the frame."""

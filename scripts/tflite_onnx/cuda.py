@@ -103,8 +103,7 @@ class CudaRewriter:
             self._nodes.insert(self._nodes.index(following) + 1, spread)
 
     def _move_biases(self) -> None:
-        """Add the biases of convolutions to those behind them, where all between is linear; drop
-        those that are 0."""
+        """Add the biases of convolutions to those behind them, where all between is linear."""
         owed: dict[str, NDArray[np.float32]] = {}
         """What values lack, by channel."""
         for node in self._nodes:
@@ -120,9 +119,7 @@ class CudaRewriter:
                     bias = moved if bias is None else bias + moved
                 if bias is None:
                     continue
-                if not bias.any():
-                    self._set_bias(node, None)
-                elif self._can_owe(target):
+                if self._can_owe(target):
                     owed[target] = bias
                     self._set_bias(node, None)
                 else:
@@ -165,9 +162,10 @@ class CudaRewriter:
         second kernel.
         """
         for node in [each for each in self._nodes if each.op_type == "Add"]:
-            means = [maker for name in node.input if (maker := self._maker(name))]
-            if all(each.op_type == "GlobalAveragePool" for each in means):
-                self._apply_singly(node)
+            makers, users = map(self._maker, node.input), self._users(node.output[0])
+            of_means = all(each and each.op_type == "GlobalAveragePool" for each in makers)
+            if of_means and len(users) == 1 and _is_pointwise(users[0]):
+                self._apply_singly(node, users[0])
         for at, node in enumerate(self._nodes):
             users = self._users(node.output[0])
             if node.op_type != "GlobalAveragePool" or not all(map(_is_pointwise, users)):
@@ -179,12 +177,11 @@ class CudaRewriter:
             for user in users:
                 self._constants[user.input[1]] = self._constants[user.input[1]] / samples
 
-    def _apply_singly(self, total: NodeProto) -> None:
+    def _apply_singly(self, total: NodeProto, user: NodeProto) -> None:
         """Apply a convolution to both of two means, not to what they add up to, and add that.
 
         The means may be of pictures of two sizes.
         """
-        (user,) = self._users(total.output[0])
         one, other = total.input
         made = [f"{user.output[0]}_{part}" for part in ("one", "other")]
         weight = self._constants[user.input[1]]
