@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import threading
@@ -17,6 +18,20 @@ _AT_ONCE_SECONDS = 0.05
 """``timeout`` and others send their signal to a process and then to its group, which is twice."""
 
 
+class _Stop(threading.Event):
+    """An event that a signal's handler can set: it interrupts the main thread, which may be in a
+    method of the event and hold its lock."""
+
+    _asked = False
+
+    def set(self) -> None:
+        self._asked = True
+        _thread.start_new_thread(super().set, ())  # Thread.start would wait for locks, too
+
+    def is_set(self) -> bool:
+        return self._asked or super().is_set()
+
+
 class StopSignals:
     """While entered, SIGINT, SIGTERM and SIGHUP set :attr:`cancel` instead of killing the process.
 
@@ -27,7 +42,7 @@ class StopSignals:
     _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self, console: Console) -> None:
-        self.cancel = threading.Event()
+        self.cancel: threading.Event = _Stop()
         self._console = console
         self._received: int | None = None
         self._received_at = 0.0
@@ -58,7 +73,7 @@ class StopSignals:
         if self._received is not None:
             if now - self._received_at < _AT_ONCE_SECONDS:
                 return
-            # No locks here: the main thread may hold the console's.
+            # The main thread may hold the console's lock.
             with suppress(OSError):  # nobody reads it
                 os.write(
                     2, b"bgsoft: error: stopped by force; an unfinished file may be left behind\n"

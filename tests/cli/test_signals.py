@@ -103,6 +103,14 @@ def test_a_signal_to_a_process_and_its_group_is_one(monkeypatch: pytest.MonkeyPa
     assert stop.exit_code == 143
 
 
+def test_a_signal_while_the_main_thread_is_in_the_event() -> None:
+    with StopSignals(Console()) as stop:
+        with stop.cancel._cond:  # type: ignore[attr-defined]  # as in wait()
+            signal.raise_signal(signal.SIGTERM)
+            assert stop.cancel.is_set()
+        assert stop.cancel.wait(60)
+
+
 def test_a_signal_that_is_switched_off_stays_off() -> None:
     ignore = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
     process = start("out.mp4", ignore)
