@@ -1,6 +1,6 @@
 """Where a video can be divided so that its chunks, rendered alone, join into the same video.
 
-A chunk begins :data:`~bgsoft.pipeline.picture.BACKGROUND_REFRESH_OFFSET` frames after a refresh.
+A chunk begins :data:`~bgsoft.pipeline.refresh.BACKGROUND_REFRESH_OFFSET` frames after a refresh.
 It is rendered from that refresh on (or from one before, where that is not enough), and the frames
 up to its beginning are dropped: its pre-roll. Everything that is kept from frame to frame:
 

@@ -126,10 +126,11 @@ def run_model(
     """Segment a host frame, so often for the time, on the CPU or by a provider on a device.
 
     Returns:
-        The mask, (h, w) in [0, 1]; the provider, as the session reports it; and milliseconds a
-        frame, one at a time, from host memory to host memory.
+        The mask, (h, w) in [0, 1]; the provider, as the session reports it, and notices of how it
+        runs the model; and milliseconds a frame, one at a time, from host memory to host memory.
     """
-    loader = NetworkLoader(model, precision)
+    told: list[str] = []
+    loader = NetworkLoader(model, precision, told.append)
     workers = Workers()
     side = HostSide(backend, frame.format, workers, device)
     driver = side.driver(loader)
@@ -141,7 +142,8 @@ def run_model(
         for _ in range(runs):
             (mask,) = segmenter.masks([frame], reduced)
         seconds = time.perf_counter() - started
-        return mask.copy(), driver.network.provider, 1000 * seconds / runs
+        detail = "; ".join((driver.network.provider, *told))
+        return mask.copy(), detail, 1000 * seconds / runs
     finally:
         driver.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 _left: dict[Hashable, str] = {}
 """Models left to another backend, with the reason, found out once a process."""
+
+_refused: dict[tuple[Path, int], str] = {}
+"""Files of a provider's own operators that do not run on a device of that number, with the reason,
+found out once a process."""
 
 _FRESH_STATE = (1, 1, 1, 1)
 """A recurrent network's state on the first frame; it stands for zeros of the full shape."""
@@ -61,8 +66,8 @@ class NetworkLoader:
         self._instead = instead
         self._mixed: set[str] = set()
         """Backends that share this model with others."""
-        self._only_plain = False
-        """The file of the provider's own operators does not run here."""
+        self._told: set[str] = set()
+        """Notices of files that do not run."""
 
     def beside(self, model: ResolvedModel) -> NetworkLoader:
         """A loader of another model that is to run with this one."""
@@ -157,24 +162,34 @@ class NetworkLoader:
         *,
         replays: bool = True,
     ) -> Network:
-        """The same, for one user."""
+        """The same, for one user. Where the file of a provider's own operators does not run, but
+        the plain one does, that is told, and taken."""
         find = partial(self.model.for_provider, backend, self._precision)
         load = partial(
             self._file_on_gpu, wiring, backend, device, stream, (graphs, replays), largest_batch
         )
-        own = self.model.spec.cuda
-        chosen = find(replays=graphs and replays and not self._only_plain)
-        must_run = own is not None and chosen.path.name == own.name
-        try:
-            return load(chosen, must_run=must_run)
-        except (BackendUnavailableError, InferenceError) as exc:
-            if not must_run:
-                raise
-            plain, told, self._only_plain = find(replays=False), self._only_plain, True
-            network = load(plain)  # or it is not the file's fault
-            if not told:
-                self._tell(f"{plain.path.name} in place of {chosen.path.name}: {exc.message}")
-            return network
+        own, chosen = self.model.spec.cuda, find(replays=graphs and replays)
+        if own is None or chosen.path.name != own.name:
+            return load(chosen)
+        plain, key = find(replays=False), (chosen.path, device.number)
+        reason = _refused.get(key)
+        if reason is None:
+            try:
+                return load(chosen, must_run=True)
+            except (BackendUnavailableError, InferenceError) as exc:
+                reason = exc.message  # the exception would hold on to the session
+            try:
+                network = load(plain, must_run=True)
+            except (BackendUnavailableError, InferenceError):
+                return load(plain)  # it is not the file's fault
+            _refused[key] = reason
+        else:
+            network = load(plain)
+        notice = f"{plain.path.name} in place of {chosen.path.name}: {reason}"
+        if notice not in self._told:
+            self._told.add(notice)
+            self._tell(notice)
+        return network
 
     def _file_on_gpu(
         self,

@@ -189,8 +189,8 @@ def provider_options(model: GpuModel, stream: int | None, *, graphs: bool = True
     if model.backend == "cuda":
         return options | {
             "enable_cuda_graph": str(int(graphs)),
-            # EXHAUSTIVE makes a run of 8 a sixth faster (0.80 against 0.95 ms on an H100), but
-            # the first frame waits two seconds for it.
+            # EXHAUSTIVE makes a run of 8 a sixth faster (the plain file's 0.80 against 0.95 ms
+            # on an H100), but the first frame waits two seconds for it.
             "cudnn_conv_algo_search": "HEURISTIC",
             "arena_extend_strategy": "kSameAsRequested",
             # Full float32, so that masks agree with the CPU's.

@@ -1,6 +1,6 @@
 """Networks on a GPU that stay loaded from one render to the next, in a process that does many.
 
-Loading costs more than a short video: on an H100 the networks of the default look take 1.5 s, most
+Loading costs more than a short video: on an H100 the networks of the default look take 0.7 s, most
 of it cuDNN's search for plans, although the kernels are there from the render before.
 """
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _RING_SLOTS = 32
 _BATCH = 8
-"""On an H100 a run of 8 takes 0.86 ms where a run of 1 takes 0.51 ms."""
+"""9,600 frames in four chunks took an H100 8.8 s by 8, 11.5 by 16 and 14.4 by 32: cuDNN chooses
+other kernels."""
 _MEMORY_SHARE = 0.25
 """Part of the free device memory that the ring may take."""
 

@@ -117,8 +117,9 @@ class RenderLog:
         ticks = kept[-1] - kept[0] + ran.result.last_duration
         device, faces = builder.used_device, built.stages.faces
         spec = built.model.spec
+        # A file of a provider's own operators holds the same network, and may not have run.
         loaded = built.model.for_provider(
-            builder.choices["infer"].backend, config.backends.precision
+            builder.choices["infer"].backend, config.backends.precision, replays=False
         )
         return RenderReport(
             bgsoft_version=__version__,

@@ -168,7 +168,8 @@ class CudaRewriter:
                 self._apply_singly(node, users[0])
         for at, node in enumerate(self._nodes):
             users = self._users(node.output[0])
-            if node.op_type != "GlobalAveragePool" or not all(map(_is_pointwise, users)):
+            divided = bool(users) and all(map(_is_pointwise, users))
+            if node.op_type != "GlobalAveragePool" or not divided:
                 continue
             self._constants[_AXES] = np.array([2, 3])
             names = [node.input[0], _AXES]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -39,7 +40,11 @@ def test_workers_start_before_what_they_alone_need_is_imported(tmp_path: Path) -
     )
     argv = ["render", str(SAMPLE), str(tmp_path / "out.mp4"), "--chunks", "2", "--encode", "cpu"]
     done = subprocess.run(
-        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, *argv],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},  # no MPS, which would be left behind
     )
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 

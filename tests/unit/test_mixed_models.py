@@ -77,6 +77,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     module.MixedNetwork = gpu.mixed  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bgsoft.infer.cuda", module)
     monkeypatch.setattr(loading, "_left", {})
+    monkeypatch.setattr(loading, "_refused", {})
     monkeypatch.setattr(loading.time, "perf_counter", lambda: gpu.now[0])
     run = HostNetwork.run
 
@@ -139,18 +140,43 @@ def test_the_plain_file_serves_where_the_providers_own_does_not_run(
 
     def whole(model: GpuModel, *_: Any, **__: Any) -> Network:
         files.append(model.path.name)
-        if model.must_run:
+        if model.path.stem.endswith("_cuda"):
             raise failure("cuDNN has no such kernel")
+        return running
+
+    monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
+    for _ in range(2):  # renders of one process
+        made = NetworkLoader(resolve("selfie-general"), tell=told.append)
+        for _ in range(2):
+            assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is running
+    assert files == ["selfie_general_cuda.onnx", *["selfie_general.onnx"] * 4]
+    assert told == 2 * [
+        "selfie_general.onnx in place of selfie_general_cuda.onnx: cuDNN has no such kernel"
+    ]
+
+
+def test_a_file_is_not_refused_where_the_plain_one_fails_as_well(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device is out of memory, say; the driver tries smaller batches then."""
+    files: list[str] = []
+    told: list[str] = []
+    running = Shared(gpu.now, 0)
+    running.mixed = ""
+
+    def whole(model: GpuModel, *_: Any, **__: Any) -> Network:
+        files.append(model.path.stem)
+        if model.must_run and len(files) < 3:
+            raise InferenceError("out of memory")
         return running
 
     monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
     made = NetworkLoader(resolve("selfie-general"), tell=told.append)
     for _ in range(2):
         assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is running
-    assert files == ["selfie_general_cuda.onnx", *["selfie_general.onnx"] * 2]
-    assert told == [
-        "selfie_general.onnx in place of selfie_general_cuda.onnx: cuDNN has no such kernel"
-    ]
+    own, plain = "selfie_general_cuda", "selfie_general"
+    assert files == [own, plain, plain, own]
+    assert not told
 
 
 def test_nothing_is_told_of_a_file_where_no_other_runs(

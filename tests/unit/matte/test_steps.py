@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 
+from bgsoft import ops
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import FrameFormat
 from bgsoft.matte.contour import (
@@ -20,7 +22,7 @@ from bgsoft.matte.contour import (
     octagons,
 )
 from bgsoft.matte.guided import EdgeFitter
-from bgsoft.matte.islands import IslandFilter, MaskState, mask_scale
+from bgsoft.matte.islands import MOST_FRAMES, IslandFilter, MaskState, mask_scale
 from bgsoft.matte.temporal import TemporalFilter
 from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import HOST
@@ -286,6 +288,11 @@ class Islands:
         self._state.mask = np.ones(alpha.shape, np.float32)
         self._filter.apply([alpha], [self._state])
         alpha[:] = self._state.opacity
+
+
+def test_a_device_has_room_for_as_many_frames() -> None:
+    source = Path(ops.__file__).with_name("components.cu").read_text(encoding="utf-8")
+    assert f"#define MOST_FRAMES {MOST_FRAMES}\n" in source
 
 
 def test_islands_go_and_holes_close_but_large_ones_stay() -> None:
