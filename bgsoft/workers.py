@@ -154,6 +154,39 @@ def _work_on(jobs: SimpleQueue[Job[Any] | None]) -> None:
         job.run()
 
 
+class DaemonThread(threading.Thread):
+    """A thread that does not keep the interpreter from ending where it is stuck.
+
+    It tells of its own end: up to CPython 3.12, Ctrl-C in ``Thread.join`` marks a thread that runs
+    on as one that has ended, and what it uses would be closed.
+    """
+
+    def __init__(self, target: Callable[[], object], name: str) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+        self._over = threading.Event()
+        self._over.set()
+
+    def start(self) -> None:
+        self._over.clear()
+        try:
+            super().start()
+        except RuntimeError:  # there are too many
+            self._over.set()
+            raise
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._over.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._over.wait(timeout)
+
+    def is_alive(self) -> bool:
+        return not self._over.is_set()
+
+
 class Workers(Closing):
     """So many lanes, for a frame each at a time; the first is the calling thread itself."""
 
@@ -161,7 +194,7 @@ class Workers(Closing):
         self.lanes = lanes
         self._jobs: dict[int, SimpleQueue[Job[Any] | None]] = {}
         """Of threads by lane, once they are needed; that of lane 0 does what runs beside them."""
-        self._threads: list[threading.Thread] = []
+        self._threads: list[DaemonThread] = []
 
     def map(self, work: Callable[..., R], *items: Sequence[Any]) -> list[R]:
         """The results of ``work(lane, *item)``, in order, as many at a time as there are lanes.
@@ -202,7 +235,7 @@ class Workers(Closing):
             jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
             self._jobs[lane] = jobs
             name = f"bgsoft-worker_{lane}"
-            thread = threading.Thread(target=_work_on, args=(jobs,), name=name, daemon=True)
+            thread = DaemonThread(partial(_work_on, jobs), name)
             thread.start()
             self._threads.append(thread)
         job = Job(work)

@@ -7,6 +7,7 @@ code 130.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code = execute(sys.argv[1:] if argv is None else argv, console)
         if early:
-            signal.signal(signal.SIGINT, _quit)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED) and not Console.failed:
@@ -80,8 +81,17 @@ def run() -> NoReturn:
 
 
 def _quit(_number: int, _frame: FrameType | None) -> NoReturn:
-    """End at once: nothing has begun yet, or all is done."""
+    """End at once: nothing has begun yet."""
+    exit_at_once(130, "interrupted; no output was written")
+
+
+def exit_at_once(code: int, why: str) -> NoReturn:
+    """End from a signal's handler, with one line on stderr if that takes it.
+
+    The thread that is interrupted may hold the console's lock; a pipe may be full and not read.
+    """
     try:
-        os.write(2, b"bgsoft: error: interrupted; no output was written\n")
+        if select.select([], [2], [], 0)[1]:
+            os.write(2, f"bgsoft: error: {why}\n".encode())
     finally:
-        os._exit(130)
+        os._exit(code)

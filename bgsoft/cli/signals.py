@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import os
 import signal
 import threading
 import time
@@ -11,6 +10,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
+from bgsoft.cli import main
 from bgsoft.cli.console import Console
 from bgsoft.exitcodes import ExitCode
 
@@ -26,10 +26,14 @@ class _Stop(threading.Event):
 
     def set(self) -> None:
         self._asked = True
-        _thread.start_new_thread(super().set, ())  # Thread.start would wait for locks, too
+        with suppress(RuntimeError):  # there are too many threads: who waits long is not woken
+            _thread.start_new_thread(super().set, ())  # Thread.start would wait for locks, too
 
     def is_set(self) -> bool:
         return self._asked or super().is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._asked or super().wait(timeout)
 
 
 class StopSignals:
@@ -65,6 +69,8 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if main.ends_after:
+            return  # with what the block has made: a signal changes that no more
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -73,11 +79,7 @@ class StopSignals:
         if self._received is not None:
             if now - self._received_at < _AT_ONCE_SECONDS:
                 return
-            # The main thread may hold the console's lock.
-            with suppress(OSError):  # nobody reads it
-                os.write(
-                    2, b"bgsoft: error: stopped by force; an unfinished file may be left behind\n"
-                )
-            os._exit(128 + number)
+            why = "stopped by force; an unfinished file may be left behind"
+            main.exit_at_once(128 + number, why)
         self._received, self._received_at = number, now
         self.cancel.set()

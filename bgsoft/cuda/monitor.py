@@ -9,12 +9,17 @@ import importlib
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
+
+from bgsoft.workers import DaemonThread
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 _INTERVAL_SECONDS = 0.5
+_END_SECONDS = 2.0
+"""How long a sample may take at the end: a GPU that hangs does not answer NVML either."""
 
 
 class GpuWatch:
@@ -39,7 +44,7 @@ class GpuWatch:
         self._device = device
         self._on_value = on_value
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: DaemonThread | None = None
         self._nvml: Any = None
         self._handle: Any = None
         self._values: dict[str, list[float]] = {}
@@ -50,9 +55,7 @@ class GpuWatch:
     def __enter__(self) -> Self:
         if self._device is not None:
             # NVML itself is started on the thread, so that nothing waits for it.
-            self._thread = threading.Thread(
-                target=self._run, args=(self._device.bus_id,), name="bgsoft-nvml", daemon=True
-            )
+            self._thread = DaemonThread(partial(self._run, self._device.bus_id), "bgsoft-nvml")
             self._thread.start()
         return self
 
@@ -60,10 +63,13 @@ class GpuWatch:
         if self._device is None or self._thread is None:
             return
         self._stop.set()
-        self._thread.join()
+        self._thread.join(_END_SECONDS)
         if exc_type is not None:
             return
-        peak = max(self._values.get("memory_bytes", ()), default=None)
+        values, reason = self._values, self._reason
+        if self._thread.is_alive():
+            values, reason = {}, "NVML does not answer"
+        peak = max(values.get("memory_bytes", ()), default=None)
         if peak is None:
             peak = self._device.used_bytes()  # with all that the block allocated still there
             self._own_memory = False
@@ -72,9 +78,9 @@ class GpuWatch:
             "samples": self._samples,
             "interval_s": _INTERVAL_SECONDS,
             "memory_of": "process" if self._own_memory else "device",
-            "mean": {name: sum(values) / len(values) for name, values in self._values.items()},
-            "max": {name: max(values) for name, values in self._values.items()},
-            "reason": self._reason,
+            "mean": {name: sum(each) / len(each) for name, each in values.items()},
+            "max": {name: max(each) for name, each in values.items()},
+            "reason": reason,
         }
 
     def _run(self, bus_id: str) -> None:

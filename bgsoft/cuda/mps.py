@@ -25,9 +25,10 @@ DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 _START_SECONDS, _END_SECONDS = 5.0, 5.0
 _NOTICE = "the GPU's processes take turns, as NVIDIA's MPS does not run: {}"
 _DIES_WITH_PARENT = (
-    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execv(sys.argv[1], sys.argv[1:])"
+    "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
+    "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
 )
-"""prctl(PR_SET_PDEATHSIG, SIGTERM), which stays over exec."""
+"""prctl(PR_SET_PDEATHSIG, SIGTERM), which stays over exec; the parent may have died before."""
 
 
 @contextmanager
@@ -70,7 +71,7 @@ def _start(path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     # client would count within what the service sees.
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     # Without the folder's ctypes.py, and without a look through all that is installed.
-    own = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT]
+    own = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT, str(os.getpid())]
     return subprocess.Popen(
         [*own, path, "-f"],
         env=environment,

@@ -19,8 +19,7 @@ from bgsoft.errors import InferenceError
 from bgsoft.frame import Array
 from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
-from bgsoft.infer.warm import daemon_thread
-from bgsoft.workers import usable_cores
+from bgsoft.workers import DaemonThread, usable_cores
 
 MOST_ITEMS = 8
 """Frames of one run, as a render has: the same TensorRT engine serves both."""
@@ -192,7 +191,7 @@ class SharedNetwork:
         self._asked: list[_Asked] = []
         self._is_over = False
         self._changed = threading.Condition()
-        self._thread = daemon_thread(self._serve, "bgsoft-network")
+        self._thread = DaemonThread(self._serve, "bgsoft-network")
         self._thread.start()
 
     def part(self, user: ModelUser) -> Network | None:

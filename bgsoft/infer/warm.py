@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.infer.base import Network, WrappedNetwork
-from bgsoft.workers import Workers
+from bgsoft.workers import DaemonThread, Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -91,15 +91,17 @@ class LastingThread:
         self._target = target
         self._name = name
         self._done = threading.Event()
+        self._done.set()
 
     @property
     def ident(self) -> int | None:
         return None if self._server is None else self._server.ident
 
     def start(self) -> None:
+        self._done.clear()
         cls = LastingThread
         if cls._server is None:
-            cls._server = daemon_thread(cls._serve, cls._IDLE)
+            cls._server = DaemonThread(cls._serve, cls._IDLE)
             cls._server.start()
         cls._calls.put(self)
 
@@ -124,7 +126,7 @@ class LastingThread:
         return not self._done.is_set()
 
 
-StageThread = threading.Thread | LastingThread
+StageThread = DaemonThread | LastingThread
 
 _warm: WarmNetworks | None = None
 _worker: Workers | None = None
@@ -144,7 +146,7 @@ def loaded(key: Hashable, load: Callable[[], Network]) -> Network:
 
 def network_thread(target: Callable[[], None], name: str) -> StageThread:
     """The thread that is to run a render's networks, not started yet."""
-    return daemon_thread(target, name) if _warm is None else LastingThread(target, name)
+    return DaemonThread(target, name) if _warm is None else LastingThread(target, name)
 
 
 def network_worker() -> Workers:
@@ -161,11 +163,6 @@ class _LastingWorkers(Workers):
 
     def close(self) -> None:
         """They stay for the next."""
-
-
-def daemon_thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """A thread that does not keep the interpreter from ending where it is stuck."""
-    return threading.Thread(target=target, name=name, daemon=True)
 
 
 def network_stream(device: CudaDevice, number: int = 0) -> Any:

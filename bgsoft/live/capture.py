@@ -9,9 +9,9 @@ from enum import StrEnum
 
 from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, RenderCancelledError, UnsupportedFormatError
-from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.policy import Backoff, Newest
 from bgsoft.live.source import OPEN_SECONDS, READ_SECONDS, Feed, Picture, SourceKind, SourceSpec
+from bgsoft.workers import DaemonThread
 
 HANGS_SECONDS = 2 * (OPEN_SECONDS + READ_SECONDS)
 """After so long without a sign, a driver or library has not come back from a call."""
@@ -72,7 +72,7 @@ class Capture:
         """Begin to read."""
         stop = self._stop = threading.Event()
         self._sign = time.monotonic()
-        daemon_thread(lambda: self._run(stop), f"bgsoft-capture {self.spec.name}").start()
+        DaemonThread(lambda: self._run(stop), f"bgsoft-capture {self.spec.name}").start()
 
     def look(self, now: float) -> None:
         """Replace the thread where it hangs; called now and then by a watchdog."""

@@ -16,12 +16,12 @@ from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.pictures import CopiedPictures
 from bgsoft.errors import OutputError
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
-from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.policy import SINK_SECONDS, Backoff
 from bgsoft.media.info import VideoInfo
 from bgsoft.rendering.host import host_planes
 from bgsoft.settings.config import Codec
+from bgsoft.workers import DaemonThread
 
 _SLOTS = 4
 """Frames that are written, or wait for it."""
@@ -56,7 +56,7 @@ class QueuedSink(ABC):
         self._takes_since: float | None = None
         """Since when it has taken frames, after it was opened again."""
         self._error: OutputError | None = None
-        self._thread = daemon_thread(self._run, f"bgsoft-sink {name}")
+        self._thread = DaemonThread(self._run, f"bgsoft-sink {name}")
         self._thread.start()
 
     def publish(self, frame: LiveFrame) -> None:

@@ -13,7 +13,6 @@ from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, ConfigError, StallError
 from bgsoft.exitcodes import one_line
 from bgsoft.frame import Frame
-from bgsoft.infer.warm import daemon_thread
 from bgsoft.live.base import LiveFrame, Sink
 from bgsoft.live.capture import Capture, State
 from bgsoft.live.figures import Figures
@@ -26,6 +25,7 @@ from bgsoft.pipeline.stall import stuck_stage
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
+from bgsoft.workers import DaemonThread
 
 STALE_SECONDS = 1.0
 """Without a frame for so long, and for three frames' time, the last one is shown dimmed."""
@@ -83,7 +83,7 @@ class LiveStream:
         """What has ended the source, or a sink."""
         self._doing = ("", 0.0)
         """What the thread does, and since when, for the watchdog; empty: nothing."""
-        self._worker: threading.Thread | None = None
+        self._worker: DaemonThread | None = None
         self._report, self._alone = report, alone
         self._ready = threading.Event()
         self._metrics = Metrics(recorder)
@@ -115,7 +115,7 @@ class LiveStream:
 
     def _start_worker(self) -> None:
         self._doing = ("", 0.0)
-        self._worker = daemon_thread(self._run, f"bgsoft-picture {self.name}")
+        self._worker = DaemonThread(self._run, f"bgsoft-picture {self.name}")
         self._worker.start()
 
     def _begin(self, what: str = "") -> None:
@@ -351,7 +351,7 @@ class LiveStream:
             self.sinks.remove(sink)
             self.failures.append(StallError(f"{what} hangs", stage=stage))
             # Beside, as that may hang, too.
-            daemon_thread(partial(self._close_sink, sink, quiet=True), "bgsoft-close").start()
+            DaemonThread(partial(self._close_sink, sink, quiet=True), "bgsoft-close").start()
         self.builder.leave()
         if self._coming is not None:
             self.config = self._coming.config

@@ -14,13 +14,13 @@ from bgsoft.clock import Observer, StageClock
 from bgsoft.decode.base import Decoder
 from bgsoft.errors import BgsoftError, RenderCancelledError, VerificationError
 from bgsoft.frame import Frame
-from bgsoft.infer.warm import StageThread, daemon_thread, network_thread
+from bgsoft.infer.warm import StageThread, network_thread
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.stall import StallWatch
 from bgsoft.records import dataclass
 from bgsoft.ring import FrameRing, RingClosedError
-from bgsoft.workers import give_way
+from bgsoft.workers import DaemonThread, give_way
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
@@ -170,23 +170,24 @@ class Pipeline:
         """
         self._started = time.perf_counter()
         stages: list[tuple[str, Callable[..., StageThread], Callable[[], None]]] = [
-            ("encode", daemon_thread, self._encode),
+            ("encode", DaemonThread, self._encode),
             ("picture", network_thread, self._process),
-            ("decode", daemon_thread, self._decode),
+            ("decode", DaemonThread, self._decode),
         ]
         if (prepared := self._prepared) is not None:
             process = partial(self._pass_on, prepared, self._stage.process)
             stages[1:2] = [
-                ("picture", daemon_thread, process),
+                ("picture", DaemonThread, process),
                 ("segment", network_thread, partial(self._prepare, prepared)),
             ]
         threads: dict[str, StageThread] = {
             name: make(partial(self._guard, name, body), f"bgsoft-{name}")
             for name, make, body in stages
         }
-        for thread in threads.values():
-            thread.start()
+        self.stuck = True  # whatever interrupts what follows
         try:
+            for thread in threads.values():
+                thread.start()
             self._watch(threads)
         except BaseException as exc:
             self._fail(exc)

@@ -37,6 +37,7 @@ from bgsoft.rendering.target import PICTURE_KINDS
 from bgsoft.report import Event, RenderReport
 from bgsoft.settings.config import Codec, EffectKind, RenderConfig
 from bgsoft.settings.options import errors_in_keywords
+from bgsoft.workers import DaemonThread
 
 _AHEAD = 2
 """Pictures that are ready before they are asked for, beside those inside the render."""
@@ -210,7 +211,7 @@ class HandOver:
         self._queue.abort()
 
 
-_ending: list[threading.Thread] = []
+_ending: list[DaemonThread] = []
 """Threads of renders that nobody waits for."""
 
 
@@ -238,7 +239,7 @@ class _Rendering:
         self._error: BaseException | None = None
         self.report: RenderReport | None = None
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: DaemonThread | None = None
         self._process = os.getpid()
 
     def next(self) -> RenderedFrame | None:
@@ -251,9 +252,7 @@ class _Rendering:
             raise ConfigError("these frames are of the process that was forked: ask for some here")
         with self._lock:
             if self._thread is None and not self._cancel.is_set():
-                self._thread = threading.Thread(
-                    target=self._render, name="bgsoft-frames", daemon=True
-                )
+                self._thread = DaemonThread(self._render, "bgsoft-frames")
                 self._thread.start()
         if self._cancel.is_set():
             return None
@@ -293,7 +292,7 @@ class _Rendering:
         here = threading.current_thread() is threading.main_thread()
         self.stop(2 * LEAVE_SECONDS if here else 0)
         if self._thread is not None and self._thread.is_alive():
-            _ending[:] = [*filter(threading.Thread.is_alive, _ending), self._thread]
+            _ending[:] = [*filter(DaemonThread.is_alive, _ending), self._thread]
 
 
 class Frames(Closing):

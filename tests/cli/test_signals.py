@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ from bgsoft.cli.signals import StopSignals
 from tests.face_clips import SAMPLE
 
 PROGRAM = """
-import sys, types
+import sys, threading, types
 from bgsoft.errors import RenderCancelledError
 
 def render_config(config, *, cancel, **_):
@@ -24,8 +26,7 @@ def render_config(config, *, cancel, **_):
     cancel.wait()
     print("cancelled", flush=True)
     if "stubborn" in config.output.name:
-        cancel.clear()
-        cancel.wait()
+        threading.Event().wait()
     raise RenderCancelledError("stop")
 
 module = types.ModuleType("bgsoft.rendering.session")
@@ -36,12 +37,12 @@ sys.exit(main(["render", "in.mp4", sys.argv[1], "-q"]))
 """
 
 
-def start(output: str, before: str = "") -> subprocess.Popen[str]:
+def start(output: str, before: str = "", stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", before + PROGRAM, output],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
     assert process.stdout is not None
@@ -93,6 +94,45 @@ def test_a_second_signal_forces_though_nobody_reads_of_it() -> None:
     process.stdout.close()
 
 
+def test_a_second_signal_forces_though_the_reader_has_stalled() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"." * 4096)
+    os.set_blocking(writer, True)
+    process = start("stubborn.mp4", stderr=writer)
+    assert process.stdout is not None
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "cancelled\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    process.stdout.close()
+    os.close(reader)
+    os.close(writer)
+
+
+def test_a_signal_after_the_output_is_there_changes_nothing(tmp_path: Path) -> None:
+    program = (
+        "import signal; from bgsoft.cli.console import Console; from bgsoft.cli.main import run\n"
+        "class Late(Console):\n"
+        "    def close(self):\n"
+        "        signal.raise_signal(signal.SIGINT); super().close()\n"
+        "import bgsoft.cli.console; bgsoft.cli.console.Console = Late\n"
+        "import bgsoft.cli.signals as signals; end = signals.StopSignals.__exit__\n"
+        "def late(*args):\n"
+        "    end(*args); signal.raise_signal(signal.SIGINT)\n"
+        "signals.StopSignals.__exit__ = late; run()"
+    )
+    made = tmp_path / "out.mkv"
+    argv = ["render", str(SAMPLE), str(made), "-q", "--duration", "0.1", "--face", "off"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr, made.exists()) == (0, "", True)
+
+
 def test_a_signal_to_a_process_and_its_group_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """As ``timeout`` sends it."""
     monkeypatch.setattr("bgsoft.cli.signals.time", SimpleNamespace(monotonic=lambda: 1.0))
@@ -109,6 +149,16 @@ def test_a_signal_while_the_main_thread_is_in_the_event() -> None:
             signal.raise_signal(signal.SIGTERM)
             assert stop.cancel.is_set()
         assert stop.cancel.wait(60)
+
+
+def test_a_signal_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start_new_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("bgsoft.cli.signals._thread.start_new_thread", start_new_thread)
+    with StopSignals(Console()) as stop:
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.cancel.wait(0)
 
 
 def test_a_signal_that_is_switched_off_stays_off() -> None:

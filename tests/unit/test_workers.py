@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -11,7 +12,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from bgsoft.workers import Threads, Workers, give_way
+from bgsoft.workers import DaemonThread, Threads, Workers, give_way
 
 
 @pytest.fixture
@@ -125,3 +126,26 @@ def test_threads_give_way_where_a_process_only_computes(policy: str) -> None:
     # What they start inherits it; 19 is the most there is.
     assert found == [0, min(10, 19 - here) if policy == "SCHED_BATCH" else 0]
     assert niceness() == here
+
+
+def test_a_join_that_is_interrupted_does_not_end_a_thread() -> None:
+    """As Ctrl-C does for :class:`threading.Thread`, up to Python 3.12."""
+
+    def interrupt(*_: object) -> None:
+        raise ZeroDivisionError
+
+    go = threading.Event()
+    thread = DaemonThread(go.wait, "waits")
+    assert not thread.is_alive()
+    thread.start()
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+            thread.join(60)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert thread.is_alive()
+    go.set()
+    thread.join(60)
+    assert not thread.is_alive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -178,6 +179,21 @@ def test_the_watch_ends_where_the_render_fails(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ZeroDivisionError), GpuWatch(device()):
         raise ZeroDivisionError
     assert not nvml.open
+
+
+def test_a_gpu_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = threading.Event()
+    nvml = Nvml()
+    nvml.nvmlDeviceGetUtilizationRates = lambda _: hangs.wait() and None  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
+    monkeypatch.setattr("bgsoft.cuda.monitor._END_SECONDS", 0.05)
+    with pytest.raises(ZeroDivisionError), GpuWatch(device()):
+        raise ZeroDivisionError
+    with GpuWatch(device()) as watch:
+        pass
+    hangs.set()
+    assert watch.summary is not None
+    assert watch.summary["reason"] == "NVML does not answer"
 
 
 def test_nothing_is_watched_on_the_cpu() -> None:
