@@ -144,6 +144,6 @@ class Engine(Closing):
 
     def close(self) -> None:
         """Finish recordings and free the stages; safe to call twice."""
-        for stream in self.streams:
-            stream.close()
-        self._first.close()
+        free = [stream.close() for stream in self.streams]
+        if all(free):  # else it would wait for the device that a thread hangs in
+            self._first.close()

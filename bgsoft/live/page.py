@@ -13,6 +13,7 @@ import secrets
 import socket
 import socketserver
 import sys
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 VIEWS = ("source", "matte", "result")
 _PAGE = Path(__file__).with_name("page.html")
 _MOST_BODY_BYTES = 1 << 16
+_END_SECONDS = 2.0
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -44,7 +46,7 @@ class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Threads for as long as requests run, which :meth:`end` ends."""
 
     allow_reuse_address = True
-    daemon_threads = False
+    daemon_threads, block_on_close = True, False
 
     def __init__(self, port: int, preview: PreviewServer) -> None:
         self.preview = preview
@@ -66,11 +68,14 @@ class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             super().handle_error(request, client_address)
 
     def end(self) -> None:
-        """End all requests, and wait for their threads."""
+        """End all requests; one that waits for stages that hang is left to itself."""
         self.shutdown()
         for request in list(self._requests):
             with suppress(OSError):
                 request.shutdown(socket.SHUT_RDWR)
+        until = time.monotonic() + _END_SECONDS
+        while self._requests and time.monotonic() < until:
+            time.sleep(0.01)
         self.server_close()
 
 

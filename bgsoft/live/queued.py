@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -146,7 +147,9 @@ class QueuedSink(ABC):
         """Keep what went wrong for whoever publishes next, and let go of what was begun."""
         if not isinstance(exc, OutputError):
             exc = OutputError(f"{self.name}: {exc}")
-        kept = self._abandon()
+        kept = ""
+        with suppress(Exception):  # of what fails first is told
+            kept = self._abandon()
         if kept:
             exc = OutputError(f"{exc}; what was written is {kept}")
         with self._changed:

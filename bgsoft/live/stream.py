@@ -371,14 +371,15 @@ class LiveStream:
             self._worker.join(seconds)
         self.capture.latest.clear()
 
-    def close(self) -> None:
-        """Finish recordings and streams, and free the stages, unless a thread hangs in them."""
+    def close(self) -> bool:
+        """Finish recordings and streams, and free the stages; False: a thread hangs in them."""
         self.stop()
         self.close_sinks()
         if self._worker is not None and self._worker.is_alive():
-            return
+            return False
         for stages in (self._stages, self._coming, *self._discarded):
             if stages is not None:
                 stages.close()
         self._stages = self._coming = None
         self._discarded = []
+        return True

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import RenderConfig
+from bgsoft.workers import DaemonThread
 from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg, ffmpeg_program, shown_by_ffmpeg
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
@@ -414,6 +416,22 @@ def test_what_hangs_is_named_and_started_anew(
     hold.set()
     assert live.lines[0].startswith("cam: the picture stages hangs (in ")
     assert len(shown_by_ffmpeg(out)) > 0
+
+
+def test_a_device_that_a_stream_hangs_in_is_not_waited_for(clip: Path) -> None:
+    hangs = threading.Event()
+    config = picture_config("fast", {})
+    engine = Engine(config, lambda _line: None)
+    stream = engine.add("cam", parse_source(str(clip), loop=True), config)
+    stream._worker = DaemonThread(hangs.wait, "bgsoft-picture cam")
+    stream._worker.start()
+    builder = SimpleNamespace(close=hangs.wait)
+    engine._first = builder  # type: ignore[assignment]
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+    hangs.set()
 
 
 def test_what_comes_back_while_it_is_replaced_ends(

@@ -92,6 +92,20 @@ def test_a_sink_that_breaks_says_so_and_lets_go() -> None:
     sink.close()
 
 
+def test_the_first_failure_is_told_where_letting_go_fails_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def abandon(_sink: SlowSink) -> str:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(SlowSink, "_abandon", abandon)
+    sink = SlowSink()
+    sink.may.set()
+    sink.publish(live_frame(99))
+    with pytest.raises(OutputError, match=r"^slow: it broke$"):
+        sink.close()
+
+
 def test_frames_of_another_size_are_fitted_between_bars() -> None:
     fitter = Fitter(video_info(SMALL))
     same = live_frame(100).frame
