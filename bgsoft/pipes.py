@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -87,18 +88,18 @@ class PipeOutput(Closing):
 
     Args:
         path: :data:`STDOUT`, or a named pipe, whose reader is waited for.
-        cancel: Set it to wait no more.
+        stops: Whether to wait no more.
 
     Raises:
         OutputError: The pipe cannot be opened.
-        RenderCancelledError: ``cancel`` was set.
+        RenderCancelledError: It did, for ``stops``.
     """
 
-    def __init__(self, path: Path, cancel: threading.Event) -> None:
+    def __init__(self, path: Path, stops: Callable[[], bool] = lambda: False) -> None:
         self.path = path
         self.waits = 0
         """Grows while the reader takes nothing."""
-        self._cancel = cancel
+        self._stops = stops
         self._stopped = threading.Event()
         self._saved: int | None = None
         self._step = _PIPE_BYTES
@@ -135,7 +136,7 @@ class PipeOutput(Closing):
 
     def _wait(self, seconds: float = 0.0) -> None:
         self.waits += 1
-        if self._stopped.is_set() or self._cancel.is_set():
+        if self._stopped.is_set() or self._stops():
             raise RenderCancelledError("interrupted")
         time.sleep(seconds)
 

@@ -83,9 +83,14 @@ class StartupPool:
     All have ended when the block has. The error that counts is that of the part that was submitted
     first, before the block's own, whichever came first in time; what the other parts have made is
     closed then.
+
+    Args:
+        on_failure: Called once a part or the block has failed, from any thread: parts that wait
+            for somebody outside should not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: Callable[[], None] = lambda: None) -> None:
+        self._on_failure = on_failure
         self._pool = Threads(_MOST_THREADS, "bgsoft-start")
         self._futures: list[Future[Any]] = []
 
@@ -104,14 +109,24 @@ class StartupPool:
 
         future = self._pool.submit(copy_context().run, timed)
         self._futures.append(future)
+        future.add_done_callback(self._ended)
         return future
+
+    def _ended(self, future: Future[Any]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            self._on_failure()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, exc_type: object, exc: BaseException | None, traceback: object) -> None:
+        if exc is not None:
+            self._on_failure()
         try:
             errors = [future.exception() for future in self._futures]  # it may grow meanwhile
+        except BaseException:
+            self._on_failure()
+            raise
         finally:
             self._pool.close()
         first = next((error for error in errors if error is not None), None)

@@ -8,8 +8,8 @@ import threading
 import time
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -218,7 +218,17 @@ class _Session:
         spans = self._files.enter_context(logged())
         if is_input_pipe(config.input):
             self._pipe = stack.enter_context(PipeInput(config.input, cancel))
-        with StartupPool() as pool, _stopped_by_errors(self._pipe):
+        failed = threading.Event()
+
+        def wait_no_more() -> None:
+            failed.set()
+            if self._pipe is not None:
+                self._pipe.stop()
+
+        def stops() -> bool:
+            return failed.is_set() or cancel.is_set()
+
+        with StartupPool(wait_no_more) as pool:
             building = pool.submit("backends", partial(self._make_builder, pool))
             probing = pool.submit("probe", lambda: self._info or probe_input(config, self._pipe))
             model = resolve(config.segment.model)
@@ -248,7 +258,7 @@ class _Session:
             open_decoder = partial(builder.open_decoder, config.input, settings, info)
             decoding = pool.submit("decoder", open_decoder)
             making = pool.submit("picture stages", make_stages)
-            opening = pool.submit("output", partial(self._open_outputs, info, builder, cancel))
+            opening = pool.submit("output", partial(self._open_outputs, info, builder, stops))
         decoder, stages = decoding.result(), making.result()
         targets, takers = opening.result()
         stack.callback(decoder.close)
@@ -267,7 +277,7 @@ class _Session:
         )
 
     def _open_outputs(
-        self, info: VideoInfo, builder: StageBuilder, cancel: threading.Event
+        self, info: VideoInfo, builder: StageBuilder, stops: Callable[[], bool]
     ) -> tuple[list[Target], Sequence[FrameSink]]:
         """Begin the videos that are written, if any are, and say what frames go to."""
         give_way()  # before encoders start threads of their own
@@ -283,7 +293,7 @@ class _Session:
             self._stack,
             self._log.report,
             copy_tracks=self._chunk is None,
-            cancel=cancel,
+            stops=stops,
         )
         return targets, targets
 
@@ -429,17 +439,6 @@ class _Session:
             irregular=irregular,
             faces=None if faces is None else faces.boundary(),
         )
-
-
-@contextmanager
-def _stopped_by_errors(pipe: PipeInput | None) -> Iterator[None]:
-    """Let nobody wait for a pipe any more once a ``with`` block has failed."""
-    try:
-        yield
-    except BaseException:
-        if pipe is not None:
-            pipe.stop()
-        raise
 
 
 def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:

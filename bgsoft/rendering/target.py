@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -156,10 +155,10 @@ def open_target(
     on_event: Callable[[Event], None],
     *,
     copy_tracks: bool,
-    cancel: threading.Event | None = None,
+    stops: Callable[[], bool] = lambda: False,
 ) -> tuple[AtomicOutput | PipeOutput | SequenceOutput, Muxer | StillFiles]:
     """Begin one of the videos that are written: its file, which appears when it is whole and is
-    closed with ``files``, and its muxer, which is closed with ``stack``; ``cancel`` ends waiting
+    closed with ``files``, and its muxer, which is closed with ``stack``; ``stops`` ends waiting
     for a pipe's reader."""
     container = _container(path, config)
     if container.still is not None:
@@ -167,7 +166,7 @@ def open_target(
     file: AtomicOutput | PipeOutput
     target: Path | PipeOutput
     if is_output_pipe(path):
-        file = target = files.enter_context(PipeOutput(path, cancel or threading.Event()))
+        file = target = files.enter_context(PipeOutput(path, stops))
     else:
         receipt, overwrite = config.receipt, config.overwrite
         file = AtomicOutput(path, overwrite=overwrite, inputs=config.inputs, receipt=receipt)
@@ -253,7 +252,7 @@ def open_targets(
     on_event: Callable[[Event], None],
     *,
     copy_tracks: bool,
-    cancel: threading.Event,
+    stops: Callable[[], bool],
 ) -> list[Target]:
     """Begin all videos: the output and, where it is asked for, the matte's; arguments as
     :func:`open_target`."""
@@ -263,7 +262,7 @@ def open_targets(
         file, muxer = open_target(
             *(path, config, info, files, stack, on_event),
             copy_tracks=main and copy_tracks,
-            cancel=cancel,
+            stops=stops,
         )
         if main:
             kind = PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)

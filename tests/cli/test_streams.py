@@ -127,3 +127,15 @@ def test_what_cannot_go_to_stdout_is_wrong_usage(
     assert outcome.code == 2
     assert words in outcome.error_line
     assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
+
+
+@pytest.mark.timeout(60)
+def test_a_start_that_fails_does_not_wait_for_a_pipes_reader(tmp_path: Path) -> None:
+    clip = write_video(tmp_path / "in.mp4", VideoSpec(times=regular_times(4)))
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "bad.jpg").write_bytes(b"no picture")
+    look = ("--format", "nut", "--background", "bad.jpg", "--face", "off", "--matte", "fast")
+    done = bgsoft("render", clip, "pipe", *look, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "bad.jpg" in done.stderr
+    assert done.stderr.count("\n") == 1

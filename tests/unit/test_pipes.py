@@ -84,7 +84,7 @@ def test_what_is_completed_at_its_end_goes_through_no_pipe(format: OutputFormat)
 
 
 def test_what_else_is_printed_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    with PipeOutput(STDOUT, threading.Event()) as output:
+    with PipeOutput(STDOUT) as output:
         os.write(1, b"printed by a library\n")
         output.write(b"video\n")
         output.check()
@@ -98,7 +98,7 @@ def test_a_reader_that_has_gone_is_noticed_without_writing(tmp_path: Path) -> No
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with PipeOutput(path, threading.Event()) as output:
+    with PipeOutput(path) as output:
         output.write(b"video")
         output.check()
         assert os.read(reader, 10) == b"video"
@@ -116,7 +116,7 @@ def test_waiting_for_a_reader_ends_with_the_render(tmp_path: Path, reader: bool)
     os.mkfifo(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if reader else -1
     threading.Timer(0.3, cancel.set).start()
-    with pytest.raises(RenderCancelledError), PipeOutput(path, cancel) as output:
+    with pytest.raises(RenderCancelledError), PipeOutput(path, cancel.is_set) as output:
         output.write(bytes(8 << 20))
     if reader:
         os.close(descriptor)
