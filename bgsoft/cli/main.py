@@ -14,13 +14,17 @@ from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
     from typing import NoReturn
+
+    Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 ends_after = False
 """Whether the process ends after :func:`main`."""
+_terminated = False
+"""Whether it was told to end by another signal than Ctrl-C's."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,12 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     early = signal.getsignal(signal.SIGINT) is _quit
     try:
         if early:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _handle(signal.default_int_handler, _terminate)
         code = execute(sys.argv[1:] if argv is None else argv, console)
         if early:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done
+            _handle(signal.SIG_IGN, signal.SIG_IGN)  # all is done
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
+    if code == ExitCode.INTERRUPTED and _terminated:
+        code = ExitCode.TERMINATED
     if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED) and not Console.failed:
         word = "interrupted" if code == ExitCode.INTERRUPTED else "terminated"
         console.error(f"{word}; no output was written")
@@ -78,6 +84,22 @@ def run() -> NoReturn:
         except (OSError, ValueError, AttributeError):
             continue
     os._exit(code)
+
+
+def _handle(interrupt: Handler, others: Handler) -> None:
+    """Set what happens on Ctrl-C, and on the other signals that end a process, unless they are
+    switched off (nohup)."""
+    signal.signal(signal.SIGINT, interrupt)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, others)
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    """Let what is open be closed, as on Ctrl-C."""
+    global _terminated
+    _terminated = True
+    raise KeyboardInterrupt
 
 
 def _quit(_number: int, _frame: FrameType | None) -> NoReturn:

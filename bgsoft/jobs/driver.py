@@ -122,7 +122,8 @@ class Driver(Closing):
         return updates
 
     def close(self) -> None:
-        """Cancel what runs; nothing more is reported."""
+        """Cancel what runs, and begin no more; nothing more is reported."""
+        self._queue.clear()
         self._executor.close()
 
     def _feed(self) -> None:

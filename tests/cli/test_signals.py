@@ -113,6 +113,41 @@ def test_a_second_signal_forces_though_the_reader_has_stalled() -> None:
     os.close(writer)
 
 
+def _runs(pid: str) -> bool:
+    stat = Path("/proc", pid, "stat")
+    return stat.exists() and stat.read_text(encoding="utf-8").split()[2] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_a_benchmark_that_is_stopped_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, code: int, word: str
+) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bgsoft", "bench", str(SAMPLE), "--rounds", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    until = time.monotonic() + 60
+    while not list(tmp_path.glob("bgsoft-bench-*/settings.toml")):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while not (begun := children.read_text().split()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert err.splitlines()[-1] == f"bgsoft: error: {word}; no output was written"
+    assert not list(tmp_path.iterdir())
+    assert not any(map(_runs, begun))
+
+
 def test_a_signal_after_the_output_is_there_changes_nothing(tmp_path: Path) -> None:
     program = (
         "import signal; from bgsoft.cli.console import Console; from bgsoft.cli.main import run\n"

@@ -142,3 +142,17 @@ def test_a_task_with_nothing_new_is_ended(make: Make) -> None:
     error = outcome(driver, Crawl()).error
     assert isinstance(error, WorkerDiedError)
     assert str(error) == "nothing new for 2 s after 3 frames"
+
+
+def test_nothing_is_begun_after_the_end(make: Make, tmp_path: Path) -> None:
+    driver = make(1)
+    marks = [tmp_path / name for name in ("first", "second")]
+    driver.submit([Wait(mark) for mark in marks])
+    until = time.monotonic() + 60
+    while not any(isinstance(update, Started) for update in driver.poll(0.1)):
+        assert time.monotonic() < until
+    driver.close()
+    assert driver.poll(0.0) == []
+    driver.close()
+    assert [mark.exists() for mark in marks] == [True, False]
+    assert driver._executor.idle == 1
