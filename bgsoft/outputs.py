@@ -291,7 +291,11 @@ def _name_new(part: Path, name: Path) -> None:
             raise
         # No hard links here (FAT, some network shares): reserve the name, then replace.
         name.touch(exist_ok=False)
-        part.replace(name)
+        try:
+            part.replace(name)
+        except BaseException:
+            name.unlink()
+            raise
     else:
         part.unlink()
 
@@ -401,6 +405,23 @@ class AtomicOutput(Closing):
         """Where to write the only picture of a still."""
         return self.temporary
 
+    def settle(self) -> None:
+        """Write everything to the disk, so that of several files none appears alone.
+
+        Raises:
+            OutputError: As :meth:`commit`, as far as it can be known before.
+        """
+        with writing(self._path):
+            os.fsync(self._lock_fd)
+        is_kept = not self._overwrite or self._receipt is not None
+        if is_kept and stamp(self._target) != self._found:
+            raise self._taken()
+
+    def _taken(self) -> OutputError:
+        what = "been changed" if self._found else "appeared"
+        text = f"output {self._path} has {what} meanwhile and is not overwritten"
+        return OutputError(text, path=self._path)
+
     def commit(self) -> None:
         """Write everything to the disk and give the file its name.
 
@@ -410,10 +431,7 @@ class AtomicOutput(Closing):
         """
         if not self._open:
             raise ValueError("the output is closed already")
-        what = "been changed" if self._found else "appeared"
-        taken = f"output {self._path} has {what} meanwhile and is not overwritten"
-        error = OutputError(taken, path=self._path)
-        with self, writing(self._path), translated(FileExistsError, to=lambda _: error):
+        with self, writing(self._path), translated(FileExistsError, to=lambda _: self._taken()):
             os.fsync(self._lock_fd)
             if self._receipt is not None:
                 note_receipt(self._receipt, self._path, self.temporary)
@@ -442,13 +460,19 @@ class AtomicOutput(Closing):
 
 
 def lock_folder(folder: Path) -> int | None:
-    """The descriptor of a folder that is now locked; None: somebody else has the lock, or the file
-    system has none. OSError where the folder cannot be opened."""
+    """The descriptor of a folder that is now locked; None: the file system has no locks.
+
+    Raises:
+        BlockingIOError: Somebody else has the lock.
+        OSError: The folder cannot be opened.
+    """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as exc:
         os.close(fd)
+        if isinstance(exc, BlockingIOError):
+            raise
         return None
     return fd
 

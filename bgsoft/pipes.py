@@ -161,8 +161,11 @@ class PipeOutput(Closing):
         if any(events & select.POLLERR for _, events in self._gone.poll(0)):
             raise write_error(BrokenPipeError(errno.EPIPE, ""), self.path)
 
-    def commit(self) -> None:
+    def settle(self) -> None:
         """Everything has been sent."""
+
+    def commit(self) -> None:
+        """It has no other name."""
 
     def stop(self) -> None:
         """Send nothing more, and wait for nobody; from any thread."""

@@ -33,7 +33,7 @@ from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
 from bgsoft.rendering.chunk import ChunkResult, JoinError
 from bgsoft.rendering.report import damage_text, plain_settings
-from bgsoft.rendering.target import open_faces, open_target
+from bgsoft.rendering.target import commit, open_faces, open_target
 from bgsoft.report import AudioReport, ChunkReport, Event, RenderReport
 from bgsoft.settings.config import RenderConfig
 
@@ -83,8 +83,7 @@ def join(
             audio += muxer.audio
         data = _write_faces(config, folder, chunks, stack)
         folder.check_sources(config)
-        for file, _ in targets:
-            file.commit()
+        commit([file for file, _ in targets])
         if data is not None:
             data.publish()
     if config.start_seconds == 0 and config.duration_seconds is None:

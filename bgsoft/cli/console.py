@@ -73,7 +73,8 @@ class Console:
         if live is None:
             self._write(sys.stderr, text)
         else:
-            live.print(text, markup=False, highlight=False, soft_wrap=True)
+            with contextlib.suppress(OSError):  # the terminal is gone
+                live.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def json(self, kind: str, /, **values: Any) -> None:
         """Write an object, in one line, to stdout; ``type`` says what it is."""

@@ -171,7 +171,7 @@ class SequenceOutput(Closing):
                 temporary = with_token(beside, prefix, ending)
                 temporary.mkdir()
                 # Another run may take it for a leftover before it is locked.
-                with suppress(FileNotFoundError):
+                with suppress(FileNotFoundError, BlockingIOError):
                     lock = lock_folder(temporary)
                     if temporary.exists():
                         return temporary, lock
@@ -182,6 +182,20 @@ class SequenceOutput(Closing):
         """Where to write a picture, counted from 1."""
         return self.temporary / name_of(self._pattern, number)
 
+    def settle(self) -> list[str]:
+        """Write everything to the disk; the names of all pictures.
+
+        Raises:
+            OutputError: The data could not be written.
+        """
+        with writing(self._pattern):
+            written = sorted(os.listdir(self.temporary))  # noqa: PTH208 - names only, no stat each
+            for name in written:
+                with (self.temporary / name).open("rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(self.temporary)
+        return written
+
     def commit(self) -> None:
         """Write everything to the disk and give the pictures their names.
 
@@ -189,11 +203,7 @@ class SequenceOutput(Closing):
             OutputError: The data could not be written, or the folder has appeared meanwhile.
         """
         with self, writing(self._pattern):
-            written = sorted(os.listdir(self.temporary))  # noqa: PTH208 - names only, no stat each
-            for name in written:
-                with (self.temporary / name).open("rb") as file:
-                    os.fsync(file.fileno())
-            sync_folder(self.temporary)
+            written = self.settle()
             if self._is_new:
                 # Takes the place of an empty folder, but not of one with files.
                 self.temporary.rename(self._folder)

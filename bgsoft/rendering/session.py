@@ -34,6 +34,7 @@ from bgsoft.rendering.target import (
     Sink,
     Target,
     check_outputs,
+    commit,
     keeps_chroma,
     open_faces,
     open_targets,
@@ -407,8 +408,7 @@ class _Session:
         """Let what was written take its names."""
         if self._face_data is not None:
             self._face_data.finish()
-        for target in built.targets:
-            target.file.commit()
+        commit([target.file for target in built.targets])
         if self._face_data is not None:
             self._face_data.publish()
 

@@ -146,6 +146,15 @@ def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter |
     )
 
 
+def commit(files: Sequence[AtomicOutput | PipeOutput | SequenceOutput]) -> None:
+    """Let videos take their names: all of them or, where one cannot be written, none."""
+    if len(files) > 1:
+        for file in files:
+            file.settle()
+    for file in files:
+        file.commit()
+
+
 def open_target(
     path: Path,
     config: RenderConfig,

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -183,6 +185,15 @@ def test_a_reader_that_goes_away_stops_nothing() -> None:
     os.close(write)
     assert done.returncode == 0
     assert done.stderr == "went on to the end\n"
+
+
+def test_a_terminal_that_goes_away_below_bars_stops_nothing() -> None:
+    def gone(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    console = Console()
+    console.live = SimpleNamespace(print=gone)  # type: ignore[assignment]
+    console.err("a notice")
 
 
 def test_names_beyond_the_terminals_encoding() -> None:

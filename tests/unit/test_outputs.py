@@ -25,6 +25,7 @@ from bgsoft.outputs import (
     write_error,
     write_whole,
 )
+from bgsoft.rendering.target import commit
 
 
 def names(folder: Path) -> list[str]:
@@ -125,6 +126,30 @@ def test_commit_works_where_hard_links_do_not(
         output.commit()
     assert target.read_bytes() == b"video"
     assert names(tmp_path) == ["out.mp4"]
+
+
+def test_no_empty_file_is_left_where_a_file_cannot_take_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replace(_path: Path, _name: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    refuse_links(monkeypatch, errno.EPERM)
+    monkeypatch.setattr(Path, "replace", replace)
+    with AtomicOutput(tmp_path / "out.mp4") as output:
+        output.temporary.write_bytes(b"video")
+        with pytest.raises(OutputError, match="input/output error"):
+            output.commit()
+    assert names(tmp_path) == []
+
+
+def test_of_two_files_none_appears_alone(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.mkv", tmp_path / "other.mkv"
+    with AtomicOutput(one) as first, AtomicOutput(other) as second:
+        other.write_bytes(b"theirs")
+        with pytest.raises(OutputError, match=r"other\.mkv has appeared meanwhile"):
+            commit([first, second])
+    assert names(tmp_path) == ["other.mkv"]
 
 
 def test_a_folder_that_another_run_has_removed_is_made_again(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from bgsoft.errors import OpenError, OutputError
 from bgsoft.media.naming import is_pattern, is_sequence, number_of, output_exists
 from bgsoft.media.sequence import SequenceOutput, exact_rate, gaps, probe_stills, still_files
+from bgsoft.outputs import lock_folder
 from tests.stills import colourful, save
 
 
@@ -160,6 +161,25 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path, exists: b
     os.close(killed._lock)  # as the system does when a process ends
     with SequenceOutput(folder / "%d.png"):
         assert not killed.temporary.exists()
+
+
+def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[int | None] = []
+
+    def lock(folder: Path) -> int | None:
+        if not others:  # another run is sooner
+            others.append(lock_folder(folder))
+        return lock_folder(folder)
+
+    monkeypatch.setattr("bgsoft.media.sequence.lock_folder", lock)
+    with SequenceOutput(tmp_path / "out" / "%d.png") as output:
+        assert output._lock is not None
+        (other,) = set(tmp_path.iterdir()) - {output.temporary}
+        assert others[0] is not None
+        os.close(others[0])
+    assert list(tmp_path.iterdir()) == [other]
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
