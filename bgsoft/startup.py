@@ -102,19 +102,20 @@ class StartupPool:
             make: Makes it; the result is closed where the start fails, if it has a ``close``.
         """
 
+        on_failure = self._on_failure
+
         def timed() -> R:
             threading.current_thread().name = f"bgsoft-start {name}"
-            with span(name):
-                return make()
+            try:
+                with span(name):
+                    return make()
+            except BaseException:
+                on_failure()
+                raise
 
         future = self._pool.submit(copy_context().run, timed)
         self._futures.append(future)
-        future.add_done_callback(self._ended)
         return future
-
-    def _ended(self, future: Future[Any]) -> None:
-        if future.cancelled() or future.exception() is not None:
-            self._on_failure()
 
     def __enter__(self) -> Self:
         return self
