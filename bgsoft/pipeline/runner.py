@@ -204,13 +204,15 @@ class Pipeline:
     def _watch(self, threads: dict[str, StageThread]) -> None:
         """Wait for the threads, reporting progress, looking for cancellation and for stalls."""
         stall = StallWatch(self._stall_seconds, threads.items())
-        encoder = threads["encode"]
+        encoder, failed = threads["encode"], False
         while encoder.is_alive():
             encoder.join(_POLL_SECONDS)
             if self._cancel.is_set():
                 raise RenderCancelledError("interrupted")
+            if self._error is not None and not failed:
+                failed, stall = True, StallWatch(LEAVE_SECONDS, ())
             # The models' first run may take its time.
-            if self._started_stage.is_set():
+            if failed or self._started_stage.is_set():
                 stall.look(self._passed())
             if self._on_tick is not None:
                 self._on_tick()

@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -205,6 +206,37 @@ def test_a_stage_that_never_returns_ends_the_run(
     while alive_stage_threads():
         time.sleep(0.01)
     assert not sink.finished
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_error_comes_out_though_the_encoder_does_not_return(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it is whoever takes the frames that is waited for."""
+    monkeypatch.setattr(runner, "LEAVE_SECONDS", 0.2)
+    back, reached, failed = threading.Event(), threading.Event(), threading.Event()
+
+    def fail(frame: Frame) -> None:
+        if frame.index == 7:
+            assert reached.wait(30)
+            failed.set()
+            raise InferenceError("broken")
+
+    def hang(_frame: Frame) -> None:
+        reached.set()
+        back.wait()
+
+    extra = {"stall_seconds": None, "outside": time.monotonic_ns if waits else int}
+    decoder, stage, sink = FakeDecoder(list(range(16))), FakeStage(fail), FakeSink(hang)
+    pipeline = build(decoder, stage, sink, slots=16, **extra)
+    take = (failed.wait, partial(back.wait, 0.6 if waits else 8), back.set)
+    threading.Thread(target=lambda: [step() for step in take], daemon=True).start()
+    with pytest.raises(InferenceError, match="broken"):
+        pipeline.run()
+    assert pipeline.stuck is not waits
+    back.set()
+    while alive_stage_threads():
+        time.sleep(0.01)
 
 
 def test_a_slow_render_has_not_stalled() -> None:
