@@ -244,6 +244,20 @@ def test_who_takes_frames_slowly_holds_the_render_up(small: Path) -> None:
         assert len(list(frames)) == 29
 
 
+def test_frames_may_be_collected_in_the_renders_own_thread(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are part of a circle, that is any thread that makes objects."""
+    frames = bgsoft.frames(small, **QUICK)
+    rendering = frames._rendering
+    render = rendering._render
+    monkeypatch.setattr(rendering, "_render", lambda: (rendering.drop(), render()))
+    assert list(frames) == []
+    assert rendering._thread is not None
+    rendering._thread.join(30)
+    assert not rendering._thread.is_alive()
+
+
 def test_a_standstill_of_the_render_is_one(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = threading.Event()
     encode = HandOver.encode
