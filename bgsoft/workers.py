@@ -165,8 +165,10 @@ class DaemonThread(threading.Thread):
         super().__init__(target=target, name=name, daemon=True)
         self._over = threading.Event()
         self._over.set()
+        self._process = 0
 
     def start(self) -> None:
+        self._process = os.getpid()
         self._over.clear()
         try:
             super().start()
@@ -181,10 +183,11 @@ class DaemonThread(threading.Thread):
             self._over.set()
 
     def join(self, timeout: float | None = None) -> None:
-        self._over.wait(timeout)
+        if self.is_alive():
+            self._over.wait(timeout)
 
     def is_alive(self) -> bool:
-        return not self._over.is_set()
+        return not self._over.is_set() and self._process == os.getpid()  # a fork has no threads
 
 
 class Workers(Closing):
