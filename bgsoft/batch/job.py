@@ -143,8 +143,11 @@ class Planner:
         self._flags = {**flags, TOP: top}
         self.numbers: dict[Path, int] = {}
         """Of inputs that have one already."""
+        self.own: set[Path] = set()
+        """What the batch has made, with symbolic links followed: in a folder that is IN and OUT
+        these are no inputs."""
         self._taken: dict[Path, Path] = {}
-        """What is written → the input it comes from."""
+        """What is written, with symbolic links followed → the input it comes from."""
         # A setting that is wrong for every file is reported before the first.
         self.settings = self._config(Found(Path("in.mp4"), Path()), 1)
         """Those of every file."""
@@ -153,14 +156,22 @@ class Planner:
         """The jobs for these files, without those that others of them are rendered to.
 
         Raises:
-            ConfigError: Two would have the same name, or one would replace its input; a setting is
+            ConfigError: Two would have the same name, or one would replace an input; a setting is
                 wrong.
         """
-        jobs = [self._job(each) for each in found]
-        written = self._taken.keys() | {job.config.output.absolute() for job in jobs}
-        jobs = [job for job in jobs if job.config.input.absolute() not in written]
+        own = self.own | self._taken.keys()
+        jobs = [self._job(each) for each in found if each.path.resolve() not in own]
+        inputs = {job.config.input.resolve(): job.config.input for job in jobs}
+        written = {path.resolve(): job for job in jobs for path in job.files}
+        if self.settings.overwrite and (replaced := inputs.keys() & written.keys()):
+            path = min(replaced)
+            raise ConfigError(
+                f"{inputs[path]} would be replaced by what is made of {written[path].config.input}:"
+                " see --name and --exclude"
+            )
+        jobs = [job for job in jobs if job.config.input.resolve() not in written]
         for job in jobs:
-            self._check_names(job.config)
+            self._check_names(job)
         return jobs
 
     def plan_each(
@@ -206,13 +217,12 @@ class Planner:
                 raise ConfigError(f"a batch writes no sequences of pictures: {path}")
         return config
 
-    def _check_names(self, config: RenderConfig) -> None:
-        for path in filter(None, (*config.videos, config.face_data, config.trace)):
-            other = self._taken.setdefault(path.absolute(), config.input)
-            if other != config.input:
-                raise ConfigError(
-                    f"{other} and {config.input} would both become {path}: see --name"
-                )
+    def _check_names(self, job: BatchJob) -> None:
+        source = job.config.input
+        for path in job.files:
+            other = self._taken.setdefault(path.resolve(), source)
+            if other != source:
+                raise ConfigError(f"{other} and {source} would both become {path}: see --name")
 
 
 def shared_inputs(settings: RenderConfig, jobs: Sequence[BatchJob]) -> list[Path]:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
 from bgsoft.pipes import is_input_pipe
 from bgsoft.records import dataclass
 from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.untrusted import parse_json
 
 _POLL_SECONDS = 0.2
 LOOK_SECONDS = 1.0
@@ -117,6 +118,14 @@ class Summary:
             "files": [_plain(entry) for entry in self.entries],
         }
         write_whole(path, "report", json.dumps(plain, indent=2, default=str) + "\n")
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is what :meth:`Summary.write_json` writes."""
+    with suppress(OSError, ValueError):
+        found = parse_json(path.read_bytes())
+        return isinstance(found, dict) and {"bgsoft_version", "counts", "files"} <= found.keys()
+    return False
 
 
 def _plain(entry: Entry) -> dict[str, Any]:

@@ -211,9 +211,16 @@ class State(Closing):
 
     @property
     def numbers(self) -> dict[Path, int]:
-        """Input → its number."""
+        """Input → its number; batches that followed one another may have given two the same."""
         entries = sorted(self.entries.values(), key=lambda entry: entry.is_current)
-        return {entry.input: entry.number for entry in entries}
+        inputs = {entry.number: entry.input for entry in entries}
+        return {path: number for number, path in inputs.items()}
+
+    @property
+    def own(self) -> set[Path]:
+        """The files that batches have made here, with symbolic links followed."""
+        made = [name for entry in self.entries.values() for name in entry.files]
+        return {(self.folder / name).resolve() for name in made}
 
     def begin(self, entries: Iterable[Entry]) -> None:
         """Make these entries the batch's; what is known of others is kept."""
@@ -246,7 +253,8 @@ class State(Closing):
 
     def receipt(self, entry: Entry) -> Path:
         """Where a worker notes what it is about to give its name."""
-        return self.folder / f".bgsoft-batch-{entry.number}.made"
+        token = hashlib.sha256(os.fsencode(entry.output)).hexdigest()[:_DIGITS]
+        return self.folder / f".bgsoft-batch-{token}.made"
 
     def settle(self, entry: Entry) -> None:
         """Find out what a worker has made that did not come to say so; it has ended.

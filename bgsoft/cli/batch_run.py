@@ -12,7 +12,7 @@ from bgsoft.batch.check import check_encoding, check_settings, default_workers, 
 from bgsoft.batch.decide import Act, agree, decide
 from bgsoft.batch.find import Found, find, read_list
 from bgsoft.batch.job import BatchJob, Planner, shared_inputs
-from bgsoft.batch.run import Batch, Summary, clear_skipped
+from bgsoft.batch.run import Batch, Summary, clear_skipped, is_report
 from bgsoft.batch.state import STATE_NAME, State
 from bgsoft.batch.watch import FolderWatch
 from bgsoft.chunks.renders import Renders
@@ -31,6 +31,7 @@ from bgsoft.jobs.ray_cluster import check_address
 from bgsoft.jobs.task import Executor
 from bgsoft.outputs import check_target, made_folders
 from bgsoft.rendering.backends import STAGES
+from bgsoft.rendering.target import read_files
 from bgsoft.settings.setting import parse_seconds
 
 _SETTLE_SECONDS = 2.0
@@ -70,9 +71,7 @@ class BatchRun:
         self._planner = Planner(self._folder, name=flags.name, preset=flags.preset, flags=settings)
         self._common = self._planner.settings
         check_settings(self._common, here=flags.ray is None)
-        if flags.report is not None:
-            overwrite = flags.resume or self._common.overwrite
-            check_target(flags.report, "report", overwrite=overwrite)
+        self._check_report([])
 
     def run(self) -> ExitCode:
         """Render everything, or say what would be rendered; the exit code."""
@@ -84,8 +83,10 @@ class BatchRun:
             anew = self._common.overwrite or self._common.skip_existing
             state = stack.enter_context(State(folder, anew=anew, look_only=flags.dry_run))
             self._planner.numbers = state.numbers if flags.resume or flags.watch else {}
+            self._planner.own = state.own
             planned = self._planner.plan(self._found)
             check_encoding(planned)
+            self._check_report(planned)
             decisions = [decide(job, state, resume=flags.resume) for job in planned]
             if flags.dry_run:
                 show_plan(decisions, self._kind, console)
@@ -116,6 +117,16 @@ class BatchRun:
             if flags.report is not None:
                 summary.write_json(flags.report)
             return _end(summary, console, stop.exit_code)
+
+    def _check_report(self, jobs: Sequence[BatchJob]) -> None:
+        """Raise OutputError where the report would replace something else than a report."""
+        path = self._flags.report
+        if path is None:
+            return
+        overwrite = self._common.overwrite or (self._flags.resume and is_report(path))
+        others = [file for job in jobs for file in (*read_files(job.config), *job.files)]
+        others.append(self._folder / STATE_NAME)
+        check_target(path, "report", overwrite=overwrite, others=others)
 
     def _find(self) -> list[Found]:
         """The videos that there are; with ``--watch`` they are found later."""

@@ -456,3 +456,24 @@ def wait_for(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < until, path
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("flags", [["--resume"], ["-y"], ["--resume", "-y"]])
+@pytest.mark.parametrize("name", ["in/a.mp4", "out/a.mp4", "out/.bgsoft-batch.sqlite", "notes.txt"])
+def test_the_report_replaces_nothing_but_a_report(
+    run: Run, tmp_path: Path, flags: list[str], name: str
+) -> None:
+    source, target = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    make(source / "a.mp4")
+    first = tmp_path / "report.json"
+    assert run("batch", source, target, "--report", first, *QUICK).code == 0
+    (tmp_path / "notes.txt").write_text("precious")
+    before = (tmp_path / name).read_bytes()
+    outcome = run("batch", source, target, "--report", tmp_path / name, *flags, *QUICK)
+    if name == "notes.txt" and "-y" in flags:
+        assert outcome.code == 0
+    else:
+        assert outcome.code == 5
+        assert (tmp_path / name).read_bytes() == before
+    assert run("batch", source, target, "--report", first, "--resume", *QUICK).code == 0

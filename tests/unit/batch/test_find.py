@@ -178,6 +178,31 @@ def test_outputs_are_no_inputs(tmp_path: Path) -> None:
     assert [job.config.input.name for job in jobs] == ["a.mp4"]
 
 
+def test_what_the_batch_has_made_is_no_input(tmp_path: Path) -> None:
+    """Where its source is gone, or another name leads there, or it is no output but beside one."""
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    found = [Found(folder / name, Path()) for name in ("a-soft.mp4", "b-matte.mp4", "b.mp4")]
+    plans = planner(
+        link, flags={"": {"matte_out": Path("{stem}-matte{suffix}")}}, name="{stem}.mkv"
+    )
+    plans.own = {folder / "a-soft.mp4"}
+    assert [job.config.input.name for job in plans.plan(found)] == ["b.mp4"]
+
+
+def test_no_input_is_replaced_by_what_is_made_of_another(tmp_path: Path) -> None:
+    """Unless the batch has made it."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.mp4").symlink_to(tmp_path / "b.mp4")
+    found = [Found(tmp_path / name, Path()) for name in ("a.mp4", "b.mp4")]
+    plans = planner(tmp_path / "out", flags={"": {"overwrite": True}})
+    with pytest.raises(ConfigError, match=r"b\.mp4 would be replaced by what is made of .*a\.mp4"):
+        plans.plan(found)
+    plans.own = {tmp_path / "b.mp4"}
+    assert [job.config.input.name for job in plans.plan(found)] == ["a.mp4"]
+
+
 def test_an_input_is_never_its_own_output(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").write_bytes(b"x")
     with pytest.raises(ConfigError, match="would replace its input"):

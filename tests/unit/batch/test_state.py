@@ -16,7 +16,7 @@ from bgsoft.batch import state as state_module
 from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
+from bgsoft.batch.state import STATE_NAME, Entry, FileState, Made, State, describe
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.outputs import note_receipt
 from bgsoft.settings.config import EffectKind
@@ -290,6 +290,17 @@ def test_a_batch_that_was_killed(world: World, published: bool, before: bool) ->
         assert world.left() == "a"
     with State(world.folder) as state:
         assert not state.receipt(entry).exists()
+
+
+def test_files_of_two_batches_share_neither_number_nor_receipt(tmp_path: Path) -> None:
+    entries = [Entry(output=Path(name), input=Path("/in", name), number=1) for name in ("x", "y")]
+    with State(tmp_path) as state:
+        for entry in entries:
+            state.begin([entry])
+        assert state.receipt(entries[0]) != state.receipt(entries[1])
+        assert state.numbers == {Path("/in/y"): 1}
+        entries[0].files = {"x": Made("1:1", "")}
+        assert state.own == {tmp_path / "x"}
 
 
 def test_names_that_are_no_utf8_are_kept(world: World) -> None:
