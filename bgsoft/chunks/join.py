@@ -166,7 +166,7 @@ def _copy(
     stream: Any = None
     extradata: bytes | None = None
     decoding = _decoding_times(pts, max(map(_delay, (times for times, _ in known))))
-    shift = 0
+    shift, after = 0, dict(pairwise(pts))
     for path, (times, lengths) in zip(sources, known, strict=True):
         with open_input(path) as source:
             (video,) = source.streams.video
@@ -183,7 +183,8 @@ def _copy(
             if packet is None:
                 raise JoinError(f"{path.name} lacks packets")
             packet.pts, packet.dts = muxer.timestamp(pts_of_packet), next(decoding) - shift
-            packet.duration, packet.time_base = length, info.time_base
+            shown = after.get(pts_of_packet, pts_of_packet + length) - pts_of_packet
+            packet.duration, packet.time_base = min(length, shown), info.time_base
             packet.stream = stream
             muxer.write_video([packet])
             if cancel.is_set():

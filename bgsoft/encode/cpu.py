@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from av.codec.context import ThreadType
@@ -61,6 +62,11 @@ class CpuEncoder:
         self._muxer = muxer
         self._durations: dict[int, int] = {}
         """Durations of the frames inside the encoder, by output timestamp."""
+        self._newest: int | None = None
+        """The last frame's."""
+        self._packets: deque[Packet[Any]] = deque()
+        """From the newest frame's on: how long it is shown is only known by the next one."""
+        self._waits = not choice.at_once
         self._frame_ticks = info.nominal_ticks
         # A matte is a mask, not light: its values go through no transfer or matrix.
         self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
@@ -93,8 +99,12 @@ class CpuEncoder:
         picture = self._picture(frame)
         self._describe(picture)  # ProRes and FFV1 take it from here, not from the stream
         picture.pts = pts
-        self._durations[pts] = frame.duration or self._frame_ticks
-        picture.duration = self._durations[pts]
+        # Containers that store decoding times alone say how far those are apart, which with
+        # reordered frames is another frame's time, or a pause's.
+        if self._newest in self._durations:
+            self._durations[self._newest] = min(self._durations[self._newest], pts - self._newest)
+        self._newest = pts
+        self._durations[pts] = picture.duration = frame.duration or self._frame_ticks
         try:
             packets = self._stream.encode(picture)
         except Exception:
@@ -102,7 +112,8 @@ class CpuEncoder:
             with pyav_errors_as(EncodeError, failed, stage="encode", pts=frame.pts):
                 raise
         self.frames += 1
-        self._write(packets)
+        self._packets.extend(packets)
+        self._write()
 
     def _describe(self, target: VideoCodecContext | VideoFrame) -> None:
         """Set the colour description."""
@@ -117,13 +128,19 @@ class CpuEncoder:
         if self.frames <= _X265_REORDER and self.name == "libx265":
             for packet in packets:
                 packet.dts = packet.pts
-        self._write(packets)
+        self._packets.extend(packets)
+        self._newest = None
+        self._write()
 
-    def _write(self, packets: list[Packet[Any]]) -> None:
-        for packet in packets:
+    def _write(self) -> None:
+        """Write the packets of all frames but the newest."""
+        packets = []
+        while self._packets and (not self._waits or self._packets[0].pts != self._newest):
+            packet = self._packets.popleft()
             if packet.pts is not None:
                 # Not all encoders pass durations on, and the last frame's is stored nowhere else.
                 packet.duration = self._durations.pop(packet.pts, self._frame_ticks)
+            packets.append(packet)
         self._muxer.write_video(packets)
 
     def close(self) -> None:

@@ -57,6 +57,9 @@ class CodedPackets:
             early = range(self._delay, 0, -1)
             self._decoding.extend(pts - step * self._frame_ticks for step in early)
         self._decoding.append(pts)
+        if number - 1 in self._times:  # as in CpuEncoder
+            before, lasts = self._times[number - 1]
+            self._times[number - 1] = before, min(lasts, pts - before)
         self._times[number] = (pts, duration or self._frame_ticks)
         return number
 

@@ -163,6 +163,8 @@ def describe(
     orientation, turned = frame_orientation(frame)
     interlaced = any(f.interlaced_frame for f in frames)
     notices = _conversion_notices(frame.format)
+    if stream.metadata.get("alpha_mode") == "1":  # which FFmpeg's own VP9 decoder does not read
+        notices.append("alpha channel dropped")
     if interlaced:
         notices.append("interlaced picture deinterlaced")
     if turned:

@@ -51,8 +51,9 @@ class Timeline:
         """Choose the shift.
 
         A whole file keeps its timestamps, negative and late starts included, with two exceptions:
-        a broadcast clock is set to zero where the output's clock has a meaning, and a video that
-        starts before zero is moved there, since no container shows pictures before zero. A part
+        a broadcast clock is set to zero where the output's clock has a meaning or something lies
+        before zero, as FFmpeg has it of a clock that wraps, and a video that starts before zero is
+        moved there, since no container shows pictures before zero. A part
         of a file starts at zero, and so does the video in a container that knows no other start.
 
         Args:
@@ -72,7 +73,8 @@ class Timeline:
         if container.numbers_frames:
             return cls(origin=first, end=end)
         origin = min(Fraction(0), first)
-        if not container.free_origin and info.is_broadcast:
+        before_zero = earliest is not None and earliest < 0
+        if info.is_broadcast and (before_zero or not container.free_origin):
             lowest = first if earliest is None else min(first, earliest)
             origin = math.floor(lowest / tick) * tick
         return cls(origin=origin, end=end)

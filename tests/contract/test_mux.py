@@ -414,6 +414,24 @@ def test_a_broadcast_clock_is_kept_in_a_broadcast_file(tmp_path: Path) -> None:
     assert shown_pts(target) == shown_pts(source)
 
 
+@pytest.mark.parametrize("extension", [".ts", ".mkv", ".mp4"])
+def test_sound_before_a_clock_that_wraps_is_kept(tmp_path: Path, extension: str) -> None:
+    """FFmpeg has what lies before the wrap begin before zero."""
+    film_with_sound, source = tmp_path / "in.mkv", tmp_path / "in.ts"
+    video = film(start=Fraction(3, 4))
+    write_movie(film_with_sound, video, [SoundSpec(codec="ac3", seconds=2)])
+    wraps = ("-output_ts_offset", "95442", "-f", "mpegts")
+    ffmpeg("-i", film_with_sound, "-map", "0", "-c", "copy", *wraps, source)
+    before = packet_times(source)
+    assert before[0] < 0 < shown_pts(source)[0]
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    after = packet_times(target)
+    lead = read_back(target)[0].seconds - after[0]
+    assert len(after) == len(before)
+    assert abs(lead - (shown_by_ffmpeg(source)[0] - before[0])) < 0.002
+
+
 @pytest.mark.parametrize("extension", [".mp4", ".mkv", ".mov"])
 def test_a_late_start_is_kept(tmp_path: Path, extension: str) -> None:
     source = tmp_path / f"in{extension}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import re
 import threading
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +26,7 @@ from bgsoft.ring import FrameRing
 from tests.assets import CLIPS, VFR_TIMES, Clip
 from tests.fakes import host_planes
 from tests.marks import slow
+from tests.outside import described_by_ffmpeg
 from tests.rendering import read_back
 from tests.synthetic import (
     SoundSpec,
@@ -303,6 +305,21 @@ def test_frames_leave_no_circles(preset: str, tmp_path: Path) -> None:
     (few, of_few), (many, of_many) = left
     assert many > few + 30
     assert of_many < of_few + (many - few) / 2
+
+
+@pytest.mark.parametrize("codec", ["h264", "ffv1"])
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_a_pause_does_not_make_a_video_longer(codec: str, chunks: int, tmp_path: Path) -> None:
+    """MP4's durations are between decoding times: of a frame before the pause, say, all of it."""
+    source, target = tmp_path / "in.mp4", tmp_path / "out.mkv"
+    times = [time + (2 if time > 12 else 0) for time in regular_times(310)]
+    write_video(source, VideoSpec(times=times, options={"bf": "3", "g": "20"}))
+    lasting = []
+    bgsoft.render(source, target, codec=codec, chunks=chunks, **QUICK)
+    for path in (source, target):
+        (text,) = re.findall(r"Duration: 00:00:([\d.]+)", described_by_ffmpeg(path))
+        lasting.append(float(text))
+    assert lasting == pytest.approx([14.4, 14.4], abs=0.011)
 
 
 def test_of_several_faults_the_first_stage_tells(tmp_path: Path) -> None:
