@@ -32,4 +32,4 @@ def read_toml(path: Path) -> dict[str, Any]:
     if len(data) > _MOST_TOML_BYTES:
         raise ValueError("it is larger than 1 MiB")
     with _too_deep:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(data.decode("utf-8-sig"))

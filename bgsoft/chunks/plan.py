@@ -182,7 +182,7 @@ def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
     if config.duration_seconds is not None:
         count = min(count, round(config.duration_seconds * info.frame_rate))
     _, least = _frames_per_chunk(config)
-    return workers > 1 and count >= 2 * least and config.trace is None
+    return workers > 1 and count >= 2 * least
 
 
 def _frames_per_chunk(config: RenderConfig) -> tuple[int, int]:

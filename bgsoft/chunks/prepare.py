@@ -74,7 +74,9 @@ def plan_render(
     started = time.monotonic()
     if is_input_pipe(config.input) or is_output_pipe(config.output):
         return Whole(None, _told(config, "a pipe is read and written once"))
-    if config.chunks == 1 or (config.skip_existing and config.output.exists()):
+    # Of several processes there is no one trace.
+    is_whole = config.chunks == 1 or config.trace is not None
+    if is_whole or (config.skip_existing and config.output.exists()):
         return Whole()
     begun = folder.path.exists()
     is_open = config.chunks is None and not begun

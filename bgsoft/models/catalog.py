@@ -7,6 +7,7 @@ sidecar ``FILE.toml`` that has the same keys as one table of the catalogue.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, replace
 from pathlib import Path
@@ -323,10 +324,29 @@ def _read_sidecar(path: Path) -> ModelSpec:
     with errors_as((OSError, ValueError), ConfigError, str(sidecar), reason=str, path=sidecar):
         table = read_toml(sidecar)
     spec = _parse(path.stem, {**table, "file": path.name}, str(sidecar))
+    _check_keys(table, sidecar)
     if spec.family == "single-shot" and not 0 < 3 * spec.width * spec.height <= MOST_SAMPLES:
         text = "needs width and height" if not spec.width * spec.height else "is too large"
         raise ConfigError(f"{sidecar}: [input] {text}", path=sidecar)
     return spec
+
+
+def _check_keys(table: Mapping[str, Any], sidecar: Path) -> None:
+    """Raise ConfigError where a sidecar, which has been read, has keys that nobody knows."""
+    places: dict[str, set[str]] = {
+        "": {"input", "outputs", "state", "downsample_ratio"},
+        "state": {"inputs", "outputs"},
+    }
+    for key in _KEYS.values():
+        places.setdefault(key.section, set()).add(key.name)
+    sections = [("", table), *((name, table.get(name, {})) for name in ("input", "state"))]
+    sections.append(("downsample_ratio", table.get("downsample_ratio", {})))
+    sections += [("output", output) for output in table.get("outputs", ())]
+    for name, values in sections:
+        for key in values:
+            if key not in places[name] and not _NOT_READ.fullmatch(key):
+                near = did_you_mean(key, places[name])
+                raise ConfigError(f"{sidecar}: unknown key {key!r}{near}", path=sidecar)
 
 
 def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
@@ -345,6 +365,8 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
     ratio = table.get("downsample_ratio", {})
     sections = {"": table, "input": image, "output": output, "downsample_ratio": ratio}
     try:
+        if not isinstance(ratio, Mapping):
+            raise ConfigError(f"downsample_ratio must be a table, not {ratio!r}")
         values = {
             field: _read(sections[key.section], key, ModelSpec.__dataclass_fields__[field].default)
             for field, key in _KEYS.items()
@@ -385,6 +407,8 @@ _KEYS: Mapping[str, _Key] = {
     "ratio_input": _Key("downsample_ratio", "name"),
 }
 """By field of :class:`ModelSpec`."""
+_NOT_READ = re.compile(r"url|md5|values|shape|(\w+_)?(file|bytes|sha256)")
+"""Keys that only a table of the catalogue has a use for."""
 
 
 def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
@@ -411,8 +435,9 @@ def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
 
 def _read_loops(table: Any) -> tuple[tuple[str, str], ...]:
     """Pairs of state output and state input."""
-    states = table if isinstance(table, Mapping) else {}
-    made, taken = (states.get(key, []) for key in ("outputs", "inputs"))
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"state must be a table, not {table!r}")
+    made, taken = (table.get(key, []) for key in ("outputs", "inputs"))
     if not all(isinstance(names, list) for names in (made, taken)) or len(made) != len(taken):
         raise ConfigError("[state] needs as many inputs as outputs")
     return tuple((str(one), str(other)) for one, other in zip(made, taken, strict=True))

@@ -234,6 +234,8 @@ class _Rendering:
     ) -> None:
         self._config = config
         self._on_event = on_event
+        self._telling = threading.local()
+        """Has ``now`` in a thread of the render that is inside ``on_event``."""
         self._taker = HandOver(config.effect.kind, alpha=alpha)
         self._cancel = threading.Event()
         self._error: BaseException | None = None
@@ -250,6 +252,8 @@ class _Rendering:
         """
         if self._process != os.getpid():
             raise ConfigError("these frames are of the process that was forked: ask for some here")
+        if hasattr(self._telling, "now"):
+            raise ConfigError("on_event cannot wait for a frame of the render that calls it")
         with self._lock:
             if self._thread is None and not self._cancel.is_set():
                 self._thread = DaemonThread(self._render, "bgsoft-frames")
@@ -266,10 +270,18 @@ class _Rendering:
                 raise error
         return frame
 
+    def _tell(self, event: Event) -> None:
+        if self._on_event is not None:
+            self._telling.now = True
+            try:
+                self._on_event(event)
+            finally:
+                del self._telling.now
+
     def _render(self) -> None:
         try:
             self.report = hand_over_frames(
-                self._config, self._taker, on_event=self._on_event, cancel=self._cancel
+                self._config, self._taker, on_event=self._tell, cancel=self._cancel
             )
         except BaseException as exc:
             if not self._cancel.is_set():
@@ -283,7 +295,7 @@ class _Rendering:
             return  # a fork has not the render's thread, which may have held any lock
         self._cancel.set()
         self._taker.abandon()
-        if self._thread is not None:
+        if self._thread is not None and not hasattr(self._telling, "now"):
             self._thread.join(seconds)
 
     def drop(self) -> None:

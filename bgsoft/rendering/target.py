@@ -80,8 +80,9 @@ def read_files(config: RenderConfig) -> list[Path]:
         OpenError: The input is a sequence that is not there.
     """
     stills = still_files(config.input) if is_sequence(config.input) else None
-    model = config.segment.model
-    return [*config.inputs, *(stills or ()), *([Path(model)] if is_model_file(model) else ())]
+    model = Path(config.segment.model)
+    models = [model, model.with_suffix(".toml")] if is_model_file(config.segment.model) else ()
+    return [*config.inputs, *(stills or ()), *models]
 
 
 def _container(path: Path, config: RenderConfig) -> Container:

@@ -148,7 +148,7 @@ def check_named(
     """
     for option in OPTIONS.values():
         value = named.get(option.section, {}).get(option.field.name)
-        if value is None or value is False or value == ():
+        if value is None or value is False or (isinstance(value, tuple) and not value):
             continue
         for key in option.setting.without_effect:
             reason = REASONS[key]

@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -225,6 +226,8 @@ def read_value(
             raise ConfigError(f"{label} must be {noun}{extra}, not {value!r}")
         check_range(setting, label, number)
         return number
+    if kind is str and isinstance(value, str):
+        return str(value)
     if type(value) is not kind:
         noun = {bool: "true or false", str: "a text", Path: "a path"}[kind]
         raise ConfigError(f"{label} must be {noun}, not {value!r}")
@@ -237,11 +240,11 @@ def _number(kind: type, value: object, from_text: bool) -> float | int | None:
             return int(value) if kind is int else float(value)
         except ValueError:
             return None
-    if type(value) is int and kind is float:
-        return as_float(value)
-    if type(value) is int:
-        return value
-    return value if kind is float and isinstance(value, float) else None
+    if type(value) is bool:
+        return None
+    if isinstance(value, Integral):  # NumPy's, too
+        return as_float(int(value)) if kind is float else int(value)
+    return float(value) if kind is float and isinstance(value, Real) else None
 
 
 def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:

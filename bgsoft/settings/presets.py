@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -147,7 +148,11 @@ def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
 def as_toml(preset: Preset) -> str:
     """Every setting that a preset leads to, defaults included, as a preset file.
 
-    Settings that are None are written as comments, since TOML has no null.
+    Settings that are None are written as ``off`` or, where that is the default, as comments: TOML
+    has no null.
+
+    Raises:
+        ConfigError: A file that they name cannot be named in TOML, which is UTF-8.
     """
     lines = [f"description = {json.dumps(preset.description, ensure_ascii=False)}"]
     for section, kind in SECTIONS.items():
@@ -155,11 +160,19 @@ def as_toml(preset: Preset) -> str:
         given = preset.settings.get(section, {})
         for entry in dataclasses.fields(kind):
             value = given.get(entry.name, entry.default)
+            if value is None and entry.default is not None:
+                value = "off"
             if value is None:
                 lines.append(f"# {entry.name} is not set")
-            else:  # for text, numbers and truth values JSON is TOML
-                lines.append(f"{entry.name} = {json.dumps(value, ensure_ascii=False)}")
-    return "\n".join(lines) + "\n"
+            else:  # for text, numbers and truth values JSON is TOML, but for one character
+                text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+                lines.append(f"{entry.name} = {text}")
+    text = "\n".join(lines) + "\n"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError("a name that is no UTF-8 cannot stand in a preset") from None
+    return text
 
 
 def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = None) -> Preset:
@@ -185,6 +198,7 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
 
 def _find(name_or_path: str, folder: Path | None) -> Path:
     """The file of a preset; ``folder`` is where a relative path of a parent starts."""
+    name_or_path = os.fspath(name_or_path)
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         path = Path(name_or_path) if folder is None else folder / name_or_path
         if not path.is_file():

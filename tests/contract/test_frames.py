@@ -22,6 +22,7 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.errors import ConfigError, OpenError, RenderCancelledError, StallError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.rendering.frames import HandOver
+from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind
 from tests.assets import CLIPS
 from tests.fakes import host_planes
@@ -242,6 +243,30 @@ def test_who_takes_frames_slowly_holds_the_render_up(small: Path) -> None:
         next(frames)
         time.sleep(3.5)  # longer than what would be a standstill
         assert len(list(frames)) == 29
+
+
+def test_the_end_in_on_event_does_not_wait_for_itself(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which the render's threads call."""
+    encode, closed = HandOver.encode, threading.Event()
+
+    def tell_at_five(self: HandOver, frame: Frame) -> None:
+        if frame.index == 5:
+            frames._rendering._tell(Event(kind="notice", message="the fifth"))
+        encode(self, frame)
+
+    def on_event(event: Event) -> None:
+        if event.message == "the fifth":
+            with pytest.raises(ConfigError, match="render that calls it"):
+                next(frames)
+            frames.close()
+            closed.set()
+
+    monkeypatch.setattr(HandOver, "encode", tell_at_five)
+    frames = bgsoft.frames(small, on_event=on_event, **QUICK)
+    assert len(list(frames)) <= 5
+    assert closed.wait(30)
 
 
 def test_frames_may_be_collected_in_the_renders_own_thread(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bgsoft.api
@@ -145,3 +146,26 @@ def test_a_new_setting_is_one_line(tmp_path: Path, argv: str, code: int, words: 
     )
     assert done.returncode == code, done.stderr
     assert words in " ".join((done.stdout + done.stderr).split())
+
+
+def test_other_types_of_numbers_texts_and_paths(
+    configs: list[RenderConfig], tmp_path: Path
+) -> None:
+    preset = tmp_path / "mine.toml"
+    preset.write_text("[matte]\nfeather_pct = 3\n")
+    text = type("Text", (str,), {})
+    bgsoft.api.render(
+        SAMPLE,
+        tmp_path / "out.mp4",
+        preset=preset,
+        strength=np.float64(3),
+        min_area=np.float32(0.25),
+        mask_every=np.int64(2),
+        model=text("selfie-landscape"),
+    )
+    (config,) = configs
+    assert (config.effect.strength, config.matte.min_area) == (3.0, 0.25)
+    assert (config.segment.mask_every, config.matte.feather_pct) == (2, 3.0)
+    kinds = {type(config.effect.strength), type(config.segment.mask_every)}
+    assert kinds == {float, int}
+    assert type(config.segment.model) is str

@@ -223,6 +223,11 @@ def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
         (SIDECAR + "#" * 2**20, ["larger than 1 MiB"]),
         (SIDECAR.replace("softmax", "softmx"), ["activation", "did you mean softmax?"]),
         (SIDECAR.replace("NHWC", "NHCW"), ["layout", "did you mean"]),
+        (SIDECAR.replace("activation", "activate"), ["'activate'", "did you mean activation?"]),
+        ("foo = 1\n" + SIDECAR, ["unknown key 'foo'"]),
+        (SIDECAR.replace("width", "widht = 3\nwidth"), ["'widht'", "did you mean width?"]),
+        ("state = 3\n" + SIDECAR, ["state must be a table"]),
+        ("downsample_ratio = 3\n" + SIDECAR, ["downsample_ratio must be a table"]),
     ],
 )
 def test_bad_sidecars(tmp_path: Path, sidecar: str | None, words: list[str]) -> None:

@@ -254,3 +254,24 @@ def test_as_toml_loads_again(tmp_path: Path) -> None:
 def test_a_choice_may_look_like_a_number(tmp_path: Path, value: str) -> None:
     config = build(write(tmp_path, f"[encode]\nchroma = {value}\n"))
     assert config.encode.chroma is Chroma.C420
+
+
+def test_what_is_off_is_written_as_off(tmp_path: Path) -> None:
+    path = write(tmp_path, "[matte]\nthreshold = 'off'\n")
+    copy = write(tmp_path, as_toml(load_preset(path)), "copy.toml")
+    assert build(copy).matte.threshold is build(path).matte.threshold is None
+
+
+@pytest.mark.parametrize("name", ["a\x7fb.png", "caf\udce9.png"])
+def test_names_that_toml_has_no_place_for(tmp_path: Path, name: str) -> None:
+    preset = load_preset(write(tmp_path, "[effect]\nkind = 'image'\nbackground = 'x.png'\n"))
+    preset.settings["effect"]["background"] = name
+    if name.isprintable() or "\x7f" in name:
+        assert load_preset(write(tmp_path, as_toml(preset))).settings["effect"]["background"]
+    else:
+        with pytest.raises(ConfigError, match="no UTF-8"):
+            as_toml(preset)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_preset(tmp_path: Path) -> None:
+    assert build(write(tmp_path, "\ufeff[matte]\nthreshold = 0.25\n")).matte.threshold == 0.25
