@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
+import re
 import struct
 from array import array
 from bisect import bisect_right
@@ -51,7 +53,8 @@ _LIMITED_RANGE, _FULL_RANGE = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
 _LIMITED_BY_DEFAULT = frozenset(
     {"h264", "hevc", "vvc", "av1", "vp8", "vp9", "mpeg1video", "mpeg2video", "mpeg4"}
 )
-_CENTRED_CHROMA = frozenset({"mjpeg", "mpeg1video"})
+_CHROMA_LOCATIONS = {(2, 2): 2, (1, 1): 3, (2, 1): 4}
+"""Matroska's horizontal and vertical siting to AVChromaLocation."""
 _SAMPLINGS = {
     (32, 32): "4:2:0",
     (32, 64): "4:2:2",
@@ -189,7 +192,10 @@ def describe(
             width=width,
             height=height,
             layout=PixelLayout.NV12 if _depth(frame.format) <= 8 else PixelLayout.P010,
-            color=_color(frame, stream, codec),
+            color=replace(
+                _color(frame, stream, codec),
+                chroma_location=_chroma_location(stream) if orientation.is_identity else 0,
+            ),
         ),
         orientation=orientation,
         time_base=time_base,
@@ -256,8 +262,25 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
         full_range=full_range,
         # In 4:2:0 nobody would guess what a grey picture's range was.
         range_specified=full_range or tagged == _LIMITED_RANGE,
-        chroma_location=2 if codec in _CENTRED_CHROMA else 0,
     )
+
+
+def _chroma_location(stream: VideoStream) -> int:
+    """Where the chroma of 4:2:0 lies, as in :attr:`ColorInfo.chroma_location`; 0 for the left,
+    which what is unsaid means, and for other formats.
+
+    PyAV has no such field. FFmpeg writes it into the header of a Matroska file: ChromaSitingHorz
+    and ChromaSitingVert (RFC 9559, 5.1.4.1.28), 1 for the beginning of two samples, 2 for between.
+    """
+    context = stream.codec_context
+    if context.format is None or _sampling(context.format, swaps_axes=False) != "4:2:0":
+        return 0
+    header = io.BytesIO()
+    with suppress(ValueError, *PYAV_ERRORS), av.open(header, "w", format="matroska") as scratch:
+        scratch.add_stream_from_template(stream)
+        scratch.start_encoding()
+    found = re.search(rb"\x55\xb7\x81(.)\x55\xb8\x81(.)", header.getvalue(), re.DOTALL)
+    return 0 if found is None else _CHROMA_LOCATIONS.get((found[1][0], found[2][0]), 0)
 
 
 def _sampling(pixel_format: VideoFormat, *, swaps_axes: bool) -> str:

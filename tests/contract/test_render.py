@@ -322,6 +322,17 @@ def test_a_pause_does_not_make_a_video_longer(codec: str, chunks: int, tmp_path:
     assert lasting == pytest.approx([14.4, 14.4], abs=0.011)
 
 
+@pytest.mark.parametrize("codec", ["h264", "hevc", "ffv1"])
+@pytest.mark.parametrize("location", ["center", "topleft"])
+def test_where_chroma_lies_is_kept(codec: str, location: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "in.mp4", tmp_path / "out.mkv"
+    options = {"chroma_sample_location": location}
+    write_video(source, VideoSpec(times=regular_times(5), options=options))
+    bgsoft.render(source, target, codec=codec, **QUICK)
+    for path in (source, target):
+        assert re.search(rf"[( ]{location}\)", described_by_ffmpeg(path))
+
+
 def test_of_several_faults_the_first_stage_tells(tmp_path: Path) -> None:
     """They come up at the same time; stages are input, picture, output."""
     target, missing = tmp_path / "out.mp4", tmp_path / "none.png"
