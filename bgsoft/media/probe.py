@@ -168,6 +168,9 @@ def describe(
     notices = _conversion_notices(frame.format)
     if stream.metadata.get("alpha_mode") == "1":  # which FFmpeg's own VP9 decoder does not read
         notices.append("alpha channel dropped")
+    stereo = _side_data(frame, "STEREO3D", 1)
+    if stereo is not None and stereo[0] and "stereo_mode" not in stream.metadata:
+        notices.append("stereo 3D: the output does not say how the two views lie")
     if interlaced:
         notices.append("interlaced picture deinterlaced")
     if turned:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from av.video.stream import VideoStream
 
 from bgsoft.errors import OpenError
 from bgsoft.frame import ContentLight
@@ -160,3 +161,16 @@ def test_the_rate_is_the_nominal_one(tmp_path: Path) -> None:
     times = [time for i, time in enumerate(regular_times(60, 30)) if i % 3]
     spec = VideoSpec(times=times, rate=Fraction(30), options={"preset": "ultrafast"})
     assert probe(write_movie(tmp_path / "in.mp4", spec, [])).frame_rate == 30
+
+
+def test_what_the_output_lacks_is_told(tmp_path: Path) -> None:
+    """The alpha that FFmpeg's own VP9 decoder passes over, and how the views of stereo lie."""
+
+    def tag(stream: VideoStream) -> None:
+        stream.metadata["alpha_mode"] = "1"
+
+    vp9 = VideoSpec(codec="libvpx-vp9", times=regular_times(2), setup=tag)
+    assert probe(write_video(tmp_path / "alpha.webm", vp9)).notices == ("alpha channel dropped",)
+    packed = VideoSpec(times=regular_times(2), options={"x264-params": "frame-packing=3"})
+    (notice,) = probe(write_video(tmp_path / "stereo.mp4", packed)).notices
+    assert notice.startswith("stereo 3D")
