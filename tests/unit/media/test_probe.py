@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from av.video.stream import VideoStream
 
 from bgsoft.errors import OpenError
 from bgsoft.frame import ContentLight
@@ -19,6 +18,7 @@ from bgsoft.media.probe import (
     probe,
 )
 from tests.assets import CLIPS, NTSC, Clip
+from tests.outside import ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, damage, regular_times, write_movie, write_video
 
 
@@ -165,12 +165,10 @@ def test_the_rate_is_the_nominal_one(tmp_path: Path) -> None:
 
 def test_what_the_output_lacks_is_told(tmp_path: Path) -> None:
     """The alpha that FFmpeg's own VP9 decoder passes over, and how the views of stereo lie."""
-
-    def tag(stream: VideoStream) -> None:
-        stream.metadata["alpha_mode"] = "1"
-
-    vp9 = VideoSpec(codec="libvpx-vp9", times=regular_times(2), setup=tag)
-    assert probe(write_video(tmp_path / "alpha.webm", vp9)).notices == ("alpha channel dropped",)
+    alpha = tmp_path / "alpha.webm"
+    picture = "color=red@0.5:s=96x72:d=0.1,format=yuva420p"
+    ffmpeg("-f", "lavfi", "-i", picture, "-c:v", "libvpx-vp9", alpha)
+    assert probe(alpha).notices == ("alpha channel dropped",)
     packed = VideoSpec(times=regular_times(2), options={"x264-params": "frame-packing=3"})
     (notice,) = probe(write_video(tmp_path / "stereo.mp4", packed)).notices
     assert notice.startswith("stereo 3D")
