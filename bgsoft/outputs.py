@@ -135,6 +135,11 @@ def resolved(path: Path, what: str = "output") -> Path:
     return target
 
 
+def real_path(path: Path) -> Path:
+    """The path with symbolic links followed, as far as they lead somewhere."""
+    return Path(os.path.realpath(path))
+
+
 def _is_same(target: Path, other: Path) -> bool:
     with suppress(OSError):
         return target.samefile(other)

@@ -16,6 +16,7 @@ from contextvars import ContextVar, copy_context
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from bgsoft.errors import RenderCancelledError
 from bgsoft.records import NamedTuple
 from bgsoft.workers import Threads
 
@@ -130,12 +131,17 @@ class StartupPool:
             raise
         finally:
             self._pool.close()
-        first = next((error for error in errors if error is not None), None)
+        # A part that waits no more says nothing of why.
+        known = sorted(filter(None, errors), key=lambda e: isinstance(e, RenderCancelledError))
+        first = known[0] if known else None
         if first is None and exc is None:
             return
         for future, error in zip(self._futures, errors, strict=True):
             if error is None and (close := getattr(future.result(), "close", None)) is not None:
                 close()
         # An interruption comes from outside: no part's error is behind it.
-        if first is not None and first is not exc and (exc is None or isinstance(exc, Exception)):
+        counts = exc is None or (
+            isinstance(exc, Exception) and not isinstance(first, RenderCancelledError)
+        )
+        if first is not None and first is not exc and counts:
             raise first

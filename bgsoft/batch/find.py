@@ -34,6 +34,8 @@ class Found:
     path: Path
     folder: Path
     """Where it lies inside the folder that was given, e.g. ``2024/may``; ``.``: directly."""
+    is_named: bool = False
+    """The file itself was given."""
 
 
 def find(
@@ -54,7 +56,8 @@ def find(
     hidden = resolved(leave_out, "output folder")
     for source in sources:
         for path in _matches(source):
-            for found in _in_folder(path, hidden) if path.is_dir() else [Found(path, Path())]:
+            named = Found(path, Path(), is_named=True)
+            for found in _in_folder(path, hidden) if path.is_dir() else [named]:
                 inside = found.folder / found.path.name
                 if found.path.absolute() not in seen and not _is_excluded(inside, exclude):
                     seen.add(found.path.absolute())

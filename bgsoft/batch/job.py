@@ -19,7 +19,7 @@ from bgsoft.media.naming import is_pattern
 from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import read_spec
 from bgsoft.models.onnx_check import check_model
-from bgsoft.outputs import stamp
+from bgsoft.outputs import real_path, stamp
 from bgsoft.records import dataclass
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import EffectKind, RenderConfig
@@ -144,10 +144,12 @@ class Planner:
         self.numbers: dict[Path, int] = {}
         """Of inputs that have one already."""
         self.own: set[Path] = set()
-        """What the batch has made, with symbolic links followed: in a folder that is IN and OUT
-        these are no inputs."""
+        """What the batch has made, with symbolic links followed: where a folder is IN and OUT,
+        these are no inputs unless they are named."""
         self._taken: dict[Path, Path] = {}
         """What is written, with symbolic links followed → the input it comes from."""
+        self._inputs: dict[Path, Path] = {}
+        """By where symbolic links lead to."""
         # A setting that is wrong for every file is reported before the first.
         self.settings = self._config(Found(Path("in.mp4"), Path()), 1)
         """Those of every file."""
@@ -159,17 +161,24 @@ class Planner:
             ConfigError: Two would have the same name, or one would replace an input; a setting is
                 wrong.
         """
-        own = self.own | self._taken.keys()
-        jobs = [self._job(each) for each in found if each.path.resolve() not in own]
-        inputs = {job.config.input.resolve(): job.config.input for job in jobs}
-        written = {path.resolve(): job for job in jobs for path in job.files}
-        if self.settings.overwrite and (replaced := inputs.keys() & written.keys()):
-            path = min(replaced)
-            raise ConfigError(
-                f"{inputs[path]} would be replaced by what is made of {written[path].config.input}:"
-                " see --name and --exclude"
-            )
-        jobs = [job for job in jobs if job.config.input.resolve() not in written]
+        jobs = [
+            self._job(each)
+            for each in found
+            if (path := real_path(each.path)) not in self._taken
+            and (each.is_named or path not in self.own)
+        ]
+        inputs = {real_path(job.config.input): job.config.input for job in jobs}
+        written = {real_path(path): job for job in jobs for path in job.files}
+        if self.settings.overwrite:
+            known = {**self._inputs, **inputs}
+            for path in sorted(known.keys() & written.keys() - self.own):
+                source = written[path].config.input
+                raise ConfigError(
+                    f"{known[path]} would be replaced by what is made of {source}:"
+                    " see --name and --exclude"
+                )
+        jobs = [job for job in jobs if real_path(job.config.input) not in written]
+        self._inputs |= inputs
         for job in jobs:
             self._check_names(job)
         return jobs
@@ -220,7 +229,7 @@ class Planner:
     def _check_names(self, job: BatchJob) -> None:
         source = job.config.input
         for path in job.files:
-            other = self._taken.setdefault(path.resolve(), source)
+            other = self._taken.setdefault(real_path(path), source)
             if other != source:
                 raise ConfigError(f"{other} and {source} would both become {path}: see --name")
 

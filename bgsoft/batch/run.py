@@ -122,6 +122,8 @@ class Summary:
 
 def is_report(path: Path) -> bool:
     """Whether a file is what :meth:`Summary.write_json` writes."""
+    if not path.is_file():  # a pipe would block
+        return False
     with suppress(OSError, ValueError):
         found = parse_json(path.read_bytes())
         return isinstance(found, dict) and {"bgsoft_version", "counts", "files"} <= found.keys()

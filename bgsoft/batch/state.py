@@ -20,7 +20,7 @@ from bgsoft.chunks.folder import take_lock
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import GRACE_SECONDS
-from bgsoft.outputs import read_receipt, remove_leftovers, stamp
+from bgsoft.outputs import read_receipt, real_path, remove_leftovers, stamp
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.untrusted import parse_json
 
@@ -211,16 +211,22 @@ class State(Closing):
 
     @property
     def numbers(self) -> dict[Path, int]:
-        """Input → its number; batches that followed one another may have given two the same."""
-        entries = sorted(self.entries.values(), key=lambda entry: entry.is_current)
-        inputs = {entry.number: entry.input for entry in entries}
-        return {path: number for number, path in inputs.items()}
+        """Input → its number; where batches that followed one another have given two the same, of
+        one of them, the last batch's rather."""
+        found: dict[Path, int] = {}
+        for entry in sorted(self.entries.values(), key=lambda entry: not entry.is_current):
+            if entry.input not in found and entry.number not in found.values():
+                found[entry.input] = entry.number
+        return found
 
     @property
     def own(self) -> set[Path]:
-        """The files that batches have made here, with symbolic links followed."""
-        made = [name for entry in self.entries.values() for name in entry.files]
-        return {(self.folder / name).resolve() for name in made}
+        """The files that batches have made here and nobody has changed, with symbolic links
+        followed."""
+        made = [item for entry in self.entries.values() for item in entry.files.items()]
+        paths = [(self.folder / name, known) for name, known in made]
+        left = (Look.OWN, Look.CUT)
+        return {real_path(path) for path, known in paths if look(path, known) in left}
 
     def begin(self, entries: Iterable[Entry]) -> None:
         """Make these entries the batch's; what is known of others is kept."""

@@ -53,7 +53,8 @@ _LIMITED_RANGE, _FULL_RANGE = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
 _LIMITED_BY_DEFAULT = frozenset(
     {"h264", "hevc", "vvc", "av1", "vp8", "vp9", "mpeg1video", "mpeg2video", "mpeg4"}
 )
-_CHROMA_LOCATIONS = {(2, 2): 2, (1, 1): 3, (2, 1): 4}
+_CENTRE = 2
+_CHROMA_LOCATIONS = {(2, 2): _CENTRE, (1, 1): 3, (2, 1): 4}
 """Matroska's horizontal and vertical siting to AVChromaLocation."""
 _SAMPLINGS = {
     (32, 32): "4:2:0",
@@ -179,6 +180,7 @@ def describe(
     aspect = exact(stream.sample_aspect_ratio) or Fraction(1)
     if orientation.swaps_axes:
         width, height, aspect = height, width, 1 / aspect
+    location = _chroma_location(stream)
     time_base = exact(stream.time_base)
     if not time_base:
         raise OpenError(f"{path}: its video has no time base", path=path)
@@ -197,7 +199,7 @@ def describe(
             layout=PixelLayout.NV12 if _depth(frame.format) <= 8 else PixelLayout.P010,
             color=replace(
                 _color(frame, stream, codec),
-                chroma_location=_chroma_location(stream) if orientation.is_identity else 0,
+                chroma_location=location if orientation.is_identity or location == _CENTRE else 0,
             ),
         ),
         orientation=orientation,

@@ -477,3 +477,15 @@ def test_the_report_replaces_nothing_but_a_report(
         assert outcome.code == 5
         assert (tmp_path / name).read_bytes() == before
     assert run("batch", source, target, "--report", first, "--resume", *QUICK).code == 0
+
+
+@pytest.mark.timeout(60)
+def test_the_report_may_be_a_pipe(run: Run, tmp_path: Path) -> None:
+    source, pipe = tmp_path / "in", tmp_path / "pipe"
+    source.mkdir()
+    make(source / "a.mp4")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert run("batch", source, tmp_path / "out", "--resume", "--report", pipe, *QUICK).code == 0
+    assert json.loads(os.read(reader, 1 << 20))["counts"]["done"] == 1
+    os.close(reader)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bgsoft.errors import DecodeError, EncodeError, InferenceError
+from bgsoft.errors import DecodeError, EncodeError, InferenceError, RenderCancelledError
 from bgsoft.startup import StartupPool, logged, process_start_ns, span
 
 
@@ -43,6 +43,22 @@ def test_the_part_begun_first_tells_its_error_however_late_it_comes() -> None:
         pool.submit("decoder", failing(DecodeError("first"), late))
         pool.submit("stages", failing(InferenceError("second")))
         late.set()
+        raise EncodeError("third")
+
+
+def test_a_part_that_waits_no_more_says_nothing_of_why() -> None:
+    stopped = threading.Event()
+
+    def wait() -> None:
+        stopped.wait(5)
+        raise RenderCancelledError("interrupted")
+
+    with pytest.raises(DecodeError, match="broken"), StartupPool(stopped.set) as pool:
+        pool.submit("output", wait)
+        pool.submit("decoder", failing(DecodeError("broken")))
+    stopped.clear()
+    with pytest.raises(EncodeError, match="third"), StartupPool(stopped.set) as pool:
+        pool.submit("output", wait)
         raise EncodeError("third")
 
 

@@ -189,6 +189,14 @@ def test_what_the_batch_has_made_is_no_input(tmp_path: Path) -> None:
     )
     plans.own = {folder / "a-soft.mp4"}
     assert [job.config.input.name for job in plans.plan(found)] == ["b.mp4"]
+    named = Found(folder / "a-soft.mp4", Path(), is_named=True)
+    assert [job.config.input.name for job in plans.plan([named])] == ["a-soft.mp4"]
+
+
+def test_a_loop_of_links_is_one_file_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "loop.mp4").symlink_to("loop.mp4")
+    found = [Found(tmp_path / name, Path()) for name in ("a.mp4", "loop.mp4")]
+    assert len(planner(tmp_path / "out").plan(found)) == 2
 
 
 def test_no_input_is_replaced_by_what_is_made_of_another(tmp_path: Path) -> None:
@@ -201,6 +209,16 @@ def test_no_input_is_replaced_by_what_is_made_of_another(tmp_path: Path) -> None
         plans.plan(found)
     plans.own = {tmp_path / "b.mp4"}
     assert [job.config.input.name for job in plans.plan(found)] == ["a.mp4"]
+
+
+def test_no_input_that_came_before_is_replaced(tmp_path: Path) -> None:
+    """With ``--watch`` files come one by one."""
+    told: list[str] = []
+    plans = planner(tmp_path, name="{stem}-soft{suffix}", flags={"": {"overwrite": True}})
+    for name in ("a-soft.mp4", "a.mp4"):
+        plans.plan_each(lambda name=name: [Found(tmp_path / name, Path())], told.append)
+    (text,) = told
+    assert "a-soft.mp4 would be replaced by what is made of" in text
 
 
 def test_an_input_is_never_its_own_output(tmp_path: Path) -> None:

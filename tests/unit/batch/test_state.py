@@ -16,7 +16,7 @@ from bgsoft.batch import state as state_module
 from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.state import STATE_NAME, Entry, FileState, Made, State, describe
+from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.outputs import note_receipt
 from bgsoft.settings.config import EffectKind
@@ -299,7 +299,27 @@ def test_files_of_two_batches_share_neither_number_nor_receipt(tmp_path: Path) -
             state.begin([entry])
         assert state.receipt(entries[0]) != state.receipt(entries[1])
         assert state.numbers == {Path("/in/y"): 1}
-        entries[0].files = {"x": Made("1:1", "")}
+
+
+def test_an_input_keeps_the_number_of_the_last_batch(tmp_path: Path) -> None:
+    def entry(output: str, input: str, number: int) -> Entry:
+        return Entry(output=Path(output), input=Path("/in", input), number=number)
+
+    with State(tmp_path) as state:
+        state.begin([entry("1", "a", 1), entry("2", "b", 2)])
+        state.begin([entry("x1", "b", 1)])
+        assert state.numbers == {Path("/in/b"): 1}
+
+
+def test_what_is_as_a_batch_has_left_it_is_its_own(tmp_path: Path) -> None:
+    made = Entry(output=Path("x"), input=Path("/in/x"), number=1)
+    for name in ("x", "changed", "gone"):
+        (tmp_path / name).write_text(name)
+        made.files[name] = describe(tmp_path / name)
+    (tmp_path / "changed").write_text("by somebody")
+    (tmp_path / "gone").unlink()
+    with State(tmp_path) as state:
+        state.begin([made])
         assert state.own == {tmp_path / "x"}
 
 
