@@ -116,7 +116,7 @@ def check_apart(path: Path, what: str, others: Iterable[Path]) -> Path:
     target = resolved(path, what)
     exists = target.exists()
     for other in others:
-        if _is_same(target, other) if exists else target == other.resolve():
+        if _is_same(target, other) if exists else target == real_path(other):
             raise OutputError(f"{what} {path} is the same file as {other}", path=path)
     return target
 

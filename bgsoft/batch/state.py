@@ -214,9 +214,11 @@ class State(Closing):
         """Input → its number; where batches that followed one another have given two the same, of
         one of them, the last batch's rather."""
         found: dict[Path, int] = {}
+        taken: set[int] = set()
         for entry in sorted(self.entries.values(), key=lambda entry: not entry.is_current):
-            if entry.input not in found and entry.number not in found.values():
+            if entry.input not in found and entry.number not in taken:
                 found[entry.input] = entry.number
+                taken.add(entry.number)
         return found
 
     @property

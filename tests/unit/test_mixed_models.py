@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,23 @@ class Gpu:
     def whole(self, model: GpuModel, *_: Any, **__: Any) -> Network:
         self.tried.append(("whole", model.backend))
         raise MixedModelError("as ONNX Runtime says")
+
+    def serve(
+        self, monkeypatch: pytest.MonkeyPatch, fail: Callable[[GpuModel, int], None]
+    ) -> tuple[Network, list[str]]:
+        """A network that runs whatever is loaded, unless ``fail``, which is told how many were
+        tried, raises; and the names of the files."""
+        running = Shared(self.now, 0)
+        running.mixed = ""
+        files: list[str] = []
+
+        def whole(model: GpuModel, *_: Any, **__: Any) -> Network:
+            files.append(model.path.name)
+            fail(model, len(files))
+            return running
+
+        monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
+        return running, files
 
     def mixed(self, model: GpuModel) -> Network:
         self.tried.append(("mixed", model.backend))
@@ -133,18 +151,13 @@ def test_cuda_is_preferred_to_a_part_of_tensorrt(gpu: Gpu, tmp_path: Path) -> No
 def test_the_plain_file_serves_where_the_providers_own_does_not_run(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch, failure: type[BgsoftError]
 ) -> None:
-    files: list[str] = []
     told: list[str] = []
-    running = Shared(gpu.now, 0)
-    running.mixed = ""
 
-    def whole(model: GpuModel, *_: Any, **__: Any) -> Network:
-        files.append(model.path.name)
+    def fail(model: GpuModel, _tried: int) -> None:
         if model.path.stem.endswith("_cuda"):
             raise failure("cuDNN has no such kernel")
-        return running
 
-    monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
+    running, files = gpu.serve(monkeypatch, fail)
     for _ in range(2):  # renders of one process
         made = NetworkLoader(resolve("selfie-general"), tell=told.append)
         for _ in range(2):
@@ -159,22 +172,17 @@ def test_a_file_is_not_refused_where_the_plain_one_fails_as_well(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The device is out of memory, say; the driver tries smaller batches then."""
-    files: list[str] = []
     told: list[str] = []
-    running = Shared(gpu.now, 0)
-    running.mixed = ""
 
-    def whole(model: GpuModel, *_: Any, **__: Any) -> Network:
-        files.append(model.path.stem)
-        if model.must_run and len(files) < 3:
+    def fail(model: GpuModel, tried: int) -> None:
+        if model.must_run and tried < 3:
             raise InferenceError("out of memory")
-        return running
 
-    monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
+    running, files = gpu.serve(monkeypatch, fail)
     made = NetworkLoader(resolve("selfie-general"), tell=told.append)
     for _ in range(2):
         assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is running
-    own, plain = "selfie_general_cuda", "selfie_general"
+    own, plain = "selfie_general_cuda.onnx", "selfie_general.onnx"
     assert files == [own, plain, plain, own]
     assert not told
 

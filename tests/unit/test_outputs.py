@@ -143,6 +143,12 @@ def test_no_empty_file_is_left_where_a_file_cannot_take_its_name(
     assert names(tmp_path) == []
 
 
+def test_a_loop_of_links_among_what_must_not_be_replaced(tmp_path: Path) -> None:
+    loop = tmp_path / "loop.mp4"
+    loop.symlink_to(loop.name)
+    check_target(tmp_path / "report.json", "report", others=[loop])
+
+
 def test_of_two_files_none_appears_alone(tmp_path: Path) -> None:
     one, other = tmp_path / "one.mkv", tmp_path / "other.mkv"
     with AtomicOutput(one) as first, AtomicOutput(other) as second:
