@@ -68,6 +68,6 @@ def test_a_file_of_the_providers_own_operators_that_fails(
         start = f"{name}.onnx in place of {name}_cuda.onnx: "
         assert any(start in text and "no such kernel" in text for text in told)
     assert report.frames_encoded == 24
-    assert report.stages["infer"].backend == "cuda"
+    assert report.stages["segment"].backend == "cuda"
     assert "retry" not in {event.kind for event in report.events}
     assert report.model.sha256 == resolve("selfie-general").sha256

@@ -90,7 +90,10 @@ def test_what_cannot_run_is_reported_once(service: Path, start: str | None) -> N
     assert ("exit code 3" if start else "not installed") in notice
 
 
-def test_the_service_ends_with_a_parent_that_is_killed(service: Path) -> None:
+def test_the_service_ends_with_a_parent_that_is_killed(
+    service: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(service))  # nobody is left to clear it
     program = (
         "import time; from bgsoft.cuda.mps import shared_gpus\n"
         "with shared_gpus(print): print('up', flush=True); time.sleep(60)"
