@@ -62,10 +62,9 @@ def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
     """Render all chunks side by side."""
     config = build_config(clip, Path("nothing.mp4"), preset="soft")
     ahead = partial(make_ready, config.backends)
-    with (
-        worker_environment(config.backends, chunks, len(gpus), print) as environment,
-        Driver(pool := Pool(chunks, gpus=gpus, environment=environment, ahead=ahead)) as driver,
-    ):
+    environment = worker_environment(config.backends, chunks, len(gpus), print)
+    pool = Pool(chunks, gpus=gpus, environment=environment, ahead=ahead)
+    with Driver(pool) as driver:
         pool.start()
         info = probe(clip)
         frames = read_frames(config, info, threading.Event())

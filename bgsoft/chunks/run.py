@@ -97,10 +97,8 @@ def _workers(config: RenderConfig, count: int, on_notice: Callable[[str], None])
 
     backends, gpus = config.backends, gpus_for(config)
     ahead = partial(make_ready, backends)
-    with (
-        worker_environment(backends, count, len(gpus), on_notice) as environment,
-        Pool(count, gpus=gpus, environment=environment, ahead=ahead) as pool,
-    ):
+    environment = worker_environment(backends, count, len(gpus), on_notice)
+    with Pool(count, gpus=gpus, environment=environment, ahead=ahead) as pool:
         pool.start()
         yield pool
 

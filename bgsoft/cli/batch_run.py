@@ -100,7 +100,7 @@ class BatchRun:
             for text in clear_skipped(decisions, folder):
                 self._view.notice(text)
             driver = Driver(
-                self._executor(left, state, stack),
+                self._executor(left, state),
                 retries=flags.retries,
                 timeout_seconds=self._timeout_seconds,
                 stall_seconds=stall_limit(self._common.backends.stall_seconds),
@@ -152,17 +152,16 @@ class BatchRun:
         )
         return partial(self._planner.plan_each, stack.enter_context(watch).whole, self._console.err)
 
-    def _executor(self, left: Sequence[BatchJob], state: State, stack: ExitStack) -> Executor:
-        """Where files are rendered; ``stack`` holds what has to last as long."""
+    def _executor(self, left: Sequence[BatchJob], state: State) -> Executor:
+        """Where files are rendered."""
         flags, backends = self._flags, self._common.backends
         count = None if flags.watch else len(left)
         if flags.ray is None or count == 0:
             workers = flags.jobs or default_workers(backends, self._gpus)
             if count is not None:
                 workers = max(1, min(workers, count))
-            environment = stack.enter_context(
-                worker_environment(backends, workers, len(self._gpus), self._view.notice)
-            )
+            gpus = len(self._gpus)
+            environment = worker_environment(backends, workers, gpus, self._view.notice)
             return Pool(workers, gpus=self._gpus, shared=[state.lock], environment=environment)
         gpu_share = flags.gpu_share
         if gpu_share is None and all(getattr(backends, stage) == "cpu" for stage in STAGES):

@@ -7,18 +7,16 @@ part would run itself once more in every worker.
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from itertools import count
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
-from types import MappingProxyType
 
 from bgsoft.closing import Closing
 from bgsoft.cuda.driver import driver_problem, shown_gpu
@@ -38,7 +36,8 @@ _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.
 def worker_environment(
     config: BackendConfig, workers: int, gpus: int, on_notice: Callable[[str], None]
 ) -> Iterator[dict[str, str]]:
-    """Variables for the environment of workers, as long as the block takes.
+    """Variables for the environment of workers before they first use CUDA, as long as the block
+    takes.
 
     ``gpus`` says over how many the workers are dealt, 0: the settings name one. ``on_notice`` takes
     the reason where several have to take turns on a GPU.
@@ -62,7 +61,8 @@ class Pool(Closing):
             later, for tasks to come.
         gpus: Dealt out to the workers, as the user counts them; each sees no other. None: the
             tasks' settings decide.
-        environment: Further variables for the workers.
+        environment: Further variables for the workers, as long as they live; wanted once they have
+            been started, which takes as long.
         shared: Descriptors that the workers hold open, of locks that last as long as any lives.
         ahead: What makes workers ready for such tasks as will come.
     """
@@ -73,7 +73,7 @@ class Pool(Closing):
         *,
         threads: int | None = None,
         gpus: Sequence[int] = (),
-        environment: Mapping[str, str] = MappingProxyType({}),
+        environment: AbstractContextManager[Mapping[str, str]] | None = None,
         shared: Sequence[int] = (),
         ahead: Ahead | None = None,
     ) -> None:
@@ -81,7 +81,9 @@ class Pool(Closing):
         self._ahead = ahead
         self.threads = max(1, usable_cores() // workers) if threads is None else threads
         self._gpus = gpus
-        self._environment = {**os.environ, **environment}
+        self._environment = environment or nullcontext({})
+        self._entered = ExitStack()
+        self._variables: Mapping[str, str] | None = None
         self._workers: list[_Worker | None] = [None] * workers
         self._ids = count()
         self._updates: list[Update] = []
@@ -93,11 +95,13 @@ class Pool(Closing):
     def start(self) -> None:
         """Start all workers now, not each with the first task that it is needed for."""
         self._workers = [each or self._start(slot) for slot, each in enumerate(self._workers)]
+        self._set_up()
 
     def submit(self, task: Task) -> int:
         task_id, pickled = next(self._ids), pickle.dumps(task)
         slot = next(at for at, each in enumerate(self._workers) if each is None or each.is_free)
         worker = self._workers[slot] = self._workers[slot] or self._start(slot)
+        self._set_up()
         worker.run(task_id, pickled, self.threads)
         self._updates.append(Started(task_id, f"pid {worker.process.pid}"))
         return task_id
@@ -119,16 +123,25 @@ class Pool(Closing):
     def close(self) -> None:
         workers = [worker for worker in self._workers if worker is not None]
         self._workers = [None] * len(self._workers)
-        for worker in workers:
-            worker.connection.close()
-        until = time.monotonic() + GRACE_SECONDS
-        for worker in workers:
-            worker.wait(max(0.0, until - time.monotonic()))
+        with self._entered:
+            for worker in workers:
+                worker.connection.close()
+            until = time.monotonic() + GRACE_SECONDS
+            for worker in workers:
+                worker.wait(max(0.0, until - time.monotonic()))
 
     def _start(self, slot: int) -> _Worker:
         gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
         settings = WorkerSettings(gpu=gpu, only_gpu=shown_gpu(), ahead=self._ahead)
-        return _Worker(settings, self._environment, self._shared)
+        return _Worker(settings, self._shared)
+
+    def _set_up(self) -> None:
+        """Let those begin that have been started."""
+        if self._variables is None:
+            self._variables = self._entered.enter_context(self._environment)
+        for worker in self._workers:
+            if worker is not None and not worker.is_set_up:
+                worker.set_up(self._variables)
 
     def _listen(self, timeout: float) -> None:
         """Receive the workers' messages, and notice workers that have died."""
@@ -167,9 +180,7 @@ class Pool(Closing):
 class _Worker:
     """A process, and what it is doing."""
 
-    def __init__(
-        self, settings: WorkerSettings, environment: Mapping[str, str], shared: Sequence[int]
-    ) -> None:
+    def __init__(self, settings: WorkerSettings, shared: Sequence[int]) -> None:
         self.connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
         # Ctrl-C and a closed terminal send a signal to every process of that terminal. The parent
@@ -180,13 +191,13 @@ class _Worker:
                 [sys.executable, "-c", program],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env=environment,
                 pass_fds=[theirs.fileno(), *shared],
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
         self.task_id: int | None = None
+        self.is_set_up = False
         self.reason = ""
         """Why it is being ended."""
         self.deadline = float("inf")
@@ -196,6 +207,11 @@ class _Worker:
     @property
     def is_free(self) -> bool:
         return self.task_id is None and self.deadline == float("inf")
+
+    def set_up(self, variables: Mapping[str, str]) -> None:
+        """Let it begin, with further variables in its environment."""
+        self.is_set_up = True
+        self._send(dict(variables))
 
     def run(self, task_id: int, pickled: bytes, threads: int) -> None:
         self.task_id = task_id

@@ -34,7 +34,7 @@ _PROGRESS_SECONDS = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a worker gets once, before its first task."""
+    """What a worker gets once, before further variables of its environment and its first task."""
 
     gpu: int | None
     only_gpu: int | None
@@ -63,7 +63,8 @@ def main(descriptor: int) -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     connection = Connection(descriptor)
     try:
-        settings = connection.recv()
+        settings = connection.recv()  # which imports what makes ready, too
+        os.environ.update(connection.recv())
     except (EOFError, OSError):  # the parent has ended already
         os._exit(1)
     _Worker(connection).work(settings)

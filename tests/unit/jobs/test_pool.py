@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -266,12 +267,17 @@ def test_cores_and_gpus_are_dealt_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(seen) == [(0, "4", 5), (2, "6", 5), (2, "6", 5)]  # type: ignore[type-var]
 
 
-def test_workers_make_themselves_ready_before_there_is_a_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+def test_workers_make_themselves_ready_before_there_is_a_task(tmp_path: Path) -> None:
+    still_running = []
+
+    @contextmanager
+    def variables() -> Iterator[dict[str, str]]:
+        yield {"CUDA_VISIBLE_DEVICES": "4,5"}
+        still_running.extend(path.name for path in tmp_path.iterdir() if is_running(int(path.name)))
+
     until = time.monotonic() + SECONDS
-    with Pool(2, threads=1, gpus=[1, 0], ahead=partial(note_gpu, tmp_path)) as pool:
+    ahead = partial(note_gpu, tmp_path)
+    with Pool(2, threads=1, gpus=[1, 0], environment=variables(), ahead=ahead) as pool:
         pool.start()
         while len(noted := list(tmp_path.iterdir())) < 2:
             assert time.monotonic() < until
@@ -284,6 +290,7 @@ def test_workers_make_themselves_ready_before_there_is_a_task(
     pids = {int(update.worker.split()[1]) for update in told if isinstance(update, Started)}
     assert {int(path.name) for path in noted} == pids
     assert sorted(path.read_text() for path in noted) == ["0 4", "1 5"]
+    assert not still_running
     assert {u.task_id for u in told if isinstance(u, Message) and u.content[2] == 7} == {*begun}  # type: ignore[index]
 
 
