@@ -24,6 +24,16 @@ if TYPE_CHECKING:
 PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Backend name → ONNX Runtime's name."""
 
+CUDA_OPTIONS = {
+    # EXHAUSTIVE makes a run of 8 a sixth faster (the plain file's 0.80 against 0.95 ms on an H100),
+    # but the first frame waits two seconds for it.
+    "cudnn_conv_algo_search": "HEURISTIC",
+    "arena_extend_strategy": "kSameAsRequested",
+    # Full float32, so that masks agree with the CPU's.
+    "use_tf32": "0",
+}
+"""Of every session on CUDA."""
+
 _TENSORRT_LIBRARIES = ("libnvinfer.so.10", "libnvonnxparser.so.10")
 """ONNX Runtime's provider is linked against them; in the order of their dependence."""
 _TENSORRT_LEAST = (10, 14)
@@ -187,15 +197,7 @@ def provider_options(model: GpuModel, stream: int | None, *, graphs: bool = True
     else:
         options["user_compute_stream"] = str(stream)
     if model.backend == "cuda":
-        return options | {
-            "enable_cuda_graph": str(int(graphs)),
-            # EXHAUSTIVE makes a run of 8 a sixth faster (the plain file's 0.80 against 0.95 ms
-            # on an H100), but the first frame waits two seconds for it.
-            "cudnn_conv_algo_search": "HEURISTIC",
-            "arena_extend_strategy": "kSameAsRequested",
-            # Full float32, so that masks agree with the CPU's.
-            "use_tf32": "0",
-        }
+        return options | CUDA_OPTIONS | {"enable_cuda_graph": str(int(graphs))}
     # TensorRT's switches are True and False; ONNX Runtime's Python takes nothing else.
     options |= {
         "trt_fp16_enable": str(model.precision is Precision.FP16),

@@ -21,6 +21,7 @@ from bgsoft.cuda.driver import driver_problem
 from bgsoft.errors import BackendUnavailableError, MixedModelError, translated
 from bgsoft.infer.base import GpuModel
 from bgsoft.infer.providers import (
+    CUDA_OPTIONS,
     ORT_ERRORS,
     PROVIDERS,
     loader_problem,
@@ -34,11 +35,11 @@ from bgsoft.startup import span
 
 T = TypeVar("T")
 
-_TINY_MODEL = (
-    b'\x08\x08:3\n\x0c\n\x01x\x12\x01y"\x04Relu\x12\x01gZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08'
-    b"\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
+_CONVOLUTION = (
+    b'\x08\x08:5\n\x0f\n\x01x\n\x01w\x12\x01y"\x04Conv\x12\x01gZ\t\n\x01x\x12\x04\n\x02\x08\x01'
+    b"Z\t\n\x01w\x12\x04\n\x02\x08\x01b\t\n\x01y\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
 )
-"""An ONNX file: y = Relu(x), both float32 of shape (1,), opset 17."""
+"""An ONNX file: y = Conv(x, w), float32 of any shapes, opset 17."""
 
 _MOST_KINDS = 3
 """Operators named of those that a backend lacks."""
@@ -93,18 +94,19 @@ def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) ->
 def open_provider(gpu: int) -> None:
     """Have ONNX Runtime load its provider's library, cuBLAS and cuDNN before they are wanted.
 
-    None needs the interpreter, which can import other things meanwhile. Nothing is reported where
-    it cannot: the first session will.
+    None needs the interpreter, which can import other things meanwhile: the first convolution of a
+    process takes cuDNN 0.2 s (H100). Nothing is reported where it cannot: the first session will.
     """
     if driver_problem(gpu) is not None or missing_provider("cuda") is not None:
         return
     with suppress(Exception):  # ONNX Runtime raises types that it does not export
         ort.set_default_logger_severity(4)
-        wanted = [(PROVIDERS["cuda"], {"device_id": str(gpu)})]
+        wanted = [(PROVIDERS["cuda"], {"device_id": str(gpu), **CUDA_OPTIONS})]
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
-        session = ort.InferenceSession(_TINY_MODEL, options, wanted, enable_fallback=0)
-        session.run(None, {"x": np.zeros(1, np.float32)})
+        session = ort.InferenceSession(_CONVOLUTION, options, wanted, enable_fallback=0)
+        shapes = {"x": (8, 16, 32, 32), "w": (16, 16, 1, 1)}  # usual ones
+        session.run(None, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
 
 
 def _session(model: GpuModel, providers: list[tuple[str, dict[str, str]]], alone: bool) -> Any:

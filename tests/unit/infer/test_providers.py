@@ -4,12 +4,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import onnxruntime as ort
 import pytest
 
-from bgsoft.infer import providers
+from bgsoft.infer import providers, sessions
 from bgsoft.infer.base import GpuModel
 from bgsoft.infer.providers import provider_options
-from bgsoft.infer.sessions import engine_key
+from bgsoft.infer.sessions import engine_key, open_provider
 from bgsoft.settings.config import Precision
 
 SHAPES = {"image": (8, 3, 256, 256)}
@@ -32,6 +33,25 @@ def test_cuda_runs_on_the_given_stream_and_device() -> None:
     assert (given["device_id"], given["user_compute_stream"]) == ("2", "1234")
     assert given["enable_cuda_graph"] == "1"
     assert options("cuda", graphs=False)["enable_cuda_graph"] == "0"
+
+
+def test_what_opens_the_provider_is_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its errors are nobody's; so here it runs on the CPU."""
+    ran = []
+
+    class Session(ort.InferenceSession):  # type: ignore[misc]
+        def __init__(self, model: bytes, options: ort.SessionOptions, wanted: Any, **_: Any):
+            assert wanted[0][1]["device_id"] == "7"
+            super().__init__(model, options, providers=["CPUExecutionProvider"])
+
+        def run(self, *args: Any) -> Any:
+            ran.extend(super().run(*args))
+
+    monkeypatch.setattr(sessions, "driver_problem", lambda _gpu: None)
+    monkeypatch.setattr(sessions, "missing_provider", lambda _backend: None)
+    monkeypatch.setattr(ort, "InferenceSession", Session)
+    open_provider(7)
+    assert ran[0].ndim == 4
 
 
 def test_tensorrt_takes_words_for_switches() -> None:
