@@ -81,10 +81,11 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
     Raises:
         ConfigError, UnsupportedFormatError: They do not fit.
     """
+    from bgsoft.rendering.target import PICTURE_KINDS
+
     by_container = {container_for(job.config.output).name: job for job in jobs}
     for job in by_container.values():
-        alpha = job.config.effect.kind is EffectKind.ALPHA
-        kind = PictureKind.COLOR_ALPHA if alpha else PictureKind.COLOR
+        kind = PICTURE_KINDS.get(job.config.effect.kind, PictureKind.COLOR)
         container, settings = container_for(job.config.output), job.config.encode
         if container.still is not None:
             from bgsoft.encode.stills import choose_still

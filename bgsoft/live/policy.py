@@ -64,7 +64,9 @@ class Newest(Generic[T]):
 
     def clear(self) -> None:
         """Drop what nobody will take."""
-        self.dropped += self.take() is not None
+        with self._lock:
+            self.dropped += self._item is not None
+            self._item = None
 
 
 class Backoff:

@@ -57,6 +57,7 @@ class PreviewServer(Closing):
             raise ConfigError(f"a port is between 0 and 65535, not {port}")
         self.dropped = 0
         self._settings = settings
+        self._changing = threading.Lock()
         with os_errors_as(OutputError, f"cannot show the preview on port {port}"):
             self._server = PageServer(port, self)
         self.token = secrets.token_urlsafe(16)
@@ -154,7 +155,10 @@ class PreviewServer(Closing):
         Raises:
             BgsoftError: It cannot be; the settings stay.
         """
-        wanted = dict(wanted)
+        with self._changing:
+            self._change(dict(wanted))
+
+    def _change(self, wanted: dict[str, object]) -> None:
         settings, flags = self._settings, self._settings.flags
         preset = wanted.pop("preset", settings.preset)
         for name in wanted:

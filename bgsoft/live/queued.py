@@ -99,7 +99,7 @@ class QueuedSink(ABC):
     def _pass_on(self, frame: Frame) -> None:
         """Write a frame; where it comes back, after an error it is opened again a while later."""
         if self._is_away and time.monotonic() < self._opens:
-            self.dropped += 1
+            self._drop()
             return
         try:
             self._write(frame)
@@ -107,7 +107,7 @@ class QueuedSink(ABC):
             if not self._comes_back(exc):
                 raise
             self._abandon()
-            self.dropped += 1
+            self._drop()
             if not self._is_away:
                 self._report(f"{exc}; opening it again")
             self._is_away, self._takes_since = True, None
@@ -115,6 +115,10 @@ class QueuedSink(ABC):
         else:
             if self._is_away:
                 self._look_whether_it_is_back(time.monotonic())
+
+    def _drop(self) -> None:
+        with self._changed:
+            self.dropped += 1
 
     def _look_whether_it_is_back(self, now: float) -> None:
         """What an address takes at first may be for nobody."""

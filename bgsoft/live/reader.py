@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -235,13 +236,15 @@ def _open_link(name: str) -> _Link | None:
     fd = _open(path)
     if fd is None:
         return None
-    if os.fstat(fd).st_size >= HEADER_BYTES:
-        buffer = mmap.mmap(fd, HEADER_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
-        control: NDArray[Any] = np.ndarray(1, CONTROL, buffer)
-        if control["magic"][0]:
-            _check(control[0], layout.CONTROL_MAGIC, name, path)
-            return _Link(name, fd, control)
-    os.close(fd)
+    with ExitStack() as stack:
+        stack.callback(os.close, fd)
+        if os.fstat(fd).st_size >= HEADER_BYTES:
+            buffer = mmap.mmap(fd, HEADER_BYTES, mmap.MAP_SHARED, mmap.PROT_READ)
+            control: NDArray[Any] = np.ndarray(1, CONTROL, buffer)
+            if control["magic"][0]:
+                _check(control[0], layout.CONTROL_MAGIC, name, path)
+                stack.pop_all()
+                return _Link(name, fd, control)
     return None
 
 

@@ -56,7 +56,12 @@ class SharedWriter(Closing):
         _remove_leftovers()
         self._fd = _claim(self._path, name)
         with _errors(name, self._path):
-            buffer = _mapped(self._fd, HEADER_BYTES)
+            try:
+                buffer = _mapped(self._fd, HEADER_BYTES)
+            except OSError:
+                _remove(self._path)
+                os.close(self._fd)
+                raise
         self._control: NDArray[Any] = np.ndarray(1, CONTROL, buffer)
         self._published: NDArray[Any] = self._control["published"]
         self._control["version"], self._control["pid"] = VERSION, os.getpid()

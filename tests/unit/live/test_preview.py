@@ -291,6 +291,28 @@ def test_a_slider_changes_what_is_in_force(server: PreviewServer, applied: Appli
     assert config.face.mode is FaceMode.OFF, "what else the user has named stays"
 
 
+def test_changes_at_once_both_count(
+    server: PreviewServer, applied: Applied, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2)
+    take = applied.settings._apply
+
+    def apply(config: RenderConfig) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # the other one has looked at the settings, or waits for its turn
+        take(config)
+
+    monkeypatch.setattr(applied.settings, "_apply", apply)
+    bodies: list[dict[str, float]] = [{"strength": 7.5}, {"feather": 1}]
+    threads = [threading.Thread(target=ask, args=(server, "/change", body)) for body in bodies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    config = applied.settings.config
+    assert (config.effect.strength, config.matte.feather_pct) == (7.5, 1)
+
+
 def test_a_preset_takes_back_what_sliders_have_set(server: PreviewServer, applied: Applied) -> None:
     ask(server, "/change", {"strength": 7.5, "temporal": 0.1})
     status, body, _ = ask(server, "/change", {"preset": "studio"})

@@ -454,6 +454,19 @@ def test_memory_that_is_not_there_is_an_error(name: str, monkeypatch: pytest.Mon
         assert len(files(name)) == 1
 
 
+def test_a_name_is_free_again_where_there_is_no_memory_for_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, pytest.raises(OutputError, match="No space left"):
+        patch.setattr(os, "posix_fallocate", full)
+        SharedWriter(name)
+    assert not files(name)
+    SharedWriter(name).close()
+
+
 def test_what_belongs_to_others_is_left_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with SharedWriter(name):
         monkeypatch.setattr(layout, "is_own", lambda _fd: False)
@@ -472,5 +485,8 @@ def test_another_versions_frames_are_an_error(name: str) -> None:
         with control.open("r+b") as file:
             file.seek(8)
             file.write(struct.pack("<I", 9))
-        with pytest.raises(OpenError, match="layout 9, not 1"):
-            Reader(name).wait(1)
+        descriptors = sorted(Path("/proc/self/fd").iterdir())
+        for _ in range(2):
+            with pytest.raises(OpenError, match="layout 9, not 1"):
+                Reader(name).wait(1)
+        assert sorted(Path("/proc/self/fd").iterdir()) == descriptors
