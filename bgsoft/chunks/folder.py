@@ -57,7 +57,7 @@ _WHAT = "working folder"
 _OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
 """Of files in a working folder; with a dot before, those that are not whole yet.
 NFS keeps what is removed while it is open, as .nfs…."""
-_FORMAT = 3
+_FORMAT = 4
 """Of plans and manifests: what has another is begun anew."""
 
 
@@ -153,13 +153,14 @@ class WorkFolder:
             "corrupt_packets": result.corrupt_packets,
             "irregular": result.irregular,
             "faces": result.faces,
+            "bytes": self._bytes(number),
         }
         _write_sealed(self.manifest(number), known)
 
     def finished(self, number: int) -> ChunkResult | None:
-        """What is known of a chunk; None where it is not whole."""
+        """What is known of a chunk; None where it is not whole, or its files were cut since."""
         known = _read_sealed(self.manifest(number))
-        if known is None:
+        if known is None or known["bytes"] != self._bytes(number):
             return None
         return ChunkResult(
             report=_report_from(known["report"]),
@@ -170,6 +171,10 @@ class WorkFolder:
             irregular=known["irregular"],
             faces=known["faces"],
         )
+
+    def _bytes(self, number: int) -> dict[str, int]:
+        """Sizes of a chunk's files."""
+        return {path.name: path.stat().st_size for path in self.path.glob(f"{number:05}-*")}
 
     def settle(self, exc: BaseException) -> str | None:
         """After a failure, keep it where another run of the same command may get further.

@@ -90,13 +90,21 @@ def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) ->
         return _with_engines(key, load, model.tell)
 
 
-@functools.cache
+_opening = threading.Lock()
+
+
 def open_provider(gpu: int) -> None:
     """Have ONNX Runtime load its provider's library, cuBLAS and cuDNN before they are wanted.
 
     None needs the interpreter, which can import other things meanwhile: the first convolution of a
     process takes cuDNN 0.2 s (H100). Nothing is reported where it cannot: the first session will.
     """
+    with _opening:
+        _open_provider(gpu)
+
+
+@functools.cache
+def _open_provider(gpu: int) -> None:
     if driver_problem(gpu) is not None or missing_provider("cuda") is not None:
         return
     with suppress(Exception):  # ONNX Runtime raises types that it does not export

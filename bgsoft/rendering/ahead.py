@@ -10,6 +10,7 @@ from bgsoft.cuda.driver import cuda_number, driver_problem, open_context
 from bgsoft.rendering.backends import REGISTRY, may_use_gpu
 from bgsoft.settings.config import BackendConfig
 from bgsoft.startup import StartupPool
+from bgsoft.workers import DaemonThread
 
 
 def make_ready(config: BackendConfig, gpu: int | None) -> None:
@@ -29,7 +30,8 @@ def make_ready(config: BackendConfig, gpu: int | None) -> None:
             if config.infer != "cpu":
                 from bgsoft.infer.sessions import open_provider
 
-                pool.submit("CUDA provider", partial(open_provider, number))
+                # A task may begin before it is there.
+                DaemonThread(partial(open_provider, number), "bgsoft-provider").start()
         from bgsoft.rendering import build, session  # noqa: F401
 
         for stage in REGISTRY.values():

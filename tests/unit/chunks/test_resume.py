@@ -100,6 +100,16 @@ class TestChunks:
         WorkFolder(config.output).manifest(0).unlink()
         assert is_there(config) is False
 
+    def test_a_chunk_that_was_cut_is_rendered_again(self, config: RenderConfig) -> None:
+        plan = planned(config)
+        for task in plan.tasks():
+            task.run(context())
+        file = WorkFolder(config.output).video(1, config.output, 0)
+        os.truncate(file, file.stat().st_size // 2)
+        report = joined(planned(config))
+        assert [chunk.reused for chunk in report.parts] == [True, False, True]
+        assert report.frames_encoded == 112
+
     def test_the_number_of_chunks_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         folder = WorkFolder(config.output)
