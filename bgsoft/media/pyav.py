@@ -54,5 +54,4 @@ def exact(value: _Rational | None) -> Fraction | None:
 
 def swscale_matrix(format: FrameFormat) -> Colorspace:
     """swscale's name of the matrix, guessed by height where unspecified, as players do."""
-    guess = Colorspace.ITU709 if format.height >= 720 else Colorspace.ITU601
-    return _MATRICES.get(format.color.matrix, guess)
+    return _MATRICES[format.color.with_matrix(format.height).matrix]

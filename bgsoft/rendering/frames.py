@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
@@ -28,7 +28,7 @@ from bgsoft.encode.pictures import picture_maker
 from bgsoft.errors import ConfigError, EncodeError, RenderCancelledError, translated
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.pyav import pyav_errors_as
+from bgsoft.media.pyav import pyav_errors_as, swscale_matrix
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.runner import LEAVE_SECONDS
 from bgsoft.records import dataclass
@@ -41,14 +41,6 @@ from bgsoft.workers import DaemonThread
 
 _AHEAD = 2
 """Pictures that are ready before they are asked for, beside those inside the render."""
-_COLORSPACES = {
-    (0.2126, 0.0722): Colorspace.ITU709,
-    (0.30, 0.11): Colorspace.FCC,
-    (0.299, 0.114): Colorspace.ITU601,
-    (0.212, 0.087): Colorspace.SMPTE240M,
-    (0.2627, 0.0593): Colorspace.BT2020,
-}
-"""swscale's matrices, by their (kr, kb)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,7 +109,7 @@ class RgbPictures:
         self._arguments: dict[str, Any] = {
             "format": "bgr24" if blue_first else "rgb48le" if wide else "rgb24",
             "interpolation": interpolation,
-            "src_colorspace": _COLORSPACES[format.color.kr_kb(format.height)],
+            "src_colorspace": swscale_matrix(format),
             "src_color_range": ColorRange.JPEG if format.color.full_range else ColorRange.MPEG,
             "dst_color_range": ColorRange.JPEG,
             "threads": 1,
