@@ -11,17 +11,15 @@ from dataclasses import field, replace
 
 import cv2
 import numpy as np
-from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
+from av.video.reformatter import Interpolation
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.original import give_back, opacity, samples
-from bgsoft.encode.pictures import CopiedPictures
+from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError, errors_as
 from bgsoft.frame import Frame, FrameFormat, OriginalStill
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.planes import Plane
-from bgsoft.media.pyav import swscale_matrix
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.media.stills import with_alpha, with_profile
 from bgsoft.records import dataclass
@@ -113,17 +111,10 @@ class StillEncoder:
     def __init__(self, files: StillFiles, choice: StillChoice, format: FrameFormat) -> None:
         self.name, self.pixel_format = choice.container.name, ""
         self.frames = 0
-        self._files, self._choice, self._format = files, choice, format
-        deep = format.bit_depth > 8
-        planar = EncoderChoice(
-            codec=Codec.AUTO,
-            encoder=self.name,
-            pixel_format="yuv420p10le" if deep else "yuv420p",
-            bit_depth=format.bit_depth,
+        self._files, self._choice = files, choice
+        self._pictures = RgbPictures(
+            format, interpolation=_INTERPOLATION, blue_first=True, depth=choice.depth
         )
-        self._pictures = CopiedPictures(planar, format)
-        self._reformatter = VideoReformatter()
-        self._matrix = swscale_matrix(format)
 
     def encode(self, frame: Frame) -> None:
         failed = f"{self.name} failed on frame {frame.index}"
@@ -155,7 +146,8 @@ class StillEncoder:
         return whole
 
     def _color(self, frame: Frame) -> Plane:
-        color, original = self._converted(frame), frame.original
+        color: Plane = self._pictures.picture(frame)
+        original = frame.original
         if not isinstance(original, OriginalStill):
             return color
         pixels = original.pixels
@@ -164,21 +156,7 @@ class StillEncoder:
         planes = replace(frame.planes, luma=original.luma, chroma=original.chroma)
         before = replace(frame, planes=planes)
         alpha = opacity(frame, original)
-        give_back(color, pixels, lambda at: samples(self._converted(before))[at], alpha)
-        return color
-
-    def _converted(self, frame: Frame) -> Plane:
-        """A frame as R'G'B', (H, W, 3), blue first."""
-        range = ColorRange.JPEG if self._format.color.full_range else ColorRange.MPEG
-        color: Plane = self._reformatter.reformat(
-            self._pictures.picture(frame),
-            format="bgr48le" if self._choice.depth == 16 else "bgr24",
-            src_colorspace=self._matrix,
-            src_color_range=range,
-            dst_color_range=ColorRange.JPEG,
-            interpolation=_INTERPOLATION,
-            threads=1,
-        ).to_ndarray()
+        give_back(color, pixels, lambda at: samples(self._pictures.picture(before))[at], alpha)
         return color
 
     def finish(self) -> None:

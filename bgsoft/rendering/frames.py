@@ -17,25 +17,21 @@ from fractions import Fraction
 from typing import Any, Self
 
 import numpy as np
-from av.video.frame import VideoFrame
-from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import EncoderChoice
-from bgsoft.encode.pictures import picture_maker
-from bgsoft.errors import ConfigError, EncodeError, RenderCancelledError, translated
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.encode.rgb import RgbPictures as RgbPictures
+from bgsoft.errors import ConfigError, RenderCancelledError, translated
+from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.pyav import pyav_errors_as, swscale_matrix
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.runner import LEAVE_SECONDS
 from bgsoft.records import dataclass
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.rendering.target import PICTURE_KINDS
 from bgsoft.report import Event, RenderReport
-from bgsoft.settings.config import Codec, EffectKind, RenderConfig
+from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import errors_in_keywords
 from bgsoft.workers import DaemonThread
 
@@ -73,61 +69,6 @@ class RenderedFrame:
             f"RenderedFrame(#{self.index}, {float(self.time_seconds):.3f} s, "
             f"{shape} {self.picture.dtype}{matte})"
         )
-
-
-class RgbPictures:
-    """The pictures that a lossless encoder would be given, as the R'G'B' they are decoded to.
-
-    Args:
-        format: Layout of the frames.
-        kind: What is shown: their colour, or the matte.
-        interpolation: swscale's; bicubic without more is what FFmpeg and OpenCV do.
-        blue_first: Make B'G'R' of 8 bits, as OpenCV has it, of sources of any depth.
-    """
-
-    def __init__(
-        self,
-        format: FrameFormat,
-        kind: PictureKind = PictureKind.COLOR,
-        interpolation: Interpolation = Interpolation.BICUBIC,
-        *,
-        blue_first: bool = False,
-    ) -> None:
-        deep = format.bit_depth > 8 and kind is not PictureKind.MATTE
-        shown = PictureKind.MATTE if kind is PictureKind.MATTE else PictureKind.COLOR
-        choice = EncoderChoice(
-            codec=Codec.FFV1,
-            encoder="none",
-            pixel_format="yuv420p10le" if deep else "yuv420p",
-            bit_depth=10 if deep else 8,
-            kind=shown,
-        )
-        self._picture = picture_maker(choice, format)
-        wide = deep and not blue_first
-        self._dtype = np.dtype(np.uint16 if wide else np.uint8)
-        self._reformatter = VideoReformatter()
-        self._arguments: dict[str, Any] = {
-            "format": "bgr24" if blue_first else "rgb48le" if wide else "rgb24",
-            "interpolation": interpolation,
-            "src_colorspace": swscale_matrix(format),
-            "src_color_range": ColorRange.JPEG if format.color.full_range else ColorRange.MPEG,
-            "dst_color_range": ColorRange.JPEG,
-            "threads": 1,
-        }
-
-    def picture(self, frame: Frame) -> NDArray[Any]:
-        """A frame on the host as (H, W, 3), an array of its own.
-
-        Raises:
-            EncodeError: swscale fails.
-        """
-        with pyav_errors_as(EncodeError, "no picture of a frame", stage="encode", pts=frame.pts):
-            made = self._reformatter.reformat(self._picture(frame), **self._arguments)
-        return self._samples(made)
-
-    def _samples(self, made: VideoFrame) -> NDArray[Any]:
-        rows = np.frombuffer(memoryview(made.planes[0]), self._dtype).reshape(made.height, -1)
-        return rows[:, : 3 * made.width].reshape(made.height, made.width, 3).copy()
 
 
 class HandOver:

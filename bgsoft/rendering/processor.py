@@ -14,11 +14,11 @@ from typing import Any, Unpack
 
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.reformatter import Interpolation
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
 from bgsoft.encode.original import give_back, samples
+from bgsoft.encode.rgb import EXACT, RgbPictures
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, FrameFormat
 from bgsoft.infer.providers import require_runtime
@@ -28,7 +28,6 @@ from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.configure import config_from_keywords
-from bgsoft.rendering.frames import RgbPictures
 from bgsoft.rendering.given import OneByOne
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
@@ -41,8 +40,6 @@ Rgb = NDArray[np.uint8]
 _SIZES = 2
 """Sizes of pictures whose stages are kept."""
 _BT709 = 1
-_EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
-"""Within 1 of 255 of the equations of ITU-T H.273 over chroma that is interpolated linearly."""
 
 
 def _info(width: int, height: int) -> VideoInfo:
@@ -77,8 +74,8 @@ class _Stages(Closing):
         size: tuple[int, int],
     ) -> None:
         info = _info(*size)
-        self._decoded = RgbPictures(info.format, interpolation=_EXACT)
-        self._composited = RgbPictures(info.format, interpolation=_EXACT)
+        self._decoded = RgbPictures(info.format, interpolation=EXACT)
+        self._composited = RgbPictures(info.format, interpolation=EXACT)
         self._stages = builder.make_picture_stages(
             config, info, model, Metrics(), lambda _frame: None, began=Fraction(0)
         )

@@ -1,0 +1,72 @@
+"""Frames as R'G'B' of one's own: for arrays that are handed over, picture files and previews."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
+from numpy.typing import NDArray
+
+from bgsoft.encode.base import PictureKind
+from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.pictures import CopiedPictures
+from bgsoft.errors import EncodeError
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.media.pyav import pyav_errors_as, swscale_matrix
+from bgsoft.settings.config import Codec
+
+EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+"""Within 1 of 255 of the equations of ITU-T H.273 over chroma that is interpolated linearly."""
+
+
+class RgbPictures:
+    """The pictures that a lossless encoder would be given, as the R'G'B' they are decoded to.
+
+    Args:
+        format: Layout of the frames.
+        kind: What is shown: their colour, or the matte.
+        interpolation: swscale's; bicubic without more is what FFmpeg and OpenCV do.
+        blue_first: B'G'R', as OpenCV has it.
+        depth: Bits of a sample, 8 or 16; None: 8, but 16 of deeper sources with red first.
+    """
+
+    def __init__(
+        self,
+        format: FrameFormat,
+        kind: PictureKind = PictureKind.COLOR,
+        interpolation: Interpolation = Interpolation.BICUBIC,
+        *,
+        blue_first: bool = False,
+        depth: int | None = None,
+    ) -> None:
+        deep = format.bit_depth > 8 and kind is not PictureKind.MATTE
+        choice = EncoderChoice(
+            codec=Codec.FFV1,
+            encoder="none",
+            pixel_format="yuv420p10le" if deep else "yuv420p",
+            bit_depth=10 if deep else 8,
+            kind=PictureKind.MATTE if kind is PictureKind.MATTE else PictureKind.COLOR,
+        )
+        self._pictures = CopiedPictures(choice, format)
+        if depth is None:
+            depth = 16 if deep and not blue_first else 8
+        self._reformatter = VideoReformatter()
+        self._arguments: dict[str, Any] = {
+            "format": f"{'bgr' if blue_first else 'rgb'}{'48le' if depth == 16 else '24'}",
+            "interpolation": interpolation,
+            "src_colorspace": swscale_matrix(format),
+            "src_color_range": ColorRange.JPEG if format.color.full_range else ColorRange.MPEG,
+            "dst_color_range": ColorRange.JPEG,
+            "threads": 1,
+        }
+
+    def picture(self, frame: Frame) -> NDArray[Any]:
+        """A frame on the host as (H, W, 3), an array of its own.
+
+        Raises:
+            EncodeError: swscale fails.
+        """
+        with pyav_errors_as(EncodeError, "no picture of a frame", stage="encode", pts=frame.pts):
+            made = self._reformatter.reformat(self._pictures.picture(frame), **self._arguments)
+        return np.ascontiguousarray(made.to_ndarray())
