@@ -74,8 +74,7 @@ class _Stages(Closing):
         size: tuple[int, int],
     ) -> None:
         info = _info(*size)
-        self._decoded = RgbPictures(info.format, interpolation=EXACT)
-        self._composited = RgbPictures(info.format, interpolation=EXACT)
+        self._rgb = RgbPictures(info.format, interpolation=EXACT)
         self._stages = builder.make_picture_stages(
             config, info, model, Metrics(), lambda _frame: None, began=Fraction(0)
         )
@@ -92,8 +91,8 @@ class _Stages(Closing):
         frame = self._pictures.process(VideoFrame.from_ndarray(image, format="rgb24"))
         source = self._pictures.source
         assert source is not None
-        decoded = self._decoded.picture(replace(frame, planes=source))
-        return decoded, self._composited.picture(frame), frame.planes.alpha.copy()
+        decoded = self._rgb.picture(replace(frame, planes=source))
+        return decoded, self._rgb.picture(frame), frame.planes.alpha.copy()
 
     def close(self) -> None:
         self._pictures.close()
