@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import resource
@@ -18,7 +17,7 @@ from bgsoft.exitcodes import ExitCode, error_of
 from bgsoft.records import dataclass
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import SECTIONS
-from bgsoft.settings.presets import Preset, as_toml
+from bgsoft.settings.presets import Preset, as_toml, settings_of
 
 _STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 
@@ -102,7 +101,7 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
 
 def preset_text(config: RenderConfig) -> str:
     """All settings of a render as a preset file."""
-    settings = {section: dataclasses.asdict(getattr(config, section)) for section in SECTIONS}
+    settings = settings_of(config, SECTIONS)
     return as_toml(Preset(name="bench", description="bench", path=Path(), settings=settings))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from bgsoft.media.probe import probe
 from bgsoft.rendering.backends import chosen_gpu
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
-from bgsoft.settings.presets import Layer
+from bgsoft.settings.options import SECTIONS
+from bgsoft.settings.presets import Layer, settings_of
 from bgsoft.workers import usable_cores
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
@@ -65,7 +66,13 @@ def run_bench(
     limit = None if length is not None and length <= seconds else seconds
     with tempfile.TemporaryDirectory(prefix="bgsoft-bench-") as name:
         folder = Path(name)
-        config = _config(path, folder, preset, flags, limit)
+        config = build_config(
+            path.absolute(),
+            folder / "out.mkv",  # Matroska holds every codec
+            preset=preset,
+            flags=flags,
+            duration_seconds=limit,
+        )
         found = measure_phases(config, info, folder, rounds=rounds, cores=usable_cores(), log=log)
     results: dict[str, Any] = {
         "schema": baselines.SCHEMA,
@@ -104,29 +111,9 @@ def _clip(
     }
 
 
-def _config(
-    source: Path, folder: Path, preset: str, flags: Layer, seconds: float | None
-) -> RenderConfig:
-    """The render's settings; Matroska holds every codec."""
-    config = build_config(
-        source.absolute(),
-        folder / "out.mkv",
-        preset=preset,
-        flags=flags,
-        duration_seconds=seconds,
-    )
-    # The renders read these from a preset file that lies elsewhere.
-    effect, segment = config.effect, config.segment
-    if effect.background and Path(effect.background).is_file():
-        effect = replace(effect, background=str(Path(effect.background).absolute()))
-    if Path(segment.model).is_file():
-        segment = replace(segment, model=str(Path(segment.model).absolute()))
-    return replace(config, effect=effect, segment=segment)
-
-
 def _settings(config: RenderConfig) -> dict[str, Any]:
-    """The settings that say what was measured; no file names."""
-    plain = asdict(config)
+    """The settings that say what was measured: all but the names of the clip and the output."""
+    plain = asdict(config) | settings_of(config, SECTIONS)
     for key in ("input", "output", "matte_out", "overwrite"):
         del plain[key]
     return plain

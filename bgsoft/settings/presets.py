@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -128,21 +128,27 @@ def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
         raise ConfigError(f"{name} is one of bgsoft's own presets: choose another name")
     if path.exists() and not replaces:
         raise ConfigError(f"there is a preset {name} already")
+    description = f"Saved from the preview, on top of {config.preset or 'the defaults'}"
+    with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    settings = settings_of(config, _OF_THE_PICTURE)
+    preset = Preset(name=name, description=description, path=path, settings=settings)
+    write_whole(path, "preset", as_toml(preset))
+    return path
+
+
+def settings_of(config: RenderConfig, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Settings in force, for a preset anywhere: its own file is where a relative path starts."""
     settings: dict[str, dict[str, Any]] = {}
-    for section in _OF_THE_PICTURE:
+    for section in sections:
         part = getattr(config, section)
         settings[section] = {}
         for entry in dataclasses.fields(part):
             value = getattr(part, entry.name)
             if declared(entry).is_path and value is not None and Path(value).is_file():
-                value = str(Path(value).absolute())  # or it would be relative to the preset's file
+                value = str(Path(value).absolute())
             settings[section][entry.name] = value
-    description = f"Saved from the preview, on top of {config.preset or 'the defaults'}"
-    with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    preset = Preset(name=name, description=description, path=path, settings=settings)
-    write_whole(path, "preset", as_toml(preset))
-    return path
+    return settings
 
 
 def as_toml(preset: Preset) -> str:
