@@ -10,6 +10,11 @@ from typing import Any
 from bgsoft.outputs import write_whole
 from bgsoft.records import dataclass
 
+PICTURE_STAGES = ("segment", "face", "matte", "composite")
+"""They share one thread; on a GPU, its stream."""
+STAGE_NAMES = ("decode", *PICTURE_STAGES, "encode")
+"""In the order of the data."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport:

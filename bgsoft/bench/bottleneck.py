@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bgsoft.report import PICTURE_STAGES
 from bgsoft.settings.config import EncodeConfig
 
 _BUSY = 0.85
 """A thread that is busy for so much of the time has no slack worth naming."""
 _CORES_BUSY = 0.9
-_PICTURE = ("segment", "face", "matte", "composite")
-"""Stages that share one thread; on a GPU, its stream."""
 _WORKERS = {
     "decode": "the decoder",
     "segment": "the model",
@@ -60,9 +59,9 @@ def find_bottleneck(
     """
     if not load:
         return None
-    stage = max(_PICTURE, key=lambda name: load.get(name, 0.0))
+    stage = max(PICTURE_STAGES, key=lambda name: load.get(name, 0.0))
     threads = {name: load.get(name, 0.0) for name in ("decode", "encode")}
-    threads[stage] = min(1.0, sum(load.get(name, 0.0) for name in _PICTURE))
+    threads[stage] = min(1.0, sum(load.get(name, 0.0) for name in PICTURE_STAGES))
     stage, share = max(threads.items(), key=lambda item: item[1])
     advice = [
         words
@@ -78,7 +77,7 @@ def find_bottleneck(
         )
         return {"stage": "cpu", "load": cpu_load, "text": _spaced(text + faster)}
     text = f"{stage}-bound: {_WORKERS[stage]} is busy {share:.0%} of the time"
-    if stage in _PICTURE:
+    if stage in PICTURE_STAGES:
         text = (
             f"{stage}-bound: the picture stages together are busy {share:.0%} of "
             f"the time, {_WORKERS[stage]} the most ({load.get(stage, 0.0):.0%})"

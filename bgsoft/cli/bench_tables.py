@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from bgsoft.cli.results import Table, bar_chart, number, write_plot
+from bgsoft.report import STAGE_NAMES
 
-_STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
-"""As a report names them, in the order of the data."""
 Row: TypeAlias = Mapping[str, Any]
 """One object of the results' JSON."""
 Columns: TypeAlias = Mapping[str, Callable[[Row], str]]
@@ -99,7 +98,7 @@ def _table(title: str, columns: Columns, rows: Iterable[Row], notes: Iterable[st
 
 def _stages(phases: Iterable[Row]) -> list[str]:
     """The stages that any phase had."""
-    return [name for name in _STAGES if any(name in phase["stage_ms"] for phase in phases)]
+    return [name for name in STAGE_NAMES if any(name in phase["stage_ms"] for phase in phases)]
 
 
 def _by_reason(rows: Iterable[Row], name: Callable[[Row], str]) -> list[str]:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bgsoft.clock import StageClock
-from bgsoft.report import Progress
+from bgsoft.report import STAGE_NAMES, Progress
 
 if TYPE_CHECKING:
     from bgsoft.pipeline.trace import TraceRecorder
 
 
-_STAGES = ("decode", "segment", "face", "matte", "composite", "encode")
 _INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
 """Frame rate and load shown are means over this long: steady, yet quick to follow a change."""
@@ -30,16 +29,16 @@ class Metrics:
 
     def __init__(self, observer: TraceRecorder | None = None) -> None:
         self.observer = observer
-        self.stages = {name: StageClock(name, observer) for name in _STAGES}
+        self.stages = {name: StageClock(name, observer) for name in STAGE_NAMES}
         """By name, each in its own thread."""
-        self.submitted = {name: StageClock(name, observer) for name in _STAGES}
+        self.submitted = {name: StageClock(name, observer) for name in STAGE_NAMES}
         """Of what they have another thread do."""
 
     def busy(self) -> dict[str, int]:
         """Busy nanoseconds by stage, in all threads, now."""
         return {
             name: self.stages[name].busy_so_far_ns + self.submitted[name].busy_so_far_ns
-            for name in _STAGES
+            for name in STAGE_NAMES
         }
 
 

@@ -21,6 +21,7 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.refresh import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
 from bgsoft.records import dataclass
+from bgsoft.report import PICTURE_STAGES
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
@@ -150,8 +151,7 @@ class PictureStages:
         """What is composited once the faces that its mattes may have missed are known: while they
         are looked for, the next frames get their mattes."""
         self._segmenting, self._facing, self._matting, self._compositing = (
-            self.execution.measure(self.metrics.stages[name])
-            for name in ("segment", "face", "matte", "composite")
+            self.execution.measure(self.metrics.stages[name]) for name in PICTURE_STAGES
         )
 
     def start(self) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 
 from bgsoft.errors import StallError
 from bgsoft.infer.warm import StageThread
+from bgsoft.report import STAGE_NAMES
 
 _MOST_STEP_SECONDS = 1.0
 """What one look adds at most: a process that was stopped for an hour has not stalled."""
-_STAGES = {"decode", "analysis", "segment", "face", "matte", "composite", "encode"}
+_STAGES = {*STAGE_NAMES, "analysis"}
 _WAITING = {"bgsoft.pipeline.channel", "bgsoft.ring"}
 """Modules in which a thread waits for its neighbours."""
 

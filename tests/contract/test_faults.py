@@ -28,9 +28,9 @@ from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, Task, TaskContext
 from bgsoft.jobs.worker import STAGE_THREADS, TaskError
 from bgsoft.outputs import remove_leftovers
-from bgsoft.pipeline import metrics, runner
+from bgsoft.pipeline import runner
 from bgsoft.rendering import session
-from bgsoft.report import RenderReport
+from bgsoft.report import STAGE_NAMES, RenderReport
 from bgsoft.settings.config import RenderConfig
 from tests.faults import (
     AT_THE_END,
@@ -97,7 +97,7 @@ def _config(clip: Path, tmp_path: Path) -> RenderConfig:
 
 
 def test_every_stage_has_a_row() -> None:
-    assert set(STAGES) >= set(metrics._STAGES)
+    assert set(STAGES) >= set(STAGE_NAMES)
 
 
 def impatient(config: RenderConfig, fault: str) -> RenderConfig:
