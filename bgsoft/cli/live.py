@@ -11,7 +11,7 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import OPTIONS
+from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
 
 _EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.examples(
     "live /dev/video0 --to /dev/video10",
@@ -20,7 +20,7 @@ _EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.example
     "live udp://127.0.0.1:5000 --to srt://studio.local:9000 --stats",
     "live --config cameras.toml --stats json",
 )
-_SECTIONS = ("effect", "segment", "face", "hide", "matte", "encode")
+_SECTIONS = (*PICTURE_SECTIONS, "encode")
 _MACHINE = ("infer", "composite", "gpu", "require_gpu", "precision", "threads")
 _OF_SOURCES = ("size", "rate", "input_format", "realtime", "loop")
 _STATS = ("text", "json")

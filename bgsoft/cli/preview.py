@@ -9,13 +9,11 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import OPTIONS
+from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
 
 _EPILOG = flags.examples(
     "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
 )
-_SECTIONS = ("effect", "segment", "face", "hide", "matte")
-"""Settings that change what is seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ class PreviewFlags:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    names = [name for name, option in OPTIONS.items() if option.section in _SECTIONS]
+    names = [name for name, option in OPTIONS.items() if option.section in PICTURE_SECTIONS]
     flags.add_command(app, preview, PreviewFlags, epilog=_EPILOG, settings=names)
 
 

@@ -32,6 +32,8 @@ SECTIONS: Mapping[str, Any] = {
     if entry.default_factory is not dataclasses.MISSING
 }
 """Of a preset: name → dataclass of its settings."""
+PICTURE_SECTIONS = ("effect", "segment", "face", "hide", "matte")
+"""Those that change what is seen: not where it is made, or in which codec."""
 
 _FIELDS = {
     section: {entry.name: entry for entry in dataclasses.fields(kind)}

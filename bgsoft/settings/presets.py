@@ -18,7 +18,7 @@ from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_e
 from bgsoft.outputs import write_whole
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import FaceMode, RenderConfig
-from bgsoft.settings.options import SECTIONS, read_value
+from bgsoft.settings.options import PICTURE_SECTIONS, SECTIONS, read_value
 from bgsoft.settings.setting import declared
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
@@ -27,8 +27,6 @@ DEFAULT_PRESET = "soft"
 
 _MOST_PARENTS = 32
 _NAME = r"[A-Za-z0-9_-]{1,64}"
-_OF_THE_PICTURE = ("effect", "segment", "face", "hide", "matte")
-"""Sections of what is saved: not where it runs, or in which codec."""
 
 _RENAMED: Mapping[str, str] = {"looks": "matte"}
 """Keys that presets had once → what they are called now; for the message."""
@@ -131,7 +129,7 @@ def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
     description = f"Saved from the preview, on top of {config.preset or 'the defaults'}"
     with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    settings = settings_of(config, _OF_THE_PICTURE)
+    settings = settings_of(config, PICTURE_SECTIONS)
     preset = Preset(name=name, description=description, path=path, settings=settings)
     write_whole(path, "preset", as_toml(preset))
     return path
