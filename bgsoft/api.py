@@ -16,8 +16,12 @@ from bgsoft.rendering.configure import build_config, config_from_keywords
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings import config
 from bgsoft.settings.keywords import FilePath, FrameSettings, Off, PictureSettings
-from bgsoft.settings.options import OPTIONS, errors_in_keywords, settings_from_options
-from bgsoft.settings.presets import DEFAULT_PRESET
+from bgsoft.settings.options import (
+    DEFAULT_PRESET,
+    OPTIONS,
+    errors_in_keywords,
+    settings_from_options,
+)
 
 if TYPE_CHECKING:
     import numpy as np

@@ -27,7 +27,7 @@ _OF_SEQUENCES = {
 }
 """What means nothing to one picture alone."""
 _CLASSES = re.compile(r"class PictureSettings.*", re.DOTALL)
-_SIGNATURE = re.compile(r"(?<=DEFAULT_PRESET,\n).*?(?=    on_progress: )", re.DOTALL)
+_SIGNATURE = re.compile(r"(?<== DEFAULT_PRESET,\n).*?(?=    on_progress: )", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?<=None: the bare defaults\.\n).*?(?= {8}on_progress: )", re.DOTALL)
 
 

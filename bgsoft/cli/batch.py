@@ -10,7 +10,7 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import OPTIONS
+from bgsoft.settings.options import DEFAULT_PRESET, OPTIONS
 
 _files = partial(flags.option, panel="Files")
 _work = partial(flags.option, panel="Work")
@@ -129,7 +129,7 @@ class BatchFlags:
     timeout: Annotated[
         str | None, _work("Give a file up after so long: seconds or HH:MM:SS.", metavar="TIME")
     ] = None
-    preset: flags.Preset = "soft"
+    preset: flags.Preset = DEFAULT_PRESET
     progress: flags.Progress = "auto"
     quiet: flags.Quiet = False
     verbose: Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
+from bgsoft.settings.options import DEFAULT_PRESET
 
 _result = partial(flags.option, panel="Results")
 _effort = partial(flags.option, panel="Effort")
@@ -68,7 +69,7 @@ class BenchFlags:
     rounds: Annotated[
         int, _effort("How often each row is measured. [default: 3]", metavar="N", min=1)
     ] = 3
-    preset: flags.Preset = "soft"
+    preset: flags.Preset = DEFAULT_PRESET
     quiet: flags.Quiet = False
     verbose: flags.Verbose = False
 

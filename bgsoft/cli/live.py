@@ -11,7 +11,7 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
+from bgsoft.settings.options import DEFAULT_PRESET, OPTIONS, PICTURE_SECTIONS
 
 _EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.examples(
     "live /dev/video0 --to /dev/video10",
@@ -69,7 +69,7 @@ class LiveFlags:
             " file with --realtime or --loop.",
         ),
     ] = None
-    preset: flags.Preset = "soft"
+    preset: flags.Preset = DEFAULT_PRESET
     to: Annotated[list[str] | None, _sink(_TO, metavar="TARGET")] = None
     share: Annotated[
         _Text, _sink("Share frames with other programs under this name.", metavar="NAME")

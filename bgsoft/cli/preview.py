@@ -9,7 +9,7 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
+from bgsoft.settings.options import DEFAULT_PRESET, OPTIONS, PICTURE_SECTIONS
 
 _EPILOG = flags.examples(
     "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
@@ -30,7 +30,7 @@ class PreviewFlags:
             panel=OPTIONS["effect"].panel,
         ),
     ] = None
-    preset: flags.Preset = "soft"
+    preset: flags.Preset = DEFAULT_PRESET
     faces: Annotated[
         bool,
         flags.option(

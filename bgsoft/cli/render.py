@@ -11,7 +11,7 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import OPTIONS
+from bgsoft.settings.options import DEFAULT_PRESET, OPTIONS
 
 _EPILOG = (
     "Lengths are percent of the frame height: 4K looks like 1080p. stdin is read only as IN.\n\n"
@@ -40,7 +40,7 @@ class RenderFlags:
             " picture: .png .jpg .webp .tif, of all frames with a number: frames/%05d.png.",
         ),
     ]
-    preset: flags.Preset = "soft"
+    preset: flags.Preset = DEFAULT_PRESET
     progress: flags.Progress = "auto"
     quiet: flags.Quiet = False
     verbose: Annotated[

@@ -12,8 +12,15 @@ from bgsoft.media.containers import container_for
 from bgsoft.pipes import input_name, output_name
 from bgsoft.rendering.without_effect import check_named
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat, RenderConfig
-from bgsoft.settings.options import OPTIONS, SECTIONS, TOP, check_text, settings_from_options
-from bgsoft.settings.presets import DEFAULT_PRESET, Layer, load_preset, merge
+from bgsoft.settings.options import (
+    DEFAULT_PRESET,
+    OPTIONS,
+    SECTIONS,
+    TOP,
+    check_text,
+    settings_from_options,
+)
+from bgsoft.settings.presets import Layer, load_preset, merge
 from bgsoft.suggestions import did_you_mean
 
 

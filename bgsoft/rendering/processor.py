@@ -32,8 +32,7 @@ from bgsoft.rendering.given import OneByOne
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.keywords import PictureSettings
-from bgsoft.settings.options import errors_in_keywords
-from bgsoft.settings.presets import DEFAULT_PRESET
+from bgsoft.settings.options import DEFAULT_PRESET, errors_in_keywords
 
 Rgb = NDArray[np.uint8]
 """(H, W, 3), red first."""

@@ -23,6 +23,8 @@ from bgsoft.suggestions import did_you_mean
 
 Kind = TypeVar("Kind", bound=StrEnum)
 
+DEFAULT_PRESET = "soft"
+
 TOP = ""
 """Section of what is no part of a preset: RenderConfig's own fields."""
 

@@ -18,12 +18,11 @@ from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_e
 from bgsoft.outputs import write_whole
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import FaceMode, RenderConfig
+from bgsoft.settings.options import DEFAULT_PRESET as DEFAULT_PRESET
 from bgsoft.settings.options import PICTURE_SECTIONS, SECTIONS, read_value
 from bgsoft.settings.setting import declared
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
-
-DEFAULT_PRESET = "soft"
 
 _MOST_PARENTS = 32
 _NAME = r"[A-Za-z0-9_-]{1,64}"
