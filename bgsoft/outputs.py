@@ -56,8 +56,8 @@ def write_error(exc: BaseException, path: Path, what: str | None = None) -> Outp
     return kind(f"cannot write the {what} {path.name}: {reason}", path=path)
 
 
-STDOUT = Path("-")
-"""Stands for standard output, where a report or a result may go."""
+DASH = Path("-")
+"""Stands for standard output, where a report, a result or a video may go; as IN, for stdin."""
 
 
 def writing(
@@ -75,7 +75,7 @@ def check_target(
     Missing folders are no obstacle: :func:`made_folders` makes them.
 
     Args:
-        path: The file. A device, a pipe or :data:`STDOUT` will do.
+        path: The file. A device, a pipe or :data:`DASH` will do.
         what: What to call it.
         overwrite: It may exist.
         others: Files that it must not be.
@@ -83,7 +83,7 @@ def check_target(
     Raises:
         OutputError: It cannot be written, exists, or is one of the others.
     """
-    if path != STDOUT:
+    if path != DASH:
         _check(path, f"the {what}", overwrite, others, folder=f"the {what}'s folder")
 
 
@@ -261,13 +261,13 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, what: str, data: str | bytes) -> None:
-    """Write a file at once, or replace it; text as UTF-8, which :data:`STDOUT` takes too.
+    """Write a file at once, or replace it; text as UTF-8, which :data:`DASH` takes too.
 
     Raises:
         OutputError: It cannot be written; what was there before stays.
     """
     with writing(path, what):
-        if path == STDOUT and isinstance(data, str):
+        if path == DASH and isinstance(data, str):
             with suppress(BrokenPipeError):  # as much as the reader wanted
                 sys.stdout.write(data)
                 sys.stdout.flush()

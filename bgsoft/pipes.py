@@ -16,10 +16,9 @@ from pathlib import Path
 
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, RenderCancelledError
-from bgsoft.outputs import write_error, writing
+from bgsoft.outputs import DASH, write_error, writing
 
-STDIN, STDOUT = Path("/dev/stdin"), Path("/dev/stdout")
-_DASH = Path("-")
+DEV_STDIN, DEV_STDOUT = Path("/dev/stdin"), Path("/dev/stdout")
 LOOK_MS = 100
 """How often whoever waits for the other end looks whether it still should."""
 _SHORT_WAIT_SECONDS = 0.001
@@ -33,17 +32,17 @@ def input_name(path: Path) -> Path:
     Raises:
         ConfigError: Standard input is a terminal.
     """
-    if path not in (_DASH, STDIN):
+    if path not in (DASH, DEV_STDIN):
         return path
     if os.isatty(0):
         raise ConfigError("stdin is a terminal: pipe a video into bgsoft, or name a file")
     with suppress(OSError):
         # Of a file that somebody has begun to read, only the rest is meant.
         if stat.S_ISREG(os.fstat(0).st_mode) and os.lseek(0, 0, os.SEEK_CUR) == 0:
-            path = STDIN.resolve()
+            path = DEV_STDIN.resolve()
             if os.path.samestat(path.stat(), os.fstat(0)):
                 return path
-    return STDIN
+    return DEV_STDIN
 
 
 def output_name(path: Path) -> Path:
@@ -52,21 +51,21 @@ def output_name(path: Path) -> Path:
     Raises:
         ConfigError: Standard output is a terminal.
     """
-    if path not in (_DASH, STDOUT):
+    if path not in (DASH, DEV_STDOUT):
         return path
     if os.isatty(1):
         raise ConfigError("stdout is a terminal: pipe it into another program, or name a file")
-    return STDOUT
+    return DEV_STDOUT
 
 
 def is_input_pipe(path: Path) -> bool:
     """Whether an input can be read once only."""
-    return path == STDIN or _is_fifo(path)
+    return path == DEV_STDIN or _is_fifo(path)
 
 
 def is_output_pipe(path: Path) -> bool:
     """Whether an output is sent away as it is made."""
-    return path == STDOUT or _is_fifo(path)
+    return path == DEV_STDOUT or _is_fifo(path)
 
 
 def _is_fifo(path: Path) -> bool:
@@ -87,7 +86,7 @@ class PipeOutput(Closing):
     As long as it is open, whatever else prints to stdout goes to stderr.
 
     Args:
-        path: :data:`STDOUT`, or a named pipe, whose reader is waited for.
+        path: :data:`DEV_STDOUT`, or a named pipe, whose reader is waited for.
         stops: Whether to wait no more.
 
     Raises:
@@ -104,7 +103,7 @@ class PipeOutput(Closing):
         self._saved: int | None = None
         self._step = _PIPE_BYTES
         with writing(path):
-            if path == STDOUT:
+            if path == DEV_STDOUT:
                 self._fd = self._take_stdout()
             else:
                 self._fd = self._open()

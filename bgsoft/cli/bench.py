@@ -92,7 +92,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     from bgsoft.errors import ConfigError
     from bgsoft.exitcodes import ExitCode
     from bgsoft.infer.providers import require_runtime
-    from bgsoft.outputs import STDOUT
+    from bgsoft.outputs import DASH
 
     console = Console()
     if own.fail_slower is not None and own.baseline is None:
@@ -115,7 +115,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
         log=(lambda _text: None) if own.quiet else console.err,
     )
     files.write(results, partial(write_bench_plot, results), console)
-    if not own.quiet and own.json_file != STDOUT:
+    if not own.quiet and own.json_file != DASH:
         for table in tables(results):
             console.out(terminal_text(table) + "\n")
     if own.fail_slower is not None:

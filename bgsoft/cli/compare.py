@@ -75,7 +75,7 @@ def compare(own: CompareFlags, _settings: dict[str, Any]) -> int:
     from bgsoft.compare.pictures import Region
     from bgsoft.errors import ConfigError
     from bgsoft.exitcodes import ExitCode
-    from bgsoft.outputs import STDOUT
+    from bgsoft.outputs import DASH
     from bgsoft.settings.options import parse_choice
 
     region = parse_choice(Region, own.mask_region or Region.FOREGROUND, "--mask-region")
@@ -87,7 +87,7 @@ def compare(own: CompareFlags, _settings: dict[str, Any]) -> int:
     result = run(own.a, own.b, mask=own.mask, region=region, limits=limits, vmaf=not own.no_vmaf)
     console = Console()
     files.write(result.to_dict(), partial(write_comparison_plot, result), console)
-    if own.json_file != STDOUT:
+    if own.json_file != DASH:
         console.out(f"A  {result.a}\nB  {result.b}\n")
         console.out(terminal_text(pictures_table(result)))
         console.out()

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from bgsoft.cli.console import Console, rich_console
 from bgsoft.errors import ConfigError
 from bgsoft.exitcodes import ExitCode, one_line
-from bgsoft.outputs import STDOUT
-from bgsoft.pipes import STDOUT as PIPED
+from bgsoft.outputs import DASH
+from bgsoft.pipes import DEV_STDOUT
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, LENGTH_EFFECTS, EffectKind, RenderConfig
 from bgsoft.settings.options import parse_choice
@@ -59,9 +59,9 @@ def read_progress(text: str, quiet: bool) -> ProgressKind:
 
 def check_stdout(report: Path | None, kind: ProgressKind, video: Path | None = None) -> None:
     """Raise ConfigError where progress would be mixed with a report or a video on stdout."""
-    if video == PIPED and kind is ProgressKind.JSON:
+    if video == DEV_STDOUT and kind is ProgressKind.JSON:
         raise ConfigError("--progress json and the video exclude each other: both go to stdout")
-    if report == STDOUT and kind is ProgressKind.JSON:
+    if report == DASH and kind is ProgressKind.JSON:
         raise ConfigError("--report - and --progress json exclude each other: both write to stdout")
 
 

@@ -21,7 +21,7 @@ from av.packet import Packet
 
 from bgsoft.closing import Closing
 from bgsoft.errors import DecodeError, OpenError, RenderCancelledError, os_errors_as
-from bgsoft.pipes import LOOK_MS, STDIN, widen
+from bgsoft.pipes import DEV_STDIN, LOOK_MS, widen
 
 MOST_HEAD_BYTES = 512 << 20
 """Of the beginning: three raw pictures of 8K are 300 MB."""
@@ -39,8 +39,8 @@ class PipeInput(Closing):
     """The bytes of a pipe, which several may read from its beginning until one goes on alone.
 
     Args:
-        path: :data:`bgsoft.pipes.STDIN` or a named pipe; its writer is waited for with the first
-            read.
+        path: :data:`bgsoft.pipes.DEV_STDIN` or a named pipe; its writer is waited for with the
+            first read.
         cancel: Set it to end all reading.
 
     Raises:
@@ -63,7 +63,7 @@ class PipeInput(Closing):
         self._lock = threading.Lock()
         with os_errors_as(OpenError, f"{path} cannot be read", path=path):
             flags = os.O_RDONLY | os.O_NONBLOCK
-            self._fd = os.dup(0) if path == STDIN else os.open(path, flags)
+            self._fd = os.dup(0) if path == DEV_STDIN else os.open(path, flags)
         widen(self._fd)
         self._ready = select.poll()
         self._ready.register(self._fd, select.POLLIN)

@@ -23,6 +23,7 @@ from av.video.stream import VideoStream
 from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError, translated
 from bgsoft.media.pipe import PipeInput, PipePackets
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
+from bgsoft.outputs import DASH
 from bgsoft.suggestions import network_address
 
 RAW_STREAMS = ("h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu")
@@ -115,7 +116,7 @@ def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
             f"{address} is an address: only local files are read, as an input is read more "
             "than once and must lead nowhere else; download it first"
         )
-    elif path == Path("-"):
+    elif path == DASH:
         text = "- is stdin, which only render reads"
     else:
         text = f"{path} does not exist"

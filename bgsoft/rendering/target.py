@@ -21,9 +21,9 @@ from bgsoft.media.probe import probe
 from bgsoft.media.sequence import SequenceOutput, probe_stills, still_files
 from bgsoft.media.stillfiles import StillFiles
 from bgsoft.models.catalog import is_model_file
-from bgsoft.outputs import AtomicOutput, check_apart, check_target
+from bgsoft.outputs import DASH, AtomicOutput, check_apart, check_target
 from bgsoft.pipeline.runner import FrameSink
-from bgsoft.pipes import STDOUT, PipeOutput, is_input_pipe, is_output_pipe
+from bgsoft.pipes import DEV_STDOUT, PipeOutput, is_input_pipe, is_output_pipe
 from bgsoft.records import NamedTuple
 from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
@@ -97,7 +97,7 @@ def _check_pipes(config: RenderConfig) -> None:
     if is_output_pipe(config.output):
         if config.skip_existing:
             raise ConfigError("--skip-existing has no effect on a pipe: it needs a file as OUT")
-        if config.output == STDOUT and config.report == Path("-"):
+        if config.output == DEV_STDOUT and config.report == DASH:
             raise ConfigError("--report - and the video exclude each other: both go to stdout")
 
 

@@ -12,8 +12,8 @@ import pytest
 from bgsoft.errors import OutputError, RenderCancelledError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.pipes import (
-    STDIN,
-    STDOUT,
+    DEV_STDIN,
+    DEV_STDOUT,
     PipeOutput,
     input_name,
     is_input_pipe,
@@ -29,7 +29,7 @@ PIPE = Path("/dev/stdout")
 def stdin() -> Iterator[Path]:
     """Standard input is put back after the test."""
     saved = os.dup(0)
-    yield STDIN
+    yield DEV_STDIN
     os.dup2(saved, 0)
     os.close(saved)
 
@@ -42,19 +42,19 @@ def test_a_file_as_stdin_has_its_own_name_while_it_is_whole(tmp_path: Path, stdi
     assert input_name(Path("-")) == input_name(stdin) == file
     assert not is_input_pipe(file)
     os.read(0, 1)  # somebody has begun it: only the rest is meant
-    assert input_name(Path("-")) == STDIN
+    assert input_name(Path("-")) == DEV_STDIN
     os.lseek(0, 0, os.SEEK_SET)
     file.unlink()
-    assert input_name(Path("-")) == STDIN
-    assert is_input_pipe(STDIN)
+    assert input_name(Path("-")) == DEV_STDIN
+    assert is_input_pipe(DEV_STDIN)
     assert input_name(tmp_path / "other") == tmp_path / "other"
 
 
 def test_names_of_outputs(tmp_path: Path) -> None:
-    assert output_name(Path("-")) == STDOUT
+    assert output_name(Path("-")) == DEV_STDOUT
     assert output_name(tmp_path / "-") == tmp_path / "-"
     os.mkfifo(tmp_path / "pipe")
-    assert is_output_pipe(STDOUT)
+    assert is_output_pipe(DEV_STDOUT)
     assert is_output_pipe(tmp_path / "pipe")
     assert not is_output_pipe(tmp_path)
     assert not is_output_pipe(tmp_path / ("long" * 99))
@@ -84,7 +84,7 @@ def test_what_is_completed_at_its_end_goes_through_no_pipe(format: OutputFormat)
 
 
 def test_what_else_is_printed_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    with PipeOutput(STDOUT) as output:
+    with PipeOutput(DEV_STDOUT) as output:
         os.write(1, b"printed by a library\n")
         output.write(b"video\n")
         output.check()
