@@ -216,8 +216,7 @@ def _end(summary: Summary, console: Console, stop_code: ExitCode) -> ExitCode:
     else:
         rest = f"{total} of {of_all} {'is' if total == 1 else 'are'} done"
     if summary.stopped:
-        word = "interrupted" if stop_code == ExitCode.INTERRUPTED else "terminated"
-        console.error(f"{word}; {rest}")
+        console.error(f"{stop_code.name.lower()}; {rest}")
         return stop_code
     if summary.full is not None:
         console.error(f"{one_line(summary.full)}; no more files were begun; {rest}")

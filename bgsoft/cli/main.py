@@ -53,8 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if code == ExitCode.INTERRUPTED and _terminated:
         code = ExitCode.TERMINATED
     if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED) and not Console.failed:
-        word = "interrupted" if code == ExitCode.INTERRUPTED else "terminated"
-        console.error(f"{word}; no output was written")
+        console.error(f"{ExitCode(code).name.lower()}; no output was written")
     console.close()
     if code == ExitCode.OK and Console.unwritten is not None:
         from bgsoft.outputs import write_error
