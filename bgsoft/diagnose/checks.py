@@ -19,9 +19,10 @@ from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 from bgsoft.decode.nv_stream import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
+from bgsoft.diagnose.machine import reason_of
 from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CudaSide, HostSide, mask_tolerance
 from bgsoft.diagnose.stages import decode_clip, difference, encode_frames, run_model
-from bgsoft.errors import BackendUnavailableError, BgsoftError, VerificationError, translated
+from bgsoft.errors import BackendUnavailableError, VerificationError, translated
 from bgsoft.frame import PixelLayout
 from bgsoft.media.probe import probe
 from bgsoft.models.catalog import resolve
@@ -190,12 +191,6 @@ class Checks:
         detail = f"{encoder}, exact timestamps, {decibels(worst)}"
         check_psnr(worst, LEAST_ENCODED_DB, detail)
         return Finding(detail, milliseconds)
-
-
-def reason_of(exc: Exception) -> str:
-    """An error in one line, with its type where it is none of bgsoft's."""
-    kind = "" if isinstance(exc, BgsoftError) else f"{type(exc).__name__}: "
-    return kind + " ".join(str(exc).split())
 
 
 def check_psnr(worst_db: float, least_db: float, detail: str) -> None:

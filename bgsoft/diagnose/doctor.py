@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.cuda.driver import driver_version
-from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, video_engines
+from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, reason_of, video_engines
 from bgsoft.errors import BgsoftError
 from bgsoft.infer.providers import runtime_clash
 from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
@@ -147,7 +147,7 @@ def _parity(gpu: int) -> tuple[list[Parity], str | None]:
         side = CudaSide(CudaDevice(gpu))
         found.extend(measure_parity(side, find_spec(SegmentConfig().model)))
     except Exception as exc:  # whatever a vendor's library raises is the answer
-        return found, f"GPU and CPU cannot be compared: {type(exc).__name__}: {exc}"
+        return found, f"GPU and CPU cannot be compared: {reason_of(exc)}"
     return found, None
 
 
@@ -161,7 +161,7 @@ def _package(name: str) -> tuple[str | None, str | None]:
     try:
         module = importlib.import_module(name)
     except Exception as exc:  # a broken binary package may raise anything
-        return installed_version(name) or "unknown", f"{type(exc).__name__}: {exc}"
+        return installed_version(name) or "unknown", reason_of(exc)
     return str(getattr(module, "__version__", None) or installed_version(name)), None
 
 

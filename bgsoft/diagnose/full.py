@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import bgsoft
-from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels, reason_of
+from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
+from bgsoft.diagnose.machine import reason_of
 from bgsoft.diagnose.parity import LEAST_COMBINATION_DB, LEAST_MATTE_DB, LEAST_SCHEDULED_MATTE_DB
 from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
 from bgsoft.errors import VerificationError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bgsoft.cuda.driver import driver_problem, driver_version
-from bgsoft.errors import BackendUnavailableError
+from bgsoft.errors import BackendUnavailableError, BgsoftError
 from bgsoft.records import dataclass
 from bgsoft.workers import usable_cores
 
@@ -52,7 +52,7 @@ def hardware(gpu: int) -> dict[str, Any]:
         try:
             device = asdict(gpu_info(gpu))
         except Exception as exc:  # whatever a vendor's library raises is the answer
-            reason = f"{type(exc).__name__}: {exc}"
+            reason = reason_of(exc)
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count() or 1,
@@ -62,6 +62,12 @@ def hardware(gpu: int) -> dict[str, Any]:
         "gpu": device,
         "gpu_reason": reason,
     }
+
+
+def reason_of(exc: Exception) -> str:
+    """An error in one line, with its type where it is none of bgsoft's."""
+    kind = "" if isinstance(exc, BgsoftError) else f"{type(exc).__name__}: "
+    return kind + " ".join(str(exc).split())
 
 
 def _cpu_name() -> str:
