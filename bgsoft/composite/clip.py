@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 import av
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.plane import VideoPlane
-from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
-from numpy.typing import NDArray
+from av.video.reformatter import ColorRange, VideoReformatter
 
 from bgsoft.composite.background import Background
 from bgsoft.composite.color import Samples
 from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, translated
 from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.planes import Plane, plane_views
 from bgsoft.media.probe import is_rgb, probe
-from bgsoft.media.pyav import PYAV_ERRORS, swscale_matrix
+from bgsoft.media.pyav import PYAV_ERRORS, TO_PLANAR, swscale_matrix
 from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.ops.sides import Side
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 _PINNED_BUFFERS = 3
 """Uploads that may be on their way before the host has to wait for one."""
-
-_INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
 
 
 class LoopedClip:
@@ -227,7 +224,7 @@ class ClipPlayer:
             format=self._planar,
             src_colorspace=None if rgb else swscale_matrix(self._source),
             dst_colorspace=swscale_matrix(self.format),
-            interpolation=_INTERPOLATION,
+            interpolation=TO_PLANAR,
             src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
             dst_color_range=ColorRange.JPEG if self.format.color.full_range else ColorRange.MPEG,
             threads=1,
@@ -235,7 +232,7 @@ class ClipPlayer:
         wanted_width, wanted_height = self._target
         # Even, so that the crop falls between chroma samples.
         left, top = (width - wanted_width) // 4 * 2, (height - wanted_height) // 4 * 2
-        luma, cb, cr = (self._plane(plane) for plane in frame.planes)
+        luma, cb, cr = plane_views(frame.planes, self.format.dtype)
         luma = luma[top : top + wanted_height, left : left + wanted_width]
         half = np.s_[
             top // 2 : top // 2 + (wanted_height + 1) // 2,
@@ -247,11 +244,7 @@ class ClipPlayer:
         np.left_shift(self._upright(cr[half]), shift, out=self.chroma[..., 1])
         self.version += 1
 
-    def _plane(self, plane: VideoPlane) -> NDArray[Any]:
-        samples: NDArray[Any] = np.frombuffer(memoryview(plane), self.format.dtype)
-        return samples.reshape(plane.height, -1)[:, : plane.width]
-
-    def _upright(self, plane: NDArray[Any]) -> NDArray[Any]:
+    def _upright(self, plane: Plane) -> Plane:
         if self._orientation.mirror:
             plane = plane[:, ::-1]
         return np.rot90(plane, -(self._orientation.rotation // 90))

@@ -15,13 +15,13 @@ from fractions import Fraction
 import cv2
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.reformatter import ColorRange, Colorspace, Interpolation, VideoReformatter
+from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from bgsoft.errors import DecodeError, translated
 from bgsoft.frame import OriginalChroma, PixelLayout, Planes
 from bgsoft.media.info import Orientation, VideoInfo
 from bgsoft.media.planes import Plane, plane_views
-from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.media.pyav import PYAV_ERRORS, TO_PLANAR
 
 _TALL_CHROMA = {
     PixelLayout.NV12: frozenset({"yuv422p", "yuvj422p", "yuva422p"}),
@@ -40,7 +40,6 @@ _KEPT = {"4:2:2": "422", "4:4:0": "440", "4:4:4": "444"}
 _TURNED = {"4:2:2": "4:4:0", "4:4:0": "4:2:2"}
 """What a quarter turn makes of it."""
 _GRAY = frozenset({"gray", "gray10le"})
-_INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
 
 _LEFT_RIGHT, _UPSIDE_DOWN, _BOTH = 1, 0, -1  # OpenCV's flip codes
 _TURNS: dict[tuple[bool, int], tuple[bool, int | None]] = {
@@ -212,7 +211,7 @@ class PlaneWriter:
                 height=height,
                 format=planar,
                 dst_colorspace=matrix if rgb else None,
-                interpolation=_INTERPOLATION,
+                interpolation=TO_PLANAR,
                 src_color_range=theirs,
                 dst_color_range=ours,
                 threads=1,

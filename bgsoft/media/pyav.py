@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import av
-from av.video.reformatter import Colorspace
+from av.video.reformatter import Colorspace, Interpolation
 
 from bgsoft.errors import errors_as
 from bgsoft.frame import FrameFormat
@@ -30,6 +30,8 @@ _MATRICES = {
     10: Colorspace.BT2020,
 }
 """swscale's names of the H.273 matrices that :class:`bgsoft.frame.ColorInfo` knows."""
+TO_PLANAR = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
+"""How swscale makes planar Y'CbCr of anything."""
 
 PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
 """PyAV's exceptions: FFmpeg's errors, the system's, and refusals of its own."""
