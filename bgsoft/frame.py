@@ -71,6 +71,12 @@ class ColorInfo:
             return self
         return replace(self, matrix=1 if height >= 720 else 6)
 
+    def luma_range(self, depth: int) -> tuple[int, int]:
+        """(black, white) as code values of so many bits (ITU-T H.273, 8.3)."""
+        if self.full_range:
+            return 0, (1 << depth) - 1
+        return 16 << (depth - 8), 235 << (depth - 8)
+
     @property
     def is_hdr(self) -> bool:
         """Whether the transfer is PQ or HLG."""
@@ -145,11 +151,9 @@ class FrameFormat:
 
     @property
     def luma_range(self) -> tuple[int, int]:
-        """(black, white) as stored sample values, shift included (ITU-T H.273, 8.3)."""
-        depth = self.bit_depth
-        if self.color.full_range:
-            return 0, ((1 << depth) - 1) << self.shift
-        return (16 << (depth - 8)) << self.shift, (235 << (depth - 8)) << self.shift
+        """(black, white) as stored sample values, shift included."""
+        black, white = self.color.luma_range(self.bit_depth)
+        return black << self.shift, white << self.shift
 
     @property
     def chroma_neutral(self) -> int:

@@ -95,7 +95,7 @@ class NvencEncoder:
         self.frames = 0
         self._muxer = muxer
         self._device = device
-        self._range = (0, 255) if format.color.full_range else (16, 235)
+        self._range = format.color.luma_range(8)
         self._stream = device.new_stream()
         self._copies = device.new_stream()
         self._sei = list(choice.sei)

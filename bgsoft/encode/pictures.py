@@ -127,7 +127,6 @@ def _depth_table(full_range: bool) -> Plane:
 
 def matte_table(format: FrameFormat, depth: int) -> Plane:
     """Alpha, 0–255, to luma from black to white in the frames' range."""
-    scale = 1 << (depth - 8)
-    black, white = (0, (1 << depth) - 1) if format.color.full_range else (16 * scale, 235 * scale)
+    black, white = format.color.luma_range(depth)
     values = np.round(black + np.arange(256) * ((white - black) / 255))
     return values.astype(np.uint16 if depth > 8 else np.uint8)
