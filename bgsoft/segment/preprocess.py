@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,17 +63,21 @@ def normalisation(spec: ModelSpec) -> NDArray[np.float32]:
     return np.concatenate([1.0 / (255.0 * std), -mean / std]).astype(np.float32)
 
 
-class Normaliser:
-    """Converts planes of a network's input size, and writes them into its input.
+class Preprocessor:
+    """Resizes, converts and normalises frames of one format, or parts of them, into a network's
+    input; one launch each.
 
     Args:
         spec: Whose input it is.
-        format: Of the frames that planes are from.
-        side: Where planes are.
+        format: Of the frames.
+        side: Where they are.
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, side: Side = HOST) -> None:
-        self._side, self._spec, self._size = side, spec, (spec.height, spec.width)
+        self._side, self._size = side, (spec.height, spec.width)
+        self._most = [MAX_BILINEAR_SHRINK * each for each in self._size]
+        self._luma = Resized(side, self._size, format.dtype)
+        self._chroma = Resized(side, (*self._size, 2), format.dtype)
         self._channels_last = spec.layout != "NCHW"
         self.shape = (*self._size, 3) if self._channels_last else (3, *self._size)
         """Of an item of the input: (3, H, W) or (H, W, 3) by the model's layout."""
@@ -90,10 +92,13 @@ class Normaliser:
         bits = 8 * format.bytes_per_sample
         self._run = side.operation("preprocess", "preprocess", sample_bits=bits)
 
-    def convert(
-        self, luma: tuple[Any, ...], chroma: tuple[Any, ...], tensor: Array, index: int
-    ) -> None:
-        """Write what :class:`Resized` gives into an item of a batch, (N, *:attr:`shape`).
+    def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> None:
+        """Write a picture, whose rows may be padded, into an item of a batch.
+
+        Args:
+            picture: Of it what networks are shown.
+            tensor: (N, *:attr:`shape`), C-contiguous.
+            index: Item of the tensor that is overwritten.
 
         Raises:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
@@ -106,10 +111,16 @@ class Normaliser:
                 f"expected item {index} of {self.shape} float32 or float16, "
                 f"not {tensor.shape} {dtype}"
             )
+        shown = picture.detail or picture
+        luma, chroma, (rows, columns) = shown.luma, shown.chroma, self._most
+        area = luma.shape[0] > rows or luma.shape[1] > columns
+        first = self._luma.arguments(luma, self._size, area=area)
+        area = chroma.shape[0] > rows or chroma.shape[1] > columns
+        second = self._chroma.arguments(chroma, self._size, area=area)
         values, at = tensor, index
         if dtype == np.float16:
             values, at = self._side.xp.empty((1, *self.shape), np.float32), 0
-        size, planes = self._size, (*luma, *chroma)
+        size, planes = self._size, (*first, *second)
         self._run(size, *planes, *self._constants, values, *size, at, self._channels_last)
         if self._by_maximum:
             self._divide(values[at])
@@ -121,36 +132,3 @@ class Normaliser:
         most = self._side.xp.maximum(codes.max(), np.float32(1.0))
         codes *= (1.0 / (most * self._std)).astype(np.float32)
         codes += self._bias
-
-
-class Preprocessor:
-    """Resizes, converts and normalises frames of one format, or parts of them, into a network's
-    input; one launch each.
-
-    Args:
-        spec, format, side: See :class:`Normaliser`.
-    """
-
-    def __init__(self, spec: ModelSpec, format: FrameFormat, side: Side = HOST) -> None:
-        self._normaliser = Normaliser(spec, format, side)
-        self.shape = self._normaliser.shape
-        self._size = size = spec.height, spec.width
-        self._most = [MAX_BILINEAR_SHRINK * each for each in size]
-        self._luma = Resized(side, size, format.dtype)
-        self._chroma = Resized(side, (*size, 2), format.dtype)
-
-    def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> None:
-        """Write a picture, whose rows may be padded; see :meth:`Normaliser.convert`.
-
-        Args:
-            picture: Of it what networks are shown.
-            tensor: Items of :attr:`shape`, C-contiguous.
-            index: Item of the tensor that is overwritten.
-        """
-        shown = picture.detail or picture
-        luma, chroma, (rows, columns) = shown.luma, shown.chroma, self._most
-        area = luma.shape[0] > rows or luma.shape[1] > columns
-        first = self._luma.arguments(luma, self._size, area=area)
-        area = chroma.shape[0] > rows or chroma.shape[1] > columns
-        second = self._chroma.arguments(chroma, self._size, area=area)
-        self._normaliser.convert(first, second, tensor, index)
