@@ -20,7 +20,7 @@ from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 from bgsoft.decode.nv_stream import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
 from bgsoft.diagnose.machine import reason_of
-from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CudaSide, HostSide, mask_tolerance
+from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CpuSide, CudaSide, mask_tolerance
 from bgsoft.diagnose.stages import decode_clip, difference, encode_frames, run_model
 from bgsoft.errors import BackendUnavailableError, VerificationError, translated
 from bgsoft.frame import PixelLayout
@@ -152,7 +152,7 @@ class Checks:
     def composite(self, backend: str) -> Finding:
         """Matte and blur, timed; :mod:`bgsoft.diagnose.parity` compares them with the CPU's."""
         device = self.need("composite", backend)
-        side: HostSide = HostSide() if device is None else CudaSide(device)
+        side: CpuSide = CpuSide() if device is None else CudaSide(device)
         source = draw_frame(0, *_SIZE)
         format = source.format
         frame = side.place(source)

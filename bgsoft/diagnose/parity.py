@@ -136,7 +136,7 @@ class Parity:
     ok: bool
 
 
-class HostSide:
+class CpuSide:
     """The picture stages in one place: here on the host, the references."""
 
     @property
@@ -164,7 +164,7 @@ class HostSide:
         return tensor[0]
 
 
-class CudaSide(HostSide):
+class CudaSide(CpuSide):
     """Their twins on the current device."""
 
     def __init__(self, device: CudaDevice) -> None:
@@ -183,11 +183,11 @@ class CudaSide(HostSide):
         return DeviceStages(Resources(device=self._device), batch)
 
 
-_REFERENCE = HostSide()
+_REFERENCE = CpuSide()
 
 
 def measure_parity(
-    ours: HostSide, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
+    ours: CpuSide, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
 ) -> Iterator[Parity]:
     """Run the same frames through a side and the CPU: each stage, sample depth and effect.
 
@@ -227,17 +227,17 @@ def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> 
     )
 
 
-def _reduced(side: HostSide, frame: Frame) -> AnalysisFrame:
+def _reduced(side: CpuSide, frame: Frame) -> AnalysisFrame:
     return side.stages().reducer(frame.format).reduce([side.place(frame)])[0]
 
 
-def _grid(ours: HostSide, frame: Frame) -> Parity:
+def _grid(ours: CpuSide, frame: Frame) -> Parity:
     got, want = (_reduced(side, frame) for side in (ours, _REFERENCE))
     found = _differences(frame.format, [(got.luma, want.luma), (got.chroma, want.chroma)])
     return _result(f"reduce, {frame.format.bit_depth} bits", found, "equal", not found.any())
 
 
-def _tensor(ours: HostSide, frame: Frame, spec: ModelSpec) -> Parity:
+def _tensor(ours: CpuSide, frame: Frame, spec: ModelSpec) -> Parity:
     format = frame.format
     tensors = [
         to_host(side.write_tensor(spec, format, _reduced(side, frame)))
@@ -263,7 +263,7 @@ def _mask(index: int) -> NDArray[np.float32]:
 
 
 def compare_mattes(
-    ours: HostSide,
+    ours: CpuSide,
     config: MatteConfig,
     frames: Sequence[Frame],
     masks: Sequence[NDArray[np.float32] | None],
@@ -339,7 +339,7 @@ def _direct_codes(config: MatteConfig) -> int:
 
 
 def compare_composites(
-    ours: HostSide, effect: EffectConfig, frame: Frame, matte: Matte, *, least_db: float = 0.0
+    ours: CpuSide, effect: EffectConfig, frame: Frame, matte: Matte, *, least_db: float = 0.0
 ) -> Parity:
     """Composite a host frame with its matte on a side and on the CPU; dB: asked for as well."""
     format = frame.format

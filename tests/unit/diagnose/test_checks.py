@@ -15,7 +15,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.diagnose import checks, stages
 from bgsoft.diagnose.checks import Checks, try_candidates
 from bgsoft.diagnose.clips import CLIPS, TIME_BASE, ClipSpec, draw_frame, write_clip
-from bgsoft.diagnose.parity import EFFECTS, HostSide, Parity, compare_composites, measure_parity
+from bgsoft.diagnose.parity import EFFECTS, CpuSide, Parity, compare_composites, measure_parity
 from bgsoft.diagnose.stages import (
     DecodedFrame,
     decode_clip,
@@ -100,7 +100,7 @@ def parities(ours: Any, **options: Any) -> list[Parity]:
 
 
 def test_a_side_agrees_with_itself() -> None:
-    found = parities(HostSide())
+    found = parities(CpuSide())
     assert len(found) == 2 * (4 + len(EFFECTS))
     assert len({parity.name for parity in found}) == len(found)
     assert all(parity.ok and parity.max_difference == 0 for parity in found)
@@ -147,7 +147,7 @@ class FaultyStages(HostStages):
         return super().compositor(config, format, began)
 
 
-class FaultySide(HostSide):
+class FaultySide(CpuSide):
     """The reference with one fault."""
 
     def __init__(self, fault: str) -> None:
@@ -186,7 +186,7 @@ class _PersonTouched(HostStages):
         return Brighter()
 
 
-class _TouchedSide(HostSide):
+class _TouchedSide(CpuSide):
     def stages(self, batch: int = 1) -> HostStages:
         return _PersonTouched(Resources(), batch)
 
