@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.frame import Frame
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.models.catalog import ResolvedModel
+from bgsoft.segment.sides import HostSide
+from bgsoft.settings.config import MatteQuality
+from bgsoft.workers import Workers
 
 INPUT = "input.1"
 SIDECAR = """
@@ -16,6 +25,25 @@ licence = "MIT"
 width = {size}
 height = {size}
 """
+
+
+def masks_of(
+    model: ResolvedModel,
+    frames: list[Frame],
+    backend: str = "cpu",
+    gpu: Any = None,
+    tell: Any = lambda _text: None,
+) -> list[np.ndarray]:
+    """Of frames on the host, all at a time."""
+    workers = Workers(len(frames))
+    side = HostSide(backend, frames[0].format, workers, gpu)
+    made = side.create(NetworkLoader(model, tell=tell), MatteQuality.STANDARD)
+    made.start()
+    reduced = Reducer(frames[0].format, workers).reduce(frames)
+    masks = [mask.copy() for mask in made.masks(frames, reduced)]
+    made.close()
+    workers.close()
+    return masks
 
 
 def _value(name: str, *shape: int | str, type: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:

@@ -17,10 +17,9 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel, find_spec, resolve
 from bgsoft.ops.sides import device
 from bgsoft.report import Event
-from bgsoft.segment.sides import DeviceSide, HostSide
-from bgsoft.workers import Workers
+from bgsoft.segment.sides import DeviceSide
 from tests.gpu.device_frames import frame_on_device
-from tests.outside_models import write_grey, write_mixed
+from tests.outside_models import masks_of, write_grey, write_mixed
 from tests.pictures import frame_format, random_frame
 from tests.rendering import psnr, read_back
 
@@ -34,21 +33,6 @@ SLOW = "mixed.onnx is slow on cuda: 2 of 5 nodes run on CPU (DynamicQuantizeLine
 def frames_of(size: tuple[int, int], layout: PixelLayout = PixelLayout.NV12) -> list[Frame]:
     rng = np.random.default_rng(7)
     return [random_frame(frame_format(size, layout), rng, 40 * k) for k in range(COUNT)]
-
-
-def on_host(
-    model: ResolvedModel, frames: list[Frame], backend: str, gpu: Any, tell: Any
-) -> list[np.ndarray]:
-    workers = Workers(COUNT)
-    device = None if backend == "cpu" else gpu
-    loader = NetworkLoader(model, tell=tell)
-    made = HostSide(backend, frames[0].format, workers, device).create(loader)
-    made.start()
-    reduced = Reducer(frames[0].format, workers).reduce(frames)
-    masks = [mask.copy() for mask in made.masks(frames, reduced)]
-    made.close()
-    workers.close()
-    return masks
 
 
 def on_device(
@@ -77,11 +61,11 @@ def test_what_cuda_runs_a_part_of_runs(
 ) -> None:
     model = resolve(str(write_mixed(tmp_path / "mixed.onnx", batch=batch)))
     frames, events, told = frames_of((320, 240)), list[Event](), list[str]()
-    wanted = on_host(model, frames, "cpu", gpu, told.append)
+    wanted = masks_of(model, frames, tell=told.append)
     assert told == []
     for found in (
         on_device(model, frames, gpu, stream, events, told),
-        on_host(model, frames, "cuda", gpu, told.append),
+        masks_of(model, frames, "cuda", gpu, told.append),
     ):
         # The step of the 8-bit codes, and a code value of the picture.
         np.testing.assert_allclose(found, wanted, atol=2 / 255)
@@ -136,7 +120,7 @@ def test_models_of_rembg_see_and_tell_the_same(
     frames, events = frames_of((1030, 771), layout), list[Event]()
     for frame in frames[:2]:  # dark ones, so that the maximum matters
         frame.planes.luma[...] //= 3
-    wanted = on_host(model, frames, "cpu", gpu, print)
+    wanted = masks_of(model, frames)
     found = on_device(model, frames, gpu, stream, events, [])
     assert events == []
     # A code value of the picture may be off, of few samples: see test_preprocess.

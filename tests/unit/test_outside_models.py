@@ -12,21 +12,16 @@ import onnx
 import pytest
 
 import bgsoft
-from bgsoft.analysis.reduce import Reducer
 from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
 from bgsoft.frame import Frame
-from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.ops.sides import HOST
 from bgsoft.segment.network import to_masks
-from bgsoft.segment.sides import HostSide
-from bgsoft.settings.config import MatteQuality
-from bgsoft.workers import Workers
 from tests.marks import slow
-from tests.outside_models import INPUT, SIDECAR, write_grey, write_mixed, write_short
+from tests.outside_models import INPUT, SIDECAR, masks_of, write_grey, write_mixed, write_short
 from tests.pictures import frame_of
 from tests.rendering import read_back
 
@@ -41,19 +36,6 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache" / "models"
     folder.mkdir(parents=True)
     return folder
-
-
-def masks_of(
-    model: ResolvedModel, frames: list[Frame], quality: MatteQuality = MatteQuality.STANDARD
-) -> list[np.ndarray]:
-    workers = Workers(len(frames))
-    made = HostSide("cpu", frames[0].format, workers).create(NetworkLoader(model), quality)
-    made.start()
-    reduced = Reducer(frames[0].format, workers).reduce(frames)
-    masks = [mask.copy() for mask in made.masks(frames, reduced)]
-    made.close()
-    workers.close()
-    return masks
 
 
 def grey_frame(*greys: int, size: tuple[int, int] = (320, 240)) -> Frame:
