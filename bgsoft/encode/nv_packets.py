@@ -35,7 +35,7 @@ class CodedPackets:
         UnsupportedFormatError: The container cannot hold the codec.
     """
 
-    def __init__(self, muxer: Muxer, codec: str, *, delay: int, tag_filter: str = "null") -> None:
+    def __init__(self, muxer: Muxer, codec: str, *, delay: int, tag_filter: str) -> None:
         self._muxer = muxer
         self._codec = codec
         self._delay = delay

@@ -82,7 +82,7 @@ class NvencChoice(EncoderChoice):
     """NVENC's codec and all its settings; the kind is COLOR or MATTE."""
 
     b_frames: int
-    tag_filter: str = "null"
+    tag_filter: str
     """FFmpeg bitstream filter that writes the colour description into key frames."""
     sei: tuple[tuple[dict[str, int], list[int]], ...] = ()
     """HDR10 metadata for each key frame, as PyNvVideoCodec takes it."""

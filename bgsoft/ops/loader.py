@@ -14,9 +14,9 @@ BLOCK = (32, 8, 1)
 """Threads per block for kernels with one thread per sample: a warp along a row."""
 
 
-def blocks(width: int, height: int, depth: int = 1) -> tuple[int, int, int]:
-    """Blocks of :data:`BLOCK` that cover a plane, ``depth`` planes deep."""
-    return -(-width // BLOCK[0]), -(-height // BLOCK[1]), depth
+def blocks(width: int, height: int) -> tuple[int, int, int]:
+    """Blocks of :data:`BLOCK` that cover a plane."""
+    return -(-width // BLOCK[0]), -(-height // BLOCK[1]), 1
 
 
 def compile_options(sample_bits: int) -> tuple[str, ...]:

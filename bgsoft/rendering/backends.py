@@ -202,10 +202,10 @@ def maker(stage: str, name: str) -> Callable[..., Any]:
     return made
 
 
-def first_available(stage: str, wanted: str, gpu: int = 0) -> str:
+def first_available(stage: str, wanted: str) -> str:
     """What :func:`create` would make first; what it makes in the end may be another."""
     candidates = (name for name in names(stage) if wanted in ("auto", name))
-    return next((name for name in candidates if probe(stage, name, gpu).available), "cpu")
+    return next((name for name in candidates if probe(stage, name).available), "cpu")
 
 
 def create(

@@ -37,7 +37,7 @@ class _GivenPicture(Closing):
         """The last picture as it came."""
         self._writer = PlaneWriter(info)
 
-    def give(self, picture: VideoFrame, index: int = 0, pts: int = 0) -> None:
+    def give(self, picture: VideoFrame, index: int, pts: int) -> None:
         """The picture of the next frame."""
         self._next = picture, index, pts
 

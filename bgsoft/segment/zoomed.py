@@ -101,7 +101,7 @@ class ZoomedSegmenter(Segmenter):
         passes: list[tuple[int, int, int]] = []
         kept: list[Array] = []
         planes.watch(reduced)
-        for network in (GENERAL, LANDSCAPE) if any(due) else ():
+        for network in (GENERAL, LANDSCAPE):
             indices = [index for index, networks in enumerate(due) if network in networks]
             if indices:
                 for index, slot, mask in self._run_whole(network, indices, frames, reduced):
