@@ -20,14 +20,13 @@ def live_frame(
     format: FrameFormat = SMALL,
     *,
     faces: Sequence[Face] = (),
-    stale: bool = False,
     source: Planes | None = None,
 ) -> LiveFrame:
     """One in which every sample, the index and the matte are ``value``, and pts is twice that."""
     planes = flat_planes(format, value)
     frame = Frame(planes, format, value, 2 * value, Fraction(1, 50))
     now = time.monotonic_ns()
-    return LiveFrame(frame=frame, captured_ns=now, source=source, faces=faces, stale=stale)
+    return LiveFrame(frame=frame, captured_ns=now, source=source, faces=faces)
 
 
 def flat_planes(format: FrameFormat, value: int) -> Planes:

@@ -69,9 +69,9 @@ def recurrent_model(folder: Path) -> ResolvedModel:
     return resolve(str(write_model(folder)))
 
 
-def expected_alphas(greys: list[float], before: float = 0.0) -> list[float]:
+def expected_alphas(greys: list[float]) -> list[float]:
     """The alpha of consecutive frames of one scene."""
-    alphas = []
+    alphas, before = [], 0.0
     for grey in greys:
         before = (before + grey) / 2
         alphas.append(before)

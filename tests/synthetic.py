@@ -204,21 +204,15 @@ def _packets(stream: VideoStream, spec: VideoSpec) -> Iterable[av.Packet[VideoSt
     yield from stream.encode(None)
 
 
-def write_video(
-    path: Path,
-    spec: VideoSpec,
-    *,
-    options: dict[str, str] | None = None,
-    mux_format: str | None = None,
-) -> Path:
+def write_video(path: Path, spec: VideoSpec, *, options: dict[str, str] | None = None) -> Path:
     """Write a clip with one video stream.
 
     Args:
-        path: File to write; its suffix chooses the container unless ``mux_format`` does.
+        path: File to write; its suffix chooses the container.
         spec: What to encode.
         options: Muxer options.
     """
-    with av.open(str(path), "w", format=mux_format, container_options=options or {}) as output:
+    with av.open(str(path), "w", container_options=options or {}) as output:
         stream = _add_stream(output, spec)
         for packet in _packets(stream, spec):
             output.mux(packet)

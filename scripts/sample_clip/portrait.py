@@ -64,6 +64,8 @@ _SOLID: Final = (
 _CLOTH_INNER_PX: Final = 3.0
 _CLOTH_OUTER_PX: Final = 3.0
 _HAIR_BAND_PX: Final = 7
+_EPSILON: Final = 3e-6
+"""Regularises the covariance of a window's colours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +112,7 @@ def _trimap(height: int, width: int) -> tuple[BoolArray, BoolArray]:
     return inside, outside
 
 
-def closed_form_alpha(
-    image: FloatArray, inside: BoolArray, outside: BoolArray, epsilon: float = 3e-6
-) -> FloatArray:
+def closed_form_alpha(image: FloatArray, inside: BoolArray, outside: BoolArray) -> FloatArray:
     """Solve opacity between known regions.
 
     Closed-form matting: A. Levin, D. Lischinski, Y. Weiss, "A Closed-Form Solution to Natural
@@ -123,7 +123,6 @@ def closed_form_alpha(
         image: (H, W, 3) float32 RGB in 0..1.
         inside: (H, W), where opacity is 1.
         outside: (H, W), where opacity is 0.
-        epsilon: regularisation of each window's colour covariance.
 
     Returns:
         (H, W) float32 in 0..1.
@@ -139,7 +138,7 @@ def closed_form_alpha(
 
     colours = image[window_y, window_x].astype(np.float64)
     centred = colours - colours.mean(axis=1, keepdims=True)
-    covariance = np.einsum("nki,nkj->nij", centred, centred) / 9.0 + np.eye(3) * (epsilon / 9.0)
+    covariance = np.einsum("nki,nkj->nij", centred, centred) / 9.0 + np.eye(3) * (_EPSILON / 9.0)
     affinity = (1.0 + centred @ np.linalg.inv(covariance) @ centred.transpose(0, 2, 1)) / 9.0
     values = (np.eye(9) - affinity).ravel()
 

@@ -77,9 +77,9 @@ def movie(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_movie(path, spec, [SoundSpec(seconds=2.4), SoundSpec(pitch=880)], subtitles=True)
 
 
-def ended(process: subprocess.Popen[bytes], within: float = 90) -> tuple[int, list[str]]:
-    """Exit code, and the lines on stderr; it has ended within so many seconds."""
-    code = process.wait(within)
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, list[str]]:
+    """Exit code, and the lines on stderr; it has ended within 90 seconds."""
+    code = process.wait(90)
     assert process.stderr is not None
     return code, process.stderr.read().decode().splitlines()
 

@@ -100,10 +100,10 @@ def rerender(
     return muxer, events
 
 
-def sound(path: Path, track: int = 0) -> tuple[float, Plane]:
-    """(time of the first sample in seconds, (samples,) mono) of an audio track."""
+def sound(path: Path) -> tuple[float, Plane]:
+    """(time of the first sample in seconds, (samples,) mono) of the first audio track."""
     with av.open(str(path), mode="r") as container:
-        frames = list(container.decode(audio=track))
+        frames = list(container.decode(audio=0))
         first = frames[0]
         assert first.pts is not None
         assert first.time_base is not None
@@ -117,7 +117,7 @@ def sound(path: Path, track: int = 0) -> tuple[float, Plane]:
 
 
 def assert_in_step(
-    source: Path, target: Path, *, track: int = 0, skip: float = 0.05, within: int = RATE // 1000
+    source: Path, target: Path, *, skip: float = 0.05, within: int = RATE // 1000
 ) -> None:
     """The target's sound lies where the source's does, relative to the first picture.
 
@@ -126,7 +126,7 @@ def assert_in_step(
     """
     pieces = []
     for path in (source, target):
-        start, samples = sound(path, track)
+        start, samples = sound(path)
         with av.open(str(path), mode="r") as container:
             picture = next(container.decode(video=0))
             assert picture.pts is not None

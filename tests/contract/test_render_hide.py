@@ -36,9 +36,7 @@ LAYOUTS = {
 }
 
 
-def write_noise(
-    path: Path, pixels: str = "yuv420p", size: tuple[int, int] = (320, 180), frames: int = FRAMES
-) -> Path:
+def write_noise(path: Path, pixels: str = "yuv420p", size: tuple[int, int] = (320, 180)) -> Path:
     """Noise with detail of two to eight pixels, of every colour, another in each frame."""
     rng = np.random.default_rng(5)
     with av.open(str(path), "w") as output:
@@ -46,7 +44,7 @@ def write_noise(
         stream = output.add_stream("ffv1", rate=Fraction(25))
         stream.width, stream.height = size
         stream.pix_fmt = pixels
-        for _ in range(frames):
+        for _ in range(FRAMES):
             picture = sum(
                 cv2.resize(
                     rng.integers(0, 128, (size[1] // n, size[0] // n, 3), np.uint8), size

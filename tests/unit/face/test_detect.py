@@ -33,8 +33,8 @@ def read(boxes: np.ndarray, logits: np.ndarray, view: Affine = WHOLE) -> list[De
     return found
 
 
-def raw(size: int = 896) -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros((size, 16), np.float32), np.full((size, 1), -100.0, np.float32)
+def raw() -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros((896, 16), np.float32), np.full((896, 1), -100.0, np.float32)
 
 
 def test_anchors_are_those_of_the_catalogue() -> None:

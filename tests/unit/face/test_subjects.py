@@ -22,6 +22,8 @@ from tests.unit.matte.scenes import discs
 HD = frame_format((1280, 720))
 GRID = analysis_shape(1280, 720)
 FPS = 30
+HEAD = 0.14
+"""Its radius, as a part of the height."""
 
 
 def run(picker: SubjectPicker, faces: Sequence[Face], frames: int, start: float) -> list[set[int]]:
@@ -128,15 +130,15 @@ def test_nobody_is_main_only_where_everybody_is_hidden() -> None:
         FaceConfig(detect_every=0)
 
 
-def person(x: float, head: float = 0.14) -> NDArray[np.uint8]:
+def person(x: float) -> NDArray[np.uint8]:
     """A head and shoulders on the grid, at a part of the width."""
-    mask = discs(GRID, (x, 0.42, head), (x, 0.6, head / 2), (x, 1.0, 2.4 * head))
+    mask = discs(GRID, (x, 0.42, HEAD), (x, 0.6, HEAD / 2), (x, 1.0, 2.4 * HEAD))
     drawn: NDArray[np.uint8] = (255 * mask).astype(np.uint8)
     return drawn
 
 
-def face_at(x: float, id: int, head: float = 0.14) -> Face:
-    return make_face(1280 * x, 0.42 * 720, 1.4 * head * 720, id=id)
+def face_at(x: float, id: int) -> Face:
+    return make_face(1280 * x, 0.42 * 720, 1.4 * HEAD * 720, id=id)
 
 
 def limited(matte: NDArray[np.uint8], limit: NDArray[np.uint8] | None) -> NDArray[np.uint8]:

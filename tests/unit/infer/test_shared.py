@@ -71,12 +71,12 @@ class Doubling(Network):
 
 
 class Bench:
-    """Users of one network, each with a part of it."""
+    """Two users of one network, each with a part of it."""
 
-    def __init__(self, users: int = 2) -> None:
-        self.models = SharedModels(users, cores=1)
+    def __init__(self) -> None:
+        self.models = SharedModels(2, cores=1)
         self.loaded: list[Doubling] = []
-        self.users = [ModelUser(self.models) for _ in range(users)]
+        self.users = [ModelUser(self.models) for _ in range(2)]
         self.parts = [self.join(user) for user in self.users]
 
     def join(self, user: ModelUser) -> Network:

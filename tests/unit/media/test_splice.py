@@ -39,10 +39,10 @@ def times(clock: SplicedClock, fed: list[tuple[int, int]]) -> list[int]:
     return out
 
 
-def part(start: int, *, sound_first: bool = False, until: int = 5000) -> list[tuple[int, int]]:
+def part(start: int, *, sound_first: bool = False) -> list[tuple[int, int]]:
     """A recording whose clock begins anywhere: sound 10 ms after each picture."""
     fed: list[tuple[int, int]] = []
-    for offset in range(0, until, 40):
+    for offset in range(0, 5000, 40):
         pair = [(VIDEO, start + offset), (SOUND, start + offset + 10)]
         fed += reversed(pair) if sound_first else pair
     return fed

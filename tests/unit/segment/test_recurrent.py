@@ -35,9 +35,9 @@ def model(tmp_path: Path) -> ResolvedModel:
     return recurrent_model(tmp_path)
 
 
-def make_segmenter(model: ResolvedModel, format: FrameFormat, lanes: int = 8) -> Segmenter:
+def make_segmenter(model: ResolvedModel, format: FrameFormat) -> Segmenter:
     loader = NetworkLoader(model)
-    made = HostSide("cpu", format, Workers(lanes)).create(loader)
+    made = HostSide("cpu", format, Workers(8)).create(loader)
     made.start()
     return made
 

@@ -61,12 +61,12 @@ def person(rows: slice = slice(10, 30), columns: slice = slice(20, 40)) -> Cells
     return mask
 
 
-def begun(turns: bool = True, luma: float = 100.0) -> PassScheduler:
+def begun(turns: bool = True) -> PassScheduler:
     """After the first frame."""
     scheduler = PassScheduler(GRID, turns=turns)
-    scheduler.add_pass(GENERAL, 0, cells(luma), person())
-    scheduler.add_pass(LANDSCAPE, 0, cells(luma), person())
-    scheduler.next(0, cells(luma))
+    scheduler.add_pass(GENERAL, 0, cells(100.0), person())
+    scheduler.add_pass(LANDSCAPE, 0, cells(100.0), person())
+    scheduler.next(0, cells(100.0))
     return scheduler
 
 
