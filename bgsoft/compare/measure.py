@@ -38,9 +38,8 @@ def mean_squared_error(a: Plane, b: Plane, region: Region | None = None) -> floa
         difference = difference[region]
         if not difference.size:
             return None
-    # By row, so that the sum stays in float32's exact range no longer than it has to.
-    wide = np.atleast_2d(difference).astype(np.float32)
-    return float(np.einsum("ij,ij->i", wide, wide, dtype=np.float64).sum() / difference.size)
+    samples = difference.ravel()
+    return float(np.einsum("i,i->", samples, samples, dtype=np.float64) / samples.size)
 
 
 def psnr(error: float, bit_depth: int) -> float:

@@ -1,1 +1,1 @@
-"""Containers: probing, muxing, copied tracks, atomic output."""
+"""Containers and picture files: probing, muxing, copied tracks, sequences."""
