@@ -6,7 +6,6 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from bgsoft.composite.background import Background
 from bgsoft.composite.color import (
@@ -18,6 +17,7 @@ from bgsoft.composite.color import (
 )
 from bgsoft.errors import ConfigError, os_errors_as
 from bgsoft.frame import FrameFormat
+from bgsoft.media.opencv import decode_picture
 from bgsoft.ops.sides import Side
 
 _CONVERT_ROWS = 128
@@ -84,28 +84,16 @@ def read_image(path: Path) -> Samples:
             raise ConfigError(f"--background {path} {problem}", path=path)
         data = np.fromfile(path, np.uint8)
     # Without IMREAD_UNCHANGED OpenCV honours the orientation, but drops transparency.
-    image = _decode(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
+    image = decode_picture(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image is None or image.dtype not in (np.uint8, np.uint16):
         problem = "is not an image that can be read, or too large"
         raise ConfigError(f"--background {path} {problem}", path=path)
-    stored = _decode(data, cv2.IMREAD_UNCHANGED)
+    stored = decode_picture(data, cv2.IMREAD_UNCHANGED)
     if stored is not None and stored.ndim == 3 and stored.shape[2] == 4:
         alpha = _turned_alpha(stored, image)
         if alpha is not None:
             share = alpha.astype(np.float32)[..., None] / np.iinfo(image.dtype).max
             image = np.rint(image * share).astype(image.dtype)
-    return image
-
-
-def _decode(data: NDArray[np.uint8], flags: int) -> Samples | None:
-    level = cv2.utils.logging.getLogLevel()
-    cv2.utils.logging.setLogLevel(0)  # it prints what it finds wrong with a picture
-    try:
-        image: Samples | None = cv2.imdecode(data, flags)
-    except cv2.error:
-        return None
-    finally:
-        cv2.utils.logging.setLogLevel(level)
     return image
 
 

@@ -15,13 +15,10 @@ from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.frame import Frame, OriginalStill
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.opencv import decode_picture
 from bgsoft.media.planes import Plane
 from bgsoft.media.stills import read_file
 from bgsoft.records import NamedTuple
-
-_set_log_level = getattr(cv2, "setLogLevel", None) or cv2.utils.logging.setLogLevel
-"""OpenCV 5 has it in another place than OpenCV 4."""
-_SILENT = 0
 
 # EXIF's orientations 2 to 8: whether rows and columns change places, then what is reversed.
 _TURNS = {
@@ -119,7 +116,8 @@ def read_still(path: Path) -> Still:
         UnsupportedFormatError: It is none of the kinds that are read, is too large, or moves.
     """
     facts, data = read_file(path)
-    pixels = _decode(data)
+    # Of all flags the only one that leaves depth, alpha and orientation alone.
+    pixels = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None:
         raise OpenError(f"{path} is damaged: its picture cannot be decoded", path=path)
     if pixels.dtype not in (np.uint8, np.uint16):
@@ -132,18 +130,6 @@ def read_still(path: Path) -> Still:
         pixels = np.ascontiguousarray(pixels[..., :3])
     upright = _upright(_opaque(pixels), 1 if is_tiff else facts.orientation)
     return Still(upright, facts.profile, transparent)
-
-
-def _decode(data: bytes) -> Plane | None:
-    # It would write its view of damaged files to stderr.
-    level = _set_log_level(_SILENT)
-    try:
-        # Of all flags the only one that leaves depth, alpha and orientation alone.
-        return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error:
-        return None
-    finally:
-        _set_log_level(level)
 
 
 def _opaque(pixels: Plane) -> Plane:
