@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 from bgsoft.errors import ConfigError, errors_as, os_errors_as
 from bgsoft.live.source import SourceSpec, parse_source
 from bgsoft.records import dataclass
-from bgsoft.settings.presets import DEFAULT_PRESET
+from bgsoft.settings.options import DEFAULT_PRESET
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
 

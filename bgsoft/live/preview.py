@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
+from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import BgsoftError, ConfigError, OutputError, os_errors_as
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.page import PageServer
 from bgsoft.live.settings import LiveSettings
-from bgsoft.rendering.frames import RgbPictures
 from bgsoft.rendering.host import host_planes
 from bgsoft.settings.config import EffectKind
 from bgsoft.settings.options import OPTIONS, settings_from_options

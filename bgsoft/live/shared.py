@@ -115,7 +115,7 @@ class SharedWriter(Closing):
         self._generation += 1
         self._format = format
         if self._bgr:
-            from bgsoft.rendering.frames import RgbPictures
+            from bgsoft.encode.rgb import RgbPictures
 
             pictures = RgbPictures(format, blue_first=True)
             self._picture = lambda frame: [pictures.picture(frame)]

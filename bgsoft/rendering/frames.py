@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.rgb import RgbPictures as RgbPictures
+from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import ConfigError, RenderCancelledError, translated
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo

@@ -18,7 +18,6 @@ from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_e
 from bgsoft.outputs import write_whole
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import FaceMode, RenderConfig
-from bgsoft.settings.options import DEFAULT_PRESET as DEFAULT_PRESET
 from bgsoft.settings.options import PICTURE_SECTIONS, SECTIONS, read_value
 from bgsoft.settings.setting import declared
 from bgsoft.suggestions import did_you_mean
