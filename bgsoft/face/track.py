@@ -334,6 +334,7 @@ class Tracker:
             track.in_doubt = track.in_doubt or score < MIN_SCORE
             if self.frames == 0:
                 track.renew(roi, score)
+                track.spotted, track.velocity = None, (0.0, 0.0)
             elif track.misses or track.alone or not self._by_landmarks:
                 track.roi = roi
         self.tracks += [track.rival for track in self.tracks if track.rival is not None]

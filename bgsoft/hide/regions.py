@@ -37,7 +37,7 @@ class HiddenRegions:
         info: The video.
         side: Where frames are.
         workers: Does frames side by side, one a lane.
-        on_event: Told of a region that begins when the video is over.
+        on_event: Told of a region that is over before what is rendered, or begins after it.
 
     Raises:
         ConfigError: A region lies outside the frame.
@@ -53,7 +53,8 @@ class HiddenRegions:
     ) -> None:
         self._hider = Hider(HidePlan.of(config, info.format), side)
         self._workers = workers
-        self._placed = [_place(parse_region(text), info, on_event) for text in config.hide.regions]
+        regions = map(parse_region, config.hide.regions)
+        self._placed = [_place(region, config, info, on_event) for region in regions]
 
     def apply(self, frames: Sequence[Frame]) -> None:
         """Hide them in composited frames, in place."""
@@ -65,10 +66,20 @@ class HiddenRegions:
             self._hider.apply(frame, boxes)
 
 
-def _place(region: Region, info: VideoInfo, on_event: Callable[[Event], None]) -> _Placed:
-    length = info.duration_seconds
-    if length is not None and region.begin >= length:
-        text = f"--hide {region.text} hides nothing: the video ends at {length:.2f} s"
+def _place(
+    region: Region, config: RenderConfig, info: VideoInfo, on_event: Callable[[Event], None]
+) -> _Placed:
+    start, length, end = config.start_seconds, info.duration_seconds, math.inf
+    over = ""
+    if config.duration_seconds is not None:
+        end = start + config.duration_seconds
+        over = f"what is rendered ends at {end:g} s of the video"
+    if length is not None and length < end:
+        end, over = length, f"the video ends at {length:.2f} s"
+    if region.end is not None and region.end <= start:
+        end, over = 0.0, f"what is rendered begins at {start:g} s of the video"
+    if region.begin >= end:
+        text = f"--hide {region.text} hides nothing: {over}"
         on_event(Event(kind="notice", stage="composite", message=text))
     return _Placed(
         box=_box(region, info.format),

@@ -100,6 +100,15 @@ REASONS: Mapping[str, Reason] = {
         "--effect {effect.kind}, which shows no picture",
         "another --effect",
     ),
+    "nobody seen": Reason(
+        lambda config: (
+            config.effect.kind is EffectKind.MATTE
+            and config.face.mode is FaceMode.ANONYMIZE
+            and config.face_data is None
+        ),
+        "--effect {effect.kind}, which shows no picture",
+        "another --effect, or --face-data",
+    ),
     "no faces": Reason(
         lambda config: config.face.mode is FaceMode.OFF and config.face_data is None,
         "--face {face.mode}",

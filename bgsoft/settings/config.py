@@ -212,13 +212,14 @@ class FaceConfig:
         "guard: faces that the mask missed stay sharp. main: only the main person does."
         " anonymize: other people's faces are blurred beyond recognition.",
         name="face",
+        without_effect=("nobody seen",),
     )
     subjects: int = setting(
         1,
         "How many people are main for --face main or anonymize: the largest, most central, longest"
         " in sight; 0 anonymizes everybody.",
         range=(0, 32),
-        without_effect=("nobody is main",),
+        without_effect=("nobody is main", "nobody seen"),
     )
     detect_every: int | None = setting(
         None,

@@ -185,7 +185,9 @@ def test_no_subjects_hides_everybody(
         ("--anonymize-shape box --hide 0,0,9,9", "--anonymize-shape --face guard --face anonymize"),
         ("--face main --anonymize-margin 5", "--anonymize-margin --face main --face anonymize"),
         ("--effect matte --hide 0,0,9,9", "--hide --effect matte another --effect"),
-        ("--effect matte --subjects 0 --anonymize-style solid", "--anonymize-style no picture"),
+        ("--effect matte --face-data f.jsonl --subjects 0 --anonymize-style solid", "no picture"),
+        ("--effect matte --subjects 0", "--face no picture --face-data"),
+        ("--effect matte --face anonymize", "--face no picture --face-data"),
         ("--preset obs --refine guided", "--refine another preset"),
         ("--preset obs --softness .2", "--softness another preset"),
         ("--threshold off --softness .2", "--softness a --threshold"),
@@ -222,6 +224,7 @@ def test_a_flag_without_effect_is_wrong_usage(
         "--effect color --strength off",
         "--subjects 0 --anonymize-style solid --anonymize-shape box --anonymize-margin 0",
         "--hide 0,0,9,9 --anonymize-style pixelate --face off",
+        "--effect matte --subjects 0 --face-data f.jsonl",
     ],
 )
 def test_what_was_not_named_or_is_granted_is_no_mistake(

@@ -249,14 +249,32 @@ def test_a_preset_may_name_places_and_a_flag_others(tmp_path: Path) -> None:
         bgsoft.render(clip, tmp_path / "bad.mkv", **given)
 
 
-def test_a_place_outside_the_frame_or_after_the_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("times", "part", "reason"),
+    [
+        ("@5-6", {}, "the video ends at 0.24 s"),
+        ("@5-6", {"start": 0.08}, "the video ends at 0.24 s"),
+        ("@0-0.08", {"start": 0.08}, "what is rendered begins at 0.08 s of the video"),
+        ("@0.2-6", {"duration": 0.16}, "what is rendered ends at 0.16 s of the video"),
+        ("@0.04-0.16", {"start": 0.08, "duration": 0.08}, ""),
+        ("", {"start": 0.08, "duration": 0.08}, ""),
+    ],
+)
+def test_a_place_at_another_time_is_told_of(
+    tmp_path: Path, times: str, part: dict[str, float], reason: str
+) -> None:
+    clip, text = write_noise(tmp_path / "in.mkv"), "310,0,50,50" + times
+    more = {**AS_IT_IS, **part}
+    report = bgsoft.render(clip, tmp_path / "out.mkv", hide=text, codec="ffv1", **more)
+    told = [event.message for event in report.events if "hide" in event.message]
+    assert told == ([f"--hide {text} hides nothing: {reason}"] if reason else [])
+
+
+def test_a_place_outside_the_frame(tmp_path: Path) -> None:
     clip, target = write_noise(tmp_path / "in.mkv"), tmp_path / "out.mkv"
     with pytest.raises(ConfigError, match="hide 320,0,10,10 lies outside the frame of 320x180"):
         bgsoft.render(clip, target, hide="320,0,10,10", **AS_IT_IS)
     assert not target.exists()
-    report = bgsoft.render(clip, target, hide="310,0,50,50@5-6", codec="ffv1", **AS_IT_IS)
-    (told,) = [event.message for event in report.events if "hide" in event.message]
-    assert told == "--hide 310,0,50,50@5-6 hides nothing: the video ends at 0.24 s"
 
 
 def test_a_matte_shows_no_picture_to_hide(tmp_path: Path) -> None:

@@ -204,6 +204,24 @@ def test_what_is_followed_is_checked_in_one_frame_of_three() -> None:
     assert checked[3:] == [at % 3 == 1 for at in range(3, 30)]
 
 
+def test_after_a_refresh_faces_move_as_they_are_seen_to_from_there_on() -> None:
+    """So a part of a video that is rendered alone has the faces of the whole."""
+    ways = []
+    for before in (-30, 5):
+        tracker, time = Tracker(max_faces=8, by_landmarks=False), 0.0
+        for at in range(12):
+            if at == 6:
+                tracker.refresh()
+            x = 300 + (at - 6) * (before if at < 6 else 20)
+            tracker.propose(seen((x, 200)) if at % 2 == 0 else None)
+            time += 1 / 30
+            faces = tracker.update([], [], time)
+            if at >= 6:
+                ways.append([face.box_xyxy for face in faces])
+    assert len(ways[0]) == 1
+    assert ways[:6] == ways[6:]
+
+
 def centre(face: Face) -> tuple[float, float]:
     left, top, right, bottom = face.box_xyxy
     return (left + right) / 2, (top + bottom) / 2
