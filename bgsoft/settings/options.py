@@ -130,14 +130,11 @@ def settings_from_options(
         label = option.flag if from_text else name
         read = read_value(option.section, key, value, label, from_text=from_text)
         settings.setdefault(option.section, {})[key] = read
-    effect = settings.get("effect", {})
-    if "background" in effect and "kind" not in effect:
-        effect["kind"] = _effect_for(effect["background"])
     return settings
 
 
-def _effect_for(background: str) -> EffectKind:
-    """The effect that a bare ``--background`` asks for."""
+def effect_for(background: str) -> EffectKind:
+    """The effect that a background asks for where none is named."""
     if not Path(background).exists() and re.fullmatch(_COLOR, background):
         return EffectKind.COLOR
     if Path(background).suffix.lower() in _IMAGE_SUFFIXES:

@@ -18,7 +18,7 @@ from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_e
 from bgsoft.outputs import write_whole
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import FaceMode, RenderConfig
-from bgsoft.settings.options import PICTURE_SECTIONS, SECTIONS, read_value
+from bgsoft.settings.options import PICTURE_SECTIONS, SECTIONS, effect_for, read_value
 from bgsoft.settings.setting import declared
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
@@ -83,6 +83,8 @@ def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
             target: Mapping[str, Any] = merged.get(section, {})
             if section == "face":
                 values, target = _hide_everybody(values, target)
+            if section == "effect" and values.get("background") and "kind" not in values:
+                values = {**values, "kind": effect_for(values["background"])}
             for key, value in values.items():
                 fields = SECTIONS[section].__dataclass_fields__
                 if value != target.get(key, fields[key].default):

@@ -195,6 +195,14 @@ def test_the_same_effect_keeps_its_strength() -> None:
     assert merge({"effect": {"strength": 8.0}}, same)["effect"]["strength"] == 8.0
 
 
+def test_a_background_in_a_preset_chooses_the_effect_as_its_flag_does(tmp_path: Path) -> None:
+    path = write(tmp_path, "extends = 'soft'\n[effect]\nbackground = 'green'\n")
+    effect = build(path).effect
+    assert (effect.kind, effect.background, effect.strength) == (EffectKind.COLOR, "green", None)
+    blurred = "extends = 'mine.toml'\n[effect]\nkind = 'blur'\n"
+    assert build(write(tmp_path, blurred, "child.toml")).effect.background is None
+
+
 def test_nobody_is_main_only_where_faces_are_anonymized(tmp_path: Path) -> None:
     path = write(tmp_path, "[face]\nsubjects = 0\n")
     assert build(path).face == FaceConfig(mode=FaceMode.ANONYMIZE, subjects=0)
