@@ -22,7 +22,7 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES
-from bgsoft.segment.preprocess import Preprocessor
+from bgsoft.segment.preprocess import STRETCHED, Preprocessor, rows_shown
 from bgsoft.workers import Workers
 
 _MAX_LOGIT = 60.0
@@ -141,7 +141,12 @@ class NetworkSegmenter(Segmenter):
                 _mirror(masks)
 
         self._driver.run(frames, write, read)
-        return self._planes[: len(frames)]
+        planes = self._planes[: len(frames)]
+        for index, picture in enumerate(shown):
+            rows, columns = (picture.detail or picture).luma.shape
+            if columns * spec.height > STRETCHED * rows * spec.width and spec.embedded:
+                planes[index] = planes[index][rows_shown(self._mask_shape, rows, columns)]
+        return planes
 
     def reset(self) -> None:
         self._driver.reset()

@@ -15,6 +15,21 @@ MAX_BILINEAR_SHRINK = 3.0
 averaging takes 0.6 ms longer and the mask of the selfie model is the same (IoU 0.994 to 0.998)."""
 
 
+STRETCHED, SHOWN = 2.1, 16 / 9
+"""How much wider a picture may be than a model's input of its height, for the embedded models to be
+shown it stretched; a wider one is shown as if it were by the second, between black bars. Two people
+side by side, of a real clip each, have a mean IoU of 0.94 at 2.39:1 (``fast``: 0.83), and of 0.92
+(0.87) at 2.67:1; without, 0.70 (0.50) and 0.56 (0.29). With bars from 2:1 on it is 0.951 there, not
+0.965."""
+
+
+def rows_shown(size: tuple[int, int], rows: int, columns: int) -> slice:
+    """The rows of a model's input, (rows, columns), that a picture too wide for it takes up."""
+    count = max(1, round(SHOWN * size[1] * rows / columns))
+    first = (size[0] - count) // 2
+    return slice(first, first + count)
+
+
 def yuv_to_rgb_matrix(format: FrameFormat) -> NDArray[np.float64]:
     """The affine transform from 8-bit Y'CbCr code values to R'G'B' in [0, 255].
 
@@ -74,7 +89,7 @@ class Preprocessor:
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, side: Side = HOST) -> None:
-        self._side, self._size = side, (spec.height, spec.width)
+        self._spec, self._side, self._size = spec, side, (spec.height, spec.width)
         self._most = [MAX_BILINEAR_SHRINK * each for each in self._size]
         self._luma = Resized(side, self._size, format.dtype)
         self._chroma = Resized(side, (*self._size, 2), format.dtype)
@@ -113,19 +128,28 @@ class Preprocessor:
             )
         shown = picture.detail or picture
         luma, chroma, (rows, columns) = shown.luma, shown.chroma, self._most
-        area = luma.shape[0] > rows or luma.shape[1] > columns
-        first = self._luma.arguments(luma, self._size, area=area)
+        values, at, size, shape, target = tensor, index, self._size, self.shape, tensor[index]
+        height, width = luma.shape
+        if (
+            width * size[0] > STRETCHED * height * size[1] and self._spec.embedded
+        ):  # whose layout is NCHW
+            part = rows_shown(size, height, width)
+            size = part.stop - part.start, size[1]
+            shape = 3, *size  # the embedded models' layout is NCHW
+            target[...] = self._bias
+            target = target[:, part]
+        area = height > rows or width > columns
+        first = self._luma.arguments(luma, size, area=area)
         area = chroma.shape[0] > rows or chroma.shape[1] > columns
-        second = self._chroma.arguments(chroma, self._size, area=area)
-        values, at = tensor, index
-        if dtype == np.float16:
-            values, at = self._side.xp.empty((1, *self.shape), np.float32), 0
-        size, planes = self._size, (*first, *second)
+        second = self._chroma.arguments(chroma, size, area=area)
+        if dtype == np.float16 or size is not self._size:
+            values, at = self._side.xp.empty((1, *shape), np.float32), 0
+        planes = (*first, *second)
         self._run(size, *planes, *self._constants, values, *size, at, self._channels_last)
         if self._by_maximum:
             self._divide(values[at])
         if values is not tensor:
-            tensor[index] = values[0]
+            target[...] = values[0]
 
     def _divide(self, codes: Array) -> None:
         """(code / maximum − mean) / std, where there is the code."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,22 @@ def test_the_tensor_is_the_same(
         codes = np.abs(tensor[1].get().astype(np.float32) - expected) * std * 255
         # A half has eleven bits: at most 1/8 of a code here.
         assert (TENSOR_8_BITS if pixels is PixelLayout.NV12 else TENSOR).allows(codes)
+
+
+def test_a_wide_picture_lies_between_bars(gpu: Any) -> None:
+    import cupy
+
+    format = frame_format((1920, 800))
+    reduced = Reducer(format).reduce([random_frame(format, np.random.default_rng(3))])[0]
+    model = replace(spec(256, 256), checksum="of the catalogue")
+    expected = np.empty((1, 3, 256, 256), np.float32)
+    Preprocessor(model, format).write(reduced, expected)
+    assert np.ptp(expected[0, :, 0], axis=1).max() == 0
+    for dtype in ("float32", "float16"):
+        tensor = cupy.full(expected.shape, 9, dtype)
+        Preprocessor(model, format, device()).write(grid_on_device(reduced), tensor)
+        codes = np.abs(tensor.get().astype(np.float32) - expected)[0] * np.reshape(STD, (3, 1, 1))
+        assert TENSOR_8_BITS.allows(codes * 255)
 
 
 def test_other_tensors_are_refused(gpu: Any) -> None:

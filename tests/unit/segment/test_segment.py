@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -51,6 +52,34 @@ def flat(format: FrameFormat, codes: tuple[int, int, int], shape: tuple[int, int
     chroma = np.empty((*shape, 2), format.dtype)
     chroma[..., 0], chroma[..., 1] = cb, cr
     return AnalysisFrame(4, luma, chroma)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        (210, 100),  # stretched
+        (240, 100),
+        (1024, 3),
+    ],
+)
+def test_a_wide_picture_lies_between_bars(columns: int, rows: int, dtype: type) -> None:
+    format = FrameFormat(width=2 * columns, height=2 * rows)
+    ours = spec(checksum="of the catalogue", height=48, width=48, mean=(0.1, 0.2, 0.3))
+    rng = np.random.default_rng(7)
+    codes = rng.integers(16, 200, (rows, columns, 3), np.uint8)
+    picture = AnalysisFrame(2, codes[..., 0].copy(), codes[..., 1:].copy())
+    tensor = np.full((2, 3, 48, 48), np.nan, dtype)
+    Preprocessor(ours, format).write(picture, tensor, 1)
+    count = 48 if columns == 210 else max(1, round(48 * 16 / 9 * rows / columns))
+    alone = np.empty((1, 3, count, 48), dtype)
+    Preprocessor(replace(ours, height=count, checksum=None), format).write(picture, alone)
+    first = (48 - count) // 2
+    np.testing.assert_array_equal(tensor[1, :, first : first + count], alone[0])
+    bars = np.delete(tensor[1], range(first, first + count), axis=1)
+    black = np.reshape(dtype([-0.1, -0.2, -0.3]), (3, 1, 1))
+    np.testing.assert_array_equal(bars, np.broadcast_to(black, bars.shape))
+    assert np.isnan(tensor[0]).all()
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))

@@ -457,6 +457,19 @@ def test_a_small_figure_is_seen_much_better(quality: MatteQuality) -> None:
     assert score(quality) > score(MatteQuality.FAST) + 0.15
 
 
+@pytest.mark.parametrize("quality", list(MatteQuality))
+def test_people_side_by_side_in_a_wide_frame(quality: MatteQuality) -> None:
+    (image,) = shown(1)
+    (wanted,) = segment([frame_of(image)], MatteQuality.BEST, 1)
+    rows, columns = image.shape[:2]
+    truth = cv2.resize(wanted, (columns, rows)) > 0.5
+    part = slice(columns // 2 - 2 * rows // 3, columns // 2 + 2 * rows // 3)
+    wide, truth = (np.hstack([each[:, part]] * 2) for each in (image, truth))
+    (mask,) = segment([frame_of(wide)], quality, 1)
+    found = cv2.resize(mask, truth.shape[::-1]) > 0.5
+    assert (found & truth).sum() / (found | truth).sum() > 0.93
+
+
 @pytest.mark.slow
 def test_a_render_takes_it(tmp_path: Path) -> None:
     outputs = []
