@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from bgsoft.clock import StageClock
-from bgsoft.errors import BgsoftError, ConfigError, StallError
+from bgsoft.errors import BgsoftError, ConfigError, InferenceError, StallError
 from bgsoft.exitcodes import one_line
 from bgsoft.frame import Frame
 from bgsoft.live.base import LiveFrame, Sink
@@ -35,6 +35,8 @@ _STARTING = "the start of the picture stages"
 HANG_SECONDS = 10.0
 """A frame that takes longer has met something that does not return."""
 _LOOK_SECONDS = 0.1
+_START_TRIES = 3
+"""Of stages whose models do not run at first: a device may be short of memory for a moment."""
 
 
 class _ReplacedError(Exception):
@@ -107,6 +109,7 @@ class LiveStream:
         self._told = ""
         self._failed = 0
         """Frames that a stage has failed on."""
+        self._given = config
 
     def start(self) -> None:
         """Begin to read, and to work on what is read."""
@@ -155,6 +158,8 @@ class LiveStream:
             self._work(picture)
         except BgsoftError as exc:
             self._failed += 1
+            if self._never_starts(exc):
+                raise
             self._tell(exc)
         finally:
             self._begin()
@@ -169,6 +174,12 @@ class LiveStream:
             self._stages.set_quality(ladder.quality)
             way = "less" if ladder.level > before else "more"
             self._report(f"{self.name}: {way} quality from now on: {ladder.quality}")
+
+    def _never_starts(self, exc: BgsoftError) -> bool:
+        """Whether there are no stages yet, and will be none, by the settings that were given."""
+        if self.info is not None or self.config is not self._given:
+            return False
+        return not isinstance(exc, InferenceError) or self._failed >= _START_TRIES
 
     def _tell(self, exc: BgsoftError) -> None:
         """Say what is wrong with a picture; once, if it goes on."""

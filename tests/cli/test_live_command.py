@@ -63,6 +63,24 @@ def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--model", "selfie-genral"), 2, "unknown model 'selfie-genral'"),
+        (("--model", "rvm-mobilenetv3"), 4, "is not here yet"),
+        (("--background", "none.jpg"), 2, "--background none.jpg does not exist"),
+        (("--hide", "9999,0,1,1"), 2, "--hide 9999,0,1,1 lies outside the frame"),
+    ],
+)
+def test_stages_that_cannot_be_end_their_source(
+    run: Run, clip: Path, tmp_path: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    outcome = run("live", clip, "--realtime", "--to", tmp_path / "out.ts", *arguments)
+    assert outcome.code == code
+    assert message in outcome.error_line
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_recording_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.ts"
     out.write_text("mine")

@@ -514,6 +514,46 @@ def test_stages_that_do_not_start_are_freed(
     assert live.last["frames_out"] > 0
 
 
+def test_stages_that_never_start_end_their_source_alone(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, good = LiveStages.start, tmp_path / "good.ts"
+
+    def failing(self: LiveStages) -> None:
+        if self.info.format.width == 64:
+            raise InferenceError("out of memory")
+        start(self)
+
+    monkeypatch.setattr(LiveStages, "start", failing)
+    small = VideoSpec(width=64, height=48, times=regular_times(25, RATE), rate=RATE)
+    bad = CameraConfig(
+        name="bad",
+        source=str(write_video(tmp_path / "small.mkv", small)),
+        to=(str(tmp_path / "bad.ts"),),
+        loop=True,
+    )
+    live = Live(camera(clip, good, loop=True), bad)
+    live.until(lambda: any(each["source"] == "bad" for each in live.stats))
+    live.until(lambda: _size(tmp_path) > 20_000)
+    live.end()
+    assert [line for line in live.lines if line.startswith("bad: ")] == ["bad: out of memory"] * 2
+    assert [str(each) for each in live.failures] == ["out of memory"]
+    assert len(shown_by_ffmpeg(good)) > 0
+
+
+def test_wrong_settings_from_a_page_do_not_end_a_source_that_has_not_come(clip: Path) -> None:
+    config = picture_config("fast", {})
+    lines: list[str] = []
+    with Engine(config, lines.append) as engine:
+        stream = engine.add("cam", parse_source(str(clip), loop=True), config)
+        sink = SimpleNamespace(close=lambda: None, wants_source=False)
+        stream.sinks.append(sink)  # type: ignore[arg-type]
+        stream.apply(picture_config("fast", {"segment": {"model": "none"}}))
+        stream.start()
+        wait_until(lambda: stream.over or any("unknown model" in line for line in lines))
+        assert not stream.over
+
+
 @pytest.mark.parametrize("what", ["start", "process"])
 def test_sources_do_not_wait_for_each_other(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
