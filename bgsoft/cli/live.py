@@ -75,7 +75,9 @@ class LiveFlags:
         _Text, _sink("Share frames with other programs under this name.", metavar="NAME")
     ] = None
     preview: Annotated[int | None, _sink(_PAGE, metavar="[PORT]", min=0, max=65535)] = None
-    overwrite: Annotated[bool, _sink("Replace recordings that exist.", "--overwrite", "-y")] = False
+    overwrite: Annotated[
+        bool, _sink("Replace recordings, and a trace, that exist.", "--overwrite", "-y")
+    ] = False
     size: Annotated[_Text, _input("Size to ask a camera for.", metavar="WxH")] = None
     rate: Annotated[float | None, _input("Frames a second to ask a camera for.", metavar="FPS")] = (
         None

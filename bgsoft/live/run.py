@@ -14,7 +14,7 @@ from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.engine import Engine
 from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.stream import LiveStream
-from bgsoft.outputs import check_target
+from bgsoft.outputs import check_target, made_folders
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.settings.presets import Layer
 from bgsoft.suggestions import network_address
@@ -40,7 +40,7 @@ def run_live(
         cancel: Set it to end the run; recordings are finished.
         report: Told of what happens, in a line each; from any thread.
         on_stats: Gets the figures of each stream, every few seconds and at the end.
-        overwrite: Recordings may be replaced.
+        overwrite: Recordings and the trace may be replaced.
         trace: Where to write what each thread did.
 
     Returns:
@@ -52,6 +52,11 @@ def run_live(
     targets = [to for each in cameras for to in each.to]
     if "encode" in flags and all(to.startswith(_CAMERAS) for to in targets):
         raise ConfigError("--codec and its kin have no effect: they need a --to FILE or address")
+    files = [
+        Path(to) for to in targets if network_address(to) is None and not to.startswith(_CAMERAS)
+    ]
+    if overwrite and not files and trace is None:
+        raise ConfigError("--overwrite has no effect: it needs a --to FILE or --trace FILE")
     taken = set[str]()
     for target in targets:
         path = os.path.realpath(target)
@@ -66,17 +71,21 @@ def run_live(
         for file in (*spec.files, *config.inputs[1:])  # the first is nowhere
     ]
     if trace is not None:
-        recorded = [Path(to) for to in targets if network_address(to) is None]
-        check_target(trace, "trace", others=[*inputs, *recorded])
+        check_target(trace, "trace", overwrite=overwrite, others=[*inputs, *files])
+        files.append(trace)
     recorder = None if trace is None else TraceRecorder()
     engine = Engine(configs[0], report, len(cameras), on_stats=on_stats, recorder=recorder)
-    with engine:
-        for camera, spec, config in zip(cameras, specs, configs, strict=True):
-            stream = engine.add(camera.name, spec, config)
-            _open_sinks(stream, camera, flags, report, inputs, overwrite=overwrite)
-        engine.run(cancel)
-    if recorder is not None and trace is not None:
-        recorder.write(trace)
+    made: list[str] = []
+    with made_folders(files, made.append):
+        with engine:
+            for camera, spec, config in zip(cameras, specs, configs, strict=True):
+                stream = engine.add(camera.name, spec, config)
+                _open_sinks(stream, camera, flags, report, inputs, overwrite=overwrite)
+            for text in made:  # not before the sinks are open: a failure is one line
+                report(f"notice: {text}")
+            engine.run(cancel)
+        if recorder is not None and trace is not None:
+            recorder.write(trace)
     return engine.failures
 
 

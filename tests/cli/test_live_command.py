@@ -33,9 +33,11 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["CLIP"], "play it with --realtime or --loop"),
         (["CLIP", "--loop"], "say where frames go: --to, --share or --preview"),
         (["CLIP", "--loop", "--to", "a.doc"], "'.doc' is no video container"),
+        (["CLIP", "--loop", "--to", "new/a.doc"], "'.doc' is no video container"),
         (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to ./a.ts is named twice"),
         (["CLIP", "--loop", "--share", "x", "--codec", "hevc"], "--codec and its kin"),
         (["CLIP", "--loop", "--to", "a.ts", "--size", "1x1"], "--size has no effect"),
+        (["CLIP", "--loop", "--share", "x", "-y"], "--overwrite has no effect"),
         (["CLIP", "--config", "c.toml"], "SOURCE and --config exclude each other"),
         (["--loop", "--config", "c.toml"], "--loop and --config exclude each other"),
         (["--config", "none.toml"], "cannot read none.toml"),
@@ -123,6 +125,27 @@ def test_a_recording_replaces_no_other_input(
     assert (outcome.code, outcome.error_line) == (5, f"output {other} is the same file as {other}")
     assert other.read_bytes() == clip.read_bytes()
     assert not (tmp_path / "a.ts").exists()
+
+
+def test_a_trace_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text("mine")
+    arguments = ("--realtime", "--preset", "fast", "--to", tmp_path / "a.ts", "--trace", trace)
+    outcome = run("live", clip, *arguments)
+    assert (outcome.code, "exists; use --overwrite" in outcome.error_line) == (5, True)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [(trace.name, "mine")]
+    assert run("live", clip, *arguments, "-y").code == 0
+    assert trace.read_text() != "mine"
+
+
+def test_missing_folders_are_made_with_a_notice(run: Run, clip: Path, tmp_path: Path) -> None:
+    out, trace = tmp_path / "out" / "a.ts", tmp_path / "new" / "trace.json"
+    arguments = ("--realtime", "--preset", "fast", "--to", out, "--trace", trace)
+    outcome = run("live", clip, *arguments)
+    assert outcome.code == 0
+    made = [f"notice: made the folder {each.parent}" for each in (out, trace)]
+    assert unexpected(outcome.err) == made
+    assert (out.is_file(), trace.is_file()) == (True, True)
 
 
 def test_a_trace_replaces_no_recording(run: Run, clip: Path, tmp_path: Path) -> None:
