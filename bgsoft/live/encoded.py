@@ -14,12 +14,13 @@ from av.container import OutputContainer
 from av.packet import Packet
 from av.video.stream import VideoStream
 
+from bgsoft.diagnose.clips import stream_info
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.codecs import EncoderChoice, choose_codec, choose_encoder
+from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.encode.options import with_options
 from bgsoft.errors import ConfigError, EncodeError, OutputError, UnsupportedFormatError
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.live.queued import Fitter, QueuedSink
 from bgsoft.media.containers import CONTAINERS, Container, container_for
 from bgsoft.media.info import VideoInfo
@@ -53,6 +54,7 @@ _AT_ONCE: dict[str, dict[str, str]] = {
     "libvpx-vp9": {"deadline": "realtime", "lag-in-frames": "0"},
 }
 """What makes an encoder give a packet for each frame."""
+_ANY_SOURCE = FrameFormat(width=1280, height=720)
 _WHOLE_AT_ANY_TIME = {"mp4": "+hybrid_fragmented", "mov": "+hybrid_fragmented"}
 """A file that can be read up to where it was cut off, and is closed without being written again."""
 
@@ -125,7 +127,8 @@ class EncodedSink(QueuedSink):
 
     Raises:
         OutputError: The file cannot be written, or exists.
-        ConfigError, UnsupportedFormatError: There is no such stream or container.
+        ConfigError, UnsupportedFormatError: There is no such stream or container, or no source
+            could be encoded with these settings.
     """
 
     def __init__(
@@ -159,13 +162,25 @@ class EncodedSink(QueuedSink):
         self._kind = (
             PictureKind.COLOR_ALPHA if config.effect.kind is EffectKind.ALPHA else PictureKind.COLOR
         )
-        choose_codec(config.encode, self._container, FrameFormat(width=2, height=2), self._kind)
+        self._check_encoding()
         if address is None:
             self._file = AtomicOutput(Path(target), overwrite=overwrite, inputs=inputs, keeps=True)
             for kept in self._file.left:
                 report(f"an unfinished recording of before is {kept} now")
             self._target = f"file:{self._file.temporary}"
         super().__init__(target, report)
+
+    def _check_encoding(self) -> None:
+        """Find settings that would fail with the first frame, whatever it is."""
+        try:
+            self._choose(stream_info(_ANY_SOURCE))
+        except ConfigError:
+            if self._config.encode.codec is not Codec.AUTO:
+                raise
+            with suppress(ConfigError):  # ten bits have another codec, which may know them
+                self._choose(stream_info(replace(_ANY_SOURCE, layout=PixelLayout.P010)))
+                return
+            raise
 
     def _write(self, frame: Frame) -> None:
         if self._encoder is None:

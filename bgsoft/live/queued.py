@@ -15,7 +15,7 @@ import numpy as np
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.pictures import CopiedPictures
-from bgsoft.errors import OutputError
+from bgsoft.errors import BgsoftError, ConfigError, OutputError
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.policy import SINK_SECONDS, Backoff
@@ -56,7 +56,7 @@ class QueuedSink(ABC):
         """When it may be opened again."""
         self._takes_since: float | None = None
         """Since when it has taken frames, after it was opened again."""
-        self._error: OutputError | None = None
+        self._error: BgsoftError | None = None
         self._thread = DaemonThread(self._run, f"bgsoft-sink {name}")
         self._thread.start()
 
@@ -150,7 +150,8 @@ class QueuedSink(ABC):
     def _fail(self, exc: Exception) -> None:
         """Keep what went wrong for whoever publishes next, and let go of what was begun."""
         if not isinstance(exc, OutputError):
-            exc = OutputError(f"{self.name}: {exc}")
+            kind = ConfigError if isinstance(exc, ConfigError) else OutputError
+            exc = kind(f"{self.name}: {exc}")
         kept = ""
         with suppress(Exception):  # of what fails first is told
             kept = self._abandon()
@@ -172,7 +173,7 @@ class QueuedSink(ABC):
         """Let go of it after an error; the name of what is kept, if anything is."""
 
     def close(self) -> None:
-        """See :class:`bgsoft.live.base.Sink`; raises OutputError where it cannot be finished."""
+        """See :class:`bgsoft.live.base.Sink`; raises its error where it cannot be finished."""
         with self._changed:
             already, self._ending = self._ending, True
             self._changed.notify()

@@ -37,6 +37,12 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to ./a.ts is named twice"),
         (["CLIP", "--loop", "--share", "x", "--codec", "hevc"], "--codec and its kin"),
         (["CLIP", "--loop", "--to", "a.ts", "--size", "1x1"], "--size has no effect"),
+        (
+            ["CLIP", "--loop", "--to", "a.ts", "--quality", "99"],
+            "--quality of H.264 (libx264) must be",
+        ),
+        (["CLIP", "--loop", "--to", "a.mkv", "--speed", "warp"], "--speed of H.264 (libx264)"),
+        (["CLIP", "--loop", "--to", "a.ts", "--encoder-option", "nosuch=1"], "does not know it"),
         (["CLIP", "--loop", "--share", "x", "-y"], "--overwrite has no effect"),
         (["CLIP", "--config", "c.toml"], "SOURCE and --config exclude each other"),
         (["--loop", "--config", "c.toml"], "--loop and --config exclude each other"),

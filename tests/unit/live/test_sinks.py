@@ -290,3 +290,14 @@ def test_figures_are_those_since_the_last_look() -> None:
         "it: live | in 5 out 2 dropped 3 | 1.0 frames/s | latency p50 10 p95 20 p99 20 ms | "
         "stages segment 2.0 ms | quality down 1 | sinks dropped a.mkv 2"
     )
+
+
+def test_settings_of_ten_bits_codec_alone_are_an_error_with_the_first_frame_of_eight(
+    tmp_path: Path,
+) -> None:
+    config = picture_config("fast", {"encode": {"encoder_option": ["limit-refs=2"]}})
+    sink = EncodedSink(str(tmp_path / "a.mkv"), config, lambda: video_info(SMALL))
+    sink.publish(live_frame(1))
+    with pytest.raises(ConfigError, match=r"a\.mkv: --encoder-option limit-refs: libx264"):
+        sink.close()
+    assert list(tmp_path.iterdir()) == []
