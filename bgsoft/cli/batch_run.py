@@ -198,7 +198,6 @@ def _check_together(flags: BatchFlags) -> None:
         "--settle needs --watch": flags.settle is not None and not flags.watch,
         "--dry-run and --watch exclude each other": flags.dry_run and flags.watch,
         "--dry-run writes no --report": flags.dry_run and flags.report is not None,
-        "--name is empty": not flags.name,
     }
     for text, holds in problems.items():
         if holds:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from bgsoft.cli.console import traceback_on_error
+from bgsoft.errors import ConfigError
 from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type, settings_from_options
 
 OUTPUT = OPTIONS["codec"].panel
@@ -21,6 +22,17 @@ class GroupedCommand(typer.core.TyperCommand):
 
     typer itself groups only in rich markup, whose import would triple the time to the help.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse what is given and empty, as by an unset variable: as a path it would be «.»."""
+        if not ctx.resilient_parsing:
+            given = self.make_parser(ctx).parse_args(list(args))[0]
+            for param in self.get_params(ctx):
+                texts = given.get(str(param.name))
+                texts = list(texts) if isinstance(texts, list | tuple) else [texts]
+                if "" in texts:
+                    raise ConfigError(f"{_given_name(param, last=texts[-1] == '')} is empty")
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -34,6 +46,14 @@ class GroupedCommand(typer.core.TyperCommand):
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def _given_name(param: Any, *, last: bool) -> str:
+    """What a flag or an argument is called; of an argument's several, the last or the others."""
+    if param.param_type_name == "argument":
+        names = param.metavar.split()
+        return str(names[-1 if last else 0].strip("[]."))
+    return str(max(param.opts, key=len))
 
 
 def examples(*commands: str) -> str:

@@ -200,6 +200,9 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
                 text = f"{container.name} cannot be written to a pipe; use --format {fits}"
                 raise UnsupportedFormatError(text, stage="encode", path=path)
             return container
+    if not suffix and path.is_dir():
+        text = f"output {path} is a folder; name a file in it"
+        raise UnsupportedFormatError(text, stage="encode", path=path)
     known = " ".join(ext for container in CONTAINERS for ext in container.extensions)
     what = (
         f"{suffix!r} is no video container and no picture that can be written"

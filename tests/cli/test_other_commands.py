@@ -258,3 +258,33 @@ def test_doctor_full_says_what_failed(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert outcome.error_line == "1 of 2 checks failed: 9 dB"
     assert "1 passed, 1 failed, 0 skipped" in outcome.out
     assert json.loads(run("doctor", "--full", "--json").out)["full"][1]["status"] == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("render @ out.mp4", "IN"),
+        ("render in.mp4 @", "OUT"),
+        ("render in.mp4 out.mp4 --report @", "--report"),
+        ("render in.mp4 out.mp4 --matte-out=@", "--matte-out"),
+        ("batch @ out", "IN"),
+        ("batch in.mp4 @ out", "IN"),
+        ("batch in.mp4 @", "OUT_DIR"),
+        ("bench @", "IN"),
+        ("live @ --loop --share x", "SOURCE"),
+        ("preview in.mp4 @", "OUT.png"),
+    ],
+)
+def test_an_empty_argument_is_no_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, name: str
+) -> None:
+    shutil.copy(SAMPLE, tmp_path / "in.mp4")
+    monkeypatch.chdir(tmp_path)
+    outcome = run(*(each.replace("@", "") for each in command.split()))
+    assert (outcome.code, outcome.error_line) == (2, f"{name} is empty")
+    assert [each.name for each in tmp_path.iterdir()] == ["in.mp4"]
+
+
+def test_a_folder_as_out_is_said_to_be_one(run: Run) -> None:
+    outcome = run("render", SAMPLE, ".")
+    assert (outcome.code, outcome.error_line) == (2, "output . is a folder; name a file in it")
