@@ -48,6 +48,9 @@ class BenchFlags:
             "Draw the speed, and each stage's time (pip install '.[plot]').", metavar="FILE.png|svg"
         ),
     ] = None
+    overwrite: Annotated[
+        bool, _result("Replace what --json and --plot name, if it exists.", "--overwrite", "-y")
+    ] = False
     baseline: Annotated[
         Path | None,
         _result(
@@ -97,7 +100,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     console = Console()
     if own.fail_slower is not None and own.baseline is None:
         raise ConfigError("--fail-slower needs --baseline FILE")
-    files = ResultFiles("results", own.json_file, own.plot)
+    files = ResultFiles("results", own.json_file, own.plot, own.overwrite)
     files.check([own.input] if own.input is not None else ())
     require_runtime()
     from bgsoft.bench.baseline import slower_than

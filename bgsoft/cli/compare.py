@@ -53,6 +53,9 @@ class CompareFlags:
         Path | None,
         _output("Draw each frame's figures (pip install '.[plot]').", metavar="FILE.png|svg"),
     ] = None
+    overwrite: Annotated[
+        bool, _output("Replace what --json and --plot name, if it exists.", "--overwrite", "-y")
+    ] = False
     verbose: flags.Verbose = False
 
 
@@ -82,7 +85,7 @@ def compare(own: CompareFlags, _settings: dict[str, Any]) -> int:
     if own.mask_region is not None and own.mask is None:
         raise ConfigError("--mask-region has no effect without --mask FILE")
     limits = Limits(vmaf=own.min_vmaf, psnr_db=own.min_psnr, ssim=own.min_ssim, strict=own.strict)
-    files = ResultFiles("comparison", own.json_file, own.plot)
+    files = ResultFiles("comparison", own.json_file, own.plot, own.overwrite)
     files.check([path for path in (own.a, own.b, own.mask) if path is not None])
     result = run(own.a, own.b, mask=own.mask, region=region, limits=limits, vmaf=not own.no_vmaf)
     console = Console()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft.cli.console import Console, rich_console
 from bgsoft.errors import BackendUnavailableError, ConfigError
-from bgsoft.outputs import check_target, made_folders, write_whole
+from bgsoft.outputs import DASH, check_target, made_folders, write_whole
 from bgsoft.records import NamedTuple, dataclass
 
 if TYPE_CHECKING:
@@ -61,15 +61,19 @@ class ResultFiles(NamedTuple):
     json: Path | None
     plot: Path | None
     """``.png`` or ``.svg``."""
+    overwrite: bool
+    """They may exist."""
 
     def check(self, inputs: Iterable[Path]) -> None:
         """Find, before the measurement, what could not be written after it.
 
         Raises:
-            ConfigError: The plot is neither ``.png`` nor ``.svg``.
+            ConfigError: The plot is neither ``.png`` nor ``.svg``, or there is nothing to replace.
             BackendUnavailableError: Matplotlib is missing.
-            OutputError: A file cannot be written, or is one of the inputs.
+            OutputError: A file cannot be written, exists, or is one of the inputs.
         """
+        if self.overwrite and self.plot is None and self.json in (None, DASH):
+            raise ConfigError("--overwrite has no effect: it needs --json FILE or --plot FILE")
         if self.plot is not None:
             if self.plot.suffix.lower() not in (".png", ".svg"):
                 message = f"--plot must end in .png or .svg, not {self.plot.name!r}"
@@ -78,7 +82,7 @@ class ResultFiles(NamedTuple):
                 raise BackendUnavailableError("--plot needs Matplotlib: pip install '.[plot]'")
         for what, path in ((self.what, self.json), ("plot", self.plot)):
             if path is not None:
-                check_target(path, what, others=inputs)
+                check_target(path, what, overwrite=self.overwrite, others=inputs)
 
     def write(
         self, plain: Mapping[str, Any], draw: Callable[[Path], None], console: Console

@@ -115,6 +115,8 @@ def test_another_measurement_cannot_be_slower(
     [
         (("--fail-slower", "5"), 2, "needs --baseline"),
         (("--plot", "page.pdf"), 2, ".png or .svg"),
+        (("--json", "mine.json"), 5, "exists; use --overwrite to replace it"),
+        (("-y",), 2, "--overwrite has no effect"),
         (("--json", "/dev/null/results.json"), 5, "is no folder"),
         (("--threads", "1000"), 2, "--threads"),
         (("--baseline", "missing.json"), 2, "cannot read"),
@@ -130,6 +132,7 @@ def test_bad_usage(
     words: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.json").touch()
     outcome = run("bench", *argv)
     assert outcome.code == code, outcome.err
     assert words in outcome.err.splitlines()[-1]

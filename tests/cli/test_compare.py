@@ -78,6 +78,9 @@ def test_missed_limits_end_with_1(run: Run, argv: list[str], words: str) -> None
         (["gone.mp4"], 3, "gone.mp4 does not exist"),
         (["b.mp4", "--json", "b.mp4/r.json"], 5, "is no folder"),
         (["b.mp4", "--json", "b.mp4"], 5, "is the same file as b.mp4"),
+        (["b.mp4", "--json", "small.mp4"], 5, "small.mp4 exists; use --overwrite to replace it"),
+        (["b.mp4", "-y"], 2, "--overwrite has no effect"),
+        (["b.mp4", "--json", "-", "-y"], 2, "--overwrite has no effect"),
         (["b.mp4", "--plot", "."], 2, ".png or .svg"),
         (["b.mp4", "--mask-region", "background"], 2, "without --mask"),
     ],
@@ -90,6 +93,17 @@ def test_failures_are_one_line(
     assert outcome.code == code
     assert words in outcome.error_line
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_files_that_exist_are_replaced_with_overwrite_only(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    old = tmp_path / "old.json"
+    old.write_text("mine")
+    arguments = ("compare", "a.mp4", "b.mp4", "--no-vmaf", "--json", old)
+    assert (run(*arguments).code, old.read_text()) == (5, "mine")
+    assert run(*arguments, "-y").code == 0
+    assert "pictures" in json.loads(old.read_text())
 
 
 def test_min_vmaf_without_libvmaf_ends_with_4(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
