@@ -75,7 +75,9 @@ def make_view(
         return ProgressView()
     if kind is ProgressKind.RICH:
         return RichView(console, verbose=verbose)
-    return PlainView(console, verbose=verbose, lines=kind is ProgressKind.PLAIN)
+    if kind is ProgressKind.PLAIN:
+        return PlainView(console, verbose=verbose)
+    return PlainView(console, verbose=verbose, lines=False, whole=sys.stderr.isatty())
 
 
 class ProgressView:
@@ -103,13 +105,17 @@ class PlainView(ProgressView):
     Args:
         console: Takes the lines.
         verbose: Scene cuts and the whole summary, too.
-        lines: False: no progress lines, no names, the whole summary.
+        lines: False: no progress lines, no names.
+        whole: The whole summary, though not verbose.
     """
 
-    def __init__(self, console: Console, *, verbose: bool = False, lines: bool = True) -> None:
+    def __init__(
+        self, console: Console, *, verbose: bool = False, lines: bool = True, whole: bool = False
+    ) -> None:
         self._console = console
         self._verbose = verbose
         self._lines = lines
+        self._whole = whole or verbose
         self._name = ""
         self._reported: set[tuple[str, str]] = set()
         self._waiting: list[Event] | None = []
@@ -151,7 +157,7 @@ class PlainView(ProgressView):
         self._show_waiting()
         for event in report.events:  # those that were not reported while it ran
             self.event(event)
-        if self._lines and not self._verbose:
+        if not self._whole:
             self._console.err(summary_line(report))
             return
         for line in _summary_lines(report, verbose=self._verbose):
@@ -166,7 +172,7 @@ class RichView(PlainView):
     """A live bar on stderr, above it a line for each kind of event, and a summary at the end."""
 
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
-        super().__init__(console, verbose=verbose, lines=False)
+        super().__init__(console, verbose=verbose, lines=False, whole=True)
         self._live = contextlib.ExitStack()
         self._bars: Bars | None = None
 

@@ -40,7 +40,10 @@ def test_plain_output_is_one_line_a_file(run: Run, fake_render: FakeRender, clip
     ]
 
 
-def test_the_whole_summary(run: Run, fake_render: FakeRender, clip: Path) -> None:
+def test_the_whole_summary(
+    run: Run, fake_render: FakeRender, clip: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     outcome = run("render", clip, "out.mp4", "--expand", "0.5", "--progress", "none")
     assert outcome.err.splitlines() == [
         "notice: 4:2:2 converted to 4:2:0",
@@ -54,9 +57,13 @@ def test_the_whole_summary(run: Run, fake_render: FakeRender, clip: Path) -> Non
     ]
 
 
-def test_none_keeps_events_and_summary(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    lines = run("render", clip, "out.mp4", "--progress", "none").err.splitlines()
-    assert lines[:2] == ["notice: 4:2:2 converted to 4:2:0", "out.mp4"]
+def test_none_is_one_line_beside_events(run: Run, fake_render: FakeRender, clip: Path) -> None:
+    arguments = ("render", clip, "out.mp4", "--progress", "none")
+    assert run(*arguments).err.splitlines() == [
+        "notice: 4:2:2 converted to 4:2:0",
+        "out.mp4: 100 frames in 2.0 s: 50.0 frames/s, 2.00 times real time",
+    ]
+    assert "  encoded as yuv420p" in run(*arguments, "-v").err.splitlines()
 
 
 def test_quiet_prints_nothing(run: Run, fake_render: FakeRender, clip: Path) -> None:
@@ -150,7 +157,7 @@ def test_events_that_nobody_told_come_with_the_summary(
         effect=EffectConfig(kind=EffectKind.DIM, strength=40),
         matte=MatteConfig(feather_pct=2.0),
     )
-    view = PlainView(Console(), lines=False)
+    view = PlainView(Console(), lines=False, whole=True)
     view.event(Event(kind="repair", message="one"))
     view.done(
         make_report(
