@@ -25,9 +25,9 @@ from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import TAG_OPTIONS, exact
 from bgsoft.media.source import open_input, rendered_packets
-from bgsoft.media.tags import Labels, file_tags, stream_tags
+from bgsoft.media.tags import Labels, file_tags, is_picture_tag, stream_tags
 from bgsoft.media.timeline import FrameGrid, Timeline
-from bgsoft.media.tracks import SideTracks
+from bgsoft.media.tracks import SHOWS_ALL, SideTracks
 from bgsoft.outputs import writing
 from bgsoft.pipes import PipeOutput
 from bgsoft.report import AudioReport, Event
@@ -55,7 +55,8 @@ class Muxer(Closing):
         container: What to write; the path's extension plays no part.
         info: The video that is rendered.
         copy_tracks: Copy sound, subtitles, attachments, chapters and tags of the input.
-        copy_pictures: Among these, covers and attached pictures, too.
+        copy_pictures: Among these, what is or may hold a picture: covers, attached files other than
+            fonts, and tags.
         start_seconds, duration_seconds: The rendered part, from the video's first frame.
         output_path: The name to give in errors; None: ``path``.
         on_event: Told of conversions and of tracks that could not be kept.
@@ -93,6 +94,7 @@ class Muxer(Closing):
         self._closed = False
         self._damaged: Counter[int] = Counter()
         self._on_event = on_event
+        self._copy_pictures = copy_pictures
         self._settled = False
         self._tick = info.time_base.as_integer_ratio()
         self._grid: FrameGrid | None = None
@@ -237,6 +239,19 @@ class Muxer(Closing):
         stream.disposition = Disposition.default
         if self._side is not None:
             self._side.attach(self._output)
+        if not self._copy_pictures:
+            self._drop_picture_tags()
+
+    def _drop_picture_tags(self) -> None:
+        streams = (stream.metadata for stream in self._output.streams)
+        every: list[dict[str, str]] = [self._output.metadata, self._video_tags, *streams]
+        names = {} if self._side is None else self._side.picture_tags
+        for tags in every:
+            for key in [key for key, value in tags.items() if is_picture_tag(key, value)]:
+                del tags[key]
+                names[key] = None
+        for name in names:
+            self._report("notice", f"tag {name} left out: {SHOWS_ALL}")
 
     @property
     def _tells_aspect(self) -> bool:

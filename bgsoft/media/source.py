@@ -58,6 +58,8 @@ _IMAGES = (
     (0, b"\x76\x2f\x31\x01", "OpenEXR"),
     (0, b"8BPS", "PSD"),
 )
+_GIF = ((0, b"GIF8", "GIF"),)
+"""Read as a video."""
 _PLAYLISTS = (
     (0, b"#EXTM3U", "HLS"),
     (0, b"ffconcat version", "concat"),
@@ -83,6 +85,11 @@ _DEMUXERS = (
 def _match(head: bytes, signatures: tuple[tuple[int, bytes, str], ...]) -> str | None:
     found = (name for offset, magic, name in signatures if head.startswith(magic, offset))
     return next(found, None)
+
+
+def begins_picture(data: bytes) -> bool:
+    """Whether data are a picture's, by their first bytes."""
+    return _match(data, _IMAGES + _GIF) is not None
 
 
 def read_head(path: Path) -> bytes:

@@ -6,6 +6,8 @@ header back tells, whatever the container.
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Self
@@ -14,6 +16,7 @@ import av
 from av.container import InputContainer, OutputContainer
 from av.stream import AttachmentStream, Disposition, Stream
 
+from bgsoft.media.source import begins_picture
 from bgsoft.media.timeline import Timeline
 from bgsoft.records import NamedTuple
 
@@ -36,6 +39,18 @@ _TOLD_KINDS = ("video", "audio", "subtitle")
 _UNTOLD_TAGS = frozenset({"handler_name"})
 _UNTOLD_FLAGS = Disposition.default | Disposition.attached_pic
 """Containers without a default flag play the first track, and pictures are counted."""
+
+_PICTURE_TAGS = ("metadata_block_picture", "coverart")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{40,}")
+
+
+def is_picture_tag(key: str, value: str) -> bool:
+    """Whether a tag carries a picture: by its name, or in base64, as text has it."""
+    return key.lower().startswith(_PICTURE_TAGS) or any(
+        begins_picture(head) or b"image/" in head
+        for run in _BASE64.findall(value)
+        if (head := base64.b64decode(run[:40], b"-_" if {*"-_"} & {*run} else None))
+    )
 
 
 def file_tags(tags: Mapping[str, str]) -> dict[str, str]:

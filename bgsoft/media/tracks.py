@@ -37,7 +37,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets, rendered_packets
 from bgsoft.media.splice import SplicedClock
-from bgsoft.media.tags import chapters_in
+from bgsoft.media.tags import chapters_in, is_picture_tag
 from bgsoft.media.timeline import SteadySound, Timeline
 from bgsoft.media.track import CopiedTrack, CoverTrack, Track
 from bgsoft.media.transcode import (
@@ -62,7 +62,10 @@ _MAX_BEHIND_SECONDS = 2
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
-_SHOWS_ALL = "nothing is hidden in it"
+SHOWS_ALL = "nothing is hidden in it"
+"""Why a picture is left out."""
+_FONTS = (b"\0\1\0\0", b"OTTO", b"true", b"typ1", b"ttcf", b"wOFF", b"wOF2")
+"""What they begin with: TrueType, OpenType, collections of them, WOFF."""
 _COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
 
 
@@ -74,7 +77,7 @@ class SideTracks:
         info: The rendered video.
         container: The output.
         timeline: Shift and kept part.
-        copy_pictures: Keep covers and attached pictures.
+        copy_pictures: Keep covers, attached files other than fonts, and tags that are pictures.
         in_order: The header cannot be completed later.
         on_event: Told of conversions and of what could not be kept.
     """
@@ -91,6 +94,8 @@ class SideTracks:
     ) -> None:
         self.audio: list[AudioReport] = []
         """Outcome of each audio track."""
+        self.picture_tags: dict[str, None] = {}
+        """Names of the chapters' tags that were left out, as they are pictures."""
         self._source = source
         self._info = info
         self._container = container
@@ -326,7 +331,7 @@ class SideTracks:
             self._left_out(f"video track {stream.index}", "one video is rendered")
             return None
         if not self._copy_pictures:
-            self._left_out("cover picture", _SHOWS_ALL)
+            self._left_out("cover picture", SHOWS_ALL)
             return None
         codec = codec_name(stream)
         if self._container.muxer == "matroska" and codec in _COVER_NAMES:
@@ -341,8 +346,8 @@ class SideTracks:
 
     def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
         name = f"attachment {stream.name or stream.index}"
-        if not self._copy_pictures and (stream.mimetype or "").startswith("image/"):
-            self._left_out(name, _SHOWS_ALL)
+        if not self._copy_pictures and not _is_font(stream):
+            self._left_out(name, SHOWS_ALL)
         elif self._container.muxer == "matroska" and stream.data:
             output.add_attachment(
                 stream.name or f"attachment-{stream.index}",
@@ -355,6 +360,11 @@ class SideTracks:
     def write_chapters(self, output: OutputContainer) -> None:
         """Set the output's chapters; once more if the timeline has moved."""
         chapters = chapters_in(self._source.chapters(), self._timeline)
+        for chapter in () if self._copy_pictures else chapters:
+            tags = chapter["metadata"]
+            pictures = [key for key, value in tags.items() if is_picture_tag(key, value)]
+            chapter["metadata"] = {key: tags[key] for key in tags if key not in pictures}
+            self.picture_tags.update(dict.fromkeys(pictures))
         if chapters and self._container.chapters:
             output.set_chapters(chapters)
         elif chapters:
@@ -427,3 +437,11 @@ class SideTracks:
         """Close the input; safe to call twice. A pipe is its owner's."""
         if self._pipe is None:
             self._source.close()
+
+
+def _is_font(stream: AttachmentStream) -> bool:
+    """Whether an attached file is a font, as subtitles need, by what it is called and holds."""
+    declared = (stream.mimetype or "").lower()
+    return ("font" in declared or "opentype" in declared) and (stream.data or b"").startswith(
+        _FONTS
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import subprocess
 import sys
@@ -524,20 +525,69 @@ def test_attachments_are_kept_in_matroska(tmp_path: Path) -> None:
     assert [event.message for event in events if "serif.ttf" in event.message]
 
 
-def test_pictures_among_attachments_may_be_left_out(tmp_path: Path) -> None:
-    """Where something is hidden they would show it."""
+def test_attachments_but_fonts_may_be_left_out(tmp_path: Path) -> None:
+    """Where something is hidden they would show it, whatever they are called."""
+    attached = {
+        "serif.ttf": ("font/ttf", b"\0\1\0\0..."),
+        "sans.otf": ("application/vnd.ms-opentype", b"OTTO..."),
+        "still.webp": ("image/webp", b"not really a picture"),
+        "still.jpg": ("application/octet-stream", b"\xff\xd8\xff..."),
+        "STILL.JPG": ("IMAGE/JPEG", b"\xff\xd8\xff..."),
+        "source.mp4": ("video/mp4", b"....ftypisom"),
+        "picture.ttf": ("font/ttf", b"\xff\xd8\xff..."),
+        "unnamed": ("application/octet-stream", b"OTTO..."),
+    }
 
     def attach(_: object, output: OutputContainer) -> None:
-        output.add_attachment("serif.ttf", "font/ttf", b"not really a font")
-        output.add_attachment("still.webp", "image/webp", b"not really a picture")
+        for name, (declared, data) in attached.items():
+            output.add_attachment(name, declared, data)
 
     source = remux(write_video(tmp_path / "clip.mkv", film(1)), tmp_path / "in.mkv", attach)
-    for pictures, names in ((True, ["serif.ttf", "still.webp"]), (False, ["serif.ttf"])):
+    for pictures, names in ((True, [*attached]), (False, ["serif.ttf", "sans.otf"])):
         target = tmp_path / "out.mkv"
         _, events = rerender(source, target, copy_pictures=pictures)
         with av.open(str(target), mode="r") as container:
             assert [s.metadata["filename"] for s in container.streams if s.index > 0] == names
-        left_out = [] if pictures else ["attachment still.webp left out: nothing is hidden in it"]
+        left_out = [name for name in attached if name not in names]
+        texts = [f"attachment {name} left out: nothing is hidden in it" for name in left_out]
+        assert [event.message for event in events] == texts
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+@pytest.mark.parametrize(
+    "picture",
+    [
+        ("METADATA_BLOCK_PICTURE", "AAAA"),
+        ("COVERARTMIME", "image/jpeg"),
+        ("NOTE", base64.b64encode(b"\xff\xd8\xff\xe0" + bytes(100)).decode()),
+        ("NOTE", "data:image/gif;base64," + base64.b64encode(b"GIF89a" + bytes(100)).decode()),
+        ("NOTE", base64.b64encode(b"\0\0\0\3\0\0\0\x0aimage/jpeg" + bytes(100)).decode()),
+    ],
+)
+def test_tags_that_are_pictures_may_be_left_out(
+    tmp_path: Path, picture: tuple[str, str], everywhere: bool
+) -> None:
+    key, value = picture
+    others = {"ARTIST": "somebody", "URL": "https://example.org/" + 60 * "a"}
+
+    def tag(_: object, output: OutputContainer) -> None:
+        for labelled in (output, *output.streams):
+            labelled.metadata.update({**others, key: value} if everywhere else others)
+        tags = {"title": "a part", key: value}
+        chapter = {"id": 1, "start": 0, "end": 500, "time_base": Fraction(1, 1000)}
+        output.set_chapters([{**chapter, "metadata": tags}])  # type: ignore[typeddict-item]
+
+    clip = write_movie(tmp_path / "clip.mkv", film(1), [SoundSpec()])
+    source, target = remux(clip, tmp_path / "in.mkv", tag), tmp_path / "out.mkv"
+    for pictures in (True, False):
+        _, events = rerender(source, target, copy_pictures=pictures)
+        with av.open(str(target), mode="r") as container:
+            chapters = [chapter["metadata"] for chapter in container.chapters()]
+            labelled = [container.metadata, *(stream.metadata for stream in container.streams)]
+        assert all(others.items() <= tags.items() for tags in labelled)
+        found = {tags.get(key) for tags in (chapters[0], *(labelled if everywhere else ()))}
+        assert found == {value if pictures else None}
+        left_out = [] if pictures else [f"tag {key} left out: nothing is hidden in it"]
         assert [event.message for event in events] == left_out
 
 
