@@ -62,7 +62,7 @@ _MAX_BEHIND_SECONDS = 2
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
-SHOWS_ALL = "nothing is hidden in it"
+SHOWS_ALL = "nothing is hidden or replaced in it"
 """Why a picture is left out."""
 _FONTS = (b"\0\1\0\0", b"OTTO", b"true", b"typ1", b"ttcf", b"wOFF", b"wOF2")
 """What they begin with: TrueType, OpenType, collections of them, WOFF."""

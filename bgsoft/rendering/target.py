@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bgsoft.composite.foreground import REPLACING
 from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.encode.codecs import kept_chroma
@@ -187,7 +188,7 @@ def open_target(
             container,
             info,
             copy_tracks=copy_tracks and not info.stills,
-            copy_pictures=not config.hides,
+            copy_pictures=not (config.hides or config.effect.kind in REPLACING),
             start_seconds=config.start_seconds,
             duration_seconds=config.duration_seconds,
             output_path=path,

@@ -299,7 +299,7 @@ def test_the_preview_hides_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_a_cover_that_shows_what_is_hidden_is_left_out(tmp_path: Path, suffix: str) -> None:
+def test_a_cover_is_left_out_that_shows_what_the_video_hides(tmp_path: Path, suffix: str) -> None:
     clip = tmp_path / f"in.{suffix}"
     write_movie(clip.with_suffix(".mp4"), VideoSpec(times=regular_times(3)), cover=True)
     if suffix == "mkv":
@@ -308,6 +308,8 @@ def test_a_cover_that_shows_what_is_hidden_is_left_out(tmp_path: Path, suffix: s
         ({}, True),
         ({"hide": REGION}, False),
         ({"face": "anonymize", "subjects": 0}, False),
+        ({"effect": "blur"}, True),
+        ({"effect": "color", "background": "#00ff00", "strength": None}, False),
     ):
         target = tmp_path / f"out.{suffix}"
         report = bgsoft.render(clip, target, overwrite=True, **{**AS_IT_IS, **given})
@@ -319,4 +321,5 @@ def test_a_cover_that_shows_what_is_hidden_is_left_out(tmp_path: Path, suffix: s
             ]
             assert len(covers) + len(container.streams.attachments) == kept
         told = [event.message for event in report.events if "cover" in event.message]
-        assert told == ([] if kept else ["cover picture left out: nothing is hidden in it"])
+        left_out = "cover picture left out: nothing is hidden or replaced in it"
+        assert told == ([] if kept else [left_out])
