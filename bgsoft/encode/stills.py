@@ -49,7 +49,7 @@ def choose_still(
     Raises:
         UnsupportedFormatError: The file cannot hold an alpha channel, a codec or so large a
             picture.
-        ConfigError: ``--quality`` or ``--speed`` is none of its.
+        ConfigError: ``--quality``, or a setting of videos' encoders, is none of its.
     """
     still, name = container.still, container.name
     assert still is not None
@@ -67,6 +67,8 @@ def choose_still(
         raise ConfigError(f"{name} is a picture and takes no --speed")
     if settings.chroma is not Chroma.AUTO:
         raise ConfigError(f"{name} is a picture and takes no --chroma")
+    if settings.encoder_option:
+        raise ConfigError(f"{name} is a picture and takes no --encoder-option")
     deep = format.bit_depth > 8 and kind is not PictureKind.MATTE
     notices = []
     if deep and 16 not in still.depths:

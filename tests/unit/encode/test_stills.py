@@ -153,6 +153,10 @@ def test_a_video_s_frames_are_what_ffmpeg_makes_of_them(
         ("a.webp", PictureKind.COLOR, {"quality": 101}, ConfigError, "between 1 and 100"),
         ("a.png", PictureKind.COLOR, {"codec": Codec.H264}, ConfigError, "takes no --codec"),
         ("a.png", PictureKind.COLOR, {"speed": "fast"}, ConfigError, "takes no --speed"),
+        *(
+            ("a.jpg", PictureKind.COLOR, {"encoder_option": (text,)}, ConfigError, "takes no --enc")
+            for text in ("tune=film", "nonsense=1")
+        ),
     ],
 )
 def test_settings_that_do_not_fit(
