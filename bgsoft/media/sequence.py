@@ -55,12 +55,22 @@ def still_files(path: Path) -> list[Path] | None:
 
 
 def gaps(path: Path, files: Iterable[Path]) -> str | None:
-    """A notice of numbers that a pattern's files leave out; None: there are none."""
-    numbers = [number_of(path, file.name) or 0 for file in files] if is_pattern(path) else []
-    missing = numbers[-1] - numbers[0] + 1 - len(numbers) if numbers else 0
+    """A notice of numbers that a sequence's files leave out; None: there are none.
+
+    In a folder whose files differ in more than the last number of their names, none are missing.
+    """
+    if is_pattern(path):
+        numbers = {number_of(path, file.name) or 0 for file in files}
+    else:
+        found = [re.fullmatch(r"(.*?)(\d+)(\D*)", file.stem) for file in files]
+        numbers = {int(match[2]) for match in found if match}
+        if len({match and (match[1], match[3]) for match in found}) > 1:
+            return None
+    first, last = min(numbers, default=0), max(numbers, default=0)
+    missing = last - first + 1 - len(numbers) if numbers else 0
     if not missing:
         return None
-    return f"{missing} numbers between {numbers[0]} and {numbers[-1]} have no picture: closed up"
+    return f"{missing} numbers between {first} and {last} have no picture: closed up"
 
 
 def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> VideoInfo:

@@ -74,6 +74,24 @@ def test_files_are_taken_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     assert (info.num_frames_from_header, info.frame_rate) == (6, Fraction(30000, 1001))
 
 
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [
+        (["a2_01.png", "a2_02.png", "a2_05.png"], "2 numbers between 1 and 5"),
+        (["8.png", "9.png", "11.png"], "1 numbers between 8 and 11"),
+        (["a2_01.png", "a2_02.png"], None),
+        (["a1.png", "b5.png"], None),
+        (["1.png", "5.png", "title.png"], None),
+        (["title.png"], None),
+    ],
+)
+def test_missing_numbers_of_a_folder_are_told(
+    tmp_path: Path, names: list[str], missing: str | None
+) -> None:
+    text = gaps(tmp_path, [tmp_path / name for name in names])
+    assert text == (missing and f"{missing} have no picture: closed up")
+
+
 def test_where_there_is_no_picture(tmp_path: Path) -> None:
     with pytest.raises(OpenError, match="folder without pictures"):
         still_files(tmp_path)
