@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bgsoft.batch.job import BatchJob
 from bgsoft.cuda.driver import driver_problem
 from bgsoft.encode.base import PictureKind
-from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError
 from bgsoft.face.data import FACE_DATA_SUFFIXES
 from bgsoft.frame import FrameFormat
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
@@ -83,19 +83,25 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
     """
     from bgsoft.rendering.target import PICTURE_KINDS
 
-    by_container = {container_for(job.config.output).name: job for job in jobs}
+    by_container: dict[str, BatchJob] = {}
+    for job in jobs:
+        by_container.setdefault(container_for(job.config.output).name, job)
     for job in by_container.values():
         kind = PICTURE_KINDS.get(job.config.effect.kind, PictureKind.COLOR)
         container, settings = container_for(job.config.output), job.config.encode
-        if container.still is not None:
-            from bgsoft.encode.stills import choose_still
+        try:
+            if container.still is not None:
+                from bgsoft.encode.stills import choose_still
 
-            choose_still(settings, container, _FORMAT, kind)
-        elif backends.first_available("encode", job.config.backends.encode) == "cpu":
-            from bgsoft.diagnose.clips import stream_info
-            from bgsoft.encode.codecs import choose_encoder
+                choose_still(settings, container, _FORMAT, kind)
+            elif backends.first_available("encode", job.config.backends.encode) == "cpu":
+                from bgsoft.diagnose.clips import stream_info
+                from bgsoft.encode.codecs import choose_encoder
 
-            choose_encoder(settings, container, stream_info(_FORMAT), kind)
+                choose_encoder(settings, container, stream_info(_FORMAT), kind)
+        except BgsoftError as exc:
+            exc.path = job.config.input  # the first of its kind: others may be fine
+            raise
 
 
 def _check_background(config: RenderConfig) -> None:

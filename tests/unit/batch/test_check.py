@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from bgsoft.batch.check import check_settings
-from bgsoft.errors import BackendUnavailableError
+from bgsoft.batch.check import check_encoding, check_settings
+from bgsoft.batch.job import BatchJob
+from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.exitcodes import one_line
 from bgsoft.rendering import backends
 from bgsoft.rendering.configure import build_config
+from bgsoft.settings.config import Codec
 
 
 @pytest.mark.parametrize("given", [{"encode": "nvenc"}, {"require_gpu": True}])
@@ -30,3 +33,14 @@ def test_a_gpu_without_nvenc_is_found_out(
     config = build_config(Path("a.mp4"), Path("b.mp4"), flags={"backends": given})
     with pytest.raises(BackendUnavailableError, match="NVENC: none for h264"):
         check_settings(config, here=True)
+
+
+def test_the_file_that_settings_do_not_fit_is_named() -> None:
+    given = {"encode": {"codec": Codec.HEVC}, "backends": {"encode": "cpu"}}
+    jobs = [
+        BatchJob(build_config(Path("in") / name, Path("out") / name, flags=given), number)
+        for number, name in enumerate(("a.mp4", "b.jpg", "c.jpg"), 1)
+    ]
+    with pytest.raises(ConfigError) as caught:
+        check_encoding(jobs)
+    assert one_line(caught.value) == "in/b.jpg: JPEG is a picture and takes no --codec"
