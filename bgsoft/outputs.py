@@ -125,12 +125,12 @@ def resolved(path: Path, what: str = "output") -> Path:
     """The path with symbolic links followed; OutputError where they lead nowhere."""
     # RuntimeError: a loop of links, before Python 3.13
     theirs = (OSError, RuntimeError)
-    with errors_as(theirs, OutputError, f"{what} {path}", path=path, reason=str):
+    with errors_as(theirs, OutputError, f"{what} {path}", path=path):
         target = path.resolve()
         try:
             target.stat()
         except OSError as exc:
-            if exc.errno == errno.ELOOP:  # which later ones take as it is
+            if exc.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # which later ones take as it is
                 raise
     return target
 
@@ -148,6 +148,11 @@ def _is_same(target: Path, other: Path) -> bool:
 
 def _is_regular(path: Path) -> bool:
     return path.is_file() or not path.exists()
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether there is a folder; also where the name is too long for one."""
+    return os.path.isdir(path)  # noqa: PTH112 - that raises
 
 
 def _refuse_address(path: Path) -> None:
@@ -168,7 +173,7 @@ def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Ite
         for path in paths:
             _refuse_address(path)
             folder = path.absolute().parent
-            missing = [each for each in (folder, *folder.parents) if not each.is_dir()]
+            missing = [each for each in (folder, *folder.parents) if not _is_folder(each)]
             if not missing:
                 continue
             with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):

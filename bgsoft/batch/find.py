@@ -78,7 +78,7 @@ def _is_excluded(inside: Path, patterns: Sequence[str]) -> bool:
 
 def _matches(source: str) -> Sequence[Path]:
     path = Path(source)
-    if path.exists():  # also a name with a bracket in it
+    if os.path.exists(path):  # noqa: PTH110 - also of a name too long; one with a bracket in it
         return [path]
     if not glob.has_magic(source):
         raise OpenError(f"no such file or folder: {source}", path=path)

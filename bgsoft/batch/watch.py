@@ -45,7 +45,7 @@ class FolderWatch(Closing):
         self._find = partial(find, sources, leave_out=leave_out, exclude=exclude)
         self._settle_seconds = settle_seconds
         self._tell = tell
-        folders = [source for source in sources if Path(source).is_dir()]
+        folders = [source for source in sources if os.path.isdir(source)]  # noqa: PTH112
         if not folders:
             raise ConfigError("--watch needs a folder to watch")
         if importlib.util.find_spec("watchfiles") is None:

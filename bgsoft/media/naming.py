@@ -27,7 +27,8 @@ def is_pattern(path: Path) -> bool:
 
 def is_sequence(path: Path) -> bool:
     """Whether an input is a folder, or a pattern that is no file's name."""
-    return path.is_dir() or (is_pattern(path) and not path.exists())
+    # pathlib's raise where a name is too long; whoever opens it says so.
+    return os.path.isdir(path) or (is_pattern(path) and not os.path.exists(path))  # noqa: PTH110, PTH112
 
 
 def name_of(pattern: Path, number: int) -> str:
@@ -57,7 +58,7 @@ def appears_as(output: Path) -> Path:
 def output_exists(output: Path) -> bool:
     """Whether there is the output, or any picture of its sequence."""
     if not is_pattern(output):
-        return output.exists()
+        return os.path.exists(output)  # noqa: PTH110 - also of a name too long
     with suppress(OSError):
         names = os.listdir(output.parent)  # noqa: PTH208 - names only, no stat each
         return any(number_of(output, name) is not None for name in names)

@@ -135,7 +135,7 @@ def settings_from_options(
 
 def effect_for(background: str) -> EffectKind:
     """The effect that a background asks for where none is named."""
-    if not Path(background).exists() and re.fullmatch(_COLOR, background):
+    if not os.path.exists(background) and re.fullmatch(_COLOR, background):  # noqa: PTH110
         return EffectKind.COLOR
     if Path(background).suffix.lower() in _IMAGE_SUFFIXES:
         return EffectKind.IMAGE

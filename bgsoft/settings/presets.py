@@ -205,12 +205,12 @@ def _find(name_or_path: str, folder: Path | None) -> Path:
     name_or_path = os.fspath(name_or_path)
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         path = Path(name_or_path) if folder is None else folder / name_or_path
-        if not path.is_file():
+        if not os.path.isfile(path):  # noqa: PTH113 - also of a name too long
             raise PresetError(f"no such preset file: {path}", path=path)
         return path.resolve()
     for home in (shipped_folder, user_folder):
         path = home() / f"{name_or_path}.toml"
-        if path.is_file():
+        if os.path.isfile(path):  # noqa: PTH113
             return path
     known = [file.stem for file in list_presets()]
     raise PresetError(f"unknown preset {name_or_path!r}{did_you_mean(name_or_path, known)}")

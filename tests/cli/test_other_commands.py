@@ -288,3 +288,40 @@ def test_an_empty_argument_is_no_folder(
 def test_a_folder_as_out_is_said_to_be_one(run: Run) -> None:
     outcome = run("render", SAMPLE, ".")
     assert (outcome.code, outcome.error_line) == (2, "output . is a folder; name a file in it")
+
+
+LONG = 300 * "a"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("render {clip} {long}.mp4", 5),
+        ("render {clip} {long}.mp4 --skip-existing", 5),
+        ("render {clip} {long}/o.mp4", 5),
+        ("render {clip} {long}/%d.png", 5),
+        ("render {clip} o.mp4 --report {long}.json", 5),
+        ("render {clip} o.mp4 --face-data {long}.jsonl", 5),
+        ("render {long}.mp4 o.mp4", 3),
+        ("render {long}/%d.png o.mp4", 3),
+        ("render -q {clip} o.mp4 --background {long}.png", 2),
+        ("render {clip} o.mp4 --preset {long}", 2),
+        ("render {clip} o.mp4 --preset {long}.toml", 2),
+        ("render -q {clip} o.mp4 --model {long}.onnx", 2),
+        ("preview {clip} {long}.png", 5),
+        ("preview {long}.mp4 o.png", 3),
+        ("bench {clip} --json {long}.json", 5),
+        ("batch {clip} {long}", 5),
+        ("batch {clip} out --report {long}.json", 5),
+        ("batch {long}.mp4 out", 3),
+        ("batch {long} out --watch", 2),
+    ],
+)
+def test_a_name_that_is_too_long(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run(*line.format(clip=SAMPLE, long=LONG).split())
+    assert outcome.code == code
+    assert LONG in outcome.error_line or code == 2
+    assert "Errno" not in outcome.error_line
