@@ -5,6 +5,9 @@ QuickTime: the languages of its tracks. FFmpeg's muxer knows the Macintosh's own
 only. The format also takes the three letters of ISO 639-2, five bits each (QuickTime File Format,
 "Language code values"), which is what its demuxer reads and MP4 has.
 
+QuickTime and MP4: a subtitle track that is not to be shown unless asked for. FFmpeg's muxer enables
+the first where none is.
+
 Matroska and WebM: the pixel aspect. FFmpeg's muxer writes the size at which a picture is shown from
 a field of its stream that PyAV cannot set. So the video track is given a name with room at its end,
 and in the finished header the room goes to the display size: nothing else in the file moves.
@@ -15,6 +18,7 @@ YUV4MPEG: the pixel aspect, from the same field; a line of text.
 from __future__ import annotations
 
 import io
+import itertools
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -36,12 +40,7 @@ def write_languages(path: Path, languages: Sequence[str]) -> None:
         languages: Of each track; what is no code of three letters is left as it is.
     """
     with path.open("r+b") as file:
-        at = 0
-        while len(header := file.read(_HEADER_BYTES)) == _HEADER_BYTES and header[4:] != b"moov":
-            at += int.from_bytes(header[:4], "big")
-            file.seek(at)
-        movie = header + file.read(int.from_bytes(header[:4], "big") - _HEADER_BYTES)
-        tracks = (box for kind, box in _boxes(movie, (0, len(movie))) if kind == b"trak")
+        at, movie, tracks = _tracks(file)
         for track, language in zip(tracks, languages, strict=False):
             media = next(box for kind, box in _boxes(movie, track) if kind == b"mdia")
             begin = next(box[0] for kind, box in _boxes(movie, media) if kind == b"mdhd")
@@ -49,6 +48,27 @@ def write_languages(path: Path, languages: Sequence[str]) -> None:
                 first, second, third = (ord(letter) - 0x60 for letter in language)
                 file.seek(at + begin + _FIELD[movie[begin + _HEADER_BYTES]])
                 file.write((first << 10 | second << 5 | third).to_bytes(2, "big"))
+
+
+def disable_track(path: Path, number: int) -> None:
+    """Clear what says that a track is enabled; of a file as :func:`write_languages` takes it."""
+    with path.open("r+b") as file:
+        at, movie, tracks = _tracks(file)
+        track = next(itertools.islice(tracks, number, None))
+        begin = next(box[0] for kind, box in _boxes(movie, track) if kind == b"tkhd")
+        flags = begin + _HEADER_BYTES + 3
+        file.seek(at + flags)
+        file.write(bytes([movie[flags] & ~1]))
+
+
+def _tracks(file: BinaryIO) -> tuple[int, bytes, Iterator[tuple[int, int]]]:
+    """Where a file's movie header begins, the header, and the places of its tracks in that."""
+    at = 0
+    while len(header := file.read(_HEADER_BYTES)) == _HEADER_BYTES and header[4:] != b"moov":
+        at += int.from_bytes(header[:4], "big")
+        file.seek(at)
+    movie = header + file.read(int.from_bytes(header[:4], "big") - _HEADER_BYTES)
+    return at, movie, (box for kind, box in _boxes(movie, (0, len(movie))) if kind == b"trak")
 
 
 def _boxes(data: bytes, parent: tuple[int, int]) -> Iterator[tuple[bytes, tuple[int, int]]]:

@@ -21,11 +21,11 @@ from av.video.stream import VideoStream
 from bgsoft.closing import Closing
 from bgsoft.errors import EncodeError, UnsupportedFormatError, translated
 from bgsoft.media.containers import Container
-from bgsoft.media.headers import ROOM, write_languages, write_pixel_aspect
+from bgsoft.media.headers import ROOM, disable_track, write_languages, write_pixel_aspect
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import TAG_OPTIONS, exact
 from bgsoft.media.source import open_input, rendered_packets
-from bgsoft.media.tags import Labels, file_tags, is_picture_tag, stream_tags
+from bgsoft.media.tags import Labels, file_tags, is_picture, is_picture_tag, stream_tags
 from bgsoft.media.timeline import FrameGrid, Timeline
 from bgsoft.media.tracks import SHOWS_ALL, SideTracks
 from bgsoft.outputs import writing
@@ -337,10 +337,13 @@ class Muxer(Closing):
             self._video.metadata.update(self._video_tags)
         wanted = Labels.of(self._output)
         languages = [stream.metadata.get("language", "") for stream in self._output.streams]
+        enabled = self._wrongly_enabled()
         with self._writing:
             self._output.close()
             if self.container.muxer == "mov":
                 write_languages(self._file, languages)
+            if enabled is not None:
+                disable_track(self._file, enabled)
             if self._sent is not None:
                 self._sent.close()
             elif self._tells_aspect:
@@ -352,6 +355,16 @@ class Muxer(Closing):
         lost = [] if kept is None else wanted.lost_in(kept)
         if lost:
             self._report("notice", f"{self.container.name} cannot hold {', '.join(lost)}: left out")
+
+    def _wrongly_enabled(self) -> int | None:
+        """Number of the subtitle track that FFmpeg's muxer enables though none is the default."""
+        if not self.container.edit_lists:
+            return None
+        tracks = [stream for stream in self._output.streams if not is_picture(stream)]
+        subtitles = [stream for stream in tracks if stream.type == "subtitle"]
+        if not subtitles or any(each.disposition & Disposition.default for each in subtitles):
+            return None
+        return tracks.index(subtitles[0])
 
     def _kept(self) -> Labels | None:
         """What the finished output says; None where that cannot be read back."""

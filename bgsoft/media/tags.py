@@ -37,8 +37,8 @@ _DEFAULT_HANDLERS = {"", "videohandler", "soundhandler", "subtitlehandler", "dat
 """Names that muxers give to tracks without one (``handler_name`` of MP4 and MOV)."""
 _TOLD_KINDS = ("video", "audio", "subtitle")
 _UNTOLD_TAGS = frozenset({"handler_name"})
-_UNTOLD_FLAGS = Disposition.default | Disposition.attached_pic
-"""Containers without a default flag play the first track, and pictures are counted."""
+_UNTOLD_FLAGS = Disposition.attached_pic
+"""Pictures are counted."""
 
 _PICTURE_TAGS = ("metadata_block_picture", "coverart")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{40,}")
@@ -134,10 +134,18 @@ class Labels(NamedTuple):
                 and (key not in kept_tags or (key == "language" and kept_tags[key] != value))
             ]
             missing = flags & ~kept_flags & ~_UNTOLD_FLAGS
+            if self._is_played_anyway(name):
+                missing &= ~Disposition.default
             lost += [f"the {flag.name} flag of {name}" for flag in Disposition if flag & missing]
         if self.pictures > kept.pictures:
             lost.append(f"{self.pictures - kept.pictures} of {self.pictures} pictures")
         return lost
+
+    def _is_played_anyway(self, name: str) -> bool:
+        """Whether a track's default flag changes nothing: of those without one, players take the
+        first picture and sound, and no subtitles."""
+        first = f"{name.split()[0]} track 0"
+        return not name.startswith("subtitle") and bool(self.tracks[first][1] & Disposition.default)
 
 
 def is_picture(stream: Stream) -> bool:

@@ -616,6 +616,37 @@ def test_a_phone_s_tags_are_kept(tmp_path: Path) -> None:
         assert tags.items() <= container.metadata.items()
 
 
+@pytest.mark.parametrize(
+    ("suffix", "lost"),
+    [
+        (".mp4", ""),
+        (".mov", ""),
+        (".ts", "the default flag of audio track 1"),
+        (".avi", "the default flag of audio track 1"),
+    ],
+)
+@pytest.mark.parametrize("shown", [True, False])
+def test_default_is_kept_or_told(tmp_path: Path, suffix: str, lost: str, shown: bool) -> None:
+    plain, source = tmp_path / "plain.mkv", tmp_path / "in.mkv"
+    write_movie(plain, film(1), [SoundSpec(), SoundSpec()], subtitles=True)
+    wanted = [True, shown, not shown, shown]
+
+    def change(streams: list[Stream], _output: OutputContainer) -> None:
+        for stream, is_default in zip(streams, wanted, strict=True):
+            stream.disposition = Disposition.default if is_default else Disposition(0)
+
+    remux(plain, source, change)
+    target = tmp_path / f"out{suffix}"
+    _, events = rerender(source, target)
+    assert (lost in told(events)) is (not shown or not lost)
+    if not lost:
+        with av.open(str(target), mode="r") as container:
+            found = [bool(stream.disposition & Disposition.default) for stream in container.streams]
+        assert found == wanted
+        text = ffmpeg("-i", target, "-map", "0:s:0", "-f", "srt", "-")
+        assert len(text.split("-->")) == 3
+
+
 def test_default_and_forced_are_kept(tmp_path: Path) -> None:
     plain, source = tmp_path / "plain.mkv", tmp_path / "in.mkv"
     write_movie(plain, film(1), [SoundSpec(), SoundSpec()], subtitles=True)
