@@ -260,6 +260,18 @@ def kept_chroma(
     return kept
 
 
+def codes_odd_size(codec: Codec, picture: FrameFormat, kind: PictureKind) -> bool:
+    """Whether a codec codes 4:2:0 as 4:4:4, as it cannot crop it to the picture's size; of colour
+    that was finer its notice says so."""
+    spec = _SPECS[codec]
+    coarse = kind is not PictureKind.COLOR_ALPHA and spec.chroma == "420"
+    return coarse and spec.full_chroma == "444" and _is_odd(picture)
+
+
+def _is_odd(picture: FrameFormat) -> bool:
+    return picture.width % 2 == 1 or picture.height % 2 == 1
+
+
 def _names_prores_422(settings: EncodeConfig) -> bool:
     """Whether the user wants one of ProRes's profiles without 4:4:4."""
     options = dict(text.split("=", 1) for text in settings.encoder_option)
@@ -302,17 +314,19 @@ def choose_encoder(
             notices.append(f"{spec.label} is encoded with 8 bits here; the source has 10")
         depth = spec.depths[0]
     alpha = kind is PictureKind.COLOR_ALPHA
-    odd = picture.width % 2 == 1 or picture.height % 2 == 1
+    odd = _is_odd(picture)
     kept = kept_chroma(settings, container, info, kind)
     pixel_format = spec.pixel_format(depth, odd=odd, alpha=alpha, kept=kept)
     if kept and Chroma.AUTO not in spec.keeps_chroma:
         named = f"{pixel_format[3]}:{pixel_format[4]}:{pixel_format[5]}"
         notices.append(f"{spec.label} in {named}, which phones, browsers and most players lack")
-    elif odd and "444" in pixel_format and not alpha and codec is not Codec.PRORES and not kept:
-        notices.append(
-            f"{picture.width}x{picture.height} is odd, so {spec.label} codes 4:4:4, which many "
-            "hardware players lack"
-        )
+    elif codes_odd_size(codec, picture, kind) and not kept:
+        odd_size = f"{picture.width}x{picture.height} is odd, so {spec.label} codes"
+        lacking = "4:4:4, which many hardware players lack"
+        if info.lost_chroma and kind is PictureKind.COLOR:
+            notices.append(f"{info.lost_chroma[0]}; {odd_size} it as {lacking}")
+        else:
+            notices.append(f"{odd_size} {lacking}")
     if codec is Codec.RAW:
         notices += _untold(container, info)
     options = spec.options | _quality(spec, settings.quality) | _speed(spec, settings.speed)

@@ -36,6 +36,7 @@ from bgsoft.rendering.target import (
     check_outputs,
     commit,
     keeps_chroma,
+    lost_chroma,
     open_faces,
     open_targets,
     probe_input,
@@ -237,7 +238,8 @@ class _Session:
             stack.callback(builder.close)
             self._open_side_files()
             keeps = self._taker is None and keeps_chroma(config, info)
-            for notice in (*info.notices, *(() if keeps else info.lost_chroma)):
+            lost = info.lost_chroma if self._taker is not None else lost_chroma(config, info)
+            for notice in (*info.notices, *(() if keeps else lost)):
                 log.tell("notice", notice, stage="decode")
             settings = DecodeSettings(
                 start_seconds=config.start_seconds,

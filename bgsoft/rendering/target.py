@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bgsoft.composite.foreground import REPLACING
 from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.encode.codecs import kept_chroma
+from bgsoft.encode.codecs import choose_codec, codes_odd_size, kept_chroma
 from bgsoft.errors import ConfigError
 from bgsoft.frame import Frame
 from bgsoft.media.containers import Container, container_for
@@ -123,6 +123,16 @@ def keeps_chroma(config: RenderConfig, info: VideoInfo) -> bool:
     kind = PICTURE_KINDS.get(config.effect.kind, PictureKind.COLOR)
     container = _container(config.output, config)
     return bool(kept_chroma(config.encode, container, info, kind))
+
+
+def lost_chroma(config: RenderConfig, info: VideoInfo) -> tuple[str, ...]:
+    """The notice that colour becomes 4:2:0; none where the encoder's says more."""
+    container = _container(config.output, config)
+    if container.still is None and config.effect.kind not in PICTURE_KINDS:
+        codec = choose_codec(config.encode, container, info.format, PictureKind.COLOR)
+        if codes_odd_size(codec, info.format, PictureKind.COLOR):
+            return ()
+    return info.lost_chroma
 
 
 def open_faces(config: RenderConfig, *, exact: bool = False) -> FaceDataWriter | None:

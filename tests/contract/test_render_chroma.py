@@ -234,6 +234,22 @@ def test_what_each_codec_keeps(
     assert ("most players lack" in told) is (given.get("chroma") == "keep")
 
 
+@pytest.mark.parametrize("given", [{}, {"effect": "matte"}, {"codec": "vp9"}])
+def test_what_becomes_of_odd_sizes_is_told_once(tmp_path: Path, given: dict[str, str]) -> None:
+    """H.264 cannot crop 4:2:0 to them."""
+    clip = striped(tmp_path / "in.mkv", "yuv422p", ODD, frames=2)
+    report = bgsoft.render(clip, tmp_path / "out.mp4", **{**QUICK, **given})
+    lost, odd = "4:2:2 converted to 4:2:0", "321x181 is odd, so H.264 codes"
+    lacking = "4:4:4, which many hardware players lack"
+    texts = {
+        "color": [f"{lost}; {odd} it as {lacking}"],
+        "matte": [lost, f"{odd} {lacking}"],
+        "vp9": [lost],
+    }
+    told = [event.message for event in report.events if event.kind == "notice"]
+    assert told == texts[given.get("effect") or given.get("codec") or "color"]
+
+
 @pytest.mark.parametrize("name", ["out.nut", "out.mp4"])
 def test_raw_video_and_lossless_h264_bring_it_back_too(
     tmp_path: Path, clips: Path, name: str
