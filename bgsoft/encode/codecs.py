@@ -246,10 +246,12 @@ def kept_chroma(
     codec = choose_codec(settings, container, info.format, kind)
     keeps = _SPECS[codec].keeps_chroma
     if settings.chroma is Chroma.KEEP and not keeps:
-        able = ", ".join(each for each, spec in _SPECS.items() if spec.keeps_chroma)
-        raise ConfigError(
-            f"--chroma keep: {codec_label(codec)} is 4:2:0 here; it needs a --codec of {able}"
-        )
+        able = [each for each, spec in _SPECS.items() if spec.keeps_chroma]
+        fits = ", ".join(each for each in able if each in container.codecs)
+        needs = f"a --codec of {fits}"
+        if not fits:
+            needs = f"another container than {container.name}, and a --codec of {', '.join(able)}"
+        raise ConfigError(f"--chroma keep: {codec_label(codec)} is 4:2:0 here; it needs {needs}")
     if settings.chroma not in keeps or info.sampling == "4:2:0":
         return ""
     kept = _KEPT.get(info.sampling, "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
@@ -218,11 +218,13 @@ def _further(table: Mapping[str, Any], kind: str) -> ModelFile | None:
     return ModelFile(*(table[f"{kind}_{key}"] for key in ("file", "bytes", "sha256")))
 
 
-def find_spec(name: str) -> ModelSpec:
-    """Look a model up by its catalogue name; raises ConfigError where none has it."""
+def find_spec(name: str, families: Sequence[str] = ()) -> ModelSpec:
+    """Look a model up by its catalogue name; raises ConfigError where none has it, which offers
+    those of some families, if any are given."""
     models = catalog()
     if name not in models:
-        raise ConfigError(f"unknown model {name!r}{did_you_mean(name, models)}")
+        known = [each for each, spec in models.items() if not families or spec.family in families]
+        raise ConfigError(f"unknown model {name!r}{did_you_mean(name, known)}")
     return models[name]
 
 
@@ -234,7 +236,7 @@ def read_spec(name_or_path: str) -> ModelSpec:
     """
     if is_model_file(name_or_path):
         return _read_sidecar(Path(name_or_path))
-    return find_spec(name_or_path)
+    return find_spec(name_or_path, SEGMENTATION_FAMILIES)
 
 
 def is_model_file(name_or_path: str) -> bool:

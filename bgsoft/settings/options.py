@@ -50,6 +50,8 @@ _NONE_WORDS = ("off", "none", "auto")
 
 _FLAG = r"--([a-z]+(?:-[a-z]+)*)"
 _COLOR = r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+"
+_MEANT = {"h265": "hevc", "h.265": "hevc", "x265": "hevc", "h.264": "h264", "avc": "h264"}
+"""Other names of choices, for the message."""
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
 
 
@@ -253,4 +255,5 @@ def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:
     choices = [member.value for member in kind]
     if isinstance(value, str) and value.lower() in choices:
         return kind(value.lower())
-    raise ConfigError(f"{label}: unknown value {value!r}{did_you_mean(str(value), choices)}")
+    meant = _MEANT.get(str(value).lower(), str(value))
+    raise ConfigError(f"{label}: unknown value {value!r}{did_you_mean(meant, choices)}")

@@ -180,7 +180,12 @@ def as_toml(preset: Preset) -> str:
 
 
 def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = None) -> Preset:
-    path = _find(name_or_path, folder)
+    child = children[-1] if children else None
+    if child is None:
+        path = _find(name_or_path, None)
+    else:
+        with errors_as((PresetError,), PresetError, f"preset {child.name}: extends", path=child):
+            path = _find(name_or_path, folder)
     if path in children:
         chain = " → ".join(p.stem for p in (*children, path))
         raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
@@ -206,7 +211,10 @@ def _find(name_or_path: str, folder: Path | None) -> Path:
     if name_or_path.endswith(".toml") or "/" in name_or_path:
         path = Path(name_or_path) if folder is None else folder / name_or_path
         if not os.path.isfile(path):  # noqa: PTH113 - also of a name too long
-            raise PresetError(f"no such preset file: {path}", path=path)
+            problem = f"no such preset file: {path}"
+            if os.path.isdir(path):  # noqa: PTH112
+                problem = f"{path} is a folder, not a preset file"
+            raise PresetError(problem, path=path)
         return path.resolve()
     for home in (shipped_folder, user_folder):
         path = home() / f"{name_or_path}.toml"

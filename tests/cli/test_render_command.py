@@ -91,8 +91,10 @@ def test_background_alone_chooses_the_effect(
     ("argv", "words"),
     [
         (["--effect", "blurr"], ["--effect", "'blurr'", "did you mean blur?"]),
+        (["--codec", "H265"], ["--codec", "'H265'", "did you mean hevc?"]),
         (["--preset", "stduio"], ["unknown preset", "did you mean studio?"]),
         (["--preset", "none.toml"], ["no such preset file", "none.toml"]),
+        (["--preset", f"{Path(__file__).parent}/"], ["is a folder, not a preset file"]),
         (["--strength", "99"], ["--strength", "between 0 and 25"]),
         (["--strength", "nan"], ["--strength", "between 0 and 25"]),
         (["--strength", "much"], ["--strength", "a number", "'much'"]),

@@ -357,8 +357,9 @@ def test_nothing_of_a_hidden_face_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "words"),
     [
-        ("out.webm", {"chroma": "keep"}, "chroma keep: VP9 is 4:2:0 here"),
-        ("out.mkv", {"chroma": "keep", "codec": "av1"}, "h264, hevc, prores, ffv1, raw"),
+        ("out.webm", {"chroma": "keep"}, "another container than WebM"),
+        ("out.mp4", {"chroma": "keep", "codec": "vp9"}, "needs a codec of h264, hevc$"),
+        ("out.mkv", {"chroma": "keep", "codec": "av1"}, "h264, hevc, prores, ffv1$"),
         ("frames/%d.png", {"chroma": "keep"}, "PNG is a picture and takes no chroma"),
         ("out.mkv", {"chroma": "keep", "effect": "matte"}, "shows no picture"),
         ("out.mkv", {"chroma": "422"}, "chroma"),

@@ -319,3 +319,10 @@ def test_processes_that_pull_one_model_fetch_it_once(server: Server, cache_folde
     results = [pull.communicate(timeout=60)[0].strip() for pull in pulls]
     assert sorted(results) == ["False", "False", "True"]
     assert server.requests == 1
+
+
+def test_an_unknown_model_is_offered_those_that_find_people() -> None:
+    with pytest.raises(ConfigError, match="unknown model 'nobody'") as caught:
+        catalog.resolve("nobody")
+    assert "selfie-general" in str(caught.value)
+    assert "face" not in str(caught.value)

@@ -98,7 +98,7 @@ def test_obs_has_the_filters_defaults() -> None:
         ("[effect]\nkind = 'blur\n", ["mine.toml", "Expected"]),
         ("effect = 'blur'\n", ["[effect] must be a section"]),
         ("description = 3\n", ["description must be a text"]),
-        ("extends = 'sotf'\n", ["unknown preset 'sotf'", "did you mean soft?"]),
+        ("extends = 'sotf'\n", ["extends: unknown preset 'sotf'", "did you mean soft?"]),
         ("input = 'x.mp4'\n", ["unknown section", "'input'"]),
         ("[effect]\nkind = " + "[" * 10**5, ["mine.toml", "nested too deeply"]),
         (f"[matte]\nthreshold = {10**400}\n", ["matte.threshold must be between"]),
