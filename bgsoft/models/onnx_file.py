@@ -24,6 +24,7 @@ TENSOR_NAME = 8
 TENSOR_DIMS, TENSOR_TYPE, TENSOR_RAW = 1, 2, 9
 _VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
 """Wire types."""
+_ALL_BITS = (1 << 64) - 1
 _FORMATS = {1: "<f", 10: "<e", 11: "<d"}
 """Element type → how one is packed: float, float16, double."""
 
@@ -152,15 +153,16 @@ def fields(message: Message) -> Iterator[Field]:
 
 
 def varint(message: Message, at: int) -> tuple[int, int]:
-    """A number, and where it ends."""
+    """A number of 64 bits, and where it ends; raises ValueError where that is too far away."""
     value, shift = 0, 0
-    while True:
+    while shift < 70:
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value & _ALL_BITS, at
         shift += 7
+    raise ValueError("a number without an end")
 
 
 def bake(

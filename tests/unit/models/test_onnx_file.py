@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bgsoft.errors import ModelError
 from bgsoft.infer.cpu import CpuNetwork
-from bgsoft.models.onnx_file import bake, free_axes
+from bgsoft.models.onnx_file import bake, free_axes, varint
 from tests.recurrent_model import write_model
 
 STATES = {f"r{k}i": (1, 1, 1, 1) for k in range(1, 5)}
@@ -84,6 +84,13 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ModelError, match=r"no\.onnx is no ONNX model"):
         bake(path, {}, {"downsample_ratio": 1})
+
+
+def test_numbers_have_64_bits() -> None:
+    assert varint(b"\xff" * 9 + b"\x01", 0) == (2**64 - 1, 10)
+    assert varint(b"\xff" * 9 + b"\x7f", 0) == (2**64 - 1, 10)
+    with pytest.raises(ValueError, match="without an end"):
+        varint(b"\xff" * 400 + b"\x01", 0)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
