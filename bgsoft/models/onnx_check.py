@@ -95,9 +95,9 @@ class _Check:
                 self._tensor(value, _word(value, TENSOR_NAME))
             elif number in (GRAPH_INPUT, GRAPH_OUTPUT):
                 with suppress(KeyError):  # a type other than a tensor, or none
-                    shape = shape_of(value)
-                    if math.prod(filter(None, shape)) > MOST_SAMPLES:
-                        raise self._refuse(f"a tensor of {'x'.join(map(str, shape))} is too large")
+                    samples = math.prod(map(float, filter(None, shape_of(value))))
+                    if samples > MOST_SAMPLES:
+                        raise self._refuse(f"a tensor of {samples:.0e} numbers is too large")
             elif number == _GRAPH_SPARSE:
                 self._sparse(value)
         self._nodes(graph, _GRAPH_NODE, depth)
@@ -139,11 +139,11 @@ class _Check:
                 self._tensor(value, "")
 
     def _tensor(self, tensor: Message, name: str) -> None:
-        samples, available, location = 1, len(tensor), 0
+        samples, available, location = 1.0, len(tensor), 0
         elsewhere: dict[str, str] = {}
         for number, _, value in fields(tensor):
             if number == TENSOR_DIMS:
-                samples *= math.prod(_integers(value))
+                samples *= math.prod(map(float, _integers(value)))  # whole ones grow with each
             elif number == _TENSOR_LOCATION:
                 location = varint(value, 0)[0]
             elif number == _TENSOR_DATA:

@@ -80,3 +80,16 @@ def test_absurd_tensors_are_refused_before_they_are_made(tmp_path: Path, seed: i
     case = absurd_tensor(random.Random(seed), tmp_path, stock)
     with pytest.raises(ValueError if "input" in case.what else ModelError):
         resolve(str(tmp_path / "own.onnx"))
+
+
+def test_axes_are_not_multiplied_as_whole_numbers(tmp_path: Path) -> None:
+    """A product as long as the file would take minutes."""
+    model = ones()
+    model.graph.initializer[0].dims[:] = [2**62] * 20 + [0]
+    with pytest.raises(ModelError, match="lacks the data of the tensor zero"):
+        check_model(written(tmp_path, model))
+    model = ones()
+    for _ in range(20):
+        model.graph.input[0].type.tensor_type.shape.dim.add(dim_value=2**62)
+    with pytest.raises(ModelError, match="a tensor of inf numbers is too large"):
+        check_model(written(tmp_path, model))
