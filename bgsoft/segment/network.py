@@ -188,6 +188,9 @@ def channels(network: Network, spec: ModelSpec) -> Array:
         raw = raw.transpose(0, 3, 1, 2)
     if not 0 <= spec.output_channel < raw.shape[1]:
         raise ModelError(f"model {spec.name} has no output channel {spec.output_channel}")
+    if spec.activation == "softmax" and raw.shape[1] == 1:
+        text = "softmax takes several channels, and its output has one: sigmoid or none is right"
+        raise ModelError(f"model {spec.name}: {text}")
     return raw
 
 

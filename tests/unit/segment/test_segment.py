@@ -206,6 +206,8 @@ def test_a_wrong_output_is_a_model_error() -> None:
         segment(np.zeros((1, 1, 8, 16)), output="alpha")
     with pytest.raises(ModelError, match="no output channel 3"):
         segment(np.zeros((1, 1, 8, 16)), output_channel=3)
+    with pytest.raises(ModelError, match="softmax takes several channels"):
+        segment(np.zeros((1, 1, 8, 16)), activation="softmax")
 
 
 def test_a_failure_names_the_frame() -> None:
