@@ -374,6 +374,11 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
             field: _read(sections[key.section], key, ModelSpec.__dataclass_fields__[field].default)
             for field, key in _KEYS.items()
         }
+        if any(
+            (1 + abs(mean)) / abs(std) > _LARGEST_NUMBER
+            for mean, std in zip(values["mean"], values["std"], strict=True)
+        ):
+            raise ConfigError(f"std is too small: {list(values['std'])} makes values too large")
         loops = _read_loops(table.get("state", {}))
     except ConfigError as exc:
         raise ConfigError(f"{where}: model {name}: {exc}") from None

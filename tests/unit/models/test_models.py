@@ -218,6 +218,7 @@ def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
         (SIDECAR.replace("[0.5, 0.5, 1]", "[1]"), ["std must be three numbers"]),
         (SIDECAR.replace("[0.5, 0.5, 1]", "[0.5, nan, 1]"), ["std must be three numbers"]),
         (SIDECAR.replace("[0.5, 0.5, 1]", f"[{10**400}, 1, 1]"), ["std must be three numbers"]),
+        (SIDECAR.replace("[0.5, 0.5, 1]", "[0.5, 0.5, 1e-40]"), ["std is too small"]),
         (SIDECAR.replace("width = 192", f"width = {10**6}"), ["[input] is too large"]),
         (SIDECAR.replace("192", "[" * 10**5), ["nested too deeply"]),
         (SIDECAR + "#" * 2**20, ["larger than 1 MiB"]),
