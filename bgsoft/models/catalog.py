@@ -328,6 +328,9 @@ def _read_sidecar(path: Path) -> ModelSpec:
         table = read_toml(sidecar)
     spec = _parse(path.stem, {**table, "file": path.name}, str(sidecar))
     _check_keys(table, sidecar)
+    for key in ("state", "downsample_ratio"):
+        if key in table and spec.family != "recurrent":
+            raise ConfigError(f'{sidecar}: [{key}] is for family = "recurrent"', path=sidecar)
     if spec.family == "single-shot" and not 0 < 3 * spec.width * spec.height <= MOST_SAMPLES:
         text = "needs width and height" if not spec.width * spec.height else "is too large"
         raise ConfigError(f"{sidecar}: [input] {text}", path=sidecar)

@@ -229,6 +229,8 @@ def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
         (SIDECAR.replace("width", "widht = 3\nwidth"), ["'widht'", "did you mean width?"]),
         ("state = 3\n" + SIDECAR, ["state must be a table"]),
         ("downsample_ratio = 3\n" + SIDECAR, ["downsample_ratio must be a table"]),
+        (SIDECAR + "[state]", ['[state] is for family = "recurrent"']),
+        (SIDECAR + "[downsample_ratio]", ['[downsample_ratio] is for family = "recurrent"']),
     ],
 )
 def test_bad_sidecars(tmp_path: Path, sidecar: str | None, words: list[str]) -> None:
