@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
@@ -218,25 +218,27 @@ def _further(table: Mapping[str, Any], kind: str) -> ModelFile | None:
     return ModelFile(*(table[f"{kind}_{key}"] for key in ("file", "bytes", "sha256")))
 
 
-def find_spec(name: str, families: Sequence[str] = ()) -> ModelSpec:
-    """Look a model up by its catalogue name; raises ConfigError where none has it, which offers
-    those of some families, if any are given."""
+def find_spec(name: str, families: Collection[str] = ()) -> ModelSpec:
+    """Look a model up by its catalogue name; raises ConfigError where none has it.
+
+    The error offers those of some families, or all where none is given.
+    """
     models = catalog()
     if name not in models:
-        known = [each for each, spec in models.items() if not families or spec.family in families]
-        raise ConfigError(f"unknown model {name!r}{did_you_mean(name, known)}")
+        offered = [each for each in models if not families or models[each].family in families]
+        raise ConfigError(f"unknown model {name!r}{did_you_mean(name, offered)}")
     return models[name]
 
 
-def read_spec(name_or_path: str) -> ModelSpec:
-    """The contract of a model, whether its file is here or not.
+def read_spec(name_or_path: str, families: Collection[str] = SEGMENTATION_FAMILIES) -> ModelSpec:
+    """The contract of a model, whether its file is here or not; errors offer those of families.
 
     Raises:
         ConfigError: No such model or file, or a bad sidecar.
     """
     if is_model_file(name_or_path):
         return _read_sidecar(Path(name_or_path))
-    return find_spec(name_or_path, SEGMENTATION_FAMILIES)
+    return find_spec(name_or_path, families)
 
 
 def is_model_file(name_or_path: str) -> bool:
@@ -271,9 +273,9 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
         ModelError: The model has not been pulled yet, or its file cannot be read.
         ModelIntegrityError: The file is not what the catalogue says.
     """
-    spec = read_spec(name_or_path)
-    path = Path(name_or_path) if is_model_file(name_or_path) else spec_path(spec)
     families = families or SEGMENTATION_FAMILIES
+    spec = read_spec(name_or_path, families)
+    path = Path(name_or_path) if is_model_file(name_or_path) else spec_path(spec)
     if spec.family not in families:
         raise ConfigError(
             f"model {spec.name} is of family {spec.family}; here it takes {' or '.join(families)}"

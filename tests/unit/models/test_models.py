@@ -137,6 +137,11 @@ def test_embedded_files_say_what_the_catalogue_does() -> None:
 def test_unknown_name() -> None:
     with pytest.raises(ConfigError, match="did you mean selfie-general"):
         catalog.resolve("selfie-generel")
+    with pytest.raises(ConfigError, match=r"choose from selfie-general,.*u2net") as caught:
+        catalog.read_spec("x")
+    assert "face" not in str(caught.value)
+    with pytest.raises(ConfigError, match="did you mean face-mesh"):
+        catalog.find_spec("face-mash")
 
 
 def test_face_models_make_no_masks() -> None:
