@@ -43,6 +43,7 @@ class NetworkSegmenter(Segmenter):
         workers: What prepares and reads; a lane a frame.
         side: Where the frames are.
         batch: Frames at a time on a device.
+        tell: Called with a notice where a user's model makes no numbers of the first frame.
 
     Raises:
         ModelError: The network's output is not what the contract says.
@@ -57,6 +58,7 @@ class NetworkSegmenter(Segmenter):
         *,
         side: Side = HOST,
         batch: int = 1,
+        tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.name = spec.name
         self._side, self._workers = side, workers or Workers()
@@ -89,6 +91,9 @@ class NetworkSegmenter(Segmenter):
         self._masks = side.xp.zeros(planes, np.float32)
         """Masks of the frames of a batch."""
         self._planes: list[Array] = list(self._masks)
+        self._tell = tell
+        self._unproved = spec.checksum is None
+        """It is a user's model, whose output nobody has looked at yet."""
 
     def start(self) -> None:
         self._driver.start()
@@ -129,6 +134,9 @@ class NetworkSegmenter(Segmenter):
 
         def read(network: Network, start: int, stop: int) -> None:
             raw, masks = self._raw(network)[: stop - start], self._masks[start:stop]
+            if self._unproved and start == 0:
+                self._unproved = False
+                self._prove(raw[0, spec.output_channel])
             if stop - start == 1 or self._side.on_device:  # there it is one launch
                 to_masks(self._side, raw, spec, masks)
             else:
@@ -147,6 +155,12 @@ class NetworkSegmenter(Segmenter):
             if columns * spec.height > STRETCHED * rows * spec.width and spec.embedded:
                 planes[index] = planes[index][rows_shown(self._mask_shape, rows, columns)]
         return planes
+
+    def _prove(self, raw: Array) -> None:
+        """Once: to wait for a device costs too much for every frame."""
+        if not np.isfinite(raw.get() if self._side.on_device else raw).any():
+            text = "has no finite number for the first frame: its mask is empty, or full"
+            self._tell(f"the output of model {self.name} {text}")
 
     def reset(self) -> None:
         self._driver.reset()

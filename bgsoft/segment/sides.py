@@ -46,7 +46,7 @@ class HostSide:
         format: Format of the frames.
         workers: What prepares and reads, and runs models on the CPU.
         device: Where models run, unless on the CPU.
-        on_event: Called for retries, and where the CPU takes over.
+        on_event: Called for retries, where the CPU takes over, and for notices.
         batch: Frames at a time; no fewer than lanes.
     """
 
@@ -148,9 +148,14 @@ class HostSide:
 
     def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
         """What makes masks by a driver."""
+
+        def tell(text: str) -> None:
+            self._on_event(Event(kind="notice", stage="segment", message=text))
+
+        common = self._format, self._workers
         with self.current():
             return NetworkSegmenter(
-                spec, driver, self._format, self._workers, side=self.side, batch=self._batch
+                spec, driver, *common, side=self.side, batch=self._batch, tell=tell
             )
 
     def _batch_driver(

@@ -166,14 +166,33 @@ class FakeNetwork(Network):
 FORMAT = FrameFormat(width=192, height=108)
 
 
-def segment(raw: np.ndarray, *, fail: bool = False, **changes: object) -> np.ndarray:
+def segment(
+    raw: np.ndarray, *, fail: bool = False, told: list[str] | None = None, **changes: object
+) -> np.ndarray:
     model, workers = spec(**changes), Workers()
     network = FakeNetwork({model.input: model.input_shape(1)}, raw)
     network.fail = fail
-    segmenter = NetworkSegmenter(model, LanesDriver([network], workers), FORMAT, workers)
+    tell = [].append if told is None else told.append
+    driver = LanesDriver([network], workers)
+    segmenter = NetworkSegmenter(model, driver, FORMAT, workers, tell=tell)
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
     frame = Frame(Planes(0, reduced.luma, reduced.chroma, None), FORMAT, 0, 77, Fraction(1, 30))
+    segmenter.masks([frame], [reduced])
     return segmenter.masks([frame], [reduced])[0]
+
+
+@pytest.mark.parametrize("activation", ["none", "sigmoid"])
+def test_a_model_without_numbers_is_told_once(activation: str) -> None:
+    told: list[str] = []
+    raw = np.full((1, 1, 8, 16), np.nan)
+    assert segment(raw, told=told, activation=activation).max() == 0
+    assert told == [
+        "the output of model fake has no finite number for the first frame: "
+        "its mask is empty, or full"
+    ]
+    raw[0, 0, 3, 3] = 0
+    segment(raw, told=told)
+    assert len(told) == 1
 
 
 def test_mask_is_clipped_and_free_of_nan() -> None:
