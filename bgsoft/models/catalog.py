@@ -433,15 +433,17 @@ def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
         numbers = value if isinstance(value, list) else []
         real = all(type(n) in (int, float) and abs(n) <= _LARGEST_NUMBER for n in numbers)
         if len(numbers) != 3 or not real or (key.name == "std" and 0 in numbers):
-            raise ConfigError(f"{key.name} must be three numbers, not {value!r}")
+            which = ", none of them 0" if key.name == "std" else ""
+            raise ConfigError(f"{key.name} must be three numbers{which}, not {value!r}")
         return tuple(map(float, numbers))
     if isinstance(default, int):
         if type(value) is not int or value < 0:
-            raise ConfigError(f"{key.name} must be a whole number, not {value!r}")
+            raise ConfigError(f"{key.name} must be a whole number from 0 on, not {value!r}")
     elif not isinstance(value, str):
         raise ConfigError(f"{key.name} must be a text, not {value!r}")
     elif key.choices and value not in key.choices:
-        near = did_you_mean(value, key.choices)
+        offered = SEGMENTATION_FAMILIES if key.name == "family" else key.choices
+        near = did_you_mean(value, offered)
         raise ConfigError(f"unknown {key.name} {value!r}{near}")
     return value
 
