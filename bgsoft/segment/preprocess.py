@@ -130,9 +130,7 @@ class Preprocessor:
         luma, chroma, (rows, columns) = shown.luma, shown.chroma, self._most
         values, at, size, shape, target = tensor, index, self._size, self.shape, tensor[index]
         height, width = luma.shape
-        if (
-            width * size[0] > STRETCHED * height * size[1] and self._spec.embedded
-        ):  # whose layout is NCHW
+        if width * size[0] > STRETCHED * height * size[1] and self._spec.embedded:
             part = rows_shown(size, height, width)
             size = part.stop - part.start, size[1]
             shape = 3, *size  # the embedded models' layout is NCHW
