@@ -12,12 +12,12 @@ from bgsoft.analysis.base import analysis_factor
 from bgsoft.composite.background import Background, CellFilter, CellsBackground, Hold
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.filters import BlurFilter, BokehFilter, CutoutFilter, PixelateBackground
-from bgsoft.composite.foreground import REPLACING, ForegroundColor
+from bgsoft.composite.foreground import ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, CellsPlan, PixelatePlan
 from bgsoft.composite.plate import color_background, dim_background, image_background
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.ops.sides import HOST, Side
-from bgsoft.settings.config import EffectConfig, EffectKind
+from bgsoft.settings.config import REPLACING, EffectConfig, EffectKind
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:

@@ -19,10 +19,6 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.composite.plan import level_table
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.sides import Side
-from bgsoft.settings.config import EffectKind
-
-REPLACING = (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.ALPHA)
-"""Effects after which nothing may remain of the old background. Others make theirs of it."""
 
 _LEVELS = 5
 """Sizes of cells, each twice the one before: 8 to 128 pixels at 1080p."""

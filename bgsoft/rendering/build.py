@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from bgsoft.composite.foreground import REPLACING
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.frame import Frame, FrameFormat
@@ -33,7 +32,14 @@ from bgsoft.resources import Resources
 from bgsoft.ring import FrameRing
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES
-from bgsoft.settings.config import BackendConfig, EffectKind, EncodeConfig, Precision, RenderConfig
+from bgsoft.settings.config import (
+    REPLACING,
+    BackendConfig,
+    EffectKind,
+    EncodeConfig,
+    Precision,
+    RenderConfig,
+)
 from bgsoft.startup import StartupPool, span
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bgsoft.composite.foreground import REPLACING
 from bgsoft.decode.base import DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.encode.codecs import choose_codec, codes_odd_size, kept_chroma
@@ -28,7 +27,7 @@ from bgsoft.pipes import DEV_STDOUT, PipeOutput, is_input_pipe, is_output_pipe
 from bgsoft.records import NamedTuple
 from bgsoft.rendering.backends import matte_out_encoder
 from bgsoft.report import Event
-from bgsoft.settings.config import EffectKind, EncodeConfig, OutputFormat, RenderConfig
+from bgsoft.settings.config import REPLACING, EffectKind, EncodeConfig, OutputFormat, RenderConfig
 
 if TYPE_CHECKING:
     from bgsoft.face.data import FaceDataWriter

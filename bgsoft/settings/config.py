@@ -49,6 +49,10 @@ class EffectKind(StrEnum):
     MATTE = "matte"
 
 
+REPLACING = (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.ALPHA)
+"""Effects after which nothing may remain of the old background. Others make theirs of it."""
+
+
 class Refine(StrEnum):
     NONE = "none"
     GUIDED = "guided"

@@ -14,12 +14,11 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.background import Hold
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.effects import create_compositor
-from bgsoft.composite.foreground import REPLACING
 from bgsoft.composite.plan import CellsPlan
 from bgsoft.diagnose.parity import STRUCTURED_DB, CudaSide, compare_composites
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.ops.sides import HOST, device
-from bgsoft.settings.config import EffectConfig, EffectKind
+from bgsoft.settings.config import REPLACING, EffectConfig, EffectKind
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import (
     SIZES,
