@@ -8,8 +8,10 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,24 +81,51 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
     here, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.perf_counter()
-    done = subprocess.run(
-        list(command),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here},
-        check=False,
-    )
+    with ExitStack() as running:
+        with _signals_put_off():
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here},
+            )
+            running.enter_context(process)
+            running.callback(process.wait)
+            running.callback(process.kill)
+        out, err = process.communicate()
     wall = time.perf_counter() - started
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode in _STOPPED:
+    if process.returncode in _STOPPED:
         raise KeyboardInterrupt
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        text = lines[-1] if lines else f"exit code {done.returncode}"
-        raise error_of(done.returncode)(text.removeprefix("bgsoft: error: "))
+    if process.returncode != 0:
+        lines = [line for line in err.splitlines() if line.strip()]
+        text = lines[-1] if lines else f"exit code {process.returncode}"
+        raise error_of(process.returncode)(text.removeprefix("bgsoft: error: "))
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return wall, cpu, done.stdout
+    return wall, cpu, out
+
+
+@contextmanager
+def _signals_put_off() -> Iterator[None]:
+    """Handle what would end this process after the block: one that it is just making would be
+    nobody's, and go on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    got: list[int] = []
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {each: found for each in ending if callable(found := signal.getsignal(each))}
+    try:
+        for each in handlers:
+            signal.signal(each, lambda number, _frame: got.append(number))
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+        for number in got[:1]:
+            signal.raise_signal(number)
 
 
 def preset_text(config: RenderConfig) -> str:

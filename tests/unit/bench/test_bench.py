@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -153,6 +156,24 @@ def test_a_failed_process_raises_what_it_said(code: int, error: type[BgsoftError
     script = f"import sys; print('bgsoft: error: it broke', file=sys.stderr); sys.exit({code})"
     with pytest.raises(error, match=r"^it broke$"):
         run_process([sys.executable, "-c", script])
+
+
+def test_a_signal_while_a_process_is_made_leaves_it_not_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[int] = []
+    fork: Any = subprocess._fork_exec  # type: ignore[attr-defined]
+
+    def interrupted(*args: Any) -> int:
+        begun.append(fork(*args))
+        signal.raise_signal(signal.SIGINT)
+        return begun[0]
+
+    monkeypatch.setattr(subprocess, "_fork_exec", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_process([sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(ProcessLookupError):
+        os.kill(begun[0], 0)
 
 
 def test_figures_of_a_run(measured: dict[str, Any]) -> None:
