@@ -22,7 +22,7 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES
-from bgsoft.segment.preprocess import STRETCHED, Preprocessor, rows_shown
+from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.workers import Workers
 
 _MAX_LOGIT = 60.0
@@ -119,12 +119,14 @@ class NetworkSegmenter(Segmenter):
         """
         spec, preprocessors, lanes = self._spec, self._preprocessors, self._lanes
 
+        parts: list[slice | None] = [None] * len(frames)
+
         def write(network: Network, start: int, stop: int) -> None:
             tensor = network.inputs[spec.input]
             if stop - start == 1:
-                preprocessors[start % lanes].write(shown[start], tensor)
+                parts[start] = preprocessors[start % lanes].write(shown[start], tensor)
             else:
-                self._workers.map(
+                parts[start:stop] = self._workers.map(
                     lambda _, at: preprocessors[at % lanes].write(shown[at], tensor, at - start),
                     range(start, stop),
                 )
@@ -149,12 +151,11 @@ class NetworkSegmenter(Segmenter):
                 _mirror(masks)
 
         self._driver.run(frames, write, read)
-        planes = self._planes[: len(frames)]
-        for index, picture in enumerate(shown):
-            rows, columns = (picture.detail or picture).luma.shape
-            if columns * spec.height > STRETCHED * rows * spec.width and spec.embedded:
-                planes[index] = planes[index][rows_shown(self._mask_shape, rows, columns)]
-        return planes
+        masks = self._planes[: len(frames)]
+        for index, part in enumerate(parts):
+            if part is not None:  # the embedded models' masks are of the size of their input
+                masks[index] = masks[index][part]
+        return masks
 
     def _prove(self, raw: Array) -> None:
         """Once: to wait for a device costs too much for every frame."""

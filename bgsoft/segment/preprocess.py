@@ -23,7 +23,7 @@ side by side, of a real clip each, have a mean IoU of 0.94 at 2.39:1 (``fast``: 
 0.965."""
 
 
-def rows_shown(size: tuple[int, int], rows: int, columns: int) -> slice:
+def _rows_shown(size: tuple[int, int], rows: int, columns: int) -> slice:
     """The rows of a model's input, (rows, columns), that a picture too wide for it takes up."""
     count = max(1, round(SHOWN * size[1] * rows / columns))
     first = (size[0] - count) // 2
@@ -107,13 +107,16 @@ class Preprocessor:
         bits = 8 * format.bytes_per_sample
         self._run = side.operation("preprocess", "preprocess", sample_bits=bits)
 
-    def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> None:
+    def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> slice | None:
         """Write a picture, whose rows may be padded, into an item of a batch.
 
         Args:
             picture: Of it what networks are shown.
             tensor: (N, *:attr:`shape`), C-contiguous.
             index: Item of the tensor that is overwritten.
+
+        Returns:
+            The rows of the input that it takes up, between bars; None: all.
 
         Raises:
             ValueError: The tensor's shape or dtype is another, or it has no such item.
@@ -130,8 +133,9 @@ class Preprocessor:
         luma, chroma, (rows, columns) = shown.luma, shown.chroma, self._most
         values, at, size, shape, target = tensor, index, self._size, self.shape, tensor[index]
         height, width = luma.shape
+        part = None
         if width * size[0] > STRETCHED * height * size[1] and self._spec.embedded:
-            part = rows_shown(size, height, width)
+            part = _rows_shown(size, height, width)
             size = part.stop - part.start, size[1]
             shape = 3, *size  # the embedded models' layout is NCHW
             target[...] = self._bias
@@ -148,6 +152,7 @@ class Preprocessor:
             self._divide(values[at])
         if values is not tensor:
             target[...] = values[0]
+        return part
 
     def _divide(self, codes: Array) -> None:
         """(code / maximum − mean) / std, where there is the code."""
