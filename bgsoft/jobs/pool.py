@@ -94,14 +94,12 @@ class Pool(Closing):
 
     def start(self) -> None:
         """Start all workers now, not each with the first task that it is needed for."""
-        self._workers = [each or self._start(slot) for slot, each in enumerate(self._workers)]
-        self._set_up()
+        self._start([slot for slot, each in enumerate(self._workers) if each is None])
 
     def submit(self, task: Task) -> int:
         task_id, pickled = next(self._ids), pickle.dumps(task)
         slot = next(at for at, each in enumerate(self._workers) if each is None or each.is_free)
-        worker = self._workers[slot] = self._workers[slot] or self._start(slot)
-        self._set_up()
+        worker = self._workers[slot] or self._start([slot])[0]
         worker.run(task_id, pickled, self.threads)
         self._updates.append(Started(task_id, f"pid {worker.process.pid}"))
         return task_id
@@ -130,18 +128,19 @@ class Pool(Closing):
             for worker in workers:
                 worker.wait(max(0.0, until - time.monotonic()))
 
-    def _start(self, slot: int) -> _Worker:
-        gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
-        settings = WorkerSettings(gpu=gpu, only_gpu=shown_gpu(), ahead=self._ahead)
-        return _Worker(settings, self._shared)
-
-    def _set_up(self) -> None:
-        """Let those begin that have been started."""
+    def _start(self, slots: Sequence[int]) -> list[_Worker]:
+        """Start workers, and let them begin, all with the same variables in their environment."""
+        started = []
+        for slot in slots:
+            gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
+            settings = WorkerSettings(gpu=gpu, only_gpu=shown_gpu(), ahead=self._ahead)
+            worker = self._workers[slot] = _Worker(settings, self._shared)
+            started.append(worker)
         if self._variables is None:
             self._variables = self._entered.enter_context(self._environment)
-        for worker in self._workers:
-            if worker is not None and not worker.is_set_up:
-                worker.set_up(self._variables)
+        for worker in started:
+            worker.set_up(self._variables)
+        return started
 
     def _listen(self, timeout: float) -> None:
         """Receive the workers' messages, and notice workers that have died."""
@@ -197,7 +196,6 @@ class _Worker:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
         self.task_id: int | None = None
-        self.is_set_up = False
         self.reason = ""
         """Why it is being ended."""
         self.deadline = float("inf")
@@ -210,7 +208,6 @@ class _Worker:
 
     def set_up(self, variables: Mapping[str, str]) -> None:
         """Let it begin, with further variables in its environment."""
-        self.is_set_up = True
         self._send(dict(variables))
 
     def run(self, task_id: int, pickled: bytes, threads: int) -> None:
