@@ -31,8 +31,6 @@ _MAX_GROWTH = 1.3
 _SAME_FACE = 0.5
 """A face in sight that overlaps a lost one's place by this much is the one that was lost. Without,
 a fifth more of the frame is hidden in gaps."""
-_FIRST_PLACE = 0.75
-"""Where a new face's first place takes less of the next frame's than this, both are hidden."""
 _DRIFT = 0.9
 """A lost face goes on at the speed it had, which falls by this factor each frame. With 0:
 10.8 %."""
@@ -78,7 +76,9 @@ class FrameFaces:
     def __init__(
         self, faces: Sequence[Face], shown: Collection[int], seconds: float, cut: bool = False
     ) -> None:
-        self.places = {face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces}
+        self.places = {
+            face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces if face.detected
+        }
         self.shown = frozenset(shown)
         self.seconds = seconds
         self.cut = cut
@@ -119,17 +119,11 @@ class HiddenFaces:
             del self._tracks[id]
         for id in [id for id in self._tracks if id not in now.places]:
             self._bridge(id, now, coming)
-        new = []
         for id, place in now.hidden():
             last = self._tracks.get(id)
-            after = coming[0].places.get(id) if coming and last is None else None
-            if after is not None and not _covers(place, after, _FIRST_PLACE):
-                # The first landmarks are those of a square that was guessed: the next are better.
-                new.append(after)
             dx, dy = (0.0, 0.0) if last is None else _way(last.place, place)
             self._tracks[id] = _Track(place, now.seconds, now.seconds, dx, dy)
         ellipses = [track.place.ellipse for track in self._tracks.values()]
-        ellipses += [place.ellipse for place in new]
         return ellipses + self._before_they_are_found(now, coming)
 
     def _bridge(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> None:

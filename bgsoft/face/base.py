@@ -30,6 +30,11 @@ _FLAT_OVAL = 3 * np.array(FACE_OVAL) + np.array([[0], [1]])
 """Where x and y of these landmarks are among the (468, 3) numbers: one index for all of them takes
 a quarter of the time of one for rows and one for columns."""
 
+SQUARE_SCALE, SQUARE_FALL = 1.54, 0.055
+"""The square that landmarks are found in: its side, and how far its middle lies below that of the
+detector's box, towards the chin, over the geometric mean of the box's sides. Means over 155 faces
+of 6 clips and 81 portraits, standard deviations 0.066 and 0.017."""
+
 RIGHT_EYE, LEFT_EYE = 33, 263
 """Outer corners of the eyes in the same mesh; right is the face's own."""
 
@@ -58,16 +63,17 @@ class Face:
     """May reach over the frame's edge."""
     landmarks: NDArray[np.float32] = field(default_factory=lambda: NO_LANDMARKS)
     """(468, 3): x and y in frame pixels, z in the same scale, smaller is nearer; (0, 3) where the
-    landmark model has not run on it, or is not sure of it."""
+    landmark model has not run on it, or sees no face."""
+    angle: float = 0.0
+    """Radians by which it is turned clockwise on the screen; 0: upright."""
     square: Roi = _NOWHERE
-    """Where the landmark model would look, of a face without landmarks."""
+    """Where the landmark model looks."""
     detected: bool
-    """True where the detector saw it in this frame, False where it was followed or interpolated."""
+    """True where the detector saw it in this frame, False where it is expected."""
     age_frames: int
     """Frames since the track began, 0 in its first."""
     contested: bool = False
-    """In this frame the detector, or the face's shape, contradicted what was followed here: a face
-    of age 0 takes the place of one that may be somebody else."""
+    """The detector sees it where another face was expected, which it may be."""
 
     @property
     def has_landmarks(self) -> bool:
@@ -99,46 +105,30 @@ def oval_points(face: Face) -> NDArray[np.float32]:
 
 
 def hiding_ellipse(face: Face) -> Ellipse:
-    """An ellipse that holds the whole head's front, with margin.
+    """An ellipse that holds the whole head's front, with margin."""
+    return _expected_outline(face, _MARGIN_ACROSS, _MARGIN_ALONG)
 
-    It is fitted to the outline along the line between the eyes, and holds the face's box too where
-    that is larger: a mesh that lies a little off must not bare half a face. Without landmarks the
-    outline is where it is to be expected.
-    """
-    if not face.has_landmarks:
-        (left_x, top, right_x, bottom), (_, _, side, angle) = face.box_xyxy, face.square
-        return Ellipse(
-            x=(left_x + right_x) / 2,
-            y=(top + bottom) / 2,
-            cos=math.cos(angle),
-            sin=math.sin(angle),
-            across=max(1.0, side * EXPECTED_HALF[0] * _MARGIN_ACROSS),
-            along=max(1.0, side * EXPECTED_HALF[1] * _MARGIN_ALONG),
-        )
-    left, right = (
-        face.landmarks[corner, :2].astype(np.float64) for corner in (RIGHT_EYE, LEFT_EYE)
-    )
-    line = right - left
-    length = float(np.hypot(*line))
-    cos, sin = (line / length) if length > 1e-3 else (1.0, 0.0)
-    points = oval_points(face).T.astype(np.float64)
-    turned = points @ np.array([[cos, -sin], [sin, cos]])
-    low, high = turned.min(axis=0), turned.max(axis=0)
-    u, v = (low + high) / 2
-    half = (high - low) / 2
-    x0, y0, x1, y1 = face.box_xyxy
-    box_half = np.array([x1 - x0, y1 - y0]) / 2
-    # Upright the box's sides are the ellipse's; lying on its side they are swapped.
-    share = cos * cos
-    box_turned = box_half * share + box_half[::-1] * (1 - share)
-    half = np.maximum(half, box_turned)
+
+def outline_polygon(face: Face) -> NDArray[np.float32]:
+    """The face's outline, where it is to be expected: (2, 36) float32, x and y in frame pixels."""
+    shape = _expected_outline(face, 1.0, 1.0)
+    turn = np.linspace(0.0, math.tau, OUTLINE_POINTS, endpoint=False)
+    u, v = shape.across * np.cos(turn), shape.along * np.sin(turn)
+    x, y = shape.cos * u - shape.sin * v, shape.sin * u + shape.cos * v
+    return np.stack([shape.x + x, shape.y + y]).astype(np.float32)
+
+
+def _expected_outline(face: Face, across: float, along: float) -> Ellipse:
+    """About the middle of the detector's box, along the face, its half axes enlarged."""
+    left, top, right, bottom = face.box_xyxy
+    side = SQUARE_SCALE * math.sqrt(max(0.0, right - left) * max(0.0, bottom - top))
     return Ellipse(
-        x=float(u * cos - v * sin),
-        y=float(u * sin + v * cos),
-        cos=float(cos),
-        sin=float(sin),
-        across=max(1.0, float(half[0]) * _MARGIN_ACROSS),
-        along=max(1.0, float(half[1]) * _MARGIN_ALONG),
+        x=(left + right) / 2,
+        y=(top + bottom) / 2,
+        cos=math.cos(face.angle),
+        sin=math.sin(face.angle),
+        across=max(1.0, side * EXPECTED_HALF[0] * across),
+        along=max(1.0, side * EXPECTED_HALF[1] * along),
     )
 
 

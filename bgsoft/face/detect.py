@@ -1,10 +1,10 @@
-"""From BlazeFace's raw output to the faces of a picture."""
+"""From the face detector's raw output to the faces of a picture."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,81 +14,42 @@ from bgsoft.face.geometry import Affine, box_iou
 from bgsoft.ops.sides import HOST
 from bgsoft.records import NamedTuple
 
-KEYPOINTS = ("right eye", "left eye", "nose", "mouth", "right ear", "left ear")
-"""Order of the key points; right is the face's own right, on the left of the picture."""
-
-STRIDES = (8, 16)
-"""Input pixels per cell of each grid that predicts (the catalogue's ``anchors`` table)."""
-PER_CELL = (2, 6)
-"""Predictions a cell of each grid."""
-
+STRIDES = (8, 16, 32)
+"""Input pixels per cell of each grid that predicts."""
 MAX_OVERLAP = 0.3
-"""Boxes that share more than this (intersection over union) are one face; the value of
-MediaPipe's own graph for this model."""
-
-MIN_SECOND_OVERLAP = 0.2
-"""Intersection over union of what two looks show of one face, at least."""
-
-MAX_VIEW_FACES = 64
-"""Faces of one view, at most; the surest are kept."""
-
-_VALUES = 17
+"""Boxes that share more than this (intersection over union) are one face; OpenCV's value for this
+model."""
+_VALUES = 15
 """Numbers of a face in what ``detections.cu`` finds."""
 
 
 class Detection(NamedTuple):
-    """A face that the detector sees."""
+    """A face that the detector sees, in frame pixels."""
 
     box: Box
-    """Left, top, right, bottom."""
-    keypoints: Sequence[Sequence[float]]
-    """x, y of each, in the order of :data:`KEYPOINTS`."""
+    """Left, top, right, bottom; from forehead to chin. May reach over the frame's edge."""
+    angle: float
+    """Radians by which the face is turned clockwise on the screen; 0: upright."""
     score: float
     """In [0, 1]."""
 
 
-def merge(found: Iterable[Detection]) -> list[Detection]:
-    """Join what several views of one picture found, in common coordinates; best first.
+def merge(found: Iterable[Detection], sure_score: float = 0.0) -> list[Detection]:
+    """Join what several views of one picture found; best first.
 
-    A face that a view shows cut off has a smaller box there, so a box that lies mostly inside a
-    better one is the same face, too.
+    A box that lies mostly inside a better one is the same face, too, if that is surely one.
     """
-    best_first = sorted(found, key=itemgetter(2), reverse=True)
-    kept = best_first[:1]
-    for each in best_first[1:]:
-        for other in kept:
-            if box_overlap(each.box, other.box) > 0.5:
-                break
-        else:
+    kept: list[Detection] = []
+    for each in sorted(found, key=attrgetter("score"), reverse=True):
+        if not any(_are_one(other, each, sure_score) for other in kept):
             kept.append(each)
     return kept
 
 
-def nearest(
-    found: Sequence[Detection], box: Box, min_overlap: float = MIN_SECOND_OVERLAP
-) -> Detection | None:
-    """The one that shares most with a box, or none shares enough."""
-    best, most = None, -1.0
-    for each in found:
-        shared = box_iou(each.box, box)
-        if shared > most:
-            best, most = each, shared
-    return best if most >= min_overlap else None
-
-
-def anchor_centres(size: int) -> NDArray[np.float32]:
-    """Centres of the cells that the model's rows belong to, for an input of this side in pixels.
-
-    Returns:
-        (N, 2) float32, x and y in input pixels: grid after grid, row by row; 896 for 128 pixels.
-    """
-    reduced = []
-    for stride, count in zip(STRIDES, PER_CELL, strict=True):
-        cells = -(-size // stride)
-        along = (np.arange(cells, dtype=np.float32) + np.float32(0.5)) * np.float32(stride)
-        y, x = np.meshgrid(along, along, indexing="ij")
-        reduced.append(np.repeat(np.stack([x, y], axis=-1).reshape(-1, 2), count, axis=0))
-    return np.concatenate(reduced)
+def _are_one(better: Detection, other: Detection, sure_score: float) -> bool:
+    if better.score >= sure_score and box_overlap(better.box, other.box) > 0.5:
+        return True
+    return box_iou(better.box, other.box) > MAX_OVERLAP
 
 
 def probability(logit: float) -> float:
@@ -96,48 +57,79 @@ def probability(logit: float) -> float:
     return 1.0 / (1.0 + math.exp(-min(60.0, max(-60.0, logit))))
 
 
+def grid_cells(height: int, width: int) -> NDArray[np.float32]:
+    """The cells that the rows of the detector's output belong to.
+
+    Returns:
+        (N, 3) float32, column, row and stride in input pixels: grid after grid, row by row.
+    """
+    grids = []
+    for stride in STRIDES:
+        row, column = np.indices((height // stride, width // stride), np.float32)
+        grids.append(np.stack([column, row, np.full_like(row, stride)], axis=-1).reshape(-1, 3))
+    return np.concatenate(grids)
+
+
 class DetectionReader:
     """From the detector's raw output to faces, on the host.
 
     Args:
-        size: Side of the detector's input, in pixels.
+        height, width: Of the detector's input, pixels.
         most: Views that are read at a time.
     """
 
-    def __init__(self, size: int, most: int = 1) -> None:
-        self._centres = anchor_centres(size)
-        self._left = np.empty((most, len(self._centres)), np.int16)
-        self._found = np.empty((most, 1 + MAX_VIEW_FACES * _VALUES))
+    def __init__(self, height: int, width: int, most: int) -> None:
+        self._cells = grid_cells(height, width)
+        self._left = np.empty((most, len(self._cells)), np.int32)
+        self._scores = np.empty((most, len(self._cells)), np.float32)
         self._find = HOST.operation("detections", "find_faces")
+        self._found = np.empty((0, 0))
+        self._reserve(64)
+
+    def _reserve(self, faces: int) -> None:
+        """Make room for so many faces a view."""
+        self._most = faces
+        self._found = np.empty((len(self._left), 1 + faces * _VALUES))
 
     def read(
-        self,
-        views: Sequence[Affine],
-        boxes: NDArray[np.float32],
-        scores: NDArray[np.float32],
-        min_score: float,
+        self, views: Sequence[Affine], faces: NDArray[np.float32], min_score: float
     ) -> list[list[Detection]]:
         """The faces of each view, best first, in frame pixels.
 
         Args:
-            views: What was seen, upright.
-            boxes: (views or more, N, 16), of each prediction its centre, width and height, and six
-                key points, relative to the centre of its anchor.
-            scores: (views or more, N, 1), logits.
-            min_score: Of a prediction that counts, in (0, 1).
+            views: What was seen.
+            faces: (views or more, N, 16) float32, the output of ``scripts/convert_yunet.py``.
+            min_score: Of a prediction that counts, in (0, 1].
         """
-        count, found = len(views), self._found
-        self._find(
-            *((1, count), np.array(views, float), boxes, scores, self._centres, self._left, found),
-            *(count, len(self._centres), MAX_VIEW_FACES),
-            *(math.log(min_score / (1.0 - min_score)), MAX_OVERLAP),
-        )
-        return [*map(_detections, found[:count])]
+        count = len(views)
+        places = np.array(views, float)
+        while True:
+            found = self._found
+            self._find(
+                *((1, count), places, faces, self._cells, self._left, self._scores, found),
+                *(count, len(self._cells), self._most, min_score, MAX_OVERLAP),
+            )
+            if not count or found[:count, 0].max() < self._most:
+                return [*map(_detections, found[:count])]
+            self._reserve(4 * self._most)
 
 
 def _detections(found: NDArray[np.float64]) -> list[Detection]:
     rows = found[1 : 1 + int(found[0]) * _VALUES].reshape(-1, _VALUES).tolist()
     return [
-        Detection((left, top, right, bottom), [*zip(xy[::2], xy[1::2], strict=True)], score)
-        for left, top, right, bottom, *xy, score in rows
+        Detection(
+            (x - width / 2, y - height / 2, x + width / 2, y + height / 2), _angle(points), score
+        )
+        for x, y, width, height, *points, score in rows
     ]
+
+
+def _angle(points: Sequence[float]) -> float:
+    """By right and left eye, nose, and right and left corner of the mouth: the line between the
+    eyes and the one from eyes to mouth count alike, as the first is short from the side."""
+    right_x, right_y, left_x, left_y, _, _, one_x, one_y, other_x, other_y = points
+    across, down = left_x - right_x, left_y - right_y
+    fall_x = (one_x + other_x - right_x - left_x) / 2
+    fall_y = (one_y + other_y - right_y - left_y) / 2
+    one, other = math.hypot(across, down) or 1.0, math.hypot(fall_x, fall_y) or 1.0
+    return math.atan2(down / one - fall_x / other, across / one + fall_y / other)

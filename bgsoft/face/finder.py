@@ -1,108 +1,115 @@
-"""Finding the faces of a video: the detector now and then, landmarks in almost every frame.
+"""Finds faces: what the detector is shown of which frame, and which of its answers count.
 
-Faces are found in one frame after another, and where the models look in a frame follows from what
-they said of the frames before it. On a GPU a run of one look takes as long as a run of many, and
-mostly it can be guessed where the next frames will be looked at: that is done ahead of time, and
-the answer is kept. It is used if the place turns out to be that very one, else thrown away. So who
-is found does not depend on batches, nor on the hardware.
+The detector sees a frame whole, on a canvas of a stated scale, at a stated interval; between, faces
+are expected where they were going, and where one is new, missing or fast, the next frame is looked
+at, too. Where faces are hidden, doubt hides: the detector also sees frames at half the scale, which
+shows faces in noise, and turned by quarters; and each place that it is not sure of is shown to it
+once more, enlarged and turned upright. The best score of all counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import chain
-from typing import TypeVar
+from collections.abc import Sequence
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
-from bgsoft.face.closeups import CloseUps
-from bgsoft.face.detect import Detection, merge, nearest
-from bgsoft.face.geometry import Affine, Roi, frame_from_tile, tiles
-from bgsoft.face.landmarks import ROI_SCALE, Mesh
-from bgsoft.face.networks import FaceNetworks, resolve_detector
-from bgsoft.face.track import MIN_MATCH, MIN_SCORE, Track, Tracker
+from bgsoft.face.canvas import Canvas
+from bgsoft.face.detect import Detection, merge
+from bgsoft.face.geometry import box_iou
+from bgsoft.face.meshes import MeshMaker
+from bgsoft.face.networks import FaceNetworks, FramePair
+from bgsoft.face.track import Tracker, face_size
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
-_HALF_SHAPE = 1.2
-"""Frames longer than this are shown as squares of their short side, too: a face of a tenth of it,
-108 pixels at 1080p, is 13 pixels high in the detector's input. Without, recall falls from 0.91 to
-0.67 (11 made-hard clips, of scripts/measure_faces.py; so below)."""
-_SMALL_TILES = (0.72, 0.27)
-"""Tile sides as parts of the frame's short side: faces of 10 % and 3.7 % of it, 108 and 40 pixels
-at 1080p, are 18 pixels high in the detector's input."""
-_SHARED = 0.2
-"""What neighbouring tiles share at least, as a part of their side."""
-_NEAR = 3.0
-"""Side of what the detector is shown of one face, over the face's: in a small face the eyes are off
-by half their distance, and much that is no face looks like one from afar. Without: a recall of
-0.58; without it for faces that are followed and not seen from afar: 0.70."""
-_HALVES_EVERY = 2
-"""Searches from one with the squares to the next."""
-_MIN_FIRST_SCORE = 0.3
-"""Of a detection that is worth a second look, or confirms a face that is followed."""
-
-P = TypeVar("P", Affine, Roi)
-A = TypeVar("A", list[Detection], Mesh)
-Ask = tuple[P, Callable[[int], list[P]] | None]
-"""A place to look at in a frame; and what gives it with those of the next ones, so many in all.
-None: it stays."""
+SURE_SCORE = 0.65
+"""Of a detection in an upright view that is a face whatever else is seen. Hands have up to 0.64."""
+CLOSE_SCORE = 0.8
+"""The same of the closer view."""
+FAINT_SCORE = 0.1
+"""Of a detection that is worth a closer view, or continues a track, where faces are hidden; and"""
+KNOWN_SCORE = 0.3
+"""of one that continues a track elsewhere."""
+_MIN_VISIBLE = 0.2
+"""Part of a face's box that lies in the frame: others are seen in the mirrored border."""
+_MIN_SEEN_PX = 12
+"""Input pixels from which a face is surely seen."""
+_MIN_SAME = 0.3
+"""Intersection over union of what the closer view shows with the face that it was made for."""
+_TURNED = (1, 2, 3)
+"""Quarters."""
+_TURNED_SCORE = 0.6
+"""Of a detection in a turned view, at most: gestures have up to 0.84 there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinderSettings:
     """How faces are looked for."""
 
-    detect_every: int = 8
-    """Frames between runs of the detector while all faces are followed safely."""
-    small_faces: bool = False
-    """Look for small faces, too, by showing the detector parts of the frame."""
-    small_every: int = 32
-    """Frames between searches for small faces; the first after a reset always is one."""
-    by_landmarks: bool = True
-    """Follow faces by their landmarks; else landmarks are made where :meth:`FaceFinder.close_up`
-    asks for them."""
-    trusts_detector: bool = False
-    """Report faces that the detector is sure of, and the landmark model not, without landmarks."""
-    max_faces: int = 32
-    """Followed at a time."""
+    long_side: int = 320
+    """Input pixels of the frame's long side, at most."""
+    seconds: float = 0.13
+    """From one look to the next,"""
+    every: int | None = None
+    """or frames; None: as ``seconds`` says."""
+    most_frames: int = 300
+    """At most so many frames from one look to the next."""
+    hides: bool = False
+    """Doubt hides: all that may be a face is found."""
+    by_landmarks: bool = False
+    """Make landmarks of all faces; else where :meth:`FaceFinder.close_up` asks for them."""
+
+    def canvases(self, format: FrameFormat) -> list[Canvas]:
+        """What the detector is shown of whole frames, the largest first."""
+        whole = Canvas.of(format, self.long_side)
+        if not self.hides:
+            return [whole]
+        side = round(whole.scale * max(format.width, format.height) / 2)
+        return [whole, Canvas.of(format, side)]
 
 
 class FaceFinder(Closing):
     """Finds the faces of frames of one format, in presentation order; holds the tracks.
 
-    It closes its networks, which are where the frames are.
+    It closes its networks, which are where the frames are, and have been made for the settings'
+    canvases.
     """
 
     def __init__(
         self, format: FrameFormat, networks: FaceNetworks, settings: FinderSettings | None = None
     ) -> None:
+        self._size = format.width, format.height
         self._networks = networks
         self._settings = settings = settings or FinderSettings()
-        self._views = _SearchViews(format, settings, resolve_detector().spec.width)
-        self._tracker = Tracker(
-            settings.max_faces,
-            by_landmarks=settings.by_landmarks,
-            trusts_detector=settings.trusts_detector,
-        )
-        self._close_ups = CloseUps(networks)
+        self._canvases = settings.canvases(format)
+        self._tracker = Tracker()
+        self._meshes = MeshMaker(networks)
+        self.doubts: list[list[Detection]] = []
+        """For each frame of the last :meth:`find`, what resembled a face and was not taken for
+        one."""
+        self._begin()
+
+    def _begin(self) -> None:
+        """Look at the next frame in every way."""
+        self._waited = self._half_waited = self._turns = 0
+        self._looked_at: float | None = None
 
     def start(self) -> None:
-        """Run both networks once, in the thread that will call :meth:`find`."""
+        """Run the networks once, in the thread that will call :meth:`find`."""
         self._networks.start()
 
     def reset(self) -> None:
         """End all tracks (scene cut)."""
         self._tracker.reset()
-        self._close_ups.reset()
-        self._views.reset()
+        self._meshes.reset()
+        self._begin()
 
     def refresh(self) -> None:
-        """Search the next frame, and follow known faces from there."""
+        """Look at the next frame, and follow known faces from there."""
         self._tracker.refresh()
-        self._views.reset()
+        self._meshes.reset()
+        self._begin()
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
         """The faces of consecutive frames of one scene, a list a frame, largest first.
@@ -114,11 +121,14 @@ class FaceFinder(Closing):
         Raises:
             InferenceError: A model failed; carries the frame's pts.
         """
-        passes = _Passes(self._networks, list(zip(frames, reduced, strict=True)))
+        pairs = [*zip(frames, reduced, strict=True)]
+        views = _Views(self._networks, pairs, self._settings.hides)
+        self.doubts = []
         try:
-            return [self._find(passes, at, frame) for at, frame in enumerate(frames)]
+            faces = [self._find(views, at, frame) for at, frame in enumerate(frames)]
+            return self._meshes.make(pairs, faces) if self._settings.by_landmarks else faces
         except InferenceError as exc:
-            exc.stage, exc.pts = "face", frames[passes.at].pts
+            exc.stage, exc.pts = "face", frames[len(self.doubts) - 1].pts
             raise
 
     def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
@@ -129,176 +139,128 @@ class FaceFinder(Closing):
         Args:
             frame: Where the networks read it.
             reduced: The same on the analysis frame.
-            faces: Some that :meth:`find` has found in it, without landmarks.
+            faces: Some that :meth:`find` has found in it.
 
         Raises:
             InferenceError: A model failed; carries the frame's pts.
         """
         try:
-            return self._close_ups.look(frame, reduced, faces)
+            (seen,) = self._meshes.make([(frame, reduced)], [faces])
         except InferenceError as exc:
             exc.stage, exc.pts = "face", frame.pts
             raise
+        return [face for face in seen if face.has_landmarks]
 
-    def _find(self, passes: _Passes, at: int, frame: Frame) -> list[Face]:
-        passes.at = at
-        views = self._views.take(self._tracker.wants_detection)
-        found = self._search(passes, views) if views or self._tracker.wants_check else None
-        tracks = self._tracker.propose(found)
-        meshes = passes.meshes(tracks) if tracks else []
-        return self._tracker.update(tracks, meshes, frame.time_seconds)
+    def _find(self, views: _Views, at: int, frame: Frame) -> list[Face]:
+        self.doubts.append([])
+        tracker = self._tracker
+        tracker.advance(frame.time_seconds)
+        canvas = self._due(frame.time_seconds)
+        if canvas is not None:
+            self._look(views, at, canvas)
+        return tracker.faces()
 
-    def _search(self, passes: _Passes, views: Sequence[Ask[Affine]]) -> list[Detection]:
-        """Look at the frame; from near at each face that is followed, and at each new one.
+    def _due(self, seconds: float) -> Canvas | None:
+        """The canvas on which this frame is looked at; None: it is not."""
+        every, interval = self._settings.every, self._settings.seconds
+        self._waited += 1
+        self._half_waited += 1
+        last = self._looked_at
+        passed = 0.0 if last is None else seconds - last
+        if every is None:
+            is_time = passed >= interval or passed < 0 or self._waited >= self._settings.most_frames
+            is_half_time = passed >= interval / 2 and self._half_waited == self._waited
+        else:
+            is_time = self._waited >= every
+            is_half_time = 2 * self._waited >= every and self._half_waited == self._waited
+        if last is None or is_time or self._tracker.is_restless:
+            self._waited = self._half_waited = 0
+            self._looked_at = seconds
+            return self._canvases[0]
+        if len(self._canvases) > 1 and is_half_time:
+            self._half_waited = -1
+            return self._canvases[1]
+        return None
 
-        Only from near is a box good enough to say whether the face is where it was followed to.
-        """
-        is_fresh = self._tracker.frames == 0
-        tracks = [] if is_fresh else self._tracker.tracks
-        near = [*map(self._near, tracks)]
-        seen = passes.detections([*views, *near], _MIN_FIRST_SCORE)
-        found: list[Detection] = []
-        elsewhere: list[Detection] = []
-        for track, around in zip(tracks, seen[len(views) :], strict=True):
-            one = nearest(around, track.box, MIN_MATCH)
-            if one is not None:
-                (found if track.agrees(one.box) else elsewhere).append(one)
-        unknown: list[Detection] = []
-        if views:
-            far = merge(chain.from_iterable(seen[: len(views)]))
-            unknown = [each for each in far if nearest(found, each.box) is None]
-        if unknown or elsewhere or is_fresh:
-            found += self._look_again(passes, unknown, elsewhere)
-        return merge(found)
+    def _look(self, views: _Views, at: int, canvas: Canvas) -> None:
+        """Show the detector a frame, and take what it sees."""
+        tracker = self._tracker
+        seen = views.see(at, canvas)
+        if self._settings.hides and canvas is self._canvases[0]:
+            if tracker.is_fresh or not tracker.tracks:
+                seen += views.see(at, self._canvases[1])
+            seen += self._turned(views, at, seen)
+        seen = merge(filter(self._is_visible, seen), SURE_SCORE)
+        unknown = [None] * len(seen)
+        expected = [*zip(seen, unknown if tracker.is_fresh else tracker.match(seen), strict=True)]
+        unsure = [each for each, track in expected if track is None and each.score < SURE_SCORE]
+        closer = iter(views.see_close(at, unsure))
+        taken: list[Detection] = []
+        for each, track in expected:
+            is_face = track is not None or each.score >= SURE_SCORE
+            face = each if is_face else next(closer)
+            if face is None:
+                self.doubts[at].append(each)
+            else:
+                taken.append(face)
+        tracker.update(taken, _MIN_SEEN_PX / canvas.scale)
 
-    def _look_again(
-        self, passes: _Passes, unknown: Sequence[Detection], elsewhere: Sequence[Detection]
-    ) -> list[Detection]:
-        """What is seen from near of faces that were found, and where known ones were last."""
-        most = self._settings.max_faces
-        # Beside its track a face is at the edge of what was shown of that.
-        boxes = [each.box for each in merge([*unknown[:most], *elsewhere])]
-        if self._tracker.frames == 0:
-            matches = self._tracker.match(unknown)
-            known = enumerate(self._tracker.tracks)
-            boxes += [track.box for at, track in known if at not in matches]
-        asks: list[Ask[Affine]] = []
-        for left, top, right, bottom in boxes:
-            side = max(right - left, bottom - top)
-            asks.append((self._views.near((left + right) / 2, (top + bottom) / 2, side), None))
-        again = map(nearest, passes.detections(asks, MIN_SCORE), boxes)
-        return [*unknown[most:], *(one for one in again if one is not None)]
+    def _turned(self, views: _Views, at: int, found: Sequence[Detection]) -> list[Detection]:
+        """What the frame shows turned by a quarter, another one each time; by all of them where
+        upright nobody is seen surely, or a face is missing."""
+        tracker = self._tracker
+        is_sure = any(each.score >= SURE_SCORE for each in found)
+        is_missing = any(track.unseen for track in tracker.tracks)
+        self._turns += 1
+        due = (_TURNED[self._turns % 3],) if is_sure and not is_missing else _TURNED
+        return [each for turn in due for each in views.see(at, self._canvases[0], turn)]
 
-    def _near(self, track: Track) -> Ask[Affine]:
-        """A face and its surroundings where a track looks next."""
-        near, roi = self._views.near, track.roi
-
-        def ahead(count: int) -> list[Affine]:
-            return [near(r.x, r.y, r.side / ROI_SCALE) for r in track.squares(count)]
-
-        return near(roi.x, roi.y, roi.side / ROI_SCALE), ahead
+    def _is_visible(self, found: Detection) -> bool:
+        left, top, right, bottom = found.box
+        width, height = self._size
+        inside = max(0.0, min(right, width) - max(left, 0.0))
+        inside *= max(0.0, min(bottom, height) - max(top, 0.0))
+        return inside >= _MIN_VISIBLE * face_size(found.box) ** 2
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
         self._networks.close()
 
 
-class _Passes:
-    """What the networks say of the frames of a batch, some of it before it is asked for."""
+class _Views:
+    """What the detector says of the frames of a batch, of several at a time where it takes them."""
 
-    def __init__(
-        self, networks: FaceNetworks, frames: Sequence[tuple[Frame, AnalysisFrame]]
-    ) -> None:
-        self.at = 0
-        """The frame that is looked at."""
-        self._networks = networks
-        self._frames = frames
-        self._detections: dict[tuple[int, Affine], list[Detection]] = {}
-        self._meshes: dict[tuple[int, Roi], Mesh] = {}
+    def __init__(self, networks: FaceNetworks, pairs: Sequence[FramePair], hides: bool) -> None:
+        self._networks, self._pairs = networks, pairs
+        self._hides, self._min_score = hides, FAINT_SCORE if hides else KNOWN_SCORE
+        self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
 
-    def detections(self, asks: Sequence[Ask[Affine]], min_score: float) -> list[list[Detection]]:
-        """The faces in some views of the frame; of a view always asked for with one score."""
-        ask = partial(self._networks.detect, min_score=min_score)
-        return self._answers(asks, self._detections, ask)
+    def see(self, at: int, canvas: Canvas, quarters: int = 0) -> list[Detection]:
+        """The faces of a frame, on a canvas, turned so many quarters.
 
-    def meshes(self, tracks: Sequence[Track]) -> list[Mesh]:
-        """The landmarks in the squares of some tracks."""
-        asks: list[Ask[Roi]] = [(track.roi, track.squares) for track in tracks]
-        return self._answers(asks, self._meshes, self._networks.landmarks)
+        In a turned view only those that a closer view confirms are surely faces.
+        """
+        if (at, canvas, quarters) not in self._known:
+            view, pairs = canvas.view(quarters), self._pairs
+            places = range(at, min(len(pairs), at + self._networks.views_per_run))
+            asked = [(*pairs[place], view) for place in places]
+            for place, found in zip(
+                places, self._networks.detect(canvas, asked, self._min_score), strict=True
+            ):
+                self._known[place, canvas, quarters] = found
+        found = self._known[at, canvas, quarters]
+        if not quarters:
+            return [*found]
+        return [each._replace(score=min(each.score, _TURNED_SCORE)) for each in found]
 
-    def _answers(
-        self,
-        asks: Sequence[Ask[P]],
-        known: dict[tuple[int, P], A],
-        ask: Callable[[list[tuple[Frame, AnalysisFrame, P]]], list[A]],
-    ) -> list[A]:
-        """What a network says of some places, from what is known, or by asking it."""
-        here = self.at
-        missing = [each for each in asks if (here, each[0]) not in known]
-        if missing:
-            ahead_of_each = max(1, self._networks.looks_per_run // len(missing))
-            count = min(len(self._frames) - here, ahead_of_each)
-            keys: list[tuple[int, P]] = []
-            for first, ahead in missing:
-                places = ahead(count) if ahead and count > 1 else [first] * count
-                keys += enumerate(places, here)
-            frames = self._frames
-            asked = [(frames[at][0], frames[at][1], place) for at, place in keys]
-            known.update(zip(keys, ask(asked), strict=True))
-        return [known[here, place] for place, _ in asks]
-
-
-class _SearchViews:
-    """What the detector, whose input is ``size`` pixels a side, is shown of each frame."""
-
-    def __init__(self, format: FrameFormat, settings: FinderSettings, size: int) -> None:
-        self._size = size
-        self._detect_every = settings.detect_every
-        width, height = format.width, format.height
-        short = min(width, height)
-        side = max(width, height)
-        whole = (width - side) / 2, (height - side) / 2, float(side)
-        self._whole: Ask[Affine] = frame_from_tile(whole, size), None
-
-        def squares(*parts: float) -> list[Ask[Affine]]:
-            """Views that cover the frame, whose sides are parts of its short side."""
-            return [
-                (frame_from_tile(tile, size), None)
-                for part in parts
-                if part * short >= size / 2  # enlarging further shows nothing new
-                for tile in tiles(width, height, part * short, _SHARED)
-            ]
-
-        halves = squares(1.0) if max(width, height) > _HALF_SHAPE * short else []
-        small = squares(*_SMALL_TILES) if settings.small_faces else []
-        self._parts = (
-            (halves, _HALVES_EVERY * settings.detect_every),
-            (small, settings.small_every),
-        )
-        """Views, and the frames from one time that they are due to the next."""
-        self.reset()
-
-    def reset(self) -> None:
-        """Everything is due."""
-        self._since = self._detect_every
-        self._waited = [every for _, every in self._parts]
-        """Frames since the parts were last shown."""
-
-    def take(self, wanted: bool) -> list[Ask[Affine]]:
-        """The views of the next frame, none where no search is due; ``wanted`` makes one due."""
-        self._since += 1
-        shown: list[Ask[Affine]] = []
-        for index, (views, every) in enumerate(self._parts):
-            self._waited[index] += 1
-            if views and self._waited[index] > every:
-                shown += views
-                self._waited[index] = 1
-        is_time = self._since >= self._detect_every
-        if is_time:  # what is searched between changes nothing of when the next search is
-            self._since = 0
-        return [self._whole, *shown] if wanted or shown or is_time else []
-
-    def near(self, x: float, y: float, face: float) -> Affine:
-        """A face of that size in the middle, and its surroundings."""
-        side = face * _NEAR
-        return frame_from_tile((x - side / 2, y - side / 2, side), self._size)
+    def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
+        """Detections as the closer view shows them; None where it is not sure of a face there."""
+        if not self._hides:
+            return [None] * len(asked)
+        pair = self._pairs[at]
+        seen = self._networks.detect_close([(pair, each) for each in asked], CLOSE_SCORE)
+        made: list[Detection | None] = []
+        for each, shown in zip(asked, seen, strict=True):
+            near = [s for s in shown if box_iou(s.box, each.box) >= _MIN_SAME]
+            made.append(each._replace(score=near[0].score) if near else None)
+        return made

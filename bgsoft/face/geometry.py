@@ -55,17 +55,6 @@ class Roi(NamedTuple):
     """Radians by which the face is turned clockwise on the screen; 0: upright."""
 
 
-Tile = tuple[float, float, float]
-"""An upright square of the frame, in frame pixels: left, top, side."""
-
-
-def frame_from_tile(tile: Tile, size: int) -> Affine:
-    """Model input of ``size`` pixels a side to frame."""
-    x, y, side = tile
-    scale = side / size
-    return Affine(scale, 0.0, x, 0.0, scale, y)
-
-
 def frame_from_roi(roi: Roi, size: int) -> Affine:
     """Model input of ``size`` pixels a side to frame: scale, turn by the angle, centre."""
     scale = roi.side / size
@@ -79,21 +68,6 @@ def frame_from_roi(roi: Roi, size: int) -> Affine:
         cosine,
         roi.y - (sine + cosine) * half,
     )
-
-
-def tiles(width: int, height: int, side: float, shared: float) -> list[Tile]:
-    """Squares of a side, at most the frame's short one, that cover the frame evenly, row by row.
-
-    Neighbours share at least the part ``shared``, in [0, 1), of it.
-    """
-    side = min(side, float(min(width, height)))
-
-    def starts(length: int) -> list[float]:
-        room = length - side
-        count = math.ceil(room / (side * (1 - shared)) - 1e-9) + 1
-        return [room * index / max(1, count - 1) for index in range(count)]
-
-    return [(x, y, side) for y in starts(height) for x in starts(width)]
 
 
 def box_iou(a: Sequence[float], b: Sequence[float]) -> float:

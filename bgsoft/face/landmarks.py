@@ -11,20 +11,19 @@ of noise count for nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import EXPECTED_HALF, EXPECTED_RISE, LEFT_EYE, RIGHT_EYE, Box
+from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, SQUARE_FALL, SQUARE_SCALE, Box
 from bgsoft.face.geometry import Roi
 from bgsoft.records import NamedTuple
 
 LANDMARKS = 468
 """Points of a face."""
 ROI_SCALE = 1.5
-"""Side of the square over the longer side of the box: the crop that the model was trained on has a
-quarter of the face's size around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
+"""Side of the square over the longer extent of the landmarks: the crop that the model was
+trained on has a quarter of the face around it (model card "MediaPipe Face Mesh", and its graphs)."""
 PLACE_PLAY, PLACE_STEP = 0.06, 0.08
 ROI_PLAY, ROI_STEP = 0.08, 0.1
 """A square stays until the landmarks have left its centre, or its side or angle, by more than the
@@ -34,24 +33,13 @@ exactly. In parts of the side; of radians; of the side's logarithm. Without latt
 left of jitter in motion is 0.150 %, not 0.116."""
 
 
-def roi_from_box(box: Box, keypoints: Sequence[Sequence[float]]) -> Roi:
-    """The square for a detected face, by its box and key points."""
+def square_of(box: Box, angle: float) -> Roi:
+    """The square for a detected face."""
     left, top, right, bottom = box
-    side = max(right - left, bottom - top) * ROI_SCALE
-    (right_x, right_y), (left_x, left_y) = keypoints[:2]
-    angle = math.atan2(left_y - right_y, left_x - right_x)
-    return Roi((left + right) / 2, (top + bottom) / 2, side, angle)
-
-
-def expected_box(roi: Roi) -> Box:
-    """The box of a face that the landmark model would find in a square."""
-    x, y, side, angle = roi
-    cos, sin = math.cos(angle), math.sin(angle)
-    across, along = EXPECTED_HALF
-    width = side * math.hypot(across * cos, along * sin)
-    height = side * math.hypot(across * sin, along * cos)
-    x, y = x + EXPECTED_RISE * side * sin, y - EXPECTED_RISE * side * cos
-    return x - width, y - height, x + width, y + height
+    size = math.sqrt(max(0.0, right - left) * max(0.0, bottom - top))
+    fall = SQUARE_FALL * size
+    x, y = (left + right) / 2 - fall * math.sin(angle), (top + bottom) / 2 + fall * math.cos(angle)
+    return Roi(x, y, SQUARE_SCALE * size, angle)
 
 
 class Mesh(NamedTuple):
@@ -112,24 +100,6 @@ def steadied(last: Roi, roi: Roi) -> Roi:
 def _nearest(value: float, step: float) -> float:
     """The nearest whole multiple of a step."""
     return round(value / step) * step
-
-
-def reshaping(before: Mesh, after: Mesh) -> float:
-    """How far landmarks have changed their shape.
-
-    That is what remains when one face's are moved, turned and scaled onto the other's: root mean
-    square, in face sizes.
-
-    As complex numbers, the least squares fit of one plane figure to another, moved, turned and
-    scaled, is a multiplication.
-    """
-    one, two = (
-        (mesh.points[0] - mesh.points[0].mean()) + 1j * (mesh.points[1] - mesh.points[1].mean())
-        for mesh in (before, after)
-    )
-    size = float(np.vdot(one, one).real)
-    rest = two - (np.vdot(one, two) / size if size > 0 else 1.0) * one
-    return math.sqrt(float(np.vdot(rest, rest).real) / rest.size) * ROI_SCALE / after.roi.side
 
 
 MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED, SPEED_CUTOFF_HZ = 0.5, 80.0, 20.0, 0.1, 1.0

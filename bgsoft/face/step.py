@@ -162,10 +162,7 @@ class FaceStep(Closing):
         cut, self._cut = self._cut, False
         main: dict[int, Face] = {}
         if self._picker is not None:
-            # Of what the detector alone is sure of nobody becomes a main person.
-            shown = self._picker.main
-            people = [face for face in faces if face.has_landmarks or face.id in shown]
-            main = self._picker.update(people, frame.time_seconds)
+            main = self._picker.update(faces, frame.time_seconds)
         covered: list[tuple[Face, float]] = []
         if self._guards:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]
@@ -188,7 +185,6 @@ class FaceStep(Closing):
         if self._separator is not None:
             for frame, matte, each in zip(frames, mattes, found, strict=True):
                 each.limit = self._limit(self._separator, frame, matte, each)
-            return
         # The landmarks of faces that mattes may have missed; the others are not covered.
         asked: list[tuple[int, Face]] = []
         squares: list[tuple[Matte, Roi]] = []

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.face.base import Face, oval_points
+from bgsoft.face.base import Face, outline_polygon
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.guard import Plane8
 from bgsoft.frame import FrameFormat
@@ -267,7 +267,7 @@ class MatteSeparator:
 
     def _regions_of(self, face: Face, count: int) -> NDArray[np.bool_]:
         """The regions that a face lies in: (count,) bool, at least a tenth of it in each."""
-        points = oval_points(face).T * np.float32(self._scale)
+        points = outline_polygon(face).T * np.float32(self._scale)
         found = np.zeros(count, np.bool_)
         if not np.isfinite(points).all():
             return found

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bgsoft.face.geometry import Affine, Roi
+from bgsoft.face.geometry import Affine
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.sides import HOST, Side, address
@@ -38,29 +38,32 @@ _VIEW = np.dtype([("luma", _PLANE), ("chroma", _PLANE)])
 FrameView = tuple[Frame, AnalysisFrame, Affine]
 """A frame, the same on the analysis frame, and what of it a model is shown: from the pixels of the
 model's input to those of the frame."""
-FrameRoi = tuple[Frame, AnalysisFrame, Roi]
-"""The same with the square that the landmark model is shown."""
+
+EDGE, MIRRORED = -1, -2
+"""What a model is shown beyond a frame: the samples at its edge, or the frame mirrored; as in
+``ops/warp.cu``."""
 
 
 class Warper:
     """Writes views of frames of one format into a network's input.
 
-    Beyond a frame the detector is shown black, the landmark model the samples at its edge.
-
     Args:
-        spec: The network's contract; its input is square, RGB, channels first.
+        spec: The network's contract; its input has channels first.
         format: Of the frames.
         most: Views that are written at a time.
         side: Where frames and input are.
+        border: What is beyond a frame.
     """
 
     def __init__(
-        self, spec: ModelSpec, format: FrameFormat, most: int = 1, side: Side = HOST
+        self,
+        spec: ModelSpec,
+        format: FrameFormat,
+        most: int = 1,
+        side: Side = HOST,
+        border: int = EDGE,
     ) -> None:
-        self._side, self._size = side, spec.width
-        self._borders = format.luma_range[0], format.chroma_neutral
-        if spec.family == "face-landmarks":
-            self._borders = -1, -1
+        self._side, self._shape, self._border = side, (spec.height, spec.width), border
         constants = fixed_matrix(spec, format), normalisation(spec)
         self._constants = [*map(side.array, constants)]
         self._rows = np.zeros(most, _VIEW)
@@ -78,15 +81,17 @@ class Warper:
 
         Args:
             asked: The views; a device's stream must have passed those before.
-            tensor: (batch, 3, S, S) float32, C-contiguous; the first items are written.
+            tensor: (batch, 3, H, W) float32, C-contiguous; the first items are written.
         """
-        size, count = self._size, len(asked)
+        (height, width), count = self._shape, len(asked)
         self._rows[:count] = [*starmap(self._row, asked)]
         if self._side.on_device:
             stream = self._side.xp.cuda.get_current_stream()
             used = count * _VIEW.itemsize
             self._views.data.copy_from_host_async(self._rows.ctypes.data, used, stream)
-        self._warp((count * size, size), self._views, *self._constants, tensor, size, count)
+        self._warp(
+            (count * height, width), self._views, *self._constants, tensor, height, width, count
+        )
 
     def _row(self, frame: Frame, reduced: AnalysisFrame, view: Affine) -> tuple[Any, ...]:
         """A view as the kernel takes it: of the reduced frame where that is sharp enough.
@@ -101,9 +106,7 @@ class Warper:
         if grid.factor > 1 and scale / grid.factor >= _MIN_GRID_SAMPLES:
             source, cells = grid, (grid.factor, grid.factor)
         planes: list[tuple[Any, ...]] = []
-        for plane, cell, border in zip(
-            (source.luma, source.chroma), cells, self._borders, strict=True
-        ):
+        for plane, cell in zip((source.luma, source.chroma), cells, strict=True):
             taps = 1
             while taps < _MAX_TAPS and scale / cell / taps > _MAX_SPACING:
                 taps *= 2
@@ -112,5 +115,5 @@ class Warper:
             x, y = (xx + xy) / 2 / taps + x0 / cell - 0.5, (yx + yy) / 2 / taps + y0 / cell - 0.5
             place = xx / taps, xy / taps, x, yx / taps, yy / taps, y
             rows, columns, *_ = plane.shape
-            planes.append((address(plane), place, rows, columns, taps, border))
+            planes.append((address(plane), place, rows, columns, taps, self._border))
         return tuple(planes)

@@ -14,8 +14,19 @@ struct Plane {
     float x_x, x_y, x_0;      // column = x_x * u + x_y * v + x_0, sample centres whole,
     float y_x, y_y, y_0;      // for sub-pixel (u, v) of the input, `taps` of them a pixel each way
     int rows, columns, taps;
-    int border;  // sample beyond the edges; negative: the edges' own
+    int border;  // sample beyond the edges, or EDGE or MIRRORED
 };
+
+#define EDGE -1      // beyond a plane its edge is repeated,
+#define MIRRORED -2  // or the plane is mirrored at its edge, as far as it reaches
+
+// A row or column of a plane of `count` that stands for one that may lie beyond it.
+OP int inside(int at, int count, int border)
+{
+    if (border == MIRRORED)
+        at = at < 0 ? -1 - at : at >= count ? 2 * count - 1 - at : at;
+    return clamp_int(at, 0, count - 1);
+}
 
 struct View {
     Plane luma, chroma;
@@ -62,9 +73,10 @@ OP void add_bilinear(const Plane& plane, int first_u, int v, int count, int (*su
     INDEPENDENT
     for (int pixel = 0; pixel < count; pixel++) {
         const Spot spot(plane, first_u + pixel * plane.taps, v);
-        // Far outside, where a whole number would overflow, everything is border.
-        const float x = INSIDE ? spot.x : fminf(fmaxf(spot.x, -4.0f), (float)columns + 4.0f);
-        const float y = INSIDE ? spot.y : fminf(fmaxf(spot.y, -4.0f), (float)rows + 4.0f);
+        // Farther outside a whole number could overflow.
+        const float width = (float)columns, height = (float)rows;
+        const float x = INSIDE ? spot.x : fminf(fmaxf(spot.x, -width - 4.0f), 2.0f * width + 4.0f);
+        const float y = INSIDE ? spot.y : fminf(fmaxf(spot.y, -height - 4.0f), 2.0f * height + 4.0f);
         const float left = floorf(x), top = floorf(y), dx = x - left, dy = y - top;
         const int column = (int)left, row = (int)top;
         const sample_t* four = plane.samples + (row * columns + column) * CHANNELS;
@@ -76,8 +88,8 @@ OP void add_bilinear(const Plane& plane, int first_u, int v, int count, int (*su
                 if (INSIDE)
                     return (float)(sample_t)(
                         (down ? lower : upper) >> SAMPLE_BITS * (right * CHANNELS + channel));
-                const int r = clamp_int(row + down, 0, rows - 1);
-                const int c = clamp_int(column + right, 0, columns - 1);
+                const int r = inside(row + down, rows, border);
+                const int c = inside(column + right, columns, border);
                 const int sample = plane.samples[(r * columns + c) * CHANNELS + channel];
                 const bool is_border = border >= 0 && (r != row + down || c != column + right);
                 return (float)(is_border ? border : sample);
@@ -91,7 +103,7 @@ OP void add_bilinear(const Plane& plane, int first_u, int v, int count, int (*su
 
 // Means of taps x taps samples for pixels in a row, as 8 bits.
 template <int CHANNELS>
-OP void look(const Plane& plane, int y, int x, int count, int (*codes)[RUN])
+OP void sample_run(const Plane& plane, int y, int x, int count, int (*codes)[RUN])
 {
     const int taps = plane.taps;
     for (int channel = 0; channel < CHANNELS; channel++)
@@ -113,17 +125,18 @@ OP void look(const Plane& plane, int y, int x, int count, int (*codes)[RUN])
 }
 
 // matrix: 3 x 4 int32 in 1/1024 for (Y, Cb, Cr, 1), the half for rounding included; norm: 3 gains,
-// 3 biases. tensor: (count, 3, size, size) float32. Covers (count * size, size).
+// 3 biases. tensor: (count, 3, height, width) float32. Covers (count * height, width).
 KERNEL(warp_views)(
-    const View* views, const int* matrix, const float* norm, float* tensor, int size, int count)
+    const View* views, const int* matrix, const float* norm, float* tensor, int height, int width,
+    int count)
 {
-    for_runs(count * size, size, 1, RUN, [&](int row, int x, int pixels) INLINED {
-        const int item = row / size, y = row % size;
+    for_runs(count * height, width, 1, RUN, [&](int row, int x, int pixels) INLINED {
+        const int item = row / height, y = row % height;
         int codes[3][RUN];
-        look<1>(views[item].luma, y, x, pixels, codes);
-        look<2>(views[item].chroma, y, x, pixels, codes + 1);
+        sample_run<1>(views[item].luma, y, x, pixels, codes);
+        sample_run<2>(views[item].chroma, y, x, pixels, codes + 1);
         for (int channel = 0; channel < 3; channel++) {
-            float* target = tensor + ((size_t)(item * 3 + channel) * size + y) * size + x;
+            float* target = tensor + ((size_t)(item * 3 + channel) * height + y) * width + x;
             for (int pixel = 0; pixel < pixels; pixel++) {
                 const int value = rgb_code(
                     matrix + 4 * channel, codes[0][pixel], codes[1][pixel], codes[2][pixel]);

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.base import FaceTaker
+from bgsoft.face.canvas import Canvas
 from bgsoft.face.create import create_faces
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
@@ -108,11 +110,11 @@ class DeviceStages(SideStages):
             network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=on_event)
 
-        def make_networks() -> FaceNetworks:
-            # On the CPU a run takes as long as its looks one after another.
+        def make_networks(canvases: Sequence[Canvas]) -> FaceNetworks:
+            # On the CPU a run takes as long as its views one after another.
             batch = 1 if backend == "cpu" else self.batch
             with stream:
-                return FaceNetworks(format, face_network, batch, device_side())
+                return FaceNetworks(format, canvases, face_network, batch, device_side())
 
         return create_faces(
             config, format, make_networks, on_event, data, backend=backend, device=device

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -191,4 +192,5 @@ class HostStages(SideStages):
         from bgsoft.face.networks import FaceNetworks
 
         on_event = self._resources.on_event
-        return create_faces(config, format, lambda: FaceNetworks(format), on_event, data)
+        make_networks = partial(FaceNetworks, format)
+        return create_faces(config, format, make_networks, on_event, data)

@@ -108,8 +108,9 @@ def _render_frame(
     stages = builder.make_picture_stages(config, info, model, Metrics(), lambda _frame: None)
     finder: FaceFinder | None = None
     if draws_faces:
-        searched = finder_settings(config.face, writes_data=True)
-        finder = FaceFinder(info.format, FaceNetworks(info.format), searched)
+        searched = finder_settings(config.face, info.format, writes_data=True)
+        networks = FaceNetworks(info.format, searched.canvases(info.format))
+        finder = FaceFinder(info.format, networks, searched)
     reducer = Reducer(info.format)
     faces: list[Face] = []
     last: Frame | None = None
