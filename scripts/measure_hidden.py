@@ -41,19 +41,9 @@ from hidden.shots import kinds
 from hidden.stock import Stock
 from hidden.truth import CenterFace
 
-UNCHANGED = [
-    "--effect",
-    "dim",
-    "--strength",
-    "0",
-    "--matte",
-    "fast",
-    "--mask-every",
-    "300",
-    "--refine",
-    "none",
-]
-LOSSLESS = ["--codec", "ffv1"]
+UNCHANGED = ("--effect", "dim", "--strength", "0")
+QUICK_MATTE = ("--matte", "fast", "--mask-every", "300", "--refine", "none")
+LOSSLESS = ("--codec", "ffv1")
 FALSE_KINDS = ("ordinary clips", "empty rooms")
 """Kinds whose frames with something hidden away from any face have a target."""
 MAX_FALSE_PCT = 0.5
@@ -88,7 +78,7 @@ def write(scene: Scene, path: Path) -> list[Truth]:
 def render(source: Path, output: Path, options: argparse.Namespace) -> None:
     """Run ``bgsoft render``."""
     command = [sys.executable, "-m", "bgsoft", "render", str(source), str(output)]
-    command += ["--overwrite", "--quiet", "--threads", "1", *LOSSLESS, *UNCHANGED]
+    command += ["--overwrite", "--quiet", "--threads", "1", *LOSSLESS, *UNCHANGED, *QUICK_MATTE]
     command += ["--subjects", str(options.subjects), "--anonymize-style", options.style]
     if options.subjects:
         command += ["--face", "anonymize"]

@@ -26,6 +26,7 @@ MIN_VISIBLE, MIN_VISIBLE_PX = 0.4, 40
 NEAR = 1.3
 """Of a true face's size: what is hidden and touches that hides the face."""
 MIN_FALSE_PX = 16
+SHEET_FRAMES, SHEET_WIDTH = 6, 1280
 
 Mask = NDArray[np.bool_]
 
@@ -160,29 +161,33 @@ class Tally:
 def sheet(
     source: Path, output: Path, truths: Sequence[Truth], judged: Sequence[Verdict]
 ) -> Picture:
-    """Return the worst frames: source with true faces outlined above the output."""
+    """Return the worst frames: the source with true faces outlined, above the output."""
 
     def badness(at: int) -> float:
-        return max((1 - s for s in judged[at].shares.values()), default=0) + judged[at].false_px
+        bare = sum(1 - share for share in judged[at].shares.values() if share < HIDDEN)
+        return bare + (judged[at].false_px > 0)
 
-    worst = sorted(sorted(range(len(judged)), key=badness)[-6:])
+    worst = sorted(sorted(range(len(judged)), key=badness)[-SHEET_FRAMES:])
     shown = []
     for at, ((_, before), (_, after)) in enumerate(
         zip(planes(source), planes(output), strict=True)
     ):
         if at not in worst:
             continue
-        both = [
-            cv2.cvtColor(
-                np.concatenate([p.ravel() for p in each]).reshape(-1, each[0].shape[1]), code
-            )
-            for each in (before, after)
-            for code in (cv2.COLOR_YUV2BGR_I420,)
-        ]
+        above, below = picture(before), picture(after)
         for number, mask in truths[at].visible():
-            outline = cv2.findContours(mask.astype(np.uint8), 0, 1)[0]
-            bare = number in judged[at].open
-            cv2.drawContours(both[0], outline, -1, (0, 0, 255) if bare else (0, 255, 0), 1)
-        cv2.putText(both[0], str(at), (4, 16), 0, 0.5, (255, 255, 255), 1)
-        shown.append(np.vstack(both))
+            outline = cv2.findContours(mask.astype(np.uint8), cv2.RETR_LIST, 1)[0]
+            color = (0, 0, 255) if number in judged[at].open else (0, 255, 0)
+            cv2.drawContours(above, outline, -1, color, 1)
+        cv2.putText(above, str(at), (4, 16), 0, 0.5, (255, 255, 255), 1)
+        pair = np.vstack([above, below])
+        scale = min(1.0, SHEET_WIDTH / pair.shape[1])
+        shown.append(cv2.resize(pair, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
     return np.asarray(np.hstack(shown), np.uint8)
+
+
+def picture(planes: Sequence[NDArray[np.uint8]]) -> Picture:
+    """Return Y, U, V of 4:2:0 as BGR."""
+    wide = planes[0].shape[1]
+    whole = np.concatenate([plane.ravel() for plane in planes]).reshape(-1, wide)
+    return np.asarray(cv2.cvtColor(whole, cv2.COLOR_YUV2BGR_I420), np.uint8)

@@ -107,8 +107,10 @@ def crowd(
 
 
 EDGES = {"left": (-1, 0), "right": (1, 0), "top": (0, -1), "bottom": (0, 1), "corner": (1, -1)}
-CUT = {"two eyes": (0.32, 0.25), "one eye": (0.02, 0.22)}
+CUT = {"two eyes": ((0.24, 0.36), (0.2, 0.36)), "one eye": ((0.0, 0.12), (0.3, 0.4))}
 """Distances from the face's centre to the edge, sideways and up or down, in widths and heights."""
+WIDTH = 0.76
+"""Of a face, as a part of its height."""
 
 
 def edge(stock: Stock, eyes: str) -> Iterator[Scene]:
@@ -119,9 +121,9 @@ def edge(stock: Stock, eyes: str) -> Iterator[Scene]:
         for _ in range(stock.count(6)):
             height = float(rng.uniform(40, 170))
             x, y = rng.uniform(0.3, 0.7) * SIZE[0], rng.uniform(0.35, 0.65) * SIZE[1]
-            cut = CUT[eyes]
+            cut = [float(rng.uniform(*limits)) for limits in CUT[eyes]]
             if across:
-                x = SIZE[0] / 2 + across * (SIZE[0] / 2 - 0.76 * cut[0] * height)
+                x = SIZE[0] / 2 + across * (SIZE[0] / 2 - WIDTH * cut[0] * height)
             if down:
                 y = SIZE[1] / 2 + down * (SIZE[1] / 2 - cut[1] * height)
             walk = Walk(someone(stock, rng), x, y, height)

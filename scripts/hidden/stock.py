@@ -178,6 +178,8 @@ def texture(rng: np.random.Generator) -> Picture:
     width, height = ROOM_SIZE
     total = np.full((height, width, 3), rng.uniform(70, 150, 3))
     for cells, strength in ((4, 60), (16, 25), (64, 12), (320, 6)):
-        grid = rng.normal(0, strength, (cells * 9 // 16, cells, 3))
+        grid = rng.normal(0, strength, (cells * 9 // 16, cells, 1)) + rng.normal(
+            0, strength / 3, (cells * 9 // 16, cells, 3)
+        )
         total += cv2.resize(grid, ROOM_SIZE, interpolation=cv2.INTER_CUBIC)
     return np.clip(total, 0, 255).astype(np.uint8)

@@ -78,6 +78,11 @@ class CenterFace:
 
     def __init__(self, path: Path | None) -> None:
         model = onnx.load(str(path or network_file()))
+        # Listed as inputs, too, weights would not be folded into constants.
+        weights = {weight.name for weight in model.graph.initializer}
+        inputs = [value for value in model.graph.input if value.name not in weights]
+        del model.graph.input[:]
+        model.graph.input.extend(inputs)
         for value in (*model.graph.input, *model.graph.output):
             for at, dim in enumerate(value.type.tensor_type.shape.dim):
                 if at != 1:
