@@ -4,17 +4,59 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hidden.truth import Oval, Picture
+Picture = NDArray[np.uint8]
+"""(H, W, 3) BGR."""
 
 COVERING = 0.5
 """Opacity from which a patch covers the faces behind it."""
 GHOST = 0.35
 """Weight in a crossfade from which a face counts."""
+
+
+class Oval(NamedTuple):
+    """A face: an ellipse in pixels; pixel 0 covers 0 to 1."""
+
+    x: float
+    y: float
+    across: float
+    """Half the width."""
+    along: float
+    """Half the height."""
+    angle: float = 0.0
+    """Degrees, clockwise on the screen."""
+
+    @property
+    def area(self) -> float:
+        return math.pi * self.across * self.along
+
+    def moved(self, matrix: NDArray[np.float64]) -> Oval:
+        """Return the oval under a similarity, a (2, 3) matrix; it may mirror."""
+        scale = math.sqrt(abs(np.linalg.det(matrix[:, :2])))
+        x, y = matrix @ (self.x, self.y, 1.0)
+        radians = math.radians(self.angle)
+        axis = matrix[:, :2] @ (math.cos(radians), math.sin(radians))
+        angle = math.degrees(math.atan2(axis[1], axis[0]))
+        return Oval(float(x), float(y), self.across * scale, self.along * scale, angle)
+
+    def larger(self, factor: float) -> Oval:
+        return self._replace(across=self.across * factor, along=self.along * factor)
+
+    def fill(self, mask: NDArray[np.uint8], value: int) -> None:
+        """Draw the oval into (H, W)."""
+        reach = max(self.across, self.along) + 1
+        left, top = max(0, int(self.x - reach)), max(0, int(self.y - reach))
+        part = mask[top : max(0, int(self.y + reach) + 1), left : max(0, int(self.x + reach) + 1)]
+        y, x = np.ogrid[: part.shape[0], : part.shape[1]]
+        x, y = x + left + 0.5 - self.x, y + top + 0.5 - self.y
+        cos, sin = math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))
+        across, along = (x * cos + y * sin) / self.across, (y * cos - x * sin) / self.along
+        part[across**2 + along**2 <= 1] = value
 
 
 @dataclass
@@ -88,7 +130,9 @@ class Drawn:
         right, bottom = np.minimum(np.ceil(corners.max(0)).astype(int), self.size)
         if left >= right or top >= bottom:
             return
-        local = matrix - [[0, 0, left], [0, 0, top]]
+        # OpenCV counts from the middle of a pixel.
+        middle = turn @ (0.5, 0.5) - 0.5
+        local = np.column_stack([turn, shift + middle - (left, top)])
         size = (int(right - left), int(bottom - top))
         opaque = cv2.warpAffine(alpha, local, size)[..., None]
         shown = cv2.warpAffine(picture, local, size, borderMode=cv2.BORDER_REPLICATE)

@@ -12,8 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hidden.drawn import Drawn
-from hidden.truth import Oval, Picture
+from hidden.drawn import Drawn, Oval, Picture
 
 HIDDEN = 0.7
 """Share of a face's visible pixels that must change."""

@@ -9,9 +9,8 @@ from functools import partial
 import cv2
 import numpy as np
 
-from hidden.drawn import Drawn
+from hidden.drawn import Drawn, Picture
 from hidden.stock import Stock
-from hidden.truth import Picture
 
 SIZE = (640, 360)
 FRAMES = 16

@@ -9,7 +9,7 @@ from itertools import islice, pairwise
 import cv2
 import numpy as np
 
-from hidden.drawn import Drawn
+from hidden.drawn import Drawn, Oval
 from hidden.scenes import (
     SIZE,
     Rng,
@@ -34,7 +34,6 @@ from hidden.scenes import (
     walking,
 )
 from hidden.stock import Clip, Stock
-from hidden.truth import Oval
 
 EMPTY_FRAMES, EMPTY_SCENES = 42, 12
 """504 frames without anybody."""

