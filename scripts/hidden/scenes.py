@@ -98,7 +98,7 @@ def crowd(
 ) -> list[Walk]:
     """Different people of those heights, well apart."""
     who = rng.permutation(len(stock.people))
-    places = apart(rng, count, size, 1.3 * high)
+    places = apart(rng, count, size, 0.95 * high)
     return [
         Walk(int(person), x, y, float(rng.uniform(low, high)))
         for (x, y), person in zip(places, who, strict=False)
@@ -290,12 +290,11 @@ def covered(stock: Stock) -> Iterator[Scene]:
             walk = Walk(someone(stock, rng), 320, 180, float(rng.uniform(50, 150)))
             walk.x, walk.y = rng.uniform(200, 440), rng.uniform(140, 220)
             half = 0.6 * walk.height
-            corners = left * half + walk.x, top * half + walk.y, right * half + walk.x
-            bar = (*corners, bottom * half + walk.y, int(rng.integers(30, 200)))
-            yield Scene(name, barred(walking(stock, rng, [walk]), bar))
+            sides = (left * half + walk.x, top * half + walk.y, right * half + walk.x)
+            bar = partial(_barred, bar=(*sides, bottom * half + walk.y, int(rng.integers(200))))
+            yield Scene(name, map(bar, walking(stock, rng, [walk])))
 
 
-def barred(frames: Iterator[Drawn], bar: tuple[float, float, float, float, int]) -> Iterator[Drawn]:
-    for frame in frames:
-        frame.cover(*bar)
-        yield frame
+def _barred(frame: Drawn, bar: tuple[float, float, float, float, int]) -> Drawn:
+    frame.cover(*bar)
+    return frame

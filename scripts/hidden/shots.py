@@ -97,7 +97,8 @@ def flashes(stock: Stock) -> Iterator[Scene]:
                 yield frame
             elif white:
                 level = float(rng.uniform(0.4, 1.0))
-                bright = Drawn(cv2.addWeighted(frame.picture, 1 - level, frame.picture, 0, 255))
+                picture = cv2.addWeighted(frame.picture, 1 - level, frame.picture, 0, 255 * level)
+                bright = Drawn(np.asarray(picture, np.uint8))
                 bright.ovals[0] = [oval for each in frame.ovals.values() for oval in each]
                 yield bright if level > 0.7 else Drawn(bright.picture, frame.labels, frame.ovals)
             else:

@@ -51,7 +51,10 @@ class Stock:
         for path in expanded(paths):
             pictures = read(path)
             seen = [detector.faces(picture, DOUBT) for picture in pictures]
-            frames = [with_truth(*each) for each in zip(pictures, seen, strict=True)]
+            frames = [
+                with_truth(picture, faces, detector.doubtful(picture))
+                for picture, faces in zip(pictures, seen, strict=True)
+            ]
             moves = len(pictures) > 1
             (self.clips if moves else self.photographs).append(Clip(path.stem, frames))
             head = person(pictures, seen)
@@ -130,13 +133,14 @@ def read(path: Path) -> list[Picture]:
     return [np.ascontiguousarray(p[: len(p) // 2 * 2, : p.shape[1] // 2 * 2]) for p in pictures]
 
 
-def with_truth(picture: Picture, faces: list[Face]) -> Drawn:
+def with_truth(picture: Picture, faces: list[Face], doubtful: list[Face]) -> Drawn:
     """Number what the detector sees; in doubt, a face is there for false alarms only."""
     made = Drawn(picture)
     sure = [f for f in faces if f.score >= SURE and 2 * f.oval.along >= MIN_FACE_PX]
     for number, face in enumerate(sorted(sure, key=lambda face: face.oval.x), 1):
         made.add(face.oval, number)
-    made.ovals[0] = [face.oval for face in faces if face not in sure]
+    unsure = [face for face in faces if face not in sure]
+    made.ovals[0] = [face.oval for face in (*unsure, *doubtful)]
     return made
 
 
