@@ -15,7 +15,8 @@ or ``--centerface FILE``. What it sees with .2 or more does not count as false.
 
 For each kind: face-frames (each face in each frame), those hidden by 70 % or more, the longest run
 of frames in which one face is open, and the frames in which something is hidden away from any face.
-With ``--subjects N`` the N people of a scene who are open most are left out.
+With ``--subjects N`` the N people of a scene who are open most are left out; after a cut, another
+main person counts as open.
 
 ``--keep DIR`` keeps inputs, outputs and, of each scene that fails, a sheet of its worst frames.
 Exit status 1: a target is missed.
@@ -166,7 +167,7 @@ def main() -> None:
     options.flags = given[own + 1 :]
     names = [n for n in kinds() if not options.only or any(part in n for part in options.only)]
     if not names:
-        raise SystemExit(f"cannot find a kind named so; there are: {', '.join(kinds())}")
+        raise SystemExit(f"cannot find a kind named so; there are: {'; '.join(kinds())}")
     cv2.setNumThreads(1)
     stock = Stock(options.paths, CenterFace(options.centerface), quick=options.quick)
     if options.keep:

@@ -86,6 +86,18 @@ def cuts(stock: Stock) -> Iterator[Scene]:
         yield Scene("cuts", joined())
 
 
+def joins(stock: Stock) -> Iterator[Scene]:
+    """Put another person elsewhere in the same room, at once: cuts that are hard to notice."""
+    rng = stock.rng("joins")
+    for _ in range(stock.count(9)):
+        walks = crowd(stock, rng, 30, 110, 4)
+        last = -1
+        for walk in walks:
+            walk.first, last = last + 1, last + int(rng.integers(3, 11))
+            walk.last = last
+        yield Scene("joins", walking(stock, rng, walks, count=last + 1))
+
+
 def flashes(stock: Stock) -> Iterator[Scene]:
     rng = stock.rng("flashes")
 
@@ -230,6 +242,7 @@ def kinds() -> dict[str, Callable[[Stock], Iterator[Scene]]]:
         "compressed": compressed,
         "crossfades": fades,
         "cuts": cuts,
+        "joins in one room": joins,
         "flashes": flashes,
         "whip pans": whips,
         "picture in picture": insets,
