@@ -14,7 +14,8 @@ what CenterFace sees with a score of .45 or more, 12 px or higher: ``pip install
 or ``--centerface FILE``. What it sees with .2 or more does not count as false.
 
 For each kind: face-frames (each face in each frame), those hidden by 70 % or more, the longest run
-of frames in which one face is open, and the frames in which something is hidden away from any face.
+of frames in which one face is open, the frames in which something is hidden away from any face, and
+the hidden area, in areas of the true faces.
 With ``--subjects N`` the N people of a scene who are open most are left out; after a cut, another
 main person counts as open.
 
@@ -99,7 +100,7 @@ def measure(kind: str, stock: Stock, folder: Path, options: argparse.Namespace) 
         render(source, output, options)
         judged = list(verdicts(source, output, truths))
         failed = len(tally.failed)
-        tally.add(scene.name, judged, options.subjects, false=false)
+        tally.add(name, judged, options.subjects, false=false)
         if options.keep is None:
             source.unlink()
             output.unlink()
@@ -126,9 +127,12 @@ def missed(kind: str, tally: Tally) -> list[str]:
 
 
 def line(kind: str, tally: Tally) -> str:
-    share = f"{100 * tally.hidden / tally.faces:7.2f}" if tally.faces else "      –"
+    share, ratio = (
+        f"{value:7.2f}" if value is not None else "      –"
+        for value in (tally.hidden_pct, tally.area_ratio)
+    )
     counts = f"{tally.scenes:6} {tally.frames:6} {tally.faces:6} {tally.hidden:6} {share}"
-    rest = f"{tally.longest_open:8} {tally.false_frames:6}"
+    rest = f"{tally.longest_open:8} {tally.false_frames:6} {ratio}"
     return f"{kind:34} {counts} {rest}  {', '.join(missed(kind, tally)) or 'ok'}"
 
 
@@ -172,15 +176,15 @@ def main() -> None:
     stock = Stock(options.paths, CenterFace(options.centerface), quick=options.quick)
     if options.keep:
         options.keep.mkdir(parents=True, exist_ok=True)
-    print(f"{'kind':34} scenes frames  faces hidden       % open row  false")
+    print(f"{'kind':34} scenes frames  faces hidden       % open row  false × faces")
     tallies = {}
     with tempfile.TemporaryDirectory() as temporary:
         for kind, tally in results(names, stock, options.keep or Path(temporary), options):
             tallies[kind] = tally
             print(line(kind, tally), flush=True)
-    if options.json:
-        written = {k: {**t.as_json(), "missed": missed(k, t)} for k, t in tallies.items()}
-        options.json.write_text(json.dumps(written, indent=1) + "\n")
+            if options.json:
+                written = {k: {**t.as_json(), "missed": missed(k, t)} for k, t in tallies.items()}
+                options.json.write_text(json.dumps(written, indent=1) + "\n")
     raise SystemExit(any(missed(kind, tally) for kind, tally in tallies.items()))
 
 

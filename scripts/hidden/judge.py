@@ -62,6 +62,10 @@ class Verdict:
     """By number of each face that counts: what is hidden of it."""
     false_px: int
     """Pixels that changed away from any face."""
+    hidden_px: int = 0
+    """Pixels that changed."""
+    face_px: int = 0
+    """Visible pixels of true faces."""
 
     @property
     def open(self) -> list[int]:
@@ -88,7 +92,9 @@ def judge(truth: Truth, mask: Mask) -> Verdict:
     count, parts, stats, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
     real = set(np.unique(parts[faces > 0]).tolist())
     areas = [int(stats[part, cv2.CC_STAT_AREA]) for part in range(1, count) if part not in real]
-    return Verdict(shares, sum(area for area in areas if area >= MIN_FALSE_PX))
+    false_px = sum(area for area in areas if area >= MIN_FALSE_PX)
+    hidden_px, face_px = int(np.count_nonzero(mask)), int(np.count_nonzero(truth.labels))
+    return Verdict(shares, false_px, hidden_px, face_px)
 
 
 def planes(path: Path) -> Iterator[tuple[int, list[NDArray[np.uint8]]]]:
@@ -129,6 +135,8 @@ class Tally:
     longest_open: int = 0
     """Most frames in a row in which the same face is open."""
     false_frames: int = 0
+    hidden_px: int = 0
+    face_px: int = 0
     failed: list[str] = field(default_factory=list)
     """Names of scenes with an open face, or with something hidden away from any."""
 
@@ -147,14 +155,24 @@ class Tally:
             runs = {number: runs.get(number, 0) + 1 for number in bare}
             self.longest_open = max(self.longest_open, *runs.values(), 0)
             self.false_frames += verdict.false_px > 0
+            self.hidden_px += verdict.hidden_px
+            self.face_px += verdict.face_px
         self.scenes += 1
         self.frames += len(judged)
         if set(opened) - exempt or (false and any(verdict.false_px for verdict in judged)):
             self.failed.append(name)
 
     def as_json(self) -> dict[str, Any]:
-        share = 100 * self.hidden / self.faces if self.faces else None
-        return {**vars(self), "hidden_pct": share}
+        return {**vars(self), "hidden_pct": self.hidden_pct, "area_ratio": self.area_ratio}
+
+    @property
+    def hidden_pct(self) -> float | None:
+        return 100 * self.hidden / self.faces if self.faces else None
+
+    @property
+    def area_ratio(self) -> float | None:
+        """What is hidden, in areas of the true faces."""
+        return self.hidden_px / self.face_px if self.face_px else None
 
 
 def sheet(

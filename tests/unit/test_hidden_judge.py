@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,8 @@ def test_the_hidden_share_of_a_face(
     assert verdict.shares[1] == pytest.approx(share, abs=0.03)
     assert verdict.false_px == 0
     assert verdict.open == ([] if share == 1 else [1])
+    assert verdict.hidden_px == (box[2] - box[0]) * (box[3] - box[1])
+    assert verdict.face_px == pytest.approx(np.pi * FACE[2] * FACE[3], rel=0.02)
 
 
 def test_a_face_that_is_not_hidden_is_open_and_what_is_hidden_elsewhere_is_false(
@@ -69,6 +72,11 @@ def test_a_face_that_is_not_hidden_is_open_and_what_is_hidden_elsewhere_is_false
     verdict = judging.judge(truth, hiding((5, 5, 25, 35)))
     assert verdict.shares == {1: 0.0}
     assert verdict.false_px == 20 * 30
+    tally = judging.Tally()
+    tally.add("scene", [verdict], 0, false=True)
+    counts = json.loads(json.dumps(tally.as_json()))
+    assert (counts["hidden_px"], counts["faces"], counts["hidden_pct"]) == (600, 1, 0)
+    assert counts["area_ratio"] == pytest.approx(600 / (np.pi * FACE[2] * FACE[3]), rel=0.02)
     doubtful = frame_with(drawing)
     doubtful.ovals[0] = [drawing.Oval(15, 20, 8, 8)]
     verdict = judging.judge(judging.Truth.of(doubtful), hiding((5, 5, 25, 35)))
