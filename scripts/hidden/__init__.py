@@ -1,0 +1,1 @@
+"""Parts of the proof that hidden faces are hidden; run ``scripts/measure_hidden.py``."""
