@@ -84,7 +84,7 @@ def changed(source: Sequence[NDArray[np.uint8]], output: Sequence[NDArray[np.uin
 
 
 def judge(truth: Truth, mask: Mask) -> Verdict:
-    """Return how much of each face ``mask``, (H, W), hides, and what it hides besides."""
+    """Return how much of each face ``mask``, (H, W), hides, and how much it hides elsewhere."""
     shares = {number: float(mask[face].mean()) for number, face in truth.visible()}
     faces = np.zeros(mask.shape, np.uint8)
     for oval in truth.near:
@@ -171,7 +171,7 @@ class Tally:
 
     @property
     def area_ratio(self) -> float | None:
-        """What is hidden, in areas of the true faces."""
+        """The hidden area over the area of the true faces."""
         return self.hidden_px / self.face_px if self.face_px else None
 
 

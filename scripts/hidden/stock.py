@@ -1,4 +1,4 @@
-"""What scenes are made of: clips, people cut out of them, and rooms without anybody."""
+"""The material of scenes: clips, people cut out of them, and rooms without anybody."""
 
 from __future__ import annotations
 
