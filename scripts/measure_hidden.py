@@ -31,7 +31,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from fractions import Fraction
 from pathlib import Path
 
@@ -139,14 +139,12 @@ def line(kind: str, tally: Tally) -> str:
 def results(
     names: list[str], stock: Stock, folder: Path, options: argparse.Namespace
 ) -> Iterator[tuple[str, Tally]]:
-    """Measure kinds side by side; return them in order."""
+    """Measure kinds side by side; return each as it is done."""
     with ThreadPoolExecutor(options.jobs) as pool:
+        running = {pool.submit(measure, kind, stock, folder, options): kind for kind in names}
         try:
-            yield from zip(
-                names,
-                pool.map(lambda kind: measure(kind, stock, folder, options), names),
-                strict=True,
-            )
+            for done in as_completed(running):
+                yield running[done], done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
