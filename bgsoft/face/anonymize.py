@@ -20,9 +20,6 @@ from bgsoft.face.base import Box, Face, box_overlap, hiding_ellipse
 from bgsoft.hide.plan import Ellipse
 from bgsoft.records import dataclass
 
-LOOK_AHEAD = 8
-"""Frames whose faces are known beyond the one whose faces are hidden."""
-
 _HOLD_SECONDS = 0.7
 """A face that is out of sight stays hidden where it was going for this long. Without: 15.5 %."""
 _HOLD_GROWTH = 0.02

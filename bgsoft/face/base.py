@@ -18,6 +18,9 @@ from bgsoft.records import dataclass
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in frame pixels, half-open."""
 
+LOOK_AHEAD = 8
+"""Frames whose faces are known beyond the one whose faces are hidden."""
+
 FACE_OVAL = (
     *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),
     *(152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109),

@@ -27,30 +27,36 @@ class Canvas(NamedTuple):
     """Input pixels a frame pixel."""
 
     @classmethod
-    def of(cls, format: FrameFormat, long_side: int) -> Canvas:
-        """The canvas on which a frame's long side has at most so many pixels."""
-        scale = min(1.0, long_side / max(format.width, format.height))
+    def of(cls, format: FrameFormat, scale: float, *, on_side: bool = False) -> Canvas:
+        """The canvas for frames of a format at a scale, upright or turned by a quarter."""
+        across, down = format.width, format.height
+        if on_side:
+            across, down = down, across
         width, height = (
             math.ceil((side * scale + 2 * _BORDER_PX) / _MULTIPLE) * _MULTIPLE
-            for side in (format.width, format.height)
+            for side in (across, down)
         )
         return cls(format.width, format.height, width, height, scale)
 
     def view(self, quarters: int = 0) -> Affine:
-        """From input pixels to the frame's, turned so many quarters: of a frame on its side less
-        fits in, so it is smaller."""
-        frame_x, frame_y = self.frame_width / 2, self.frame_height / 2
-        sides = (self.frame_width, self.frame_height)
-        across, down = sides if quarters % 2 == 0 else sides[::-1]
-        room = (self.width - 2 * _BORDER_PX) / across, (self.height - 2 * _BORDER_PX) / down
-        step = 1 / min(self.scale, *room)
+        """From input pixels to those of the frame, which is shown turned by so many quarters."""
+        step, x, y = 1 / self.scale, self.width / 2, self.height / 2
         cos, sin = ((1, 0), (0, 1), (-1, 0), (0, -1))[quarters % 4]
-        x, y = self.width / 2, self.height / 2
         return Affine(
             step * cos,
             -step * sin,
-            frame_x - step * (cos * x - sin * y),
+            self.frame_width / 2 - step * (cos * x - sin * y),
             step * sin,
             step * cos,
-            frame_y - step * (sin * x + cos * y),
+            self.frame_height / 2 - step * (sin * x + cos * y),
         )
+
+
+class Canvases(NamedTuple):
+    """What the detector is shown of whole frames; None: that is not shown."""
+
+    whole: Canvas
+    half: Canvas | None
+    """At half the scale."""
+    on_side: Canvas | None
+    """Turned by a quarter."""

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
-from bgsoft.face.base import Face
-from bgsoft.face.canvas import Canvas
+from bgsoft.face.base import LOOK_AHEAD, Box, Face
+from bgsoft.face.canvas import Canvas, Canvases
 from bgsoft.face.detect import Detection, merge
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.meshes import MeshMaker
@@ -35,6 +35,9 @@ _MIN_VISIBLE = 0.2
 """Part of a face's box that lies in the frame: others are seen in the mirrored border."""
 _MIN_SEEN_PX = 12
 """Input pixels from which a face is surely seen."""
+_SAME_PLACE = 0.5
+"""The same of a place that the closer view has shown no face in: it is not looked at again for as
+many frames as a face may be found late."""
 _MIN_SAME = 0.3
 """Intersection over union of what the closer view shows with the face that it was made for."""
 _TURNED = (1, 2, 3)
@@ -47,8 +50,8 @@ _TURNED_SCORE = 0.6
 class FinderSettings:
     """How faces are looked for."""
 
-    long_side: int = 320
-    """Input pixels of the frame's long side, at most."""
+    scale: float
+    """Input pixels a frame pixel."""
     seconds: float = 0.13
     """From one look to the next,"""
     every: int | None = None
@@ -60,13 +63,13 @@ class FinderSettings:
     by_landmarks: bool = False
     """Make landmarks of all faces; else where :meth:`FaceFinder.close_up` asks for them."""
 
-    def canvases(self, format: FrameFormat) -> list[Canvas]:
-        """What the detector is shown of whole frames, the largest first."""
-        whole = Canvas.of(format, self.long_side)
+    def canvases(self, format: FrameFormat) -> Canvases:
+        """What the detector is shown of whole frames."""
+        whole = Canvas.of(format, self.scale)
         if not self.hides:
-            return [whole]
-        side = round(whole.scale * max(format.width, format.height) / 2)
-        return [whole, Canvas.of(format, side)]
+            return Canvases(whole, None, None)
+        half = Canvas.of(format, self.scale / 2)
+        return Canvases(whole, half, Canvas.of(format, self.scale, on_side=True))
 
 
 class FaceFinder(Closing):
@@ -77,11 +80,11 @@ class FaceFinder(Closing):
     """
 
     def __init__(
-        self, format: FrameFormat, networks: FaceNetworks, settings: FinderSettings | None = None
+        self, format: FrameFormat, networks: FaceNetworks, settings: FinderSettings
     ) -> None:
         self._size = format.width, format.height
         self._networks = networks
-        self._settings = settings = settings or FinderSettings()
+        self._settings = settings
         self._canvases = settings.canvases(format)
         self._tracker = Tracker()
         self._meshes = MeshMaker(networks)
@@ -92,7 +95,9 @@ class FaceFinder(Closing):
 
     def _begin(self) -> None:
         """Look at the next frame in every way."""
-        self._waited = self._half_waited = self._turns = 0
+        self._waited = self._half_waited = self._turns = self._frames = 0
+        self._rejected: list[tuple[int, Box]] = []
+        """Places of which the closer view has shown no face, and in which frame."""
         self._looked_at: float | None = None
 
     def start(self) -> None:
@@ -153,6 +158,7 @@ class FaceFinder(Closing):
 
     def _find(self, views: _Views, at: int, frame: Frame) -> list[Face]:
         self.doubts.append([])
+        self._frames += 1
         tracker = self._tracker
         tracker.advance(frame.time_seconds)
         canvas = self._due(frame.time_seconds)
@@ -176,34 +182,40 @@ class FaceFinder(Closing):
         if last is None or is_time or self._tracker.is_restless:
             self._waited = self._half_waited = 0
             self._looked_at = seconds
-            return self._canvases[0]
-        if len(self._canvases) > 1 and is_half_time:
+            return self._canvases.whole
+        if is_half_time:
             self._half_waited = -1
-            return self._canvases[1]
+            return self._canvases.half
         return None
 
     def _look(self, views: _Views, at: int, canvas: Canvas) -> None:
         """Show the detector a frame, and take what it sees."""
         tracker = self._tracker
         seen = views.see(at, canvas)
-        if self._settings.hides and canvas is self._canvases[0]:
-            if tracker.is_fresh or not tracker.tracks:
-                seen += views.see(at, self._canvases[1])
+        if self._settings.hides and canvas is self._canvases.whole:
+            half = self._canvases.half
+            if half is not None and (tracker.is_fresh or not tracker.tracks):
+                seen += views.see(at, half)
             seen += self._turned(views, at, seen)
         seen = merge(filter(self._is_visible, seen), SURE_SCORE)
         unknown = [None] * len(seen)
         expected = [*zip(seen, unknown if tracker.is_fresh else tracker.match(seen), strict=True)]
-        unsure = [each for each, track in expected if track is None and each.score < SURE_SCORE]
-        closer = iter(views.see_close(at, unsure))
-        taken: list[Detection] = []
-        for each, track in expected:
-            is_face = track is not None or each.score >= SURE_SCORE
-            face = each if is_face else next(closer)
-            if face is None:
-                self.doubts[at].append(each)
-            else:
-                taken.append(face)
+        taken = [each for each, track in expected if track or each.score >= SURE_SCORE]
+        unsure = [each for each, track in expected if not (track or each.score >= SURE_SCORE)]
+        self.doubts[at] = unsure
+        if self._settings.hides:
+            new = [each for each in unsure if not self._was_rejected(each)]
+            confirmed = views.see_close(at, new)
+            taken += filter(None, confirmed)
+            frame = self._frames
+            self._rejected = [each for each in self._rejected if frame - each[0] < LOOK_AHEAD]
+            rejected = zip(new, confirmed, strict=True)
+            self._rejected += [(frame, each.box) for each, face in rejected if face is None]
         tracker.update(taken, _MIN_SEEN_PX / canvas.scale)
+
+    def _was_rejected(self, found: Detection) -> bool:
+        """Whether the closer view of this place has just shown no face."""
+        return any(box_iou(box, found.box) >= _SAME_PLACE for _, box in self._rejected)
 
     def _turned(self, views: _Views, at: int, found: Sequence[Detection]) -> list[Detection]:
         """What the frame shows turned by a quarter, another one each time; by all of them where
@@ -213,7 +225,13 @@ class FaceFinder(Closing):
         is_missing = any(track.unseen for track in tracker.tracks)
         self._turns += 1
         due = (_TURNED[self._turns % 3],) if is_sure and not is_missing else _TURNED
-        return [each for turn in due for each in views.see(at, self._canvases[0], turn)]
+        whole, _, side = self._canvases
+        seen: list[Detection] = []
+        for quarters in due:
+            canvas = side if quarters % 2 else whole
+            if canvas is not None:
+                seen += views.see(at, canvas, quarters)
+        return seen
 
     def _is_visible(self, found: Detection) -> bool:
         left, top, right, bottom = found.box
@@ -232,7 +250,7 @@ class _Views:
 
     def __init__(self, networks: FaceNetworks, pairs: Sequence[FramePair], hides: bool) -> None:
         self._networks, self._pairs = networks, pairs
-        self._hides, self._min_score = hides, FAINT_SCORE if hides else KNOWN_SCORE
+        self._min_score = FAINT_SCORE if hides else KNOWN_SCORE
         self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
 
     def see(self, at: int, canvas: Canvas, quarters: int = 0) -> list[Detection]:
@@ -255,8 +273,6 @@ class _Views:
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
         """Detections as the closer view shows them; None where it is not sure of a face there."""
-        if not self._hides:
-            return [None] * len(asked)
         pair = self._pairs[at]
         seen = self._networks.detect_close([(pair, each) for each in asked], CLOSE_SCORE)
         made: list[Detection | None] = []

@@ -22,8 +22,8 @@ from bgsoft.records import NamedTuple
 LANDMARKS = 468
 """Points of a face."""
 ROI_SCALE = 1.5
-"""Side of the square over the longer extent of the landmarks: the crop that the model was
-trained on has a quarter of the face around it (model card "MediaPipe Face Mesh", and its graphs)."""
+"""Side of the square over the longer extent of the landmarks: the model was trained on crops with
+a quarter of the face around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
 PLACE_PLAY, PLACE_STEP = 0.06, 0.08
 ROI_PLAY, ROI_STEP = 0.08, 0.1
 """A square stays until the landmarks have left its centre, or its side or angle, by more than the

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.cuda.readback import Readback
-from bgsoft.face.canvas import Canvas
+from bgsoft.face.canvas import Canvas, Canvases
 from bgsoft.face.detect import Detection, DetectionReader, probability
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi
 from bgsoft.face.landmarks import Mesh, make_mesh
@@ -62,8 +62,8 @@ class FaceNetworks(Closing):
 
     On a device everything runs on the current stream, which the host waits for after each run, and
     all is loaded at once, beside others that take as long, so that runs can be captured. On the
-    host landmarks, and the close view of a face, are loaded when they are first used: many videos
-    never ask for them. All but ``close`` raise :class:`InferenceError` where a model fails.
+    host, all but the upright frames' are loaded when they are first used: many videos never ask for
+    them. All but ``close`` raise :class:`InferenceError` where a model fails.
 
     Args:
         format: Format of the frames.
@@ -80,7 +80,7 @@ class FaceNetworks(Closing):
     def __init__(
         self,
         format: FrameFormat,
-        canvases: Sequence[Canvas],
+        canvases: Canvases,
         make_network: MakeNetwork = _on_cpu,
         batch: int = 1,
         side: Side = HOST,
@@ -97,38 +97,32 @@ class FaceNetworks(Closing):
             with stream:
                 return _Model(model, make_network(model, batch), format, batch, side)
 
-        close, landmarker = resolve_detector(), resolve_landmarker()
-        self._load = {"close": partial(load, close), "landmarks": partial(load, landmarker)}
-        self._loaded: dict[str, _Model] = {}
+        self._load: dict[Canvas | str, Callable[[], _Model]] = {
+            "close": partial(load, resolve_detector()),
+            "landmarks": partial(load, resolve_landmarker()),
+        }
+        for canvas in filter(None, canvases):
+            self._load[canvas] = partial(load, resolve_detector(canvas))
+        wanted: list[Canvas | str] = [canvases.whole]
+        if side.on_device:
+            wanted = [*self._load]
+            if canvases.half is None:
+                wanted.remove("close")
         with StartupPool() as pool:
-            loading = [
-                pool.submit("face detector", partial(load, resolve_detector(canvas)))
-                for canvas in canvases
-            ]
-            if side.on_device:
-                wanted = ["landmarks", "close"] if len(canvases) > 1 else ["landmarks"]
-                self._loaded = {
-                    name: pool.submit(f"face {name}", self._load[name]).result() for name in wanted
-                }
-            self._detectors = {
-                canvas: each.result() for canvas, each in zip(canvases, loading, strict=True)
-            }
-
-    @property
-    def _models(self) -> list[_Model]:
-        return [*self._detectors.values(), *self._loaded.values()]
+            loading = {name: pool.submit("face networks", self._load[name]) for name in wanted}
+            self._loaded = {name: each.result() for name, each in loading.items()}
 
     def start(self) -> None:
         """Run what is loaded on a device once, in the thread that will use it."""
         if self._side.on_device:
-            for model in self._models:
+            for model in self._loaded.values():
                 model.network.run()
 
     def detect(
         self, canvas: Canvas, asked: Sequence[FrameView], min_score: float
     ) -> list[list[Detection]]:
         """The faces of each view of a canvas with at least that score, best first."""
-        return self._detectors[canvas].detections(asked, min_score)
+        return self._when_used(canvas).detections(asked, min_score)
 
     def detect_close(
         self, asked: Sequence[tuple[FramePair, Detection]], min_score: float
@@ -157,14 +151,14 @@ class FaceNetworks(Closing):
         views = [(*pair, frame_from_roi(roi, landmarker.size)) for pair, roi in asked]
         return landmarker.answers(views, read)
 
-    def _when_used(self, name: str) -> _Model:
+    def _when_used(self, name: Canvas | str) -> _Model:
         if name not in self._loaded:
             self._loaded[name] = self._load[name]()
         return self._loaded[name]
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
-        for model in self._models:
+        for model in self._loaded.values():
             model.close()
 
 

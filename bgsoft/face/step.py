@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from bgsoft.closing import Closing
-from bgsoft.face.anonymize import LOOK_AHEAD, FrameFaces, HiddenFaces
-from bgsoft.face.base import Face, FaceTaker
+from bgsoft.face.anonymize import FrameFaces, HiddenFaces
+from bgsoft.face.base import LOOK_AHEAD, Face, FaceTaker
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Roi

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.base import FaceTaker
-from bgsoft.face.canvas import Canvas
+from bgsoft.face.canvas import Canvases
 from bgsoft.face.create import create_faces
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
@@ -110,7 +109,7 @@ class DeviceStages(SideStages):
             network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=on_event)
 
-        def make_networks(canvases: Sequence[Canvas]) -> FaceNetworks:
+        def make_networks(canvases: Canvases) -> FaceNetworks:
             # On the CPU a run takes as long as its views one after another.
             batch = 1 if backend == "cpu" else self.batch
             with stream:
