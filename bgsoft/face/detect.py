@@ -32,22 +32,27 @@ class Detection(NamedTuple):
     """Radians by which the face is turned clockwise on the screen; 0: upright."""
     score: float
     """In [0, 1]."""
+    is_sure: bool = False
+    """A face, whatever else is seen of it."""
 
 
-def merge(found: Iterable[Detection], sure_score: float = 0.0) -> list[Detection]:
-    """Join what several views of one picture found; best first.
+def merge(found: Iterable[Detection]) -> list[Detection]:
+    """Join what several views of one picture found; best first, sure where one of them was.
 
     A box that lies mostly inside a better one is the same face, too, if that is surely one.
     """
     kept: list[Detection] = []
     for each in sorted(found, key=attrgetter("score"), reverse=True):
-        if not any(_are_one(other, each, sure_score) for other in kept):
+        at = next((at for at, other in enumerate(kept) if _are_one(other, each)), None)
+        if at is None:
             kept.append(each)
+        elif each.is_sure and not kept[at].is_sure:
+            kept[at] = kept[at]._replace(is_sure=True)
     return kept
 
 
-def _are_one(better: Detection, other: Detection, sure_score: float) -> bool:
-    if better.score >= sure_score and box_overlap(better.box, other.box) > 0.5:
+def _are_one(better: Detection, other: Detection) -> bool:
+    if better.is_sure and box_overlap(better.box, other.box) > 0.5:
         return True
     return box_iou(better.box, other.box) > MAX_OVERLAP
 

@@ -25,8 +25,10 @@ from bgsoft.records import dataclass
 
 SURE_SCORE = 0.65
 """Of a detection in an upright view that is a face whatever else is seen. Hands have up to 0.64."""
+TURNED_SCORE = 0.87
+"""The same in a turned view, where gestures have up to 0.84; and"""
 CLOSE_SCORE = 0.8
-"""The same of the closer view."""
+"""of the closer view of one place."""
 FAINT_SCORE = 0.1
 """Of a detection that is worth a closer view, or continues a track, where faces are hidden; and"""
 KNOWN_SCORE = 0.3
@@ -42,8 +44,6 @@ _MIN_SAME = 0.3
 """Intersection over union of what the closer view shows with the face that it was made for."""
 _TURNED = (1, 2, 3)
 """Quarters."""
-_TURNED_SCORE = 0.6
-"""Of a detection in a turned view, at most: gestures have up to 0.84 there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +197,11 @@ class FaceFinder(Closing):
             if half is not None and (tracker.is_fresh or not tracker.tracks):
                 seen += views.see(at, half)
             seen += self._turned(views, at, seen)
-        seen = merge(filter(self._is_visible, seen), SURE_SCORE)
+        seen = merge(filter(self._is_visible, seen))
         unknown = [None] * len(seen)
         expected = [*zip(seen, unknown if tracker.is_fresh else tracker.match(seen), strict=True)]
-        taken = [each for each, track in expected if track or each.score >= SURE_SCORE]
-        unsure = [each for each, track in expected if not (track or each.score >= SURE_SCORE)]
+        taken = [each for each, track in expected if track or each.is_sure]
+        unsure = [each for each, track in expected if not (track or each.is_sure)]
         self.doubts[at] = unsure
         if self._settings.hides:
             new = [each for each in unsure if not self._was_rejected(each)]
@@ -218,13 +218,14 @@ class FaceFinder(Closing):
         return any(box_iou(box, found.box) >= _SAME_PLACE for _, box in self._rejected)
 
     def _turned(self, views: _Views, at: int, found: Sequence[Detection]) -> list[Detection]:
-        """What the frame shows turned by a quarter, another one each time; by all of them where
-        upright nobody is seen surely, or a face is missing."""
+        """What the frame shows turned by a quarter, another one each time; by all of them at first,
+        and where upright nobody is seen surely, or a face is missing."""
         tracker = self._tracker
-        is_sure = any(each.score >= SURE_SCORE for each in found)
+        is_sure = any(each.is_sure for each in found)
         is_missing = any(track.unseen for track in tracker.tracks)
         self._turns += 1
-        due = (_TURNED[self._turns % 3],) if is_sure and not is_missing else _TURNED
+        is_known = is_sure and not is_missing and not tracker.is_fresh
+        due = (_TURNED[self._turns % 3],) if is_known else _TURNED
         whole, _, side = self._canvases
         seen: list[Detection] = []
         for quarters in due:
@@ -254,10 +255,7 @@ class _Views:
         self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
 
     def see(self, at: int, canvas: Canvas, quarters: int = 0) -> list[Detection]:
-        """The faces of a frame, on a canvas, turned so many quarters.
-
-        In a turned view only those that a closer view confirms are surely faces.
-        """
+        """The faces of a frame, on a canvas, turned so many quarters."""
         if (at, canvas, quarters) not in self._known:
             view, pairs = canvas.view(quarters), self._pairs
             places = range(at, min(len(pairs), at + self._networks.views_per_run))
@@ -266,10 +264,9 @@ class _Views:
                 places, self._networks.detect(canvas, asked, self._min_score), strict=True
             ):
                 self._known[place, canvas, quarters] = found
+        least = TURNED_SCORE if quarters else SURE_SCORE
         found = self._known[at, canvas, quarters]
-        if not quarters:
-            return [*found]
-        return [each._replace(score=min(each.score, _TURNED_SCORE)) for each in found]
+        return [each._replace(is_sure=each.score >= least) for each in found]
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
         """Detections as the closer view shows them; None where it is not sure of a face there."""
@@ -278,5 +275,5 @@ class _Views:
         made: list[Detection | None] = []
         for each, shown in zip(asked, seen, strict=True):
             near = [s for s in shown if box_iou(s.box, each.box) >= _MIN_SAME]
-            made.append(each._replace(score=near[0].score) if near else None)
+            made.append(each._replace(score=near[0].score, is_sure=True) if near else None)
         return made

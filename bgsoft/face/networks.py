@@ -129,7 +129,7 @@ class FaceNetworks(Closing):
     ) -> list[list[Detection]]:
         """What the detector sees of each face's surroundings, enlarged and turned upright."""
         views: list[FrameView] = []
-        for (frame, reduced), (box, angle, _) in asked:
+        for (frame, reduced), (box, angle, *_) in asked:
             x, y, size = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2, _size(box)
             roi = Roi(x, y, CLOSE_SCALE * size, angle)
             views.append((frame, reduced, frame_from_roi(roi, CLOSE_PX)))

@@ -99,7 +99,8 @@ class Track:
             if self.sightings > 1:
                 now = (now[0] + self.velocity[0]) / 2, (now[1] + self.velocity[1]) / 2
             self.velocity = now
-        self.box, self.angle, self.score, self.seen_at = *found, seconds
+        self.box, self.angle, self.score = found.box, found.angle, found.score
+        self.seen_at = seconds
         self.square = steadied(self.square, square_of(found.box, found.angle))
         self.x = self.y = 0.0
         self.sightings += 1
@@ -188,7 +189,8 @@ class Tracker:
             if track is not None and not is_fresh and not self._is_another(track, each):
                 track.see(each, now)
                 continue
-            new = Track(*each, now, square_of(each.box, each.angle))
+            square = square_of(each.box, each.angle)
+            new = Track(each.box, each.angle, each.score, now, square)
             if track is not None:
                 self.tracks.remove(track)
                 if is_fresh:
