@@ -44,6 +44,8 @@ _MIN_SAME = 0.3
 """Intersection over union of what the closer view shows with the face that it was made for."""
 _TURNED = (1, 2, 3)
 """Quarters."""
+_CLOSE_TURNS = (0.5, -0.5)
+"""Radians by which a closer view is turned once more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +200,12 @@ class FaceFinder(Closing):
                 seen += views.see(at, half)
             seen += self._turned(views, at, seen)
         seen = merge(filter(self._is_visible, seen))
-        unknown = [None] * len(seen)
-        expected = [*zip(seen, unknown if tracker.is_fresh else tracker.match(seen), strict=True)]
-        taken = [each for each, track in expected if track or each.is_sure]
-        unsure = [each for each, track in expected if not (track or each.is_sure)]
+        tracks = [None] * len(seen) if tracker.is_fresh else tracker.match(seen)
+        taken: list[Detection] = []
+        unsure: list[Detection] = []
+        for each, track in zip(seen, tracks, strict=True):
+            is_known = track is not None and track.is_sure
+            (taken if each.is_sure or is_known else unsure).append(each)
         self.doubts[at] = unsure
         if self._settings.hides:
             new = [each for each in unsure if not self._was_rejected(each)]
@@ -269,11 +273,28 @@ class _Views:
         return [each._replace(is_sure=each.score >= least) for each in found]
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
-        """Detections as the closer view shows them; None where it is not sure of a face there."""
+        """Detections as the closer view shows them; None where it is not sure of a face there.
+
+        What may well be one is shown turned a little to either side, too: in other views it seems
+        more upright than it is.
+        """
+        seen = self._closer(at, asked)
+        for turn in _CLOSE_TURNS:
+            rows = [
+                row
+                for row, each in enumerate(asked)
+                if seen[row] is None and each.score >= KNOWN_SCORE
+            ]
+            turned = [asked[row]._replace(angle=asked[row].angle + turn) for row in rows]
+            for row, each in zip(rows, self._closer(at, turned), strict=True):
+                seen[row] = each
+        return seen
+
+    def _closer(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
         pair = self._pairs[at]
         seen = self._networks.detect_close([(pair, each) for each in asked], CLOSE_SCORE)
         made: list[Detection | None] = []
         for each, shown in zip(asked, seen, strict=True):
-            near = [s for s in shown if box_iou(s.box, each.box) >= _MIN_SAME]
-            made.append(each._replace(score=near[0].score, is_sure=True) if near else None)
+            near = next((s for s in shown if box_iou(s.box, each.box) >= _MIN_SAME), None)
+            made.append(near and each._replace(angle=near.angle, is_sure=True))
         return made
