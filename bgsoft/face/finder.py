@@ -23,16 +23,21 @@ from bgsoft.face.track import Tracker, face_size
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
-SURE_SCORE = 0.65
-"""Of a detection in an upright view that is a face whatever else is seen. Hands have up to 0.64."""
-TURNED_SCORE = 0.87
-"""The same in a turned view, where gestures have up to 0.84; and"""
-CLOSE_SCORE = 0.8
-"""of the closer view of one place."""
+SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.65, 0.87, 0.8
+"""Of a detection that is a face whatever else is seen: in an upright view, where hands have up to
+0.64; in a turned view, where gestures have up to 0.84; and in the closer view of one place."""
+LARGE_SCORE, _LARGE_PART = 0.85, 0.2
+"""The same of a face that is larger than this part of the frame's short side, in any view: prints
+on shirts and textures have up to 0.83, such faces mostly 0.9 and more."""
 FAINT_SCORE = 0.1
-"""Of a detection that is worth a closer view, or continues a track, where faces are hidden; and"""
+"""Of a detection that is worth a closer view, or continues a track, where faces are hidden;"""
 KNOWN_SCORE = 0.3
-"""of one that continues a track elsewhere."""
+"""of one that continues a track elsewhere, and of a small one that is worth a closer view;"""
+LIKELY_SCORE = 0.5
+"""and of one whose closer view is turned a little to either side, too: in other views a face seems
+more upright than it is."""
+_SMALL_PX = 20
+"""Frame pixels up to which a face is small. Enlarged to 64 pixels, specks have up to 0.83."""
 _MIN_VISIBLE = 0.2
 """Part of a face's box that lies in the frame: others are seen in the mirrored border."""
 _MIN_SEEN_PX = 12
@@ -44,8 +49,8 @@ _MIN_SAME = 0.3
 """Intersection over union of what the closer view shows with the face that it was made for."""
 _TURNED = (1, 2, 3)
 """Quarters."""
-_CLOSE_TURNS = (0.5, -0.5)
-"""Radians by which a closer view is turned once more."""
+_CLOSE_TURNS = (0.0, 0.5, -0.5)
+"""Radians by which closer views are turned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +209,7 @@ class FaceFinder(Closing):
         taken: list[Detection] = []
         unsure: list[Detection] = []
         for each, track in zip(seen, tracks, strict=True):
-            is_known = track is not None and track.is_sure
-            (taken if each.is_sure or is_known else unsure).append(each)
+            (taken if each.is_sure or track is not None else unsure).append(each)
         self.doubts[at] = unsure
         if self._settings.hides:
             new = [each for each in unsure if not self._was_rejected(each)]
@@ -270,20 +274,21 @@ class _Views:
                 self._known[place, canvas, quarters] = found
         least = TURNED_SCORE if quarters else SURE_SCORE
         found = self._known[at, canvas, quarters]
-        return [each._replace(is_sure=each.score >= least) for each in found]
+        return [each._replace(is_sure=self._is_sure(each, least)) for each in found]
+
+    def _is_sure(self, found: Detection, least: float) -> bool:
+        luma = self._pairs[0][0].luma
+        is_large = face_size(found.box) > _LARGE_PART * min(luma.shape)
+        return found.score >= (max(least, LARGE_SCORE) if is_large else least)
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
-        """Detections as the closer view shows them; None where it is not sure of a face there.
-
-        What may well be one is shown turned a little to either side, too: in other views it seems
-        more upright than it is.
-        """
-        seen = self._closer(at, asked)
+        """Detections as the closer view shows them; None where it is not sure of a face there."""
+        seen: list[Detection | None] = [None] * len(asked)
         for turn in _CLOSE_TURNS:
             rows = [
                 row
                 for row, each in enumerate(asked)
-                if seen[row] is None and each.score >= KNOWN_SCORE
+                if seen[row] is None and each.score >= (LIKELY_SCORE if turn else _worth(each))
             ]
             turned = [asked[row]._replace(angle=asked[row].angle + turn) for row in rows]
             for row, each in zip(rows, self._closer(at, turned), strict=True):
@@ -296,5 +301,11 @@ class _Views:
         made: list[Detection | None] = []
         for each, shown in zip(asked, seen, strict=True):
             near = next((s for s in shown if box_iou(s.box, each.box) >= _MIN_SAME), None)
-            made.append(near and each._replace(angle=near.angle, is_sure=True))
+            face = near and Detection(each.box, near.angle, near.score, True)
+            made.append(face if face and self._is_sure(face, CLOSE_SCORE) else None)
         return made
+
+
+def _worth(found: Detection) -> float:
+    """The score from which a detection is worth a closer view."""
+    return KNOWN_SCORE if face_size(found.box) < _SMALL_PX else FAINT_SCORE

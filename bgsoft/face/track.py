@@ -19,10 +19,6 @@ from bgsoft.records import dataclass
 MIN_AGREEMENT = 0.4
 """Intersection over union of a detection with where a face was expected that had been seen three
 times: below it the face is somebody else, or has jumped, and has another id."""
-_ONCE_SCORE = 0.8
-"""Of a detection that is enough by itself, where there are more frames to come soon: noise and
-textures have up to 0.75 in a frame, hardly ever in two in a row."""
-_SOON_SECONDS = 0.1
 _SETTLED = 3
 """Sightings from which a face's place is expected that well."""
 _MAX_GROWTH = 1.6
@@ -63,8 +59,6 @@ class Track:
     """Given when the face is first reported."""
     frames: int = 0
     """In which it was reported."""
-    is_sure: bool = True
-    """It was seen surely more than once, or so surely that once is enough."""
     sightings: int = 1
     unseen: int = 0
     """Looks in a row that did not see it."""
@@ -110,7 +104,7 @@ class Track:
         self.square = steadied(self.square, square_of(found.box, found.angle))
         self.x = self.y = 0.0
         self.sightings += 1
-        self.unseen, self.detected, self.is_sure = 0, True, True
+        self.unseen, self.detected = 0, True
 
     def distance(self, found: Detection) -> float | None:
         """How far a detection is from where the face is expected, in face sizes; None: too far, or
@@ -146,7 +140,7 @@ class Tracker:
     def reset(self) -> None:
         """End all tracks; their ids are not used again."""
         self.tracks: list[Track] = []
-        self._seconds = self._passed = 0.0
+        self._seconds = 0.0
         self.is_fresh = True
         """The next look decides alone who is there; see :meth:`refresh`."""
 
@@ -164,7 +158,7 @@ class Tracker:
 
     def advance(self, seconds: float) -> None:
         """Go on to the frame of that time."""
-        self._passed, self._seconds = seconds - self._seconds, seconds
+        self._seconds = seconds
         for track in self.tracks:
             track.advance(seconds)
 
@@ -197,8 +191,6 @@ class Tracker:
                 continue
             square = square_of(each.box, each.angle)
             new = Track(each.box, each.angle, each.score, now, square)
-            comes_soon = not is_fresh and 0 < self._passed < _SOON_SECONDS
-            new.is_sure = each.score >= _ONCE_SCORE or not comes_soon
             if track is not None:
                 self.tracks.remove(track)
                 if is_fresh:
@@ -222,7 +214,7 @@ class Tracker:
 
     def faces(self) -> list[Face]:
         """The faces of this frame, largest first."""
-        shown = [t for t in self.tracks if t.unseen < _SHOWN_LOOKS and t.is_sure]
+        shown = [track for track in self.tracks if track.unseen < _SHOWN_LOOKS]
         shown.sort(key=lambda track: -track.size)
         return [*map(self._face, shown)]
 
