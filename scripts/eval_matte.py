@@ -30,6 +30,7 @@ differences from the first choice, photograph by photograph. Three kinds of inpu
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import tempfile
 import time
@@ -54,6 +55,7 @@ BAND = (0.05, 0.95)
 GREEN = (64, 177, 0)
 """BGR of ``#00b140``."""
 RESAMPLES = 2000
+os.environ["BGSOFT_CONFIG"] = ""  # flags alone choose
 LOSSLESS = ["--codec", "ffv1", "--overwrite", "--quiet"]
 
 Statistic = Callable[[Image], Image]

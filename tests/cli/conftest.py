@@ -39,7 +39,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture(autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the tests off the user's own presets and models."""
+    """Keep the tests off the user's own presets, defaults and models."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("BGSOFT_CACHE", str(home / "cache"))

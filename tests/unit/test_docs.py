@@ -14,7 +14,7 @@ import typer
 from bgsoft.cli import app
 from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.configure import build_config
-from bgsoft.settings.options import settings_from_options
+from bgsoft.settings.options import DEFAULT_PRESET, settings_from_options
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -123,15 +123,20 @@ def test_commands_parse(command: Command) -> None:
         return
     own = ("input", "output", "preset", "progress", "quiet", "verbose")
     settings = {key: value for key, value in given.items() if key not in own}
-    preset = None if given["preset"].endswith(".toml") else given["preset"]
+    preset = given["preset"] or DEFAULT_PRESET
     chosen = settings_from_options(settings, from_text=True)
-    build_config(Path(given["input"]), Path(given["output"]), preset=preset, flags=chosen)
+    build_config(
+        Path(given["input"]),
+        given["output"] and Path(given["output"]),
+        preset=None if preset.endswith(".toml") else preset,
+        flags=chosen,
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("render in.mp4", _USAGE_ERROR),
+        ("render", _USAGE_ERROR),
         ("render in.mp4 out.mp4 --stength 5", _USAGE_ERROR),
         ("bench --rounds many", _USAGE_ERROR),
         ("models fetch u2net", AssertionError),
