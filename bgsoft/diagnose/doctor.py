@@ -19,7 +19,7 @@ from bgsoft.infer.providers import runtime_clash
 from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
 from bgsoft.records import dataclass
 from bgsoft.rendering.backends import Candidate, probe_all
-from bgsoft.settings.user import read_user_config
+from bgsoft.settings.user import config_path, read_user_config
 from bgsoft.versions import LIBRARIES, installed_version, library_versions
 from bgsoft.workers import usable_cores
 
@@ -124,11 +124,11 @@ def examine(gpu: int = 0) -> DoctorReport:
 
 def find_user_config(report: DoctorReport) -> None:
     """Fill in which file has the user's defaults; one that is wrong is a problem."""
+    path = config_path()
     try:
         path = read_user_config().path
     except PresetError as exc:
         report.problems.append(str(exc))
-        path = exc.path
     report.config_file = None if path is None else str(path)
 
 
