@@ -112,7 +112,7 @@ def test_commands_are_found() -> None:
     assert ("README.md", ("render", "samples/person.mp4", "soft.mp4")) in found
     assert ("docs/folders.md", ("render", "clip.mp4", "soft/clip.mp4", "--skip-existing")) in found
     assert ("docs/folders.md", ("batch", "--from", "-", "out/")) in found
-    assert ("docs/background.md", ("presets", "show", "soft")) in found
+    assert ("docs/settings.md", ("presets", "show", "soft")) in found
     assert ("docs/background.md", ("presets", "list")) in found
 
 
@@ -197,6 +197,16 @@ def test_the_map_has_every_folder() -> None:
     assert sorted(listed) == sorted(
         path.parent.name for path in (ROOT / "bgsoft").glob("*/__init__.py")
     )
+
+
+def test_the_table_has_every_variable() -> None:
+    files = [*(ROOT / "bgsoft").rglob("*.py"), *(ROOT / "tests").glob("conftest.py")]
+    files += [ROOT / "pyproject.toml", ROOT / "hatch_build.py"]
+    name = r"\bBGSOFT_[A-Z_]*[A-Z]\b"
+    used = {each for path in files for each in re.findall(name, path.read_text(encoding="utf-8"))}
+    assert "BGSOFT_CONFIG" in used
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert set(re.findall(rf"^\| `({name})` \|", page, re.MULTILINE)) == used
 
 
 def test_tables_name_everything_there_is() -> None:
