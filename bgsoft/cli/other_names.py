@@ -5,6 +5,7 @@ The one table of such names: ffmpeg's, rembg's and backgroundremover's, and natu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -93,6 +94,9 @@ def unknown_flag(flag: str, words: Sequence[str], flags: Collection[str]) -> str
             continue
         if all(each.strip(",") in flags for each in ours.split() if each.startswith("--")):
             return f"no such option: {name}; use {ours}"
+    for name in words:
+        if name.startswith("-") and os.path.exists(name):  # noqa: PTH110 - also of a name too long
+            return f"no such option: {flag}; for the file write ./{name}"
     near = did_you_mean(flag, flags)
     return f"no such option: {flag}{near if near.startswith(';') else ''}"
 

@@ -10,7 +10,6 @@ from typing import Any
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.pipes import input_name, output_name
-from bgsoft.rendering.default_output import default_output
 from bgsoft.rendering.without_effect import check_named
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat, RenderConfig
 from bgsoft.settings.options import (
@@ -62,6 +61,9 @@ def build_config(
     others = {**flags.pop(TOP, {}), **others}
     below = loaded.settings if loaded else {}
     if output is None:
+        # Other renders do not wait for this import.
+        from bgsoft.rendering.default_output import default_output
+
         output = default_output(input, loaded, merge(below, flags), others)
     input, output = input_name(input), output_name(output)
     if not _codec_is_h264(merge(below, flags), output, others.get("format", OutputFormat.AUTO)):

@@ -75,7 +75,7 @@ def test_its_effect_names_the_output(
         (b"[effekt]\n", "unknown section: 'effekt'; did you mean effect?"),
         (b"[effect]\nstrenth = 3\n", "unknown key in [effect]: 'strenth'; did you mean strength?"),
         (b"strength = 3\n", "unknown section: 'strength'"),
-        (b"description = '\xff'\n", "utf-8"),
+        (b"description = '\xff'\n", "it is not UTF-8"),
         (b"extends = 'studoi'\n", "unknown preset 'studoi'; did you mean studio?"),
         (b"[effect]\nstrength = 99\n", "--strength must be between 0 and 25"),
         (b"[effect]\nkind = 'image'\n", "needs --background FILE"),
