@@ -11,9 +11,10 @@ import pytest
 
 from bgsoft.cli.doctor import report_lines
 from bgsoft.diagnose.doctor import DoctorReport, find_user_config
+from bgsoft.live.settings import LiveSettings
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import Codec, EffectKind, RenderConfig
-from bgsoft.settings.user import CONFIG_VARIABLE
+from bgsoft.settings.user import CONFIG_VARIABLE, read_user_config
 from tests.face_clips import SAMPLE
 
 from .conftest import FakeRender, Run
@@ -168,3 +169,13 @@ def test_bench_children_do_not_read_it_again() -> None:
 
     code = f"import os; print(repr(os.environ.get({CONFIG_VARIABLE!r})))"
     assert run_process([sys.executable, "-c", code])[2].strip() == "''"
+
+
+def test_a_live_stream_keeps_it_under_another_preset(config: Path) -> None:
+    """The page of ``live --preview`` chooses presets while frames go on."""
+    config.write_text("[effect]\nstrength = 9\n[encode]\ncodec = 'hevc'\n")
+    settings = LiveSettings(None, {}, lambda _config: None, user=read_user_config())
+    assert settings.config.effect.strength == 9
+    settings.change("privacy", {})
+    assert settings.config.effect.strength == 8
+    assert settings.config.encode.codec is Codec.HEVC
