@@ -32,12 +32,12 @@ _HELP_ALL = "bgsoft.help-all"
 
 
 class Brief(NamedTuple):
-    """What the short help says of a command's own flag, in its ``Annotated`` type."""
+    """The short help of a command's own flag, in its ``Annotated`` type."""
 
     text: str = ""
     """Empty: only ``--help-all`` shows the flag."""
     metavar: str = ""
-    """What stands for its value there; empty: the same as in the long help."""
+    """The name of its value there; empty: the same as in the long help."""
 
 
 class GroupedCommand(typer.core.TyperCommand):
@@ -47,8 +47,8 @@ class GroupedCommand(typer.core.TyperCommand):
     """
 
     briefs: Mapping[str, tuple[str, str]] = {}
-    """Parameter → what stands for its value in the short help, and what that says of it. Those
-    that are missing are shown as they are; those that say nothing are not."""
+    """Parameter → the name of its value in the short help, and its line there. A parameter that is
+    missing has its whole help; one whose line is empty is left out."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse what is given and empty, as by an unset variable: as a path it would be «.»."""
@@ -212,7 +212,7 @@ def add_command(
 
 
 def _own_briefs(own: type[Any]) -> dict[str, tuple[str, str]]:
-    """What the short help says of a command's own flags, where it is not their whole help."""
+    """Return the short help of a command's own flags that have one."""
     hints = get_type_hints(own, include_extras=True)
     return {
         name: (each.metavar, each.text)

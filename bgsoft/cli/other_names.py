@@ -1,6 +1,6 @@
-"""What other programs call our flags and commands, for the answer to whoever types those.
+"""Other programs' names of our flags and commands: an error names ours.
 
-The one table of such names: ffmpeg's, rembg's and backgroundremover's, and natural guesses.
+The tables have ffmpeg's, rembg's and backgroundremover's names, and natural guesses.
 """
 
 from __future__ import annotations

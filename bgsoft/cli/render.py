@@ -29,10 +29,10 @@ _EPILOG = (
 
 
 class RenderCommand(flags.GroupedCommand):
-    """A command that a shell's ``*.mp4`` may give more files than it takes."""
+    """``bgsoft render``, which a shell's ``*.mp4`` may give more files than it takes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Say what renders several."""
+        """Name the command for several files where there is an argument too many."""
         left = self.make_parser(ctx).parse_args(list(args))[1]
         if left and not ctx.resilient_parsing:
             raise ConfigError(

@@ -95,8 +95,8 @@ class Option(NamedTuple):
 
     @property
     def brief(self) -> tuple[str, str]:
-        """For the short help: what stands for its value, and what it does, with the default where
-        the line has room for it. Empty: it is not in there."""
+        """The name of its value in the short help, and its line there, with the default if that
+        fits. An empty line: it is left out."""
         text, metavar = self.setting.brief, self.metavar
         if "{choices}" in text:
             *words, last = self.choices

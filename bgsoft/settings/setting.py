@@ -21,8 +21,8 @@ class Setting(NamedTuple):
     """``{range}`` stands for the range, and the default is added. Empty: it has no flag, only
     presets set it."""
     brief: str = ""
-    """What the short help says of it, on one line; ``{choices}`` stands for them. Empty: only
-    ``--help-all`` shows it."""
+    """Its line in the short help; ``{choices}`` stands for them. Empty: only ``--help-all`` shows
+    it."""
     name: str = ""
     """Keyword of :func:`bgsoft.render`, and with dashes the flag; empty: the field's name."""
     short: str = ""

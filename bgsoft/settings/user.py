@@ -29,7 +29,7 @@ CONFIG_NAME = "config.toml"
 
 
 class UserConfig(NamedTuple):
-    """What a user's ``config.toml`` says."""
+    """A user's ``config.toml``."""
 
     path: Path | None
     """None: there is none."""

@@ -86,6 +86,7 @@ def make_report(config: RenderConfig, **changes: Any) -> RenderReport:
             },
             "hide": {"regions": config.hide.regions},
             "height": 1080,
+            "config_file": None if config.config_file is None else str(config.config_file),
         },
         "pixel_format": "yuv420p",
         "model": ModelReport(name="selfie-general", sha256="00", licence="Apache-2.0"),

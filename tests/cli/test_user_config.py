@@ -61,6 +61,12 @@ def test_extends_is_the_preset_where_none_is_named(
     assert (named.effect.kind, named.matte.feather_pct) == (EffectKind.BLUR, 0)
 
 
+def test_the_summary_names_it(run: Run, fake_render: FakeRender, clip: Path, config: Path) -> None:
+    assert "your defaults" not in run("render", clip, "out.mp4", "-v").err
+    config.write_text("[effect]\nstrength = 7\n")
+    assert f"  your defaults: {config}\n" in run("render", clip, "out.mp4", "-v").err
+
+
 def test_its_effect_names_the_output(
     run: Run, fake_render: FakeRender, clip: Path, config: Path
 ) -> None:
