@@ -75,7 +75,7 @@ def register(app: typer.Typer) -> None:
 def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     """Change the background behind the people in a video.
 
-    Frames, timestamps, sound and subtitles are kept. People are re-encoded, never altered.
+    Frames, timestamps, sound and subtitles are kept.
     """
     from bgsoft.cli import main
     from bgsoft.cli.console import Console

@@ -398,7 +398,6 @@ class RenderConfig:
     report: Path | None = setting(
         None,
         "Write what was done, how fast and by what, as JSON.",
-        brief="Write what was done, and how fast.",
         metavar="FILE.json",
     )
     chunks: int | None = setting(
