@@ -15,7 +15,6 @@ import typer
 
 from bgsoft.cli.console import Console
 from bgsoft.cli.flags import option
-from bgsoft.cli.other_names import unknown_command, unknown_flag
 from bgsoft.exitcodes import ExitCode, exit_code, one_line
 
 _EPILOG = (
@@ -111,6 +110,8 @@ def _is_typers(exc: Exception) -> bool:
 
 
 def _usage_text(exc: Exception, argv: Sequence[str]) -> str:
+    from bgsoft.cli.other_names import unknown_command, unknown_flag
+
     text = " ".join(exc.format_message().split()) if hasattr(exc, "format_message") else str(exc)
     context = getattr(exc, "ctx", None)
     path = context.command_path if context is not None else "bgsoft"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -46,9 +46,10 @@ class GroupedCommand(typer.core.TyperCommand):
     typer itself groups only in rich markup, whose import would triple the time to the help.
     """
 
-    briefs: Mapping[str, tuple[str, str]] = {}
-    """Parameter → the name of its value in the short help, and its line there. A parameter that is
-    missing has its whole help; one whose line is empty is left out."""
+    briefs: Callable[[], Mapping[str, tuple[str, str]]] | None = None
+    """Gives parameter → the name of its value in the short help, and its line there. A parameter
+    that is missing has its whole help; one whose line is empty is left out. None: there is only
+    one help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse what is given and empty, as by an unset variable: as a path it would be «.»."""
@@ -63,7 +64,7 @@ class GroupedCommand(typer.core.TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        briefs = {} if ctx.meta.get(_HELP_ALL) else self.briefs
+        briefs = {} if self.briefs is None or ctx.meta.get(_HELP_ALL) else self.briefs()
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             brief = briefs.get(str(param.name))
@@ -85,7 +86,7 @@ class GroupedCommand(typer.core.TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the end; after the short help, a few of its examples alone."""
         whole = self.epilog
-        if self.briefs and not ctx.meta.get(_HELP_ALL):
+        if self.briefs is not None and not ctx.meta.get(_HELP_ALL):
             *_, shown = str(whole).partition(_EXAMPLES)
             self.epilog = _EXAMPLES + "".join(shown.splitlines(keepends=True)[:_BRIEF_EXAMPLES])
         try:
@@ -173,7 +174,7 @@ def add_command(
     own: type[Own],
     *,
     epilog: str,
-    settings: Iterable[str] = (),
+    settings: Collection[str] = (),
     brief_settings: Collection[str] | None = None,
     cls: type[GroupedCommand] = GroupedCommand,
 ) -> None:
@@ -196,10 +197,13 @@ def add_command(
         after = names.index("preset") + 1
         parameters[after:after] = [_parameter(OPTIONS[name]) for name in settings]
         parameters.append(_HELP_ALL_PARAMETER)
-        briefs = {name: OPTIONS[name].brief for name in settings} | _own_briefs(own)
-        if brief_settings is not None:
-            briefs |= {name: ("", "") for name in settings if name not in brief_settings}
-        cls = type(cls.__name__, (cls,), {"briefs": briefs})
+
+        def briefs() -> dict[str, tuple[str, str]]:
+            chosen = settings if brief_settings is None else brief_settings
+            hidden = dict.fromkeys(settings, ("", ""))
+            return hidden | {name: OPTIONS[name].brief for name in chosen} | _own_briefs(parameters)
+
+        cls = type(cls.__name__, (cls,), {"briefs": staticmethod(briefs)})
 
     def run(**values: Any) -> int:
         with traceback_on_error(values["verbose"]):
@@ -211,13 +215,12 @@ def add_command(
     app.command(command.__name__, cls=cls, epilog=epilog)(run)
 
 
-def _own_briefs(own: type[Any]) -> dict[str, tuple[str, str]]:
+def _own_briefs(parameters: Iterable[inspect.Parameter]) -> dict[str, tuple[str, str]]:
     """Return the short help of a command's own flags that have one."""
-    hints = get_type_hints(own, include_extras=True)
     return {
-        name: (each.metavar, each.text)
-        for name, hint in hints.items()
-        for each in getattr(hint, "__metadata__", ())
+        parameter.name: (each.metavar, each.text)
+        for parameter in parameters
+        for each in getattr(parameter.annotation, "__metadata__", ())
         if isinstance(each, Brief)
     }
 
