@@ -12,6 +12,7 @@ from bgsoft.errors import translated
 _MOST_TOML_BYTES = 1 << 20
 
 _too_deep = translated(RecursionError, to=lambda _: ValueError("it is nested too deeply"))
+_not_utf_8 = translated(UnicodeDecodeError, to=lambda _: ValueError("it is not UTF-8"))
 
 
 def parse_json(data: str | bytes) -> Any:
@@ -31,5 +32,5 @@ def read_toml(path: Path) -> dict[str, Any]:
         data = file.read(_MOST_TOML_BYTES + 1)
     if len(data) > _MOST_TOML_BYTES:
         raise ValueError("it is larger than 1 MiB")
-    with _too_deep:
+    with _too_deep, _not_utf_8:
         return tomllib.loads(data.decode("utf-8-sig"))

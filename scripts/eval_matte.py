@@ -7,7 +7,8 @@
 
 Every choice is a name and flags of ``bgsoft render``; its mattes are what the command line writes.
 Each figure has a 95 % bootstrap interval over photographs or clips, and a second table has the
-differences from the first choice, photograph by photograph. Three kinds of input:
+differences from the first choice, photograph by photograph. ``--others NAME=DIR`` measures masks
+of the photographs that another program has written, under the same stems. Three kinds of input:
 
 * Photographs with masks of the same stem (255 = person; a mask of another size is resized), each
   as a clip of three equal frames, the last of which counts. *IoU* (mean and 10th percentile) and
@@ -30,6 +31,7 @@ differences from the first choice, photograph by photograph. Three kinds of inpu
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import tempfile
 import time
@@ -54,6 +56,7 @@ BAND = (0.05, 0.95)
 GREEN = (64, 177, 0)
 """BGR of ``#00b140``."""
 RESAMPLES = 2000
+os.environ["BGSOFT_CONFIG"] = ""  # flags alone choose
 LOSSLESS = ["--codec", "ffv1", "--overwrite", "--quiet"]
 
 Statistic = Callable[[Image], Image]
@@ -214,9 +217,20 @@ def binary(alpha: Image) -> Image:
 
 
 def measure_portraits(
-    renderer: Renderer, choices: dict[str, list[str]], pairs: Sequence[tuple[Image, Image]]
+    renderer: Renderer,
+    choices: dict[str, list[str]],
+    pairs: Sequence[tuple[Image, Image]],
+    others: dict[str, Sequence[tuple[Image, Image]]],
 ) -> Table:
     table = Table("photographs", PORTRAITS)
+    for other, made in others.items():
+        for (_, found), (_, person) in zip(made, pairs, strict=True):
+            figures = {
+                "iou": overlap(found, person),
+                "boundary F": boundary_f(found, person),
+                "error": float("nan"),  # they are read as masks, not as mattes
+            }
+            table.add(other, figures)
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mkv"
         for image, person in pairs:
@@ -402,15 +416,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--choice", action="append", metavar='NAME="FLAGS"', help="flags of bgsoft render"
     )
+    parser.add_argument(
+        "--others", action="append", metavar="NAME=DIR", help="folder of another program's masks"
+    )
     options = parser.parse_args(arguments)
     named = (text.partition("=") for text in options.choice or ["default="])
     choices = {name: shlex.split(flags) for name, _, flags in named}
     if (options.images is None) != (options.masks is None):
         parser.error("--images and --masks go together")
     pairs = read_pairs(options.images, options.masks) if options.images else []
+    others = {
+        name: read_pairs(options.images, Path(masks))
+        for name, _, masks in (text.partition("=") for text in options.others or ())
+    }
     with tempfile.TemporaryDirectory() as folder:
         renderer = Renderer(Path(folder))
-        measure_portraits(renderer, choices, pairs).print()
+        measure_portraits(renderer, choices, pairs, others).print()
         measure_truths(renderer, choices, pairs, options.moving).print()
         measure_clips(renderer, choices, options.clips).print()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import bgsoft  # noqa: F401 - OpenCV and others are loaded after it: it sets what they look for
+from bgsoft.settings.user import CONFIG_VARIABLE
 
 if TYPE_CHECKING:
     from bgsoft.ops.sides import Operation, Side
@@ -20,6 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take in how the tests were asked for: whoever names one wants it, slow or not."""
     if config.option.markexpr == "not slow" and any("::" in arg for arg in config.args):
         config.option.markexpr = ""
+    os.environ[CONFIG_VARIABLE] = ""  # whoever runs the tests may have defaults of their own
     # Whoever was put into the background by a shell ignores Ctrl-C, under nohup also SIGHUP, and so
     # would the programs that tests start and end.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -24,7 +24,7 @@ from bgsoft.records import dataclass
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import SECTIONS, TOP
-from bgsoft.settings.presets import Layer
+from bgsoft.settings.presets import Layer, Preset
 from bgsoft.suggestions import did_you_mean
 
 _WIDEST = 255
@@ -33,7 +33,7 @@ _BESIDE = ("matte_out", "face_data", "trace")
 """Settings that name a file beside the output: they are templates here."""
 _NO_PART_OF_THE_RESULT = {
     *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace", "receipt"),
-    *("backends", "chunks"),
+    *("backends", "chunks", "config_file"),
 }
 """Settings that do not change what is made: which preset others came from, and where it runs."""
 
@@ -128,7 +128,7 @@ class Planner:
         folder: Path,
         *,
         name: str,
-        preset: str,
+        preset: str | Preset,
         flags: Layer,
     ) -> None:
         self._folder = folder

@@ -20,6 +20,7 @@ from bgsoft.records import dataclass
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import SECTIONS
 from bgsoft.settings.presets import Preset, as_toml, settings_of
+from bgsoft.settings.user import CONFIG_VARIABLE
 
 _STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, -signal.SIGINT, -signal.SIGTERM)
 
@@ -89,7 +90,11 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
-                env={**os.environ, "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here,
+                    CONFIG_VARIABLE: "",  # the settings are whole
+                },
             )
             running.enter_context(process)
             running.callback(process.wait)

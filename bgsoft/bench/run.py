@@ -20,7 +20,7 @@ from bgsoft.rendering.backends import chosen_gpu
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import SECTIONS
-from bgsoft.settings.presets import Layer, settings_of
+from bgsoft.settings.presets import Layer, Preset, settings_of
 from bgsoft.workers import usable_cores
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
@@ -30,7 +30,7 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 def run_bench(
     source: Path | None,
     *,
-    preset: str,
+    preset: Preset,
     flags: Layer,
     seconds: float,
     rounds: int,
@@ -81,7 +81,7 @@ def run_bench(
         "settings": {
             "rounds": rounds,
             "seconds": seconds,
-            "preset": preset,
+            "preset": preset.name,
             "command": list(command),
             "render": _settings(config),
         },
@@ -114,6 +114,6 @@ def _clip(
 def _settings(config: RenderConfig) -> dict[str, Any]:
     """The settings that say what was measured: all but the names of the clip and the output."""
     plain = asdict(config) | settings_of(config, SECTIONS)
-    for key in ("input", "output", "matte_out", "overwrite"):
+    for key in ("input", "output", "matte_out", "overwrite", "config_file"):
         del plain[key]
     return plain

@@ -54,7 +54,7 @@ def _program(
 ) -> None:
     """Soften, replace or cut out the background behind people in videos.
 
-    Begin with: bgsoft render in.mp4 out.mp4
+    Begin with: bgsoft render in.mp4
     """
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
@@ -92,7 +92,7 @@ def execute(argv: Sequence[str], console: Console) -> int:
         return ExitCode.INTERRUPTED
     except Exception as exc:
         if isinstance(exc, _USAGE_ERROR):
-            console.error(_usage_text(exc))
+            console.error(_usage_text(exc, argv))
             return ExitCode.USAGE
         if isinstance(exc, OSError) and _is_typers(exc):
             Console.unwritten = exc
@@ -109,8 +109,18 @@ def _is_typers(exc: Exception) -> bool:
     return module.partition(".")[0] == _USAGE_ERROR.__module__.partition(".")[0]
 
 
-def _usage_text(exc: Exception) -> str:
+def _usage_text(exc: Exception, argv: Sequence[str]) -> str:
+    from bgsoft.cli.other_names import unknown_command, unknown_flag
+
     text = " ".join(exc.format_message().split()) if hasattr(exc, "format_message") else str(exc)
     context = getattr(exc, "ctx", None)
     path = context.command_path if context is not None else "bgsoft"
+    flag = getattr(exc, "option_name", None) if type(exc).__name__ == "NoSuchOption" else None
+    if flag is not None and path == "bgsoft":
+        text = f"no such option: {flag}; begin with a command: bgsoft render IN [OUT]"
+    elif flag is not None and context is not None:
+        known = {name for param in context.command.params for name in param.opts}
+        text = unknown_flag(flag, argv, known | {"--help"})
+    elif path == "bgsoft" and argv and argv[0] not in _COMMANDS and not argv[0].startswith("-"):
+        text = unknown_command(argv[0], _COMMANDS)
     return f"{text[:1].lower()}{text[1:].rstrip('.')} (see {path} --help)"

@@ -10,12 +10,14 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import DEFAULT_PRESET, OPTIONS
+from bgsoft.settings.options import OPTIONS
 
 _files = partial(flags.option, panel="Files")
 _work = partial(flags.option, panel="Work")
 _ELSEWHERE = ("gpu", "report", "format")
 """Settings of a render whose flags mean something else here; the names tell the container."""
+_BRIEF = ("effect", "strength", "background", "quality", "overwrite", "skip_existing")
+"""Of a render's settings, those in the short help."""
 _EPILOG = (
     "IN is a file, a folder (searched to the bottom, its tree is kept) or a quoted pattern."
     " --matte-out, --face-data and --trace take names like --name does: '{stem}-matte.mkv'."
@@ -45,6 +47,7 @@ class BatchFlags:
             "--from",
             metavar="FILE",
         ),
+        flags.Brief("Also take the files that FILE lists."),
     ] = None
     exclude: Annotated[
         list[str] | None,
@@ -52,6 +55,7 @@ class BatchFlags:
             "Leave out this name, or path inside IN; * and ? match others. Repeatable.",
             metavar="PATTERN",
         ),
+        flags.Brief("Leave out this name or path; may be given again."),
     ] = None
     name: Annotated[
         str,
@@ -60,6 +64,7 @@ class BatchFlags:
             " [default: {stem}{suffix}]",
             metavar="TEMPLATE",
         ),
+        flags.Brief("Names of the outputs. [default: {stem}{suffix}]"),
     ] = "{stem}{suffix}"
     resume: Annotated[
         bool,
@@ -68,6 +73,7 @@ class BatchFlags:
             " changed is rendered anew.",
             "--resume",
         ),
+        flags.Brief("Go on with the batch that was begun in OUT_DIR."),
     ] = False
     dry_run: Annotated[
         bool, _files("Only say what would be rendered, or skipped, and why.", "--dry-run")
@@ -79,10 +85,12 @@ class BatchFlags:
             " (pip install '.[watch]').",
             "--watch",
         ),
+        flags.Brief("Go on and take what is put into IN, until Ctrl-C."),
     ] = False
     settle: Annotated[
         str | None,
         _files("With --watch: take a file unchanged for so long. [default: 2]", metavar="SECONDS"),
+        flags.Brief(),
     ] = None
     report: Annotated[
         Path | None, _files("Write what became of each file, as JSON.", metavar="FILE.json")
@@ -96,10 +104,12 @@ class BatchFlags:
             min=1,
             max=256,
         ),
+        flags.Brief("Files at a time."),
     ] = None
     gpu: Annotated[
         str | None,
         _work("Which GPUs, counted from 0; files are dealt out to them.", metavar="N[,N...]"),
+        flags.Brief("Which GPUs, counted from 0."),
     ] = None
     ray: Annotated[
         str | None,
@@ -108,6 +118,7 @@ class BatchFlags:
             " ray://HOST:PORT from outside, local to try it (pip install '.[ray]').",
             metavar="ADDRESS",
         ),
+        flags.Brief("Render on the nodes of a Ray cluster."),
     ] = None
     gpu_share: Annotated[
         float | None,
@@ -117,6 +128,7 @@ class BatchFlags:
             min=0.0,
             max=1.0,
         ),
+        flags.Brief(),
     ] = None
     retries: Annotated[
         int,
@@ -125,11 +137,14 @@ class BatchFlags:
             metavar="N",
             min=0,
         ),
+        flags.Brief(),
     ] = 1
     timeout: Annotated[
-        str | None, _work("Give a file up after so long: seconds or HH:MM:SS.", metavar="TIME")
+        str | None,
+        _work("Give a file up after so long: seconds or HH:MM:SS.", metavar="TIME"),
+        flags.Brief(),
     ] = None
-    preset: flags.Preset = DEFAULT_PRESET
+    preset: flags.Preset = None
     progress: flags.Progress = "auto"
     quiet: flags.Quiet = False
     verbose: Annotated[
@@ -140,7 +155,7 @@ class BatchFlags:
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     names = [name for name in OPTIONS if name not in _ELSEWHERE]
-    flags.add_command(app, batch, BatchFlags, epilog=_EPILOG, settings=names)
+    flags.add_command(app, batch, BatchFlags, epilog=_EPILOG, settings=names, brief_settings=_BRIEF)
 
 
 def batch(own: BatchFlags, settings: dict[str, Any]) -> int:

@@ -33,6 +33,7 @@ from bgsoft.outputs import check_target, made_folders
 from bgsoft.rendering.backends import STAGES
 from bgsoft.rendering.target import read_files
 from bgsoft.settings.setting import parse_seconds
+from bgsoft.settings.user import read_user_config
 
 _SETTLE_SECONDS = 2.0
 
@@ -60,6 +61,7 @@ class BatchRun:
         self._gpus = read_gpus(flags.gpu)
         if self._gpus:
             settings.setdefault("backends", {})["gpu"] = self._gpus[0]  # each worker has its own
+        preset = read_user_config().preset(flags.preset)
         require_runtime()
         if flags.ray is not None:
             check_address(flags.ray)
@@ -68,7 +70,7 @@ class BatchRun:
             self._sources += read_list(each)
         self._folder = Path(folder)
         self._found = self._find()
-        self._planner = Planner(self._folder, name=flags.name, preset=flags.preset, flags=settings)
+        self._planner = Planner(self._folder, name=flags.name, preset=preset, flags=settings)
         self._common = self._planner.settings
         check_settings(self._common, here=flags.ray is None)
         self._check_report([])

@@ -10,7 +10,6 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import DEFAULT_PRESET
 
 _result = partial(flags.option, panel="Results")
 _effort = partial(flags.option, panel="Effort")
@@ -27,6 +26,8 @@ _SETTINGS = (
     *("effect", "strength", "background", "model", "matte", "mask_every", "face", "refine"),
     *("codec", "quality", "speed", "gpu", "batch", "precision", "threads"),
 )
+_BRIEF = ("effect", "strength", "background", "matte", "codec", "quality")
+"""Of these settings, those in the short help."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,7 @@ class BenchFlags:
         _result(
             "Draw the speed, and each stage's time (pip install '.[plot]').", metavar="FILE.png|svg"
         ),
+        flags.Brief("Draw the speed, and each stage's time."),
     ] = None
     overwrite: Annotated[
         bool, _result("Replace what --json and --plot name, if it exists.", "--overwrite", "-y")
@@ -56,6 +58,7 @@ class BenchFlags:
         _result(
             "Compare with an earlier run's JSON, and mark what is slower.", metavar="FILE.json"
         ),
+        flags.Brief("Compare with an earlier run's JSON."),
     ] = None
     fail_slower: Annotated[
         float | None,
@@ -64,22 +67,26 @@ class BenchFlags:
             metavar="PCT",
             min=0.0,
         ),
+        flags.Brief("Exit code 1 if anything is slower by more."),
     ] = None
     seconds: Annotated[
         float,
         _effort("Seconds of video in each render, at most. [default: 10]", metavar="N", min=0.5),
+        flags.Brief("Seconds of video in each render. [default: 10]"),
     ] = 10.0
     rounds: Annotated[
         int, _effort("How often each row is measured. [default: 3]", metavar="N", min=1)
     ] = 3
-    preset: flags.Preset = DEFAULT_PRESET
+    preset: flags.Preset = None
     quiet: flags.Quiet = False
     verbose: flags.Verbose = False
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    flags.add_command(app, bench, BenchFlags, epilog=_EPILOG, settings=_SETTINGS)
+    flags.add_command(
+        app, bench, BenchFlags, epilog=_EPILOG, settings=_SETTINGS, brief_settings=_BRIEF
+    )
 
 
 def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
@@ -96,12 +103,14 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     from bgsoft.exitcodes import ExitCode
     from bgsoft.infer.providers import require_runtime
     from bgsoft.outputs import DASH
+    from bgsoft.settings.user import read_user_config
 
     console = Console()
     if own.fail_slower is not None and own.baseline is None:
         raise ConfigError("--fail-slower needs --baseline FILE")
     files = ResultFiles("results", own.json_file, own.plot, own.overwrite)
     files.check([own.input] if own.input is not None else ())
+    preset = read_user_config().preset(own.preset)
     require_runtime()
     from bgsoft.bench.baseline import slower_than
     from bgsoft.bench.run import run_bench
@@ -109,7 +118,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
 
     results = run_bench(
         own.input,
-        preset=own.preset,
+        preset=preset,
         flags=settings,
         seconds=own.seconds,
         rounds=own.rounds,

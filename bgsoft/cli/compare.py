@@ -65,7 +65,7 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(own: CompareFlags, _settings: dict[str, Any]) -> int:
-    """Compare two videos: PSNR, SSIM, VMAF, timestamps, sound, metadata.
+    """Compare two videos: quality, timestamps, sound, metadata.
 
     Frame i of A is compared with frame i of B. PSNR and SSIM are those of FFmpeg's filters; VMAF
     needs an ffmpeg with libvmaf (pip install '.[quality]').

@@ -131,8 +131,11 @@ def _versions(report: DoctorReport) -> list[str]:
 
 
 def _machine(report: DoctorReport) -> list[str]:
+    from bgsoft.settings.user import config_path
+
     rows: dict[str, object] = {"CPUs": report.cpu_count}
     rows["Operations"] = report.operations or "not built"
+    rows["config.toml"] = report.config_file or f"none ({config_path() or 'switched off'})"
     rows["NVIDIA driver"] = report.gpu_driver or "none"
     gpu = report.gpu
     if gpu is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -11,17 +11,45 @@ import typer
 
 from bgsoft.cli.console import traceback_on_error
 from bgsoft.errors import ConfigError
-from bgsoft.settings.options import OPTIONS, TEXTS, Option, field_type, settings_from_options
+from bgsoft.records import NamedTuple
+from bgsoft.settings.options import (
+    DEFAULT_PRESET,
+    OPTIONS,
+    TEXTS,
+    Option,
+    field_type,
+    settings_from_options,
+)
 
 OUTPUT = OPTIONS["codec"].panel
 """Title above the flags of what is written."""
 
 
+_EXAMPLES = "\b\nExamples:\n"
+_BRIEF_EXAMPLES = 4
+_HELP_ALL = "bgsoft.help-all"
+"""Key of a context's ``meta``: the long help is wanted."""
+
+
+class Brief(NamedTuple):
+    """The short help of a command's own flag, in its ``Annotated`` type."""
+
+    text: str = ""
+    """Empty: only ``--help-all`` shows the flag."""
+    metavar: str = ""
+    """The name of its value there; empty: the same as in the long help."""
+
+
 class GroupedCommand(typer.core.TyperCommand):
-    """A command whose long help is divided by ``rich_help_panel``, in plain text.
+    """A command whose help is divided by ``rich_help_panel``, in plain text.
 
     typer itself groups only in rich markup, whose import would triple the time to the help.
     """
+
+    briefs: Callable[[], Mapping[str, tuple[str, str]]] | None = None
+    """Gives parameter → the name of its value in the short help, and its line there. A parameter
+    that is missing has its whole help; one whose line is empty is left out. None: there is only
+    one help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse what is given and empty, as by an unset variable: as a path it would be «.»."""
@@ -36,8 +64,16 @@ class GroupedCommand(typer.core.TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
+        briefs = {} if self.briefs is None or ctx.meta.get(_HELP_ALL) else self.briefs()
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
+            brief = briefs.get(str(param.name))
+            if record is not None and brief is not None:
+                metavar, text = brief
+                name = record[0]
+                if metavar and param.metavar:
+                    name = name.replace(param.metavar, metavar)
+                record = (name, text) if text else None
             if record is not None:
                 is_argument = param.param_type_name == "argument"
                 panel = getattr(param, "rich_help_panel", None)
@@ -46,6 +82,17 @@ class GroupedCommand(typer.core.TyperCommand):
         for title, records in groups.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the end; after the short help, a few of its examples alone."""
+        whole = self.epilog
+        if self.briefs is not None and not ctx.meta.get(_HELP_ALL):
+            *_, shown = str(whole).partition(_EXAMPLES)
+            self.epilog = _EXAMPLES + "".join(shown.splitlines(keepends=True)[:_BRIEF_EXAMPLES])
+        try:
+            super().format_epilog(ctx, formatter)
+        finally:
+            self.epilog = whole
 
 
 def _given_name(param: Any, *, last: bool) -> str:
@@ -58,7 +105,7 @@ def _given_name(param: Any, *, last: bool) -> str:
 
 def examples(*commands: str) -> str:
     """The end of a command's help: how it is used, line by line."""
-    return "\b\nExamples:\n" + "\n".join(f"  bgsoft {command}" for command in commands)
+    return _EXAMPLES + "\n".join(f"  bgsoft {command}" for command in commands)
 
 
 def completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -92,15 +139,18 @@ Input = Annotated[
         help="Video or picture to read; or pictures, as a folder or frames/%05d.png.",
         readable=False,
     ),
+    Brief("Video or picture to read."),
 ]
 Preset = Annotated[
-    str,
-    typer.Option(
+    str | None,
+    option(
+        "Start from these settings (see: bgsoft presets list); other flags win over it."
+        f" [default: {DEFAULT_PRESET}]",
         metavar="NAME|FILE.toml",
-        rich_help_panel=OPTIONS["effect"].panel,
+        panel=OPTIONS["effect"].panel,
         autocompletion=completion(preset_names),
-        help="Start from these settings (see: bgsoft presets list); other flags win over it.",
     ),
+    Brief("Settings to start from (bgsoft presets list)."),
 ]
 Progress = Annotated[
     str,
@@ -108,6 +158,7 @@ Progress = Annotated[
         metavar="auto|rich|plain|json|none",
         help="auto: live on a terminal, else plain lines; json: one object a line on stdout.",
     ),
+    Brief(),
 ]
 Quiet = Annotated[bool, option("Only print errors.", "--quiet", "-q")]
 Verbose = Annotated[bool, option("Also print where an error came from.", "--verbose", "-v")]
@@ -123,7 +174,8 @@ def add_command(
     own: type[Own],
     *,
     epilog: str,
-    settings: Iterable[str] = (),
+    settings: Collection[str] = (),
+    brief_settings: Collection[str] | None = None,
     cls: type[GroupedCommand] = GroupedCommand,
 ) -> None:
     """Add a command to the program.
@@ -136,6 +188,7 @@ def add_command(
         epilog: The end of its help.
         settings: Names of the settings that have a flag. These hold None where they are not given,
             so that a preset shows through.
+        brief_settings: Those that the short help may show; None: all.
         cls: How its line is parsed.
     """
     parameters = list(inspect.signature(own, eval_str=True).parameters.values())
@@ -143,6 +196,14 @@ def add_command(
     if settings:
         after = names.index("preset") + 1
         parameters[after:after] = [_parameter(OPTIONS[name]) for name in settings]
+        parameters.append(_HELP_ALL_PARAMETER)
+
+        def briefs() -> dict[str, tuple[str, str]]:
+            chosen = settings if brief_settings is None else brief_settings
+            hidden = dict.fromkeys(settings, ("", ""))
+            return hidden | {name: OPTIONS[name].brief for name in chosen} | _own_briefs(parameters)
+
+        cls = type(cls.__name__, (cls,), {"briefs": staticmethod(briefs)})
 
     def run(**values: Any) -> int:
         with traceback_on_error(values["verbose"]):
@@ -152,6 +213,36 @@ def add_command(
     run.__doc__ = command.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app.command(command.__name__, cls=cls, epilog=epilog)(run)
+
+
+def _own_briefs(parameters: Iterable[inspect.Parameter]) -> dict[str, tuple[str, str]]:
+    """Return the short help of a command's own flags that have one."""
+    return {
+        parameter.name: (each.metavar, each.text)
+        for parameter in parameters
+        for each in getattr(parameter.annotation, "__metadata__", ())
+        if isinstance(each, Brief)
+    }
+
+
+def _show_all(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        ctx.meta[_HELP_ALL] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+_HELP_ALL_PARAMETER = inspect.Parameter(
+    "help_all",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool,
+        option(
+            "Show every flag.", "--help-all", callback=_show_all, is_eager=True, expose_value=False
+        ),
+    ],
+)
 
 
 def add_group(

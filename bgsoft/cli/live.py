@@ -11,7 +11,7 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import DEFAULT_PRESET, OPTIONS, PICTURE_SECTIONS
+from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
 
 _EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.examples(
     "live /dev/video0 --to /dev/video10",
@@ -20,6 +20,8 @@ _EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.example
     "live udp://127.0.0.1:5000 --to srt://studio.local:9000 --stats",
     "live --config cameras.toml --stats json",
 )
+_BRIEF = ("effect", "strength", "background", "matte", "face", "subjects")
+"""Of a render's settings, those in the short help."""
 _SECTIONS = (*PICTURE_SECTIONS, "encode")
 _MACHINE = ("infer", "composite", "gpu", "require_gpu", "precision", "threads")
 _OF_SOURCES = ("size", "rate", "input_format", "realtime", "loop")
@@ -68,32 +70,46 @@ class LiveFlags:
             help="Camera (/dev/video0), stream (rtsp:// srt:// udp:// rtmp://), pipe (-), or a"
             " file with --realtime or --loop.",
         ),
+        flags.Brief("Camera (/dev/video0), stream (rtsp:// …), pipe or file."),
     ] = None
-    preset: flags.Preset = DEFAULT_PRESET
-    to: Annotated[list[str] | None, _sink(_TO, metavar="TARGET")] = None
+    preset: flags.Preset = None
+    to: Annotated[
+        list[str] | None,
+        _sink(_TO, metavar="TARGET"),
+        flags.Brief("A recording, a stream or a virtual camera."),
+    ] = None
     share: Annotated[
         _Text, _sink("Share frames with other programs under this name.", metavar="NAME")
     ] = None
-    preview: Annotated[int | None, _sink(_PAGE, metavar="[PORT]", min=0, max=65535)] = None
+    preview: Annotated[
+        int | None,
+        _sink(_PAGE, metavar="[PORT]", min=0, max=65535),
+        flags.Brief("Show a page with sliders."),
+    ] = None
     overwrite: Annotated[
         bool, _sink("Replace recordings, and a trace, that exist.", "--overwrite", "-y")
     ] = False
     size: Annotated[_Text, _input("Size to ask a camera for.", metavar="WxH")] = None
-    rate: Annotated[float | None, _input("Frames a second to ask a camera for.", metavar="FPS")] = (
-        None
-    )
-    input_format: Annotated[_Text, _input("What to ask a camera for.", metavar="mjpeg|yuyv")] = None
+    rate: Annotated[
+        float | None, _input("Frames a second to ask a camera for.", metavar="FPS"), flags.Brief()
+    ] = None
+    input_format: Annotated[
+        _Text, _input("What to ask a camera for.", metavar="mjpeg|yuyv"), flags.Brief()
+    ] = None
     realtime: Annotated[bool, _input("Play a file at its own pace.", "--realtime")] = False
     loop: Annotated[bool, _input("The same, again and again.", "--loop")] = False
     config: Annotated[
         Path | None, _input("Run the sources that a file lists.", metavar="FILE.toml")
     ] = None
     stats: Annotated[
-        _Text, flags.option("Print figures every 5 s; json: on stdout.", metavar="[text|json]")
+        _Text,
+        flags.option("Print figures every 5 s; json: on stdout.", metavar="[text|json]"),
+        flags.Brief("Print figures every 5 s; json: on stdout."),
     ] = None
     trace: Annotated[
         Path | None,
         flags.option("Write what each thread did when, at the end.", metavar="FILE.json"),
+        flags.Brief(),
     ] = None
     quiet: flags.Quiet = False
     verbose: flags.Verbose = False
@@ -103,7 +119,9 @@ def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     names = [name for name, option in OPTIONS.items() if option.section in _SECTIONS]
     names += _MACHINE
-    flags.add_command(app, live, LiveFlags, epilog=_EPILOG, settings=names, cls=LiveCommand)
+    flags.add_command(
+        app, live, LiveFlags, epilog=_EPILOG, settings=names, brief_settings=_BRIEF, cls=LiveCommand
+    )
 
 
 def live(own: LiveFlags, settings: dict[str, Any]) -> int:
@@ -114,6 +132,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
     from bgsoft.cli.console import Console, on_one_line
     from bgsoft.cli.signals import StopSignals
     from bgsoft.infer.providers import require_runtime
+    from bgsoft.settings.user import read_user_config
 
     console = Console()
 
@@ -122,6 +141,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
             console.err(on_one_line(text))
 
     cameras = _cameras(own)
+    user = read_user_config()
     require_runtime()
     from bgsoft.live.figures import stats_line
     from bgsoft.live.run import run_live
@@ -142,6 +162,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
             on_stats=on_stats,
             overwrite=own.overwrite,
             trace=own.trace,
+            user=user,
         )
     if failures:
         raise failures[0]

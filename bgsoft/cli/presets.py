@@ -24,6 +24,7 @@ def list_() -> int:
     """List the presets by name."""
     from bgsoft.errors import PresetError
     from bgsoft.settings.presets import list_presets, load_preset, user_folder
+    from bgsoft.settings.user import config_path
 
     console = Console()
     for path in list_presets():
@@ -33,6 +34,8 @@ def list_() -> int:
             description = f"unusable: {exc}"
         console.out(f"{path.stem:<10} {description}")
     console.err(f"Your own go into {user_folder()}/NAME.toml")
+    if (config := config_path()) is not None:
+        console.err(f"Your own defaults go into {config}")
     return 0
 
 

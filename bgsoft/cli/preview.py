@@ -9,7 +9,7 @@ import typer
 
 from bgsoft.cli import flags
 from bgsoft.records import dataclass
-from bgsoft.settings.options import DEFAULT_PRESET, OPTIONS, PICTURE_SECTIONS
+from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
 
 _EPILOG = flags.examples(
     "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
@@ -30,7 +30,7 @@ class PreviewFlags:
             panel=OPTIONS["effect"].panel,
         ),
     ] = None
-    preset: flags.Preset = DEFAULT_PRESET
+    preset: flags.Preset = None
     faces: Annotated[
         bool,
         flags.option(
@@ -61,11 +61,12 @@ def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
     from bgsoft.infer.providers import require_runtime
     from bgsoft.rendering.configure import build_config
     from bgsoft.settings.setting import parse_seconds
+    from bgsoft.settings.user import read_user_config
 
     config = build_config(
         own.input,
         own.output,
-        preset=own.preset,
+        preset=read_user_config().preset(own.preset),
         flags=settings,
         draws_faces=own.faces,
         overwrite=own.overwrite,

@@ -294,6 +294,8 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     if report.concealed_frames:
         lines.append(f"{report.concealed_frames} damaged frames were concealed")
     lines.append(_look_text(report.settings))
+    if report.settings.get("config_file") is not None:
+        lines.append(f"your defaults: {report.settings['config_file']}")
     if report.pixel_format is not None:
         lines.append(f"encoded as {report.pixel_format}")
     if report.model is not None:

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from bgsoft.cli import flags
+from bgsoft.errors import ConfigError
 from bgsoft.records import dataclass
-from bgsoft.settings.options import DEFAULT_PRESET, OPTIONS
+from bgsoft.settings.options import OPTIONS
 
 _EPILOG = (
     "Lengths are percent of the frame height: 4K looks like 1080p. stdin is read only as IN.\n\n"
@@ -27,37 +28,54 @@ _EPILOG = (
 )
 
 
+class RenderCommand(flags.GroupedCommand):
+    """``bgsoft render``, which a shell's ``*.mp4`` may give more files than it takes."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Name the command for several files where there is an argument too many."""
+        left = self.make_parser(ctx).parse_args(list(args))[1]
+        if left and not ctx.resilient_parsing:
+            raise ConfigError(
+                f"unexpected argument {left[0]!r}: render takes one IN and one OUT;"
+                " for several files use bgsoft batch IN... OUT_DIR"
+            )
+        return super().parse_args(ctx, args)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RenderFlags:
     """Its arguments, and the flags that are no settings."""
 
     input: flags.Input
     output: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
-            metavar="OUT",
+            metavar="[OUT]",
             help="Video to write; its ending chooses the container, e.g. .mp4 .mkv; -: stdout. Or a"
-            " picture: .png .jpg .webp .tif, of all frames with a number: frames/%05d.png.",
+            " picture: .png .jpg .webp .tif, of all frames with a number: frames/%05d.png. Left"
+            " out: a new file next to IN, in.soft.mp4 with the preset soft.",
         ),
-    ]
-    preset: flags.Preset = DEFAULT_PRESET
+        flags.Brief("Video or picture to write. [default: next to IN, as in.soft.mp4]"),
+    ] = None
+    preset: flags.Preset = None
     progress: flags.Progress = "auto"
     quiet: flags.Quiet = False
     verbose: Annotated[
         bool,
         flags.option("Also print scene cuts, and where an error came from.", "--verbose", "-v"),
+        flags.Brief("Print more."),
     ] = False
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    flags.add_command(app, render, RenderFlags, epilog=_EPILOG, settings=OPTIONS)
+    flags.add_command(app, render, RenderFlags, epilog=_EPILOG, settings=OPTIONS, cls=RenderCommand)
 
 
 def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     """Change the background behind the people in a video.
 
-    Frames, timestamps, sound, subtitles and colours stay as they are.
+    Frames, timestamps, sound and subtitles are kept.
     """
     from bgsoft.cli import main
     from bgsoft.cli.console import Console
@@ -70,6 +88,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     from bgsoft.rendering.backends import may_use_gpu
     from bgsoft.rendering.configure import build_config
     from bgsoft.report import Progress
+    from bgsoft.settings.user import read_user_config
     from bgsoft.startup import StartupPool, logged, span
     from bgsoft.workers import only_computes
 
@@ -78,7 +97,8 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
         gc.disable()
     console = Console()
     kind = read_progress(own.progress, own.quiet)
-    config = build_config(own.input, own.output, preset=own.preset, flags=settings)
+    preset = read_user_config().preset(own.preset)
+    config = build_config(own.input, own.output, preset=preset, flags=settings)
     check_stdout(config.report, kind, config.output)
     if config.backends.gpu is not None:
         show_only(config.backends.gpu)

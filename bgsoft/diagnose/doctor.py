@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from bgsoft.cuda.driver import driver_version
 from bgsoft.diagnose.machine import GpuInfo, attempt, gpu_info, reason_of, video_engines
-from bgsoft.errors import BgsoftError
+from bgsoft.errors import BgsoftError, PresetError
 from bgsoft.infer.providers import runtime_clash
 from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
 from bgsoft.records import dataclass
 from bgsoft.rendering.backends import Candidate, probe_all
+from bgsoft.settings.user import config_path, read_user_config
 from bgsoft.versions import LIBRARIES, installed_version, library_versions
 from bgsoft.workers import usable_cores
 
@@ -63,6 +64,8 @@ class DoctorReport:
     """Of ``--full``."""
     models: dict[str, str | None]
     """Embedded models and pulled ones: name → what is wrong with its files; None: nothing."""
+    config_file: str | None = None
+    """The user's defaults; None: there are none."""
     cpu_count: int
     """CPUs that this process may use."""
     operations: str | None = None
@@ -114,8 +117,19 @@ def examine(gpu: int = 0) -> DoctorReport:
     if report.gpu is not None and "PyNvVideoCodec" in usable:
         report.video_engines = attempt(lambda: video_engines(gpu)) or {}
     report.problems = _problems(report)
+    find_user_config(report)
     report.gpu_problems = _gpu_problems(report.stages, report.parity, obstacle)
     return report
+
+
+def find_user_config(report: DoctorReport) -> None:
+    """Fill in which file has the user's defaults; one that is wrong is a problem."""
+    path = config_path()
+    try:
+        path = read_user_config().path
+    except PresetError as exc:
+        report.problems.append(str(exc))
+    report.config_file = None if path is None else str(path)
 
 
 def _on_cuda(report: DoctorReport) -> bool:

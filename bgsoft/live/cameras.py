@@ -10,7 +10,6 @@ from typing import Any, get_args, get_type_hints
 from bgsoft.errors import ConfigError, errors_as, os_errors_as
 from bgsoft.live.source import SourceSpec, parse_source
 from bgsoft.records import dataclass
-from bgsoft.settings.options import DEFAULT_PRESET
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
 
@@ -25,7 +24,8 @@ class CameraConfig:
     to: tuple[str, ...] = ()
     share: str | None = None
     preview: int | None = None
-    preset: str = DEFAULT_PRESET
+    preset: str | None = None
+    """None: none is named."""
     size: str | None = None
     rate: float | None = None
     input_format: str | None = None
@@ -39,7 +39,7 @@ class CameraConfig:
         return parse_source(self.source, realtime=self.realtime, loop=self.loop, **asked)
 
 
-def read_cameras(path: Path, *, preset: str = DEFAULT_PRESET) -> list[CameraConfig]:
+def read_cameras(path: Path, *, preset: str | None = None) -> list[CameraConfig]:
     """The ``[[source]]`` tables of a file; those that name no preset get this one.
 
     Raises:
@@ -64,7 +64,7 @@ def read_cameras(path: Path, *, preset: str = DEFAULT_PRESET) -> list[CameraConf
     return cameras
 
 
-def _camera(table: Any, preset: str) -> CameraConfig:
+def _camera(table: Any, preset: str | None) -> CameraConfig:
     if not isinstance(table, Mapping):
         raise ConfigError("source must be tables: [[source]]")
     hints = get_type_hints(CameraConfig)

@@ -17,6 +17,7 @@ from bgsoft.live.stream import LiveStream
 from bgsoft.outputs import check_target, made_folders
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.settings.presets import Layer
+from bgsoft.settings.user import NO_CONFIG, UserConfig
 from bgsoft.suggestions import network_address
 
 _CAMERAS = "/dev/video"
@@ -31,6 +32,7 @@ def run_live(
     on_stats: Callable[[dict[str, Any]], None] = lambda _figures: None,
     overwrite: bool = False,
     trace: Path | None = None,
+    user: UserConfig = NO_CONFIG,
 ) -> list[BgsoftError]:
     """Run sources side by side until ``cancel`` is set or all have ended.
 
@@ -42,6 +44,7 @@ def run_live(
         on_stats: Gets the figures of each stream, every few seconds and at the end.
         overwrite: Recordings and the trace may be replaced.
         trace: Where to write what each thread did.
+        user: The user's defaults.
 
     Returns:
         What has ended a source or a sink before its time, in order.
@@ -64,7 +67,7 @@ def run_live(
             raise ConfigError(f"--to {target} is named twice")
         taken.add(path)
     specs = [camera.spec for camera in cameras]
-    configs = [picture_config(camera.preset, flags) for camera in cameras]
+    configs = [picture_config(camera.preset, flags, user) for camera in cameras]
     inputs = [
         file
         for spec, config in zip(specs, configs, strict=True)
@@ -80,7 +83,7 @@ def run_live(
         with engine:
             for camera, spec, config in zip(cameras, specs, configs, strict=True):
                 stream = engine.add(camera.name, spec, config)
-                _open_sinks(stream, camera, flags, report, inputs, overwrite=overwrite)
+                _open_sinks(stream, camera, flags, user, report, inputs, overwrite=overwrite)
             for text in made:  # not before the sinks are open: a failure is one line
                 report(f"notice: {text}")
             engine.run(cancel)
@@ -93,6 +96,7 @@ def _open_sinks(
     stream: LiveStream,
     camera: CameraConfig,
     flags: Layer,
+    user: UserConfig,
     report: Callable[[str], None],
     inputs: Sequence[Path],
     *,
@@ -120,7 +124,9 @@ def _open_sinks(
     if camera.preview is not None:
         from bgsoft.live.preview import PreviewServer
 
-        settings = LiveSettings(camera.preset, flags, stream.apply, lambda: stream.figures.newest)
+        settings = LiveSettings(
+            camera.preset, flags, stream.apply, lambda: stream.figures.newest, user
+        )
         server = PreviewServer(camera.preview, settings)
         stream.sinks.append(server)
         report(f"{stream.name}: look at {server.url}")

@@ -12,17 +12,23 @@ from typing import Any
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.presets import Layer
+from bgsoft.settings.user import NO_CONFIG, UserConfig
 
 _NOWHERE = Path(os.devnull)
 
 
-def picture_config(preset: str | None, flags: Layer) -> RenderConfig:
+def picture_config(preset: str | None, flags: Layer, user: UserConfig = NO_CONFIG) -> RenderConfig:
     """The settings of what is neither one file nor written to one; one frame at a time.
+
+    Args:
+        preset: Name or file; None: none is named.
+        flags: Section → field → value, on top of it.
+        user: The user's defaults.
 
     Raises:
         PresetError, ConfigError: As :func:`bgsoft.rendering.configure.build_config`.
     """
-    config = build_config(_NOWHERE, _NOWHERE, preset=preset, flags=flags)
+    config = build_config(_NOWHERE, _NOWHERE, preset=user.preset(preset), flags=flags)
     return replace(config, backends=replace(config.backends, batch=1, ring_slots=4))
 
 
@@ -34,6 +40,7 @@ class LiveSettings:
         flags: What the user has named on top of that.
         apply: Builds the stages of new settings, while the old ones go on, and has them take over.
         figures: Newest figures of the stream.
+        user: The user's defaults.
     """
 
     def __init__(
@@ -42,12 +49,14 @@ class LiveSettings:
         flags: Layer,
         apply: Callable[[RenderConfig], None],
         figures: Callable[[], Mapping[str, Any]] = dict,
+        user: UserConfig = NO_CONFIG,
     ) -> None:
+        self._user = user
         self.preset = preset
-        """Name or file of the preset below all changes."""
+        """Name or file of the preset below all changes; None: none is named."""
         self.flags: Layer = flags
         """Section → field → value, on top of it."""
-        self.config = picture_config(preset, flags)
+        self.config = picture_config(preset, flags, user)
         """All that is in force."""
         self.figures = figures
         """``frames_in``, ``frames_out``, ``dropped``, ``latency_ms`` (p50, p95, p99), …: as in a
@@ -59,13 +68,13 @@ class LiveSettings:
         """Put other settings in force; returns once the next frame will have them.
 
         Args:
-            preset: Name or file; None: the bare defaults.
+            preset: Name or file; None: none is named.
             flags: As :attr:`flags`; all of them, not only those that are new.
 
         Raises:
             BgsoftError: They make no sense, or cannot run here; the old ones go on.
         """
         with self._lock:
-            config = picture_config(preset, flags)
+            config = picture_config(preset, flags, self._user)
             self._apply(config)
             self.preset, self.flags, self.config = preset, flags, config

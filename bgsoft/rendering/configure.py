@@ -20,15 +20,15 @@ from bgsoft.settings.options import (
     check_text,
     settings_from_options,
 )
-from bgsoft.settings.presets import Layer, load_preset, merge
+from bgsoft.settings.presets import Layer, Preset, load_preset, merge
 from bgsoft.suggestions import did_you_mean
 
 
 def build_config(
     input: Path,
-    output: Path,
+    output: Path | None,
     *,
-    preset: str | None = DEFAULT_PRESET,
+    preset: str | Preset | None = DEFAULT_PRESET,
     flags: Layer | None = None,
     draws_faces: bool = False,
     **others: Any,
@@ -37,8 +37,9 @@ def build_config(
 
     Args:
         input: Video to read; ``-``: stdin.
-        output: Video to write; ``-``: stdout.
-        preset: Name or path; None: the bare defaults.
+        output: Video to write; ``-``: stdout; None: as
+            :func:`bgsoft.rendering.default_output.default_output` names it.
+        preset: Name or path, or one that is loaded; None: the bare defaults.
         flags: Settings that win over the preset's, and fields of RenderConfig itself in section
             :data:`bgsoft.settings.options.TOP`.
         draws_faces: Faces are looked for whatever the settings are.
@@ -47,16 +48,24 @@ def build_config(
     Raises:
         PresetError: The preset is unknown, malformed, or has a value out of range.
         ConfigError: A value in ``flags`` or ``others`` is out of range, or one in ``flags`` would
-            change nothing; or stdin or stdout is a terminal.
+            change nothing; or stdin or stdout is a terminal; or there is no name for the output.
+        OutputError: Something has the name of an output that was not named.
     """
     check_text(str(input), "the input's name")
     check_text(str(output), "the output's name")
-    input, output = input_name(input), output_name(output)
-    loaded = load_preset(preset) if preset is not None else None
+    loaded: Preset | None = None
+    if preset is not None:
+        loaded = preset if isinstance(preset, Preset) else load_preset(preset)
     named = flags or {}
     flags = dict(named)
     others = {**flags.pop(TOP, {}), **others}
     below = loaded.settings if loaded else {}
+    if output is None:
+        # Other renders do not wait for this import.
+        from bgsoft.rendering.default_output import default_output
+
+        output = default_output(input, loaded, merge(below, flags), others)
+    input, output = input_name(input), output_name(output)
     if not _codec_is_h264(merge(below, flags), output, others.get("format", OutputFormat.AUTO)):
         below = _without_encoder_numbers(below)
     merged = merge(below, flags)
@@ -72,6 +81,7 @@ def build_config(
         input=input,
         output=output,
         preset=loaded.name if loaded else None,
+        config_file=loaded.config_file if loaded else None,
         **sections,
         **others,
     )

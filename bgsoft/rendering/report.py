@@ -199,7 +199,7 @@ def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[
     plain = dataclasses.asdict(config)
     for name in ("input", "output", "skip_existing", "report", "trace", "receipt"):
         del plain[name]
-    for name in ("matte_out", "face_data"):
+    for name in ("matte_out", "face_data", "config_file"):
         plain[name] = None if plain[name] is None else str(plain[name])
     plain["effect"]["strength"] = config.effect.effective_strength
     if info is not None:

@@ -112,12 +112,14 @@ class EffectConfig:
     kind: EffectKind = setting(
         EffectKind.BLUR,
         "What becomes of the background; alpha makes it transparent, matte writes the mask.",
+        brief="{choices}",
         name="effect",
     )
     strength: float | None = setting(
         None,
         "How strong. blur, bokeh, pixelate: size in percent of the frame height,"
         f" 0 to {_MAX_LENGTH_PCT:g}; dim: percent of light taken away, 0 to 100.",
+        brief="How strong; of blur: percent of the frame height.",
         metavar="PCT",
         shown_default=", ".join(f"{kind} {pct:g}" for kind, pct in DEFAULT_STRENGTH_PCT.items()),
         belongs_to="kind",
@@ -128,6 +130,7 @@ class EffectConfig:
         None,
         "Picture, video (looped), or colour like '#00b140' or green, to put behind people."
         " Without --effect it also chooses the effect.",
+        brief="Picture, video or colour to put behind people.",
         metavar="FILE|COLOR",
         is_path=True,
         belongs_to="kind",
@@ -186,6 +189,7 @@ class SegmentConfig:
         "How thoroughly people are looked for. fast: one model, once a frame. standard: two models,"
         " and a close pass over the people. best: all passes on every frame, and mirrored. A model"
         " that makes a matte itself has one pass; best averages it with all of these.",
+        brief="{choices}: quality of the mask.",
         without_effect=("single pass",),
     )
     """Of the embedded models; others have one pass; matting models may have these beside them."""
@@ -215,6 +219,7 @@ class FaceConfig:
         FaceMode.GUARD,
         "guard: faces that the mask missed stay sharp. main: only the main person does."
         " anonymize: other people's faces are blurred beyond recognition.",
+        brief="{choices}",
         name="face",
         without_effect=("nobody seen",),
     )
@@ -222,6 +227,7 @@ class FaceConfig:
         1,
         "How many people are main for --face main or anonymize: the largest, most central, longest"
         " in sight; 0 anonymizes everybody.",
+        brief="How many people are main; 0 hides all faces.",
         range=(0, 32),
         without_effect=("nobody is main", "nobody seen"),
     )
@@ -337,6 +343,7 @@ class RenderConfig:
     start_seconds: float = setting(
         0.0,
         "Begin here: seconds or HH:MM:SS.",
+        brief="Begin here: seconds or HH:MM:SS.",
         name="start",
         metavar="TIME",
         range=(0, math.inf),
@@ -353,6 +360,7 @@ class RenderConfig:
     duration_seconds: float | None = setting(
         None,
         "Render at most this long: seconds or HH:MM:SS.",
+        brief="Render at most this long.",
         name="duration",
         metavar="TIME",
         unit=" seconds",
@@ -367,17 +375,30 @@ class RenderConfig:
     format: OutputFormat = setting(
         OutputFormat.AUTO,
         "Container of OUT; auto goes by the ending of its name, and takes mkv for a pipe.",
+        brief="{choices}",
         short="-f",
     )
     matte_out: Path | None = setting(
-        None, "Also write the mask as a grey video or picture.", metavar="FILE"
+        None,
+        "Also write the mask as a grey video or picture.",
+        brief="Also write the mask.",
+        metavar="FILE",
     )
     overwrite: bool = setting(
-        False, "Replace OUT, and what is written beside it, where that exists.", short="-y"
+        False,
+        "Replace OUT, and what is written beside it, where that exists.",
+        brief="Replace OUT where it exists.",
+        short="-y",
     )
-    skip_existing: bool = setting(False, "Do nothing, successfully, if OUT exists.")
+    skip_existing: bool = setting(
+        False,
+        "Do nothing, successfully, if OUT exists.",
+        brief="Do nothing, successfully, if OUT exists.",
+    )
     report: Path | None = setting(
-        None, "Write what was done, how fast and by what, as JSON.", metavar="FILE.json"
+        None,
+        "Write what was done, how fast and by what, as JSON.",
+        metavar="FILE.json",
     )
     chunks: int | None = setting(
         None,
@@ -394,6 +415,8 @@ class RenderConfig:
     )
     preset: str | None = None
     """Name of the preset these settings came from, for the report only."""
+    config_file: Path | None = None
+    """The user's defaults among them, for the report only."""
     receipt: Path | None = None
     """A batch's note of files about to appear; :func:`bgsoft.outputs.note_receipt`."""
 

@@ -38,11 +38,13 @@ class EncodeConfig:
         Codec.AUTO,
         "Video codec of the output; auto takes h264 where the container, bit depth and effect"
         " allow.",
+        brief="{choices}",
     )
     quality: int | None = setting(
         None,
         "The encoder's own quality number. Of videos (CRF, CQ or qscale) lower is better and"
         " larger, of JPEG and WebP pictures higher, 1 to 100.",
+        brief="Of videos the CRF: less is better, and larger.",
         shown_default="by codec; h264: 18, JPEG: 95, WebP: 90",
         belongs_to="codec",
     )

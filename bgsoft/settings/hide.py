@@ -41,6 +41,7 @@ class HideConfig:
         "Also hide this place: left, top, width and height, in pixels or percent of the frame as it"
         " is shown, and from when to when, counted like --start: 10%,20%,15%,30%@1:05-1:20. May be"
         " given again.",
+        brief="Also hide this place, in pixels or percent.",
         name="hide",
         metavar="X,Y,W,H[@T0-T1]",
         without_effect=("no picture",),

@@ -55,6 +55,10 @@ _MEANT = {"h265": "hevc", "h.265": "hevc", "x265": "hevc", "h.264": "h264", "avc
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
 
 
+BRIEF_WIDTH = 51
+"""Characters of a line of the short help, beside the longest flag, on a terminal of 80."""
+
+
 class Option(NamedTuple):
     """A setting that can be named by itself: on the command line and in Python."""
 
@@ -87,11 +91,24 @@ class Option(NamedTuple):
     @property
     def help(self) -> str:
         """With its range and its default."""
+        return self._with_default(self.setting.help)
+
+    @property
+    def brief(self) -> tuple[str, str]:
+        """The name of its value in the short help, and its line there, with the default if that
+        fits. An empty line: it is left out."""
+        text, metavar = self.setting.brief, self.metavar
+        if "{choices}" in text:
+            *words, last = self.choices
+            text, metavar = text.replace("{choices}", f"{', '.join(words)} or {last}"), "NAME"
+        whole = self._with_default(text)
+        return metavar, whole if text and len(whole) <= BRIEF_WIDTH else text
+
+    def _with_default(self, text: str) -> str:
         default = self.field.default
         shown = self.setting.shown_default
         if not shown and default not in (None, ()) and not isinstance(default, bool):
             shown = f"{default:g}" if isinstance(default, float) else str(default)
-        text = self.setting.help
         if self.setting.range is not None:
             text = text.replace("{range}", "{:g} to {:g}".format(*self.setting.range))
         return f"{text} [default: {shown}]" if shown else text

@@ -20,6 +20,9 @@ class Setting(NamedTuple):
     help: str = ""
     """``{range}`` stands for the range, and the default is added. Empty: it has no flag, only
     presets set it."""
+    brief: str = ""
+    """Its line in the short help; ``{choices}`` stands for them. Empty: only ``--help-all`` shows
+    it."""
     name: str = ""
     """Keyword of :func:`bgsoft.render`, and with dashes the flag; empty: the field's name."""
     short: str = ""

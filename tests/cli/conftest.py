@@ -39,7 +39,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture(autouse=True)
 def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the tests off the user's own presets and models."""
+    """Keep the tests off the user's own presets, defaults and models."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("BGSOFT_CACHE", str(home / "cache"))
@@ -86,6 +86,7 @@ def make_report(config: RenderConfig, **changes: Any) -> RenderReport:
             },
             "hide": {"regions": config.hide.regions},
             "height": 1080,
+            "config_file": None if config.config_file is None else str(config.config_file),
         },
         "pixel_format": "yuv420p",
         "model": ModelReport(name="selfie-general", sha256="00", licence="Apache-2.0"),

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from bgsoft import __version__
+from bgsoft.cli.app import program
+from bgsoft.settings.options import BRIEF_WIDTH, OPTIONS
 from tests.face_clips import SAMPLE
 
 from .conftest import Run
@@ -73,9 +77,47 @@ def test_bare_program_prints_its_help(run: Run) -> None:
 
 def test_render_help_is_grouped(run: Run) -> None:
     out = run("render", "--help").out
-    titles = ["Arguments:", "Look:", "Model:", "Edge of the person:", "Output:", "Machine:"]
+    titles = ["Arguments:", "Look:", "Model:", "Faces:", "Output:", "Other:"]
     places = [out.index(title) for title in titles]
     assert places == sorted(places)
+
+
+LONG = ("render", "batch", "live", "preview", "bench")
+"""Commands that take a render's settings."""
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("command", LONG)
+def test_help_fits_two_screens(
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    lines = run(command, "--help").out.splitlines()
+    assert len(lines) <= 48
+    assert max(map(len, lines)) <= columns
+    assert any("--help-all" in line for line in lines)
+
+
+def flags_in(text: str) -> set[str]:
+    """The flags that a help lists, without those that its sentences name."""
+    return set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", LONG)
+def test_long_help_has_every_flag(run: Run, command: str) -> None:
+    parser = typer.main.get_command(program([command, "doctor"])).commands[command]  # type: ignore[attr-defined]
+    flags = {max(parameter.opts, key=len) for parameter in parser.params}
+    flags = {flag for flag in flags if flag.startswith("--")} | {"--help"}
+    everything = flags_in(run(command, "--help-all").out)
+    assert everything == flags
+    assert flags_in(run(command, "--help").out) < everything
+
+
+def test_a_brief_is_one_line() -> None:
+    """But for lists of choices, which are as long as they are."""
+    for option in OPTIONS.values():
+        if "{choices}" not in option.setting.brief:
+            assert len(option.brief[1]) <= BRIEF_WIDTH, option.flag
 
 
 @pytest.mark.parametrize(

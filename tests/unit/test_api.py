@@ -124,8 +124,8 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        ("render --help", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
-        ("preview --help", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
+        ("render --help-all", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
+        ("preview --help-all", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
         ("render a b.mp4 --grain 3", 2, "--grain must be between 0 and 2, not 3"),
         ("render a b.mp4 --grain 1 --preset obs", 2, "--grain has no effect beside the binary"),
         ("presets show mine.toml --all", 0, "grain = 1.5"),

@@ -14,7 +14,7 @@ import typer
 from bgsoft.cli import app
 from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.configure import build_config
-from bgsoft.settings.options import settings_from_options
+from bgsoft.settings.options import DEFAULT_PRESET, settings_from_options
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -112,7 +112,7 @@ def test_commands_are_found() -> None:
     assert ("README.md", ("render", "samples/person.mp4", "soft.mp4")) in found
     assert ("docs/folders.md", ("render", "clip.mp4", "soft/clip.mp4", "--skip-existing")) in found
     assert ("docs/folders.md", ("batch", "--from", "-", "out/")) in found
-    assert ("docs/background.md", ("presets", "show", "soft")) in found
+    assert ("docs/settings.md", ("presets", "show", "soft")) in found
     assert ("docs/background.md", ("presets", "list")) in found
 
 
@@ -123,15 +123,20 @@ def test_commands_parse(command: Command) -> None:
         return
     own = ("input", "output", "preset", "progress", "quiet", "verbose")
     settings = {key: value for key, value in given.items() if key not in own}
-    preset = None if given["preset"].endswith(".toml") else given["preset"]
+    preset = given["preset"] or DEFAULT_PRESET
     chosen = settings_from_options(settings, from_text=True)
-    build_config(Path(given["input"]), Path(given["output"]), preset=preset, flags=chosen)
+    build_config(
+        Path(given["input"]),
+        given["output"] and Path(given["output"]),
+        preset=None if preset.endswith(".toml") else preset,
+        flags=chosen,
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("render in.mp4", _USAGE_ERROR),
+        ("render", _USAGE_ERROR),
         ("render in.mp4 out.mp4 --stength 5", _USAGE_ERROR),
         ("bench --rounds many", _USAGE_ERROR),
         ("models fetch u2net", AssertionError),
@@ -192,6 +197,16 @@ def test_the_map_has_every_folder() -> None:
     assert sorted(listed) == sorted(
         path.parent.name for path in (ROOT / "bgsoft").glob("*/__init__.py")
     )
+
+
+def test_the_table_has_every_variable() -> None:
+    files = [*(ROOT / "bgsoft").rglob("*.py"), *(ROOT / "tests").glob("conftest.py")]
+    files += [ROOT / "pyproject.toml", ROOT / "hatch_build.py"]
+    name = r"\bBGSOFT_[A-Z_]*[A-Z]\b"
+    used = {each for path in files for each in re.findall(name, path.read_text(encoding="utf-8"))}
+    assert "BGSOFT_CONFIG" in used
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert set(re.findall(rf"^\| `({name})` \|", page, re.MULTILINE)) == used
 
 
 def test_tables_name_everything_there_is() -> None:

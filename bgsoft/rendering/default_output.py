@@ -1,0 +1,103 @@
+"""The output of a render that names none: a new file next to the input.
+
+``in.mp4`` becomes ``in.soft.mp4`` with the preset soft, and ``in.cutout.mov`` with cutout, as MP4
+holds no alpha channel.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bgsoft.errors import ConfigError, OutputError, UnsupportedFormatError
+from bgsoft.media.containers import CONTAINERS, Container, container_for
+from bgsoft.media.naming import is_pattern, is_sequence, output_exists
+from bgsoft.outputs import DASH
+from bgsoft.pipes import DEV_STDIN, is_input_pipe
+from bgsoft.settings.config import Codec, EffectKind, OutputFormat
+from bgsoft.settings.presets import Layer, Preset, load_preset
+from bgsoft.suggestions import network_address
+
+_UNKNOWN_SUFFIX = ".mkv"
+"""For inputs of a kind that is not written: Matroska holds most codecs and tracks."""
+
+
+def default_output(
+    input: Path, preset: Preset | None, settings: Layer, top: Mapping[str, Any]
+) -> Path:
+    """Return the name of a new file next to the input.
+
+    Args:
+        input: Video or picture as the user named it.
+        preset: Gives its name to the file; None, or another effect than its own: the effect does.
+        settings: All settings in force.
+        top: RenderConfig's own fields that were given.
+
+    Raises:
+        ConfigError: The input is not one file: a pipe, a folder, an address.
+        OutputError: There is such a file already, or the folder is not writable.
+    """
+    effect = settings.get("effect", {}).get("kind", EffectKind.BLUR)
+    label = str(effect)
+    if preset is not None:
+        own = load_preset(str(preset.path)).settings
+        if own.get("effect", {}).get("kind", EffectKind.BLUR) is effect:
+            label = preset.name
+    codec = settings.get("encode", {}).get("codec", Codec.AUTO)
+    format = top.get("format", OutputFormat.AUTO)
+    if format is OutputFormat.AUTO:
+        suffix = _suffix(input, codec, alpha=effect is EffectKind.ALPHA)
+    else:
+        suffix = f".{format}"
+    output = input.with_name(f"{input.stem}.{label}{suffix}") if input.name else input
+    obstacle = _obstacle(input, output)
+    if obstacle is not None:
+        shown = network_address(input) or input
+        raise ConfigError(f"cannot name an output for {shown}: {obstacle}")
+    if output_exists(output) and not (top.get("overwrite") or top.get("skip_existing")):
+        text = "it exists; use --overwrite to replace it, or name another file as OUT"
+        raise OutputError(f"cannot write {output}: {text}", path=output)
+    if os.path.exists(input) and not os.access(output.parent, os.W_OK | os.X_OK):  # noqa: PTH110
+        text = f"the folder {output.parent} is not writable; name a file elsewhere as OUT"
+        raise OutputError(f"cannot write {output.name}: {text}", path=output)
+    return output
+
+
+def _obstacle(input: Path, output: Path) -> str | None:
+    """Why nothing can be written next to an input, and what to do."""
+    if network_address(input) is not None:
+        return "it is an address, and only local files are read; download it first"
+    if input in (DASH, DEV_STDIN) or is_input_pipe(input):
+        return "it is a pipe; name a file as OUT, or - for stdout"
+    if os.path.isdir(input):  # noqa: PTH112 - also of a name too long
+        return "it is a folder; name a video as OUT, or use bgsoft batch for all videos in it"
+    if is_sequence(input) or is_pattern(output):
+        return "it stands for several pictures; name a video as OUT, or pictures: out/%05d.png"
+    if os.path.exists(input) and not os.path.isfile(input):  # noqa: PTH110, PTH113
+        return "it is not a regular file; name a file as OUT, or use bgsoft live for a camera"
+    return None
+
+
+def _suffix(input: Path, codec: Codec, *, alpha: bool) -> str:
+    """The input's ending if such a file can be written, else that of one that can."""
+    try:
+        own = container_for(input)
+    except UnsupportedFormatError:
+        own = container_for(Path(f"any{_UNKNOWN_SUFFIX}"))
+    fitting = [each for each in (own, *CONTAINERS) if _fits(each, own, codec, alpha=alpha)]
+    chosen = fitting[0] if fitting else own  # the render explains what does not fit
+    suffix = input.suffix
+    return suffix if suffix.lower() in chosen.extensions else chosen.extensions[0]
+
+
+def _fits(container: Container, own: Container, codec: Codec, *, alpha: bool) -> bool:
+    """Whether a container can hold the output of an input in another."""
+    if (container.still is None) != (own.still is None):
+        return False
+    if container.still is not None:
+        return container.still.alpha or not alpha
+    if alpha:
+        return container.alpha_codec is not None and codec in (Codec.AUTO, container.alpha_codec)
+    return codec is Codec.AUTO or codec in container.codecs
