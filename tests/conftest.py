@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -33,6 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
         # Workers and the hundreds of programs that tests start would compile every module again.
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
         del os.environ["PYTHONDONTWRITEBYTECODE"]
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what lives as long as the session: thousands of tests."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers() -> int:
