@@ -292,7 +292,7 @@ def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None
 def test_frames_leave_no_circles(preset: str, tmp_path: Path) -> None:
     """What refers to itself stays, with all that it refers to, until Python looks for it."""
     left = []
-    for seconds in (0.4, 2.0):
+    for seconds in (0.2, 1.3):
         gc.collect()
         gc.disable()
         try:
