@@ -191,10 +191,12 @@ class HiddenFaces:
         """
         place = coming[index].places[id]
         dx, dy = 0.0, 0.0
-        if index + 1 < len(coming) and id in coming[index + 1].places:
-            dx, dy = _way(coming[index + 1].places[id], place)
+        for passed, frame in enumerate(coming[index + 1 :], 1):
+            if id in frame.places:
+                way_x, way_y = _way(frame.places[id], place)
+                dx, dy = way_x / passed, way_y / passed
+                break
         for frame in (*coming[:index][::-1], now):
-            dx, dy = dx * _DRIFT, dy * _DRIFT
             place = place.carried(dx, dy)
             if any(
                 _is_same(seen, place) if other in frame.shown else _covers(seen, place, _SAME_FACE)

@@ -23,6 +23,7 @@ from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
 from bgsoft.errors import OutputError
 from bgsoft.settings.config import RenderConfig
+from tests.marks import slow
 from tests.stills import colourful, load
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
 from tests.unit.batch.kill import batch_command, frames_of, kill_and_resume
@@ -458,10 +459,25 @@ def wait_for(path: Path) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("flags", [["--resume"], ["-y"], ["--resume", "-y"]])
-@pytest.mark.parametrize("name", ["in/a.mp4", "out/a.mp4", "out/.bgsoft-batch.sqlite", "notes.txt"])
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("in/a.mp4", ["--resume", "-y"]),
+        ("out/a.mp4", ["-y"]),
+        ("out/.bgsoft-batch.sqlite", ["--resume", "-y"]),
+        ("notes.txt", ["--resume"]),
+        ("notes.txt", ["-y"]),
+        slow("in/a.mp4", ["--resume"]),
+        slow("in/a.mp4", ["-y"]),
+        slow("out/a.mp4", ["--resume"]),
+        slow("out/a.mp4", ["--resume", "-y"]),
+        slow("out/.bgsoft-batch.sqlite", ["--resume"]),
+        slow("out/.bgsoft-batch.sqlite", ["-y"]),
+        slow("notes.txt", ["--resume", "-y"]),
+    ],
+)
 def test_the_report_replaces_nothing_but_a_report(
-    run: Run, tmp_path: Path, flags: list[str], name: str
+    run: Run, tmp_path: Path, name: str, flags: list[str]
 ) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()

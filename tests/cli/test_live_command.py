@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.live_threads import no_thread_is_left
+from tests.marks import slow
 from tests.outside import shown_by_ffmpeg
 from tests.synthetic import VideoSpec, regular_times, write_video
 
@@ -200,7 +201,7 @@ def unexpected(err: str) -> list[str]:
     return [line for line in err.splitlines() if " quality from now on: " not in line]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, slow(signal.SIGTERM)])
 def test_whoever_ends_it_has_a_whole_recording(
     clip: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

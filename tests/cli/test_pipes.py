@@ -97,7 +97,7 @@ def shown(path: Path | str, stdin: IO[bytes] | None = None) -> list[list[str]]:
     ("into", "out"),
     [
         ("mkv", "mkv"),
-        ("ts", "nut"),
+        slow("ts", "nut"),
         slow("nut", "ts"),
         ("y4m", "y4m"),
         slow("mkv", "nut"),

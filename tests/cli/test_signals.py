@@ -16,6 +16,7 @@ import pytest
 from bgsoft.cli.console import Console
 from bgsoft.cli.signals import StopSignals
 from tests.face_clips import SAMPLE
+from tests.marks import slow
 
 PROGRAM = """
 import sys, threading, types
@@ -55,7 +56,7 @@ def start(output: str, before: str = "", stderr: int = subprocess.PIPE) -> subpr
     [
         (signal.SIGINT, 130, "interrupted"),
         (signal.SIGTERM, 143, "terminated"),
-        (signal.SIGHUP, 143, "terminated"),
+        slow(signal.SIGHUP, 143, "terminated"),
     ],
 )
 def test_a_signal_cancels_the_render(number: signal.Signals, code: int, word: str) -> None:
@@ -120,7 +121,7 @@ def _runs(pid: str) -> bool:
 
 @pytest.mark.parametrize(
     ("number", "code", "word"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    [slow(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
 def test_a_benchmark_that_is_stopped_leaves_nothing(
     tmp_path: Path, number: signal.Signals, code: int, word: str

@@ -186,7 +186,7 @@ def test_damaged_packets_are_reported_and_the_rest_goes_on(tmp_path: Path) -> No
     assert times[-1] == Fraction(49, 25), "what follows the damage keeps its time"
 
 
-@pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9"])
+@pytest.mark.parametrize("codec", ["h264", slow("hevc"), "av1", slow("vp9")])
 def test_a_render_sets_no_environment_variable(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,11 +288,11 @@ def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None
     assert threading.active_count() == threads
 
 
-@pytest.mark.parametrize("preset", ["soft", "studio"])
+@pytest.mark.parametrize("preset", ["soft", slow("studio")])
 def test_frames_leave_no_circles(preset: str, tmp_path: Path) -> None:
     """What refers to itself stays, with all that it refers to, until Python looks for it."""
     left = []
-    for seconds in (0.4, 2.0):
+    for seconds in (0.2, 1.3):
         gc.collect()
         gc.disable()
         try:
@@ -307,7 +307,7 @@ def test_frames_leave_no_circles(preset: str, tmp_path: Path) -> None:
     assert of_many < of_few + (many - few) / 2
 
 
-@pytest.mark.parametrize("codec", ["h264", "ffv1"])
+@pytest.mark.parametrize("codec", ["h264", slow("ffv1")])
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_a_pause_does_not_make_a_video_longer(codec: str, chunks: int, tmp_path: Path) -> None:
     """MP4's durations are between decoding times: of a frame before the pause, say, all of it."""

@@ -101,7 +101,7 @@ def coarse(pixels: str) -> str:
     ("pixels", "size"),
     [
         ("yuv422p", SIZE),
-        ("yuv444p10le", SIZE),
+        slow("yuv444p10le", SIZE),
         ("yuv422p10le", ODD),
         slow("yuv444p", ODD),
         slow("yuv422p10le", SIZE),

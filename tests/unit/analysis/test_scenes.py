@@ -12,6 +12,7 @@ from bgsoft.analysis.base import REACH
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import THUMB_SHAPE, LumaProbe, SceneCutDetector
 from bgsoft.frame import AnalysisFrame, FrameFormat, PixelLayout
+from tests.marks import slow
 from tests.pictures import random_frame
 
 Picture = NDArray[np.float32]
@@ -59,12 +60,12 @@ def cuts(picture_at: Callable[[int], Picture], frames: int = 60) -> list[int]:
 
 
 @pytest.mark.parametrize("at", [1, 4, 25])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(3), *map(slow, range(3, 8))])
 def test_a_cut_between_rooms_is_found_at_its_frame(seed: int, at: int) -> None:
     assert cuts(lambda i: room(seed if i < at else 50 + seed)) == [at]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(3), *map(slow, range(3, 8))])
 def test_a_cut_to_somebody_else_in_the_same_room_is_found(seed: int) -> None:
     def picture(index: int) -> Picture:
         sway = 0.02 * np.sin(index / 6)
@@ -73,7 +74,7 @@ def test_a_cut_to_somebody_else_in_the_same_room_is_found(seed: int) -> None:
     assert cuts(picture) == [25]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(3), *map(slow, range(3, 8))])
 def test_cuts_are_found_among_moving_hands_in_the_dark(seed: int) -> None:
     def picture(index: int) -> Picture:
         raised = 0.4 * abs(np.sin(index / 5))

@@ -87,7 +87,7 @@ def test_no_strength_leaves_the_picture_alone(kind: EffectKind) -> None:
 
 @pytest.mark.parametrize("strength", [0.2, 2.5, 25.0])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [(65, 47), (1, 1), (641, 359), (1026, 770)])
+@pytest.mark.parametrize("size", [(65, 47), (1, 1), (641, 359), slow((1026, 770))])
 @pytest.mark.parametrize("kind", OWN_PICTURE)
 def test_one_colour_stays_that_colour(
     kind: EffectKind, size: tuple[int, int], layout: PixelLayout, strength: float
@@ -104,7 +104,7 @@ def test_one_colour_stays_that_colour(
 
 @pytest.mark.parametrize("strength", [0.2, 2.5, 25.0])
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", [(640, 360), (641, 359), (1026, 770)])
+@pytest.mark.parametrize("size", [(640, 360), (641, 359), slow((1026, 770))])
 @pytest.mark.parametrize("kind", OWN_PICTURE)
 def test_people_never_bleed_into_the_background(
     kind: EffectKind, size: tuple[int, int], layout: PixelLayout, strength: float

@@ -234,7 +234,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, slow(signal.SIGINT)])
 def test_no_worker_outlives_its_parent(number: signal.Signals) -> None:
     """Also where Ctrl-C reaches all of them, and the parent knows nothing to do about it."""
     parent = subprocess.Popen(
