@@ -18,6 +18,15 @@ _KEPT_TAGS = frozenset(
     }
 )
 """Of files, tracks and chapters; in lower case."""
+PICTURE_TAGS: Mapping[int, str] = dict(
+    (
+        *((270, "description"), (271, "make"), (272, "model"), (305, "software"), (306, "date")),
+        *((315, "artist"), (316, "host computer"), (33432, "copyright")),
+        *((700, "XMP"), (33723, "IPTC"), (33922, "place"), (34264, "place")),
+        *((34377, "Photoshop data"), (34665, "EXIF"), (34853, "GPS")),
+    )
+)
+"""Of picture files, by the numbers of TIFF 6.0, EXIF, XMP and GeoTIFF; none of it is copied."""
 DEFAULT_HANDLERS = frozenset({"", "videohandler", "soundhandler", "subtitlehandler", "datahandler"})
 """Names that muxers give to tracks without one (``handler_name`` of MP4 and MOV)."""
 _LANGUAGE = re.compile(r"-[a-z]{3}$")
@@ -116,9 +125,11 @@ def _vorbis_header(header: bytes) -> bytes:
 
     Before each, two bytes say its length; or all lengths come first, as Matroska has them.
     """
-    parts, at = [], 0
+    parts: list[bytes] = []
+    lengths: list[int] = []
+    at = 0
     if header.startswith(b"\x02"):
-        lengths, at = [], 1
+        at = 1
         for _ in range(2):
             length = 0
             while header[at] == 255:
@@ -138,8 +149,7 @@ def _vorbis_header(header: bytes) -> bytes:
     if all(text.lower().startswith(b"encoder=") for text in _vorbis_comments(comment)):
         return header
     comment = _VORBIS_COMMENT + bytes(8) + b"\x01"
-    lengths = bytes([2, len(identification), len(comment)])
-    return lengths + identification + comment + setup
+    return bytes([2, len(identification), len(comment)]) + identification + comment + setup
 
 
 def _vorbis_comments(packet: bytes) -> list[bytes]:

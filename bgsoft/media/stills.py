@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
+from bgsoft.media.identifying import PICTURE_TAGS
 from bgsoft.media.source import read_head
 from bgsoft.records import dataclass
 
@@ -24,12 +25,6 @@ _MAX_FILE_BYTES = 1 << 31
 _WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG = 256, 257, 258, 274
 _SUBFILE_TAG, _EXTRA_SAMPLES_TAG, _PROFILE_TAG = 254, 338, 34675
 _EXIF = b"Exif\0\0"
-_METADATA_TAGS = {
-    **{270: "description", 271: "make", 272: "model", 305: "software", 306: "date"},
-    **{315: "artist", 316: "host computer", 33432: "copyright", 700: "XMP", 33723: "IPTC"},
-    **{33922: "place", 34264: "place", 34377: "Photoshop data", 34665: "EXIF", 34853: "GPS"},
-}
-"""Tags of TIFF 6.0, EXIF, XMP and GeoTIFF that say nothing of the pixels."""
 _XMP_TEXT = b"XML:com.adobe.xmp"
 _XMP_SEGMENTS = (b"http://ns.adobe.com/xap/1.0/", b"http://ns.adobe.com/xmp/extension/")
 _JPEG_PROFILE = b"ICC_PROFILE\0"
@@ -257,7 +252,7 @@ def _read_exif(facts: StillFacts, exif: bytes) -> None:
 
 
 def _metadata(tags: Iterable[int]) -> dict[str, None]:
-    return {_METADATA_TAGS[tag]: None for tag in tags if tag in _METADATA_TAGS}
+    return {PICTURE_TAGS[tag]: None for tag in tags if tag in PICTURE_TAGS}
 
 
 def _byte_order(data: bytes) -> Literal["little", "big"]:

@@ -160,8 +160,8 @@ class SideTracks:
             self._add_attachment(output, stream)
         elif stream.type == "data" and not self._is_rewritten(stream):
             if self._metadata.strips:
-                name = stream.metadata.get("handler_name", "")
-                name = stream.name if name.lower() in DEFAULT_HANDLERS else name
+                handler = stream.metadata.get("handler_name", "")
+                name = stream.name if handler.lower() in DEFAULT_HANDLERS else handler
                 self._metadata.leave_out(f"data track {stream.index} ({name or 'unknown'})")
                 return None
             if self._container.copies is None and holds(self._container, stream):
