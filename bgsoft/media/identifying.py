@@ -18,6 +18,11 @@ _KEPT_TAGS = frozenset(
     }
 )
 """Of files, tracks and chapters; in lower case."""
+_COMMON = re.compile(
+    "location|creation_?time|date|make|model|manufacturer|camera|device|serial|firmware|software"
+    "|artist|author|owner|copyright|comment|handler_name|umid|subtitle track"
+)
+"""What a file that is stripped has lost some of."""
 PICTURE_TAGS: Mapping[int, str] = dict(
     (
         *((270, "description"), (271, "make"), (272, "model"), (305, "software"), (306, "date")),
@@ -86,6 +91,11 @@ def identifies(key: str, value: str) -> bool:
     if name == "handler_name":
         return value.lower() not in DEFAULT_HANDLERS
     return name not in _KEPT_TAGS or has_coordinates(value)
+
+
+def is_known_to_identify(name: str) -> bool:
+    """Whether a tag is a common one of cameras, phones or authors, by its name."""
+    return _COMMON.search(name.lower()) is not None
 
 
 def has_coordinates(text: str | bytes) -> bool:
