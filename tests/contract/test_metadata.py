@@ -266,12 +266,14 @@ def test_pictures_are_written_without(kind: str, suffix: str, tmp_path: Path) ->
     if kind == "tif":
         more = {}
     Image.fromarray(colourful()).save(source, exif=exif, **more)
-    assert set(marks_in(source)) == set(MARKS)
+    placed = kind != "tif"  # of which Pillow writes no place
+    assert set(marks_in(source)) == {*MARKS[not placed :]}
     given = {k: v for k, v in AS_IT_IS.items() if k != "speed"}
     report = bgsoft.render(source, target, **given, **HIDE)
     assert marks_in(target) == []
     (notice,) = [e.message for e in report.events if "metadata of pictures" in e.message]
-    assert {"make", "model", "artist", "GPS", "EXIF"} <= {*notice.split(" left out")[0].split(", ")}
+    wanted = {"make", "model", "artist", "EXIF", *(("GPS",) if placed else ())}
+    assert wanted <= {*notice.split(" left out")[0].split(", ")}
     if more:
         assert "XMP" in notice
 
