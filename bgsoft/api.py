@@ -67,6 +67,7 @@ def render(
     speed: str | None = None,
     chroma: config.Chroma | Literal["auto", "420", "keep"] | None = None,
     encoder_option: str | Sequence[str] | None = None,
+    metadata: config.Metadata | Literal["auto", "keep", "strip"] | None = None,
     decode: config.DecodeBackend | Literal["auto", "nvdec", "cpu"] | None = None,
     infer: config.InferBackend | Literal["auto", "tensorrt", "cuda", "cpu"] | None = None,
     composite: config.CompositeBackend | Literal["auto", "cuda", "cpu"] | None = None,
@@ -130,7 +131,7 @@ def render(
             as it is shown, and from when to when, counted like start: 10%,20%,15%,30%@1:05-1:20.
             May be given again.
         anonymize_style: What hidden faces, and places of hide, become; solid is black. [default:
-            blur]
+            blur, subjects 0: solid]
         anonymize_shape: Shape of hidden faces. [default: ellipse]
         anonymize_margin: Hide more around faces, in percent of the hidden place's size, 0 to 100.
             [default: 0]
@@ -157,6 +158,8 @@ def render(
             comes back as it was. 420: as in most videos. auto keeps it with prores, ffv1 and raw.
             [default: auto]
         encoder_option: Pass an option on to the encoder, e.g. tune=film; may be given again.
+        metadata: Tags, data tracks and subtitles that tell who, where, when or with which device.
+            auto: strip where faces or places are hidden, else keep. [default: auto]
         decode: Where to decode. [default: auto]
         infer: Where the model runs. [default: auto]
         composite: Where matte and effect are made. [default: auto]

@@ -48,7 +48,7 @@ def annotation(option: Option) -> str:
 
 def for_frames(option: Option) -> bool:
     """Whether a setting means something where no file is written."""
-    if option.section in ("encode", TOP):
+    if option.section in ("encode", "copy", TOP):
         return option.name in ("start", "duration")
     return option.name not in _OF_FILES
 

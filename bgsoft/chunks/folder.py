@@ -44,7 +44,7 @@ from bgsoft.untrusted import parse_json
 _ENDING = ".chunks"
 _NOT_IN_PICTURES = (
     *("output", "matte_out", "overwrite", "skip_existing", "report", "preset", "receipt"),
-    *("chunks", "trace", "config_file"),
+    *("chunks", "trace", "config_file", "copy"),
 )
 """Settings that change nothing of a chunk."""
 _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)

@@ -12,6 +12,7 @@ from av.audio.frame import AudioFrame
 
 from bgsoft.compare.facts import EARLY_PACKETS, TRACK_KINDS, FileFacts, Track
 from bgsoft.compare.result import Check
+from bgsoft.media.identifying import is_known_to_identify
 from bgsoft.media.source import open_input
 
 _CHAPTER_TICK = Fraction(1, 1000)
@@ -49,7 +50,18 @@ def _timestamps(
 
 
 def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
-    """Compare all but pictures and their timestamps."""
+    """Compare all but pictures and their timestamps.
+
+    Where B has nothing that identifies people or places, A's is taken as left out on purpose.
+    """
+    known, detail = a.identifying(), "none"
+    if b.identifying():
+        detail = "compared as tags and tracks"
+    elif any(map(is_known_to_identify, known)):
+        known += [name for name in a.pictures if name not in b.pictures]
+        detail = "A's is left out: " + ", ".join(known)
+        a = a.anonymous()
+        a.pictures = {name: digest for name, digest in a.pictures.items() if name in b.pictures}
     size_a, size_b = (f"{f.info.format.width}x{f.info.format.height}" for f in (a, b))
     aspect_a, aspect_b = (f.info.sample_aspect_ratio for f in (a, b))
     return [
@@ -63,6 +75,7 @@ def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
         _subtitles(a, b),
         _equal("file tags", a.tags, b.tags),
         *_track_metadata(a, b),
+        Check("identifying metadata", True, detail),
         _equal("covers and attachments", a.pictures, b.pictures),
         _chapters(a, b),
     ]

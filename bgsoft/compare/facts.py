@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import av
 from av.container import InputContainer
 from av.stream import AttachmentStream, Disposition
 
+from bgsoft.media.identifying import has_coordinates, identifies
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
@@ -38,6 +39,8 @@ class Track:
     disposition: str
     digests: list[bytes] = field(default_factory=list)
     """SHA-256 of each packet's bytes, in order; empty for video."""
+    has_coordinates: bool = False
+    """Whether its text names a place; of subtitles."""
     early_seconds: list[Fraction | None] = field(default_factory=list)
     """pts of the first packets, up to :data:`EARLY_PACKETS`."""
 
@@ -58,6 +61,30 @@ class FileFacts:
 
     def of_kind(self, kind: str) -> list[Track]:
         return [track for track in self.tracks if track.kind == kind]
+
+    def identifying(self) -> list[str]:
+        """Names of tags and tracks that identify people or places."""
+        tables = [self.tags, *(track.tags for track in self.tracks)]
+        tags = [k for table in tables for k, v in table.items() if identifies(k, v)]
+        tracks = [
+            f"subtitle track {number}"
+            for number, track in enumerate(self.of_kind("subtitle"))
+            if track.has_coordinates
+        ]
+        return [*dict.fromkeys(tags), *tracks]
+
+    def anonymous(self) -> FileFacts:
+        """The same without them."""
+        tracks = [
+            replace(track, tags=_without(track.tags))
+            for track in self.tracks
+            if not track.has_coordinates
+        ]
+        return replace(self, tags=_without(self.tags), tracks=tracks)
+
+
+def _without(tags: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in tags.items() if not identifies(key, value)}
 
 
 def read_facts(path: Path) -> FileFacts:
@@ -117,7 +144,9 @@ def _read_packets(
             track = tracks.get(index)
             if track is None or track.kind == "video" or not packet.size:
                 continue
-            track.digests.append(hashlib.sha256(bytes(packet)).digest())
+            data = bytes(packet)
+            track.digests.append(hashlib.sha256(data).digest())
+            track.has_coordinates |= track.kind == "subtitle" and has_coordinates(data)
             if len(track.early_seconds) < EARLY_PACKETS:
                 pts, tick = packet.pts, exact(packet.time_base)
                 track.early_seconds.append(None if pts is None or not tick else pts * tick)

@@ -124,7 +124,7 @@ class HidePlan(NamedTuple):
         """The plan of a render."""
         return cls(
             format=format,
-            style=config.hide.style,
+            style=config.hide_style,
             shape=config.hide.shape,
             margin=config.hide.margin_pct / 100,
             by_alpha=config.effect.kind is EffectKind.ALPHA,

@@ -13,6 +13,7 @@ from av.container import OutputContainer
 from av.stream import Stream
 
 from bgsoft.media.containers import Container
+from bgsoft.media.identifying import MetadataFilter
 from bgsoft.media.tags import stream_tags
 from bgsoft.media.transcode import add_audio_stream
 
@@ -23,16 +24,16 @@ def codec_name(stream: Stream) -> str | None:
     return None if context is None else context.codec.canonical_name
 
 
-def copied_stream(output: OutputContainer, source: Stream) -> Stream:
+def copied_stream(output: OutputContainer, source: Stream, metadata: MetadataFilter) -> Stream:
     """Add an output stream for the packets of an input stream."""
     target = output.add_stream_from_template(source, opaque=True)
-    describe(target, source)
+    describe(target, source, metadata)
     return target
 
 
-def describe(target: Stream, source: Stream) -> None:
+def describe(target: Stream, source: Stream, metadata: MetadataFilter) -> None:
     """Copy language, title and dispositions."""
-    target.metadata.update(stream_tags(source.metadata))
+    target.metadata.update(metadata.tags(stream_tags(source.metadata)))
     target.disposition = source.disposition
 
 

@@ -22,6 +22,7 @@ from bgsoft.closing import Closing
 from bgsoft.errors import EncodeError, UnsupportedFormatError, translated
 from bgsoft.media.containers import Container
 from bgsoft.media.headers import ROOM, disable_track, write_languages, write_pixel_aspect
+from bgsoft.media.identifying import MetadataFilter
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import TAG_OPTIONS, exact
 from bgsoft.media.source import open_input, rendered_packets
@@ -57,6 +58,7 @@ class Muxer(Closing):
         copy_tracks: Copy sound, subtitles, attachments, chapters and tags of the input.
         copy_pictures: Among these, what is or may hold a picture: covers, attached files other than
             fonts, and tags.
+        copy_identifying: Among these, what tells who, where, when or with which device.
         start_seconds, duration_seconds: The rendered part, from the video's first frame.
         output_path: The name to give in errors; None: ``path``.
         on_event: Told of conversions and of tracks that could not be kept.
@@ -75,6 +77,7 @@ class Muxer(Closing):
         *,
         copy_tracks: bool = True,
         copy_pictures: bool = True,
+        copy_identifying: bool = True,
         start_seconds: float = 0.0,
         duration_seconds: float | None = None,
         output_path: Path | None = None,
@@ -95,6 +98,7 @@ class Muxer(Closing):
         self._damaged: Counter[int] = Counter()
         self._on_event = on_event
         self._copy_pictures = copy_pictures
+        self._filter = MetadataFilter(not copy_identifying)
         self._settled = False
         self._tick = info.time_base.as_integer_ratio()
         self._grid: FrameGrid | None = None
@@ -108,7 +112,8 @@ class Muxer(Closing):
             )
             self._shift = self.timeline.ticks(info.time_base)
             """What is subtracted from timestamps; settled by the first."""
-            options = _muxer_options(container, info, source)
+            tags = {} if source is None else self._filter.tags(file_tags(source.metadata))
+            options = _muxer_options(container, info, source, tags)
             with self._writing:
                 if self._pipe is not None or container.header_first:
                     from bgsoft.media.sent import SentFile
@@ -121,10 +126,12 @@ class Muxer(Closing):
                 )
             stack.pop_all()
         if source is not None:
-            self._copy_tags(source)
+            self._output.metadata.update(tags)
+            self._note_video_tags(source)
             in_order = self._sent is not None
             self._side = SideTracks(
-                *(source, info, container, self.timeline, copy_pictures, in_order, on_event)
+                *(source, info, container, self.timeline, copy_pictures, self._filter),
+                *(in_order, on_event),
             )
 
     def _open_source(self, stack: ExitStack) -> InputContainer:
@@ -138,14 +145,14 @@ class Muxer(Closing):
         """Outcome of each audio track."""
         return self._side.audio if self._side is not None else []
 
-    def _copy_tags(self, source: InputContainer) -> None:
-        """Copy the file's tags, and note the video's; a timecode only where it stays true.
+    def _note_video_tags(self, source: InputContainer) -> None:
+        """Note the video's tags; a timecode only where it stays true.
 
         Drop-frame numbering, written with a semicolon, exists for multiples of 30 frames only
         (SMPTE ST 12-1); muxers refuse others.
         """
-        self._output.metadata.update(file_tags(source.metadata))
-        for key, value in stream_tags(source.streams[self.info.stream_index].metadata).items():
+        tags = stream_tags(source.streams[self.info.stream_index].metadata)
+        for key, value in self._filter.tags(tags).items():
             odd_rate = ";" in value and round(self.info.nominal_rate) % 30 != 0
             if key.lower() == "timecode" and (self.timeline.is_part or odd_rate):
                 self._report("notice", "timecode left out")
@@ -241,6 +248,8 @@ class Muxer(Closing):
             self._side.attach(self._output)
         if not self._copy_pictures:
             self._drop_picture_tags()
+        if self._filter.notice is not None:
+            self._report("notice", self._filter.notice)
 
     def _drop_picture_tags(self) -> None:
         streams = (stream.metadata for stream in self._output.streams)
@@ -407,9 +416,9 @@ def _earliest_start(source: InputContainer | None) -> Fraction | None:
 
 
 def _muxer_options(
-    container: Container, info: VideoInfo, source: InputContainer | None
+    container: Container, info: VideoInfo, source: InputContainer | None, tags: Mapping[str, str]
 ) -> dict[str, str]:
-    """The container's options, with those that depend on the input."""
+    """The container's options, with those that depend on the input and on the tags to write."""
     options = dict(container.options) | {"max_interleave_delta": str(_INTERLEAVE_US)}
     if container.free_origin and info.container == "mpegts":
         # The same clock in and out; otherwise the muxer shifts everything by its start-up delay.
@@ -418,7 +427,7 @@ def _muxer_options(
         # Keys of the source's own (a phone's place and model) need another box than players'
         # title and artist, and there it holds no cover.
         covers = any(stream.disposition & Disposition.attached_pic for stream in source.streams)
-        if not covers and _loses_tags(container, file_tags(source.metadata)):
+        if not covers and _loses_tags(container, tags):
             options["movflags"] = options.get("movflags", "") + "+use_metadata_tags"
     return options
 

@@ -90,6 +90,8 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
     notices = [gaps(path, files)]
     if facts.has_more_pages:
         notices.append(f"{files[0].name} has several pages: only the first is taken")
+    if facts.metadata:
+        notices.append(f"{', '.join(facts.metadata)} left out: metadata of pictures is not copied")
     deep = facts.bits > 8
     return VideoInfo(
         path=path,

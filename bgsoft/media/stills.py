@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
 from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
+from bgsoft.media.identifying import PICTURE_TAGS
 from bgsoft.media.source import read_head
 from bgsoft.records import dataclass
 
@@ -23,6 +25,8 @@ _MAX_FILE_BYTES = 1 << 31
 _WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG = 256, 257, 258, 274
 _SUBFILE_TAG, _EXTRA_SAMPLES_TAG, _PROFILE_TAG = 254, 338, 34675
 _EXIF = b"Exif\0\0"
+_XMP_TEXT = b"XML:com.adobe.xmp"
+_XMP_SEGMENTS = (b"http://ns.adobe.com/xap/1.0/", b"http://ns.adobe.com/xmp/extension/")
 _JPEG_PROFILE = b"ICC_PROFILE\0"
 _JPEG_PART = 65_519
 """Most of a profile in one segment of a JPEG file (ICC.1:2010, B.4)."""
@@ -47,6 +51,8 @@ class StillFacts:
     """Of a sample."""
     profile: bytes = b""
     """ICC profile of the colours; empty: there is none."""
+    metadata: dict[str, None] = field(default_factory=dict)
+    """Names of what it says besides: EXIF's tags, XMP, comments. None of it is copied."""
     animated: bool = False
     has_more_pages: bool = False
     """After the first, which is the picture; of TIFF files."""
@@ -124,7 +130,13 @@ def _png(data: bytes) -> StillFacts:
             packed = body[body.index(b"\0") + 2 :]
             facts.profile = zlib.decompressobj().decompress(packed, _MAX_PROFILE)
         elif name == b"eXIf":
-            facts.orientation = _orientation(body)
+            _read_exif(facts, body)
+        elif name in (b"tEXt", b"zTXt", b"iTXt"):
+            keyword = body.partition(b"\0")[0]
+            text = "XMP" if keyword == _XMP_TEXT else keyword.decode("latin-1")
+            facts.metadata[text] = None
+        elif name == b"tIME":
+            facts.metadata["date"] = None
         facts.animated |= name == b"acTL"
         at += 12 + length
     return facts
@@ -146,7 +158,11 @@ def _jpeg(data: bytes) -> StillFacts:
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
             facts.height, facts.width = struct.unpack_from(">HH", body, 1)
         elif marker == 0xE1 and body.startswith(_EXIF):
-            facts.orientation = _orientation(body[len(_EXIF) :])
+            _read_exif(facts, body[len(_EXIF) :])
+        elif marker == 0xE1 and body.startswith(_XMP_SEGMENTS):
+            facts.metadata["XMP"] = None
+        elif marker in (0xED, 0xFE):
+            facts.metadata["comment" if marker == 0xFE else "IPTC"] = None
         elif marker == 0xE2 and body.startswith(_JPEG_PROFILE):
             parts[body[len(_JPEG_PROFILE)]] = body[len(_JPEG_PROFILE) + 2 :]
         at += 2 + length
@@ -179,7 +195,9 @@ def _webp(data: bytes) -> StillFacts:
         elif name == b"ICCP":
             facts.profile = body
         elif name == b"EXIF":
-            facts.orientation = _orientation(body.removeprefix(_EXIF))
+            _read_exif(facts, body.removeprefix(_EXIF))
+        elif name == b"XMP ":
+            facts.metadata["XMP"] = None
         at += 8 + size + size % 2
     return facts
 
@@ -196,6 +214,7 @@ def _tiff(data: bytes) -> StillFacts:
         orientation=number(_ORIENTATION_TAG, 1),
         bits=int.from_bytes(tags.get(_BITS_TAG, b"\1")[:2], _byte_order(data)),
         profile=tags.get(_PROFILE_TAG, b""),
+        metadata=_metadata(tags),
         has_more_pages=_has_more_pages(data),
     )
 
@@ -222,13 +241,18 @@ _FACTS: dict[str, Callable[[bytes], StillFacts]] = {
 }
 
 
-def _orientation(exif: bytes) -> int:
-    """EXIF's orientation; 1, upright, where it says none or cannot be read."""
+def _read_exif(facts: StillFacts, exif: bytes) -> None:
+    """Note EXIF's orientation, which is 1 (upright) where it says none or cannot be read."""
     try:
         tags = dict(_tiff_tags(exif))
     except (struct.error, IndexError):
-        return 1
-    return int.from_bytes(tags.get(_ORIENTATION_TAG, b"\1"), _byte_order(exif))
+        return
+    facts.orientation = int.from_bytes(tags.get(_ORIENTATION_TAG, b"\1"), _byte_order(exif))
+    facts.metadata |= _metadata(tags)
+
+
+def _metadata(tags: Iterable[int]) -> dict[str, None]:
+    return {PICTURE_TAGS[tag]: None for tag in tags if tag in PICTURE_TAGS}
 
 
 def _byte_order(data: bytes) -> Literal["little", "big"]:

@@ -16,6 +16,7 @@ import av
 from av.container import InputContainer, OutputContainer
 from av.stream import AttachmentStream, Disposition, Stream
 
+from bgsoft.media.identifying import DEFAULT_HANDLERS
 from bgsoft.media.source import begins_picture
 from bgsoft.media.timeline import Timeline
 from bgsoft.records import NamedTuple
@@ -33,8 +34,6 @@ _STREAM_TAGS_DROPPED = frozenset(
 )
 _STATISTICS = ("BPS", "NUMBER_OF_", "SOURCE_ID", "_STATISTICS_")
 """Prefixes of the statistics that mkvmerge writes as tags."""
-_DEFAULT_HANDLERS = {"", "videohandler", "soundhandler", "subtitlehandler", "datahandler"}
-"""Names that muxers give to tracks without one (``handler_name`` of MP4 and MOV)."""
 _TOLD_KINDS = ("video", "audio", "subtitle")
 _UNTOLD_TAGS = frozenset({"handler_name"})
 _UNTOLD_FLAGS = Disposition.attached_pic
@@ -83,7 +82,7 @@ def said_tags(tags: Mapping[str, str]) -> dict[str, str]:
     said = {key.lower(): value for key, value in tags.items()}
     if said.get("language") == "und":
         del said["language"]
-    if said.get("handler_name", "").lower() in _DEFAULT_HANDLERS:
+    if said.get("handler_name", "").lower() in DEFAULT_HANDLERS:
         said.pop("handler_name", None)
     return said
 

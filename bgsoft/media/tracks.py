@@ -33,6 +33,12 @@ from bgsoft.media.copied import (
     holds,
     priming,
 )
+from bgsoft.media.identifying import (
+    DEFAULT_HANDLERS,
+    MetadataFilter,
+    anonymous_header,
+    has_coordinates,
+)
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets, rendered_packets
@@ -78,6 +84,7 @@ class SideTracks:
         container: The output.
         timeline: Shift and kept part.
         copy_pictures: Keep covers, attached files other than fonts, and tags that are pictures.
+        metadata: Decides on what identifies people or places.
         in_order: The header cannot be completed later.
         on_event: Told of conversions and of what could not be kept.
     """
@@ -89,6 +96,7 @@ class SideTracks:
         container: Container,
         timeline: Timeline,
         copy_pictures: bool,
+        metadata: MetadataFilter,
         in_order: bool,
         on_event: Callable[[Event], None],
     ) -> None:
@@ -101,6 +109,7 @@ class SideTracks:
         self._container = container
         self._timeline = timeline
         self._copy_pictures = copy_pictures
+        self._metadata = metadata
         self._in_order = in_order
         self._on_event = on_event
         self._tracks: dict[int, Track] = {}
@@ -110,6 +119,8 @@ class SideTracks:
         self._position = float("-inf")
         self._cut_at_zero: set[int] = set()
         """Audio tracks whose packets before zero cannot be kept."""
+        self._unread: set[int] = set()
+        """Text tracks of a pipe, in which coordinates may come."""
         self._splices: SplicedClock | None = None
         if info.is_broadcast:
             frame = 1 / info.frame_rate if info.frame_rate else Fraction(0)
@@ -148,6 +159,11 @@ class SideTracks:
         if isinstance(stream, AttachmentStream):
             self._add_attachment(output, stream)
         elif stream.type == "data" and not self._is_rewritten(stream):
+            if self._metadata.strips:
+                handler = stream.metadata.get("handler_name", "")
+                name = stream.name if handler.lower() in DEFAULT_HANDLERS else handler
+                self._metadata.leave_out(f"data track {stream.index} ({name or 'unknown'})")
+                return None
             if self._container.copies is None and holds(self._container, stream):
                 return self._copy(output, stream)
             self._notice(f"data track {stream.index} ({stream.name or 'unknown'}) left out")
@@ -155,9 +171,8 @@ class SideTracks:
 
     def _is_rewritten(self, stream: Stream) -> bool:
         """Whether the muxer itself writes a track like this: MP4's chapter titles and timecode."""
-        return self._info.is_mov and (
-            "timecode" in stream.metadata or bool(self._source.chapters())
-        )
+        titles = stream.discard is Discard.all and bool(self._source.chapters())
+        return self._info.is_mov and ("timecode" in stream.metadata or titles)
 
     def _copy(self, output: OutputContainer, stream: Stream) -> Track:
         # A codec's priming lies before zero. MP4 hides it with an edit list. Matroska has a field
@@ -172,9 +187,11 @@ class SideTracks:
             keep = skipped > 0 or (known and not self._timeline.is_part)
         if isinstance(stream, AudioStream) and not keep and not self._timeline.is_part:
             self._cut_at_zero.add(stream.index)
-        target = copied_stream(output, stream)
+        target = copied_stream(output, stream, self._metadata)
         if self._is_described_late(stream):
             target.codec_context.extradata = self._description(stream)
+        elif self._metadata.strips:
+            self._clean_header(stream, target)
         return CopiedTrack(
             stream,
             target,
@@ -183,6 +200,14 @@ class SideTracks:
             lead_in=skipped,
             fine_clock=self._container.edit_lists,
         )
+
+    def _clean_header(self, stream: Stream, target: Stream) -> None:
+        """Take authors and file names out of the header of a copied track."""
+        header = None if stream.codec_context is None else stream.codec_context.extradata
+        cleaned = anonymous_header(codec_name(stream) or "", header or b"")
+        if header and cleaned != header:
+            target.codec_context.extradata = cleaned
+            self._metadata.leave_out(f"comments of {stream.type} track {stream.index}")
 
     def _is_described_late(self, stream: Stream) -> bool:
         """Whether a track's description, which a pipe needs first, is in its packets."""
@@ -228,7 +253,7 @@ class SideTracks:
             if not encodes(self._container, encoder, stream):
                 continue
             target = add_audio_stream(output, encoder, stream)
-            describe(target, stream)
+            describe(target, stream, self._metadata)
             name = target.codec.canonical_name
             report = AudioReport(track=number, codec=name, action="transcoded", reason=reason)
             self.audio.append(report)
@@ -302,6 +327,13 @@ class SideTracks:
         codec = codec_name(stream)
         what = f"subtitle track {stream.index}"
         text_codec = self._container.text_subtitles
+        if self._metadata.strips and self._pipe is not None:
+            self._unread.add(stream.index)
+        elif self._metadata.strips and any(
+            has_coordinates(bytes(packet)) for packet in read_packets(self._info.path, stream.index)
+        ):
+            self._metadata.leave_out(f"{what} (coordinates)")
+            return None
         if codec is not None and holds(self._container, stream):
             endless = self._container.edit_lists and codec not in READABLE
             if not endless or (self._pipe is None and self._have_ends(stream)):
@@ -310,7 +342,7 @@ class SideTracks:
             self._left_out(f"{what} ({codec})", reason)
         elif codec in READABLE and text_codec is not None:
             target = add_text_stream(output, text_codec, stream)
-            describe(target, stream)
+            describe(target, stream, self._metadata)
             self._notice(f"{what} converted from {codec} to {text_codec}")
             return TextTrack(stream, target, self._timeline)
         else:
@@ -333,6 +365,9 @@ class SideTracks:
         if not self._copy_pictures:
             self._left_out("cover picture", SHOWS_ALL)
             return None
+        if self._metadata.strips:
+            self._metadata.leave_out("cover picture")
+            return None
         codec = codec_name(stream)
         if self._container.muxer == "matroska" and codec in _COVER_NAMES:
             cover = next(read_packets(self._info.source, stream.index), None)
@@ -340,7 +375,7 @@ class SideTracks:
                 output.add_attachment(*_COVER_NAMES[codec], bytes(cover))
                 return None
         elif self._container.muxer == "mp4" and holds(self._container, stream):
-            return CoverTrack(stream, copied_stream(output, stream), self._timeline)
+            return CoverTrack(stream, copied_stream(output, stream, self._metadata), self._timeline)
         self._left_out("cover picture")
         return None
 
@@ -348,6 +383,8 @@ class SideTracks:
         name = f"attachment {stream.name or stream.index}"
         if not self._copy_pictures and not _is_font(stream):
             self._left_out(name, SHOWS_ALL)
+        elif self._metadata.strips and not _is_font(stream):
+            self._metadata.leave_out(name)
         elif self._container.muxer == "matroska" and stream.data:
             output.add_attachment(
                 stream.name or f"attachment-{stream.index}",
@@ -360,6 +397,8 @@ class SideTracks:
     def write_chapters(self, output: OutputContainer) -> None:
         """Set the output's chapters; once more if the timeline has moved."""
         chapters = chapters_in(self._source.chapters(), self._timeline)
+        for chapter in chapters if self._metadata.strips else ():
+            chapter["metadata"] = self._metadata.tags(chapter["metadata"])
         for chapter in () if self._copy_pictures else chapters:
             tags = chapter["metadata"]
             pictures = [key for key, value in tags.items() if is_picture_tag(key, value)]
@@ -398,6 +437,10 @@ class SideTracks:
         tells = self._pipe is not None and packet.stream_index == self._info.stream_index
         if not tells and (track is None or not packet.size or track.done):
             return ()
+        if track is not None and self._ends_with(packet):
+            track.done = True
+            self._notice(f"subtitle track {packet.stream_index} ends where coordinates begin")
+            return ()
         time = packet.dts if packet.dts is not None else packet.pts
         if time is not None:
             seconds, end = time * packet.time_base, self._timeline.end
@@ -406,6 +449,10 @@ class SideTracks:
                 for each in self._tracks.values():
                     each.done = True
         return () if track is None else self._guarded(packet.stream_index, track.feed(packet))
+
+    def _ends_with(self, packet: Packet[Any]) -> bool:
+        """Whether a pipe's text track goes no further, as it names a place."""
+        return packet.stream_index in self._unread and has_coordinates(bytes(packet))
 
     def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
         """A track's packets; one that fails ends there, and the video goes on without it."""

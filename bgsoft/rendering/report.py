@@ -202,6 +202,7 @@ def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[
     for name in ("matte_out", "face_data", "config_file"):
         plain[name] = None if plain[name] is None else str(plain[name])
     plain["effect"]["strength"] = config.effect.effective_strength
+    plain["hide"]["style"] = config.hide_style
     if info is not None:
         plain["width"], plain["height"] = info.format.width, info.format.height
     return plain

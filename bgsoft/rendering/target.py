@@ -198,6 +198,7 @@ def open_target(
             info,
             copy_tracks=copy_tracks and not info.stills,
             copy_pictures=not (config.hides or config.effect.kind in REPLACING),
+            copy_identifying=not config.strips_metadata,
             start_seconds=config.start_seconds,
             duration_seconds=config.duration_seconds,
             output_path=path,

@@ -21,6 +21,8 @@ from bgsoft.settings.backends import DecodeBackend as DecodeBackend
 from bgsoft.settings.backends import EncodeBackend as EncodeBackend
 from bgsoft.settings.backends import InferBackend as InferBackend
 from bgsoft.settings.backends import Precision as Precision
+from bgsoft.settings.copied import CopyConfig as CopyConfig
+from bgsoft.settings.copied import Metadata as Metadata
 from bgsoft.settings.encode import Chroma as Chroma
 from bgsoft.settings.encode import Codec as Codec
 from bgsoft.settings.encode import EncodeConfig as EncodeConfig
@@ -339,6 +341,7 @@ class RenderConfig:
     hide: HideConfig = _section(HideConfig, "Faces")
     matte: MatteConfig = _section(MatteConfig, "Edge of the person")
     encode: EncodeConfig = _section(EncodeConfig, "Output")
+    copy: CopyConfig = _section(CopyConfig, "Output")
     backends: BackendConfig = _section(BackendConfig, "Machine")
     start_seconds: float = setting(
         0.0,
@@ -440,6 +443,19 @@ class RenderConfig:
     def hides(self) -> bool:
         """Whether anything in the picture is made unrecognisable."""
         return self.face.mode is FaceMode.ANONYMIZE or bool(self.hide.regions)
+
+    @property
+    def hide_style(self) -> HideStyle:
+        """``hide.style``, or its default where it is None."""
+        everybody = self.face.subjects == 0
+        return self.hide.style or (HideStyle.SOLID if everybody else HideStyle.BLUR)
+
+    @property
+    def strips_metadata(self) -> bool:
+        """Whether what identifies people or places is left out of tags and tracks."""
+        if self.copy.metadata is Metadata.AUTO:
+            return self.hides
+        return self.copy.metadata is Metadata.STRIP
 
     @property
     def videos(self) -> tuple[Path, ...]:

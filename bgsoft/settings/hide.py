@@ -46,10 +46,11 @@ class HideConfig:
         metavar="X,Y,W,H[@T0-T1]",
         without_effect=("no picture",),
     )
-    style: HideStyle = setting(
-        HideStyle.BLUR,
+    style: HideStyle | None = setting(
+        None,
         "What hidden faces, and places of --hide, become; solid is black.",
         name="anonymize_style",
+        shown_default="blur, --subjects 0: solid",
         without_effect=("no picture", "nothing hidden"),
     )
     shape: HideShape = setting(

@@ -78,8 +78,8 @@ class Option(NamedTuple):
     @property
     def choices(self) -> list[str]:
         """The words that it takes; empty where it takes others, too."""
-        default = self.field.default
-        return [member.value for member in type(default)] if isinstance(default, StrEnum) else []
+        kind = field_type(self.section, self.field.name)[0]
+        return [member.value for member in kind] if issubclass(kind, StrEnum) else []
 
     @property
     def metavar(self) -> str:

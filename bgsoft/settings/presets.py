@@ -149,7 +149,7 @@ def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
     description = f"Saved from the preview, on top of {config.preset or 'the defaults'}"
     with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    settings = settings_of(config, PICTURE_SECTIONS)
+    settings = settings_of(config, (*PICTURE_SECTIONS, "copy"))
     preset = Preset(name=name, description=description, path=path, settings=settings)
     write_whole(path, "preset", as_toml(preset))
     return path

@@ -7,14 +7,17 @@ import pytest
 
 from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.report import plain_settings
 from bgsoft.settings.config import (
     Chroma,
     Codec,
     EffectKind,
     FaceConfig,
     FaceMode,
+    HideStyle,
     MatteConfig,
     MatteStyle,
+    Metadata,
     Refine,
     RenderConfig,
 )
@@ -214,6 +217,34 @@ def test_nobody_is_main_only_where_faces_are_anonymized(tmp_path: Path) -> None:
             FaceConfig(mode=mode, subjects=0)
     with pytest.raises(PresetError, match="preset bad: --subjects 0 needs --face anonymize"):
         build(write(tmp_path, "[face]\nmode = 'main'\nsubjects = 0\n", "bad.toml"))
+
+
+def test_everybody_is_hidden_by_black_unless_a_style_is_named(tmp_path: Path) -> None:
+    everybody = {"subjects": 0}
+    path = write(tmp_path, "extends = 'soft'\n[hide]\nstyle = 'pixelate'\n")
+    assert build("soft", face=everybody).hide_style is HideStyle.SOLID
+    assert build("soft", face={"mode": FaceMode.ANONYMIZE}).hide_style is HideStyle.BLUR
+    blurred = build("soft", face=everybody, hide={"style": HideStyle.BLUR})
+    assert blurred.hide_style is HideStyle.BLUR
+    assert build(path, face=everybody).hide_style is HideStyle.PIXELATE
+    # A preset that hides everybody, and a flag that takes it back.
+    path = write(tmp_path, "[face]\nsubjects = 0\n", "everybody.toml")
+    assert build(path).hide_style is HideStyle.SOLID
+    assert build(path, face={"subjects": 1}).hide_style is HideStyle.BLUR
+    assert plain_settings(build(path))["hide"]["style"] == "solid"
+    # As a preset it is shown without the default, which would name a style.
+    assert "# style is not set" in as_toml(load_preset(path))
+
+
+def test_metadata_goes_where_something_is_hidden() -> None:
+    keep, strip = {"metadata": Metadata.KEEP}, {"metadata": Metadata.STRIP}
+    assert not build("soft").strips_metadata
+    assert build("soft", face={"mode": FaceMode.ANONYMIZE}).strips_metadata
+    assert build("soft", hide={"regions": ("0,0,9,9",)}).strips_metadata
+    assert not build("soft", face={"subjects": 0}, copy=keep).strips_metadata
+    assert build("soft", copy=strip).strips_metadata
+    assert build("privacy").strips_metadata
+    assert not build("privacy", copy=keep).strips_metadata
 
 
 def test_three_main_people_stay_three_in_another_mode(tmp_path: Path) -> None:

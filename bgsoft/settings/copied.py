@@ -1,0 +1,28 @@
+"""Settings of what an output keeps of its input besides the picture."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from bgsoft.records import dataclass
+from bgsoft.settings.setting import setting
+
+
+class Metadata(StrEnum):
+    """Whether tags and tracks that identify people or places are copied."""
+
+    AUTO = "auto"
+    """Strip where something is hidden, else keep."""
+    KEEP = "keep"
+    STRIP = "strip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyConfig:
+    """What is copied from the input."""
+
+    metadata: Metadata = setting(
+        Metadata.AUTO,
+        "Tags, data tracks and subtitles that tell who, where, when or with which device. auto:"
+        " strip where faces or places are hidden, else keep.",
+    )
