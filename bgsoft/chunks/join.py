@@ -25,7 +25,7 @@ from bgsoft.chunks.prepare import Plan
 from bgsoft.errors import RenderCancelledError, VerificationError
 from bgsoft.face.base import Box, box_overlap
 from bgsoft.face.data import FaceDataWriter, read_faces
-from bgsoft.face.step import MAX_LISTED
+from bgsoft.face.journal import MAX_LISTED
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.source import open_input, read_packets

@@ -68,10 +68,15 @@ class _Place:
 class FrameFaces:
     """What is known of the faces of one frame; ``shown`` holds those that are not to be hidden."""
 
-    __slots__ = ("cut", "places", "seconds", "shown")
+    __slots__ = ("cut", "is_decided", "places", "seconds", "shown")
 
     def __init__(
-        self, faces: Sequence[Face], shown: Collection[int], seconds: float, cut: bool = False
+        self,
+        faces: Sequence[Face],
+        shown: Collection[int],
+        seconds: float,
+        cut: bool = False,
+        is_decided: bool = True,
     ) -> None:
         self.places = {
             face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces if face.detected
@@ -80,6 +85,8 @@ class FrameFaces:
         self.seconds = seconds
         self.cut = cut
         """It begins a new scene."""
+        self.is_decided = is_decided
+        """Who is shown in this scene does not change any more by what comes."""
 
     def hidden(self) -> Iterator[tuple[int, _Place]]:
         """Id and place of each face that is to be hidden."""

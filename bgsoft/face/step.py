@@ -7,15 +7,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import FrameFaces, HiddenFaces
 from bgsoft.face.base import LOOK_AHEAD, Face, FaceTaker
+from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Roi
-from bgsoft.face.guard import MAY_MISS_SHARE, MISSED_SHARE, Guard, Plane8
+from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
+from bgsoft.face.journal import FaceJournal
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
@@ -23,8 +26,6 @@ from bgsoft.records import dataclass
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 
-MAX_LISTED = 1000
-"""Missed, and contested, frames that are listed; all are counted."""
 _SAME_STRETCH_SECONDS = 1.0
 """People who part for less than this are still the same crowd, reported once."""
 
@@ -42,6 +43,8 @@ class FoundFaces:
     """The frame begins a new scene."""
     limit: Plane8 | None = None
     """What its matte must not exceed; None: anything."""
+    is_decided: bool = True
+    """The main people of the scene do not change any more by what comes."""
 
 
 class FaceStep(Closing):
@@ -81,8 +84,8 @@ class FaceStep(Closing):
         self._guard = Guard()
         self._picker: SubjectPicker | None = None
         if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
-            is_main = config.mode is FaceMode.MAIN
-            self._picker = SubjectPicker(config.subjects, format, inherits=is_main)
+            hides = config.mode is FaceMode.ANONYMIZE
+            self._picker = SubjectPicker(config.subjects, format, hides=hides)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
         self.held = LOOK_AHEAD if config.mode is FaceMode.ANONYMIZE else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
@@ -91,7 +94,7 @@ class FaceStep(Closing):
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
-        self._journal = FaceJournal(measures=self._guards)
+        self._journal = FaceJournal(format, measures=self._guards, hides=self.held > 0)
         self._reported = ""
         self._shared_at = 0.0
         self._cut = False
@@ -126,6 +129,10 @@ class FaceStep(Closing):
         """For the report; complete once the step is closed."""
         return {"mode": self._mode.value, **self._journal.summary()}
 
+    def notices(self) -> list[str]:
+        """What whoever hides faces should know, after the last frame."""
+        return self._journal.notices()
+
     def boundary(self) -> dict[str, Any]:
         """What joins the faces of a chunk with those of the one before it; plain JSON types.
 
@@ -146,14 +153,14 @@ class FaceStep(Closing):
                 return [replace(self._found, cut=False, limit=None) for _ in frames]
         self._since = 0
         faces = self._finder.find(frames, reduced)
-        found = [*map(self._decide, frames, faces)]
+        found = [*map(self._decide, frames, faces, self._finder.doubts)]
         self._found = found[-1]
         return found
 
-    def _decide(self, frame: Frame, faces: list[Face]) -> FoundFaces:
+    def _decide(self, frame: Frame, faces: list[Face], doubts: Sequence[Detection]) -> FoundFaces:
         """Write the next frame's faces down, and say who is who."""
         is_kept = frame.pts >= self.trim_start
-        contested = self._journal.add(frame, faces, is_kept=is_kept)
+        contested = self._journal.add(frame, faces, doubts, cut=self._cut, is_kept=is_kept)
         if self._data is not None and is_kept:
             self._data.write(frame, [face for face in faces if face.has_landmarks])
         if self._guards and contested and len(contested) == len(faces):
@@ -162,12 +169,16 @@ class FaceStep(Closing):
         cut, self._cut = self._cut, False
         main: dict[int, Face] = {}
         if self._picker is not None:
+            before = {*self._picker.main}
             main = self._picker.update(faces, frame.time_seconds)
+            if before and before != main.keys():
+                self._journal.add_main(frame, [*main])
         covered: list[tuple[Face, float]] = []
         if self._guards:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
-        return FoundFaces(faces, main, covered, cut)
+        is_decided = self._picker is None or self._picker.is_decided
+        return FoundFaces(faces, main, covered, cut, is_decided=is_decided)
 
     def look_at(
         self,
@@ -263,7 +274,9 @@ class FaceStep(Closing):
             return list(frames)
         finished = []
         for frame, each in zip(frames, found, strict=True):
-            coming = FrameFaces(each.faces, each.main, frame.time_seconds, each.cut)
+            coming = FrameFaces(
+                each.faces, each.main, frame.time_seconds, each.cut, is_decided=each.is_decided
+            )
             self._waiting.append((frame, coming))
             if len(self._waiting) > self.held:
                 finished.append(self._hide_next())
@@ -275,7 +288,9 @@ class FaceStep(Closing):
 
     def _hide_next(self) -> Frame:
         frame, faces = self._waiting.popleft()
-        ahead = [coming for _, coming in self._waiting]
+        ahead = [*takewhile(lambda coming: not coming.cut, (each for _, each in self._waiting))]
+        if ahead and not faces.is_decided:
+            faces.shown = ahead[-1].shown
         ellipses = self._hidden.update(faces, ahead)
         if ellipses:
             self._hider.apply(frame, ellipses)
@@ -285,97 +300,3 @@ class FaceStep(Closing):
         """Free the models; safe to call twice."""
         self._editor.close()
         self._finder.close()
-
-
-class FaceJournal:
-    """Counts tracks and frames, and lists where the mask had missed a face, and where the detector
-    and a track did not agree."""
-
-    def __init__(self, *, measures: bool) -> None:
-        self._measures = measures
-        self._tracks: set[int] = set()
-        self._before: Sequence[Face] = ()
-        self._last: Sequence[Face] = ()
-        self._frames_with_faces = 0
-        self._most = 0
-        self._missed_frames = 0
-        self._missed: list[dict[str, Any]] = []
-        self._contested_frames = 0
-        self._contested: list[dict[str, Any]] = []
-        self.shared_frames = 0
-        """Those in which people could not be separated by the mask alone."""
-
-    def add(self, frame: Frame, faces: Sequence[Face], *, is_kept: bool = True) -> list[int]:
-        """Count a frame's faces, if it is one of those that are kept.
-
-        Returns:
-            Ids of faces that were not where, or who, they were followed as.
-        """
-        contested = []
-        for face in faces:
-            if face.contested:
-                contested.append(face.id)
-            if is_kept:
-                self._tracks.add(face.id)
-        self._last = faces
-        if not is_kept:
-            self._before = faces
-            return contested
-        if faces:
-            self._frames_with_faces += 1
-            if len(faces) > self._most:
-                self._most = len(faces)
-        if contested:
-            self._contested_frames += 1
-            if len(self._contested) < MAX_LISTED:
-                entry = _entry(frame.index, frame.pts, frame.time_seconds)
-                self._contested.append({**entry, "ids": contested})
-        return contested
-
-    def add_coverage(
-        self, index: int, pts: int, seconds: float, ids: Sequence[int], shares: Sequence[float]
-    ) -> None:
-        """Take down how much (0–1) of each face the mask had covered before it was filled in."""
-        missed = {
-            str(id): round(100 * (1 - share), 1)
-            for id, share in zip(ids, shares, strict=True)
-            if 1 - share > MISSED_SHARE
-        }
-        if not missed:
-            return
-        self._missed_frames += 1
-        if len(self._missed) < MAX_LISTED:
-            entry = _entry(index, pts, seconds)
-            self._missed.append({**entry, "missed_pct": missed})
-
-    def boundary(self) -> dict[str, Any]:
-        """See :meth:`FaceStep.boundary`: the ids that were counted, and ids and boxes of the faces
-        in the last frame before them and in the last of all."""
-        return {
-            "ids": sorted(self._tracks),
-            "before": [[face.id, *map(float, face.box_xyxy)] for face in self._before],
-            "last": [[face.id, *map(float, face.box_xyxy)] for face in self._last],
-        }
-
-    def summary(self) -> dict[str, Any]:
-        """Plain JSON types for the report.
-
-        ``missed_frames`` and ``missed`` are None where nothing was measured (the mode changes no
-        matte). ``contested`` are frames in which the detector and a track disagreed, with the ids
-        of the faces in doubt, mostly new ones. Lists end after a thousand frames, counts do not.
-        """
-        return {
-            "tracks": len(self._tracks),
-            "frames_with_faces": self._frames_with_faces,
-            "most_faces": self._most,
-            "missed_frames": self._missed_frames if self._measures else None,
-            "missed": list(self._missed) if self._measures else None,
-            "shared_frames": self.shared_frames,
-            "contested_frames": self._contested_frames,
-            "contested": list(self._contested),
-        }
-
-
-def _entry(index: int, pts: int, seconds: float) -> dict[str, Any]:
-    """A frame, as the report lists it."""
-    return {"frame": index, "pts": pts, "time_s": round(seconds, 6)}

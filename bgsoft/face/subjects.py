@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.face.base import Face, outline_polygon
+from bgsoft.face.base import LOOK_AHEAD, Face, outline_polygon
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.guard import Plane8
 from bgsoft.frame import FrameFormat
@@ -36,6 +36,8 @@ With 0: 13.7 %, not 7.8."""
 _SAME_PLACE = 0.3
 """A new track whose box shares this much (intersection over union) with the one where a main
 person was last seen is that person again. Without: 8.9 %, not 7.8."""
+_WITNESS_SECONDS = 1.0
+"""So long before a main face is lost somebody else in sight may have come to stand there."""
 _TRIAL_FRAMES = 3
 """A track that begins in the middle of a scene counts from this age on."""
 
@@ -53,13 +55,14 @@ class SubjectPicker:
     Args:
         count: So many.
         format: Of the frames.
-        inherits: A new track where a main person was lost is that person again. Where everybody
-            else is hidden it has to become main by itself: nothing shows that it is the same.
+        hides: Everybody else is hidden. Then the first frames of a scene decide, and nobody else
+            becomes main in it: a main face that was lost comes back only where it cannot be
+            anybody who was in sight meanwhile.
     """
 
-    def __init__(self, count: int, format: FrameFormat, *, inherits: bool = True) -> None:
+    def __init__(self, count: int, format: FrameFormat, *, hides: bool = False) -> None:
         self._count = count
-        self._inherits = inherits
+        self._hides = hides
         self._width, self._height = format.width, format.height
         self.reset()
 
@@ -69,11 +72,20 @@ class SubjectPicker:
         self._main: list[int] = []
         self._led_since: float | None = None
         self._time: float | None = None
+        self._frames = 0
+        """With faces, so far."""
+        self._witnesses: set[int] = set()
+        """Others who were in sight shortly before a main face was lost, or since."""
 
     @property
     def main(self) -> Collection[int]:
         """Ids of the main faces so far."""
         return self._main
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether what comes changes nothing of who is main."""
+        return not self._hides or self._frames > LOOK_AHEAD
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
         """Look at the faces of the next frame, shown at that time.
@@ -86,8 +98,8 @@ class SubjectPicker:
         self._time = seconds
         weight = 1.0 if fresh else 1 - math.exp(-elapsed / _SETTLE_SECONDS)
         in_sight = {face.id: face for face in faces}
-        if self._inherits:
-            self._inherit(in_sight, seconds)
+        self._frames += bool(faces)
+        self._inherit(in_sight, seconds)
         for id, face in in_sight.items():
             standing = self._standings.setdefault(id, _Standing(face, seconds, 0.0))
             standing.face = face
@@ -96,8 +108,11 @@ class SubjectPicker:
             now = self._prominence(standing.face) if id in in_sight else 0.0
             standing.value += weight * (now - standing.value)
         self._forget(seconds)
-        self._fill(fresh, in_sight)
-        self._challenge(in_sight, seconds)
+        if not self.is_decided:
+            self._main = []
+        self._fill(fresh or not self.is_decided, in_sight)
+        if not self._hides:
+            self._challenge(in_sight, seconds)
         return {id: self._standings[id].face for id in self._main}
 
     def _prominence(self, face: Face) -> float:
@@ -113,23 +128,29 @@ class SubjectPicker:
 
     def _inherit(self, in_sight: dict[int, Face], seconds: float) -> None:
         """Give the place of a lost main person to a new track in that spot."""
-        for at, id in enumerate(self._main):
-            if id in in_sight:
-                continue
+        lost = [id for id in self._main if id not in in_sight]
+        others = in_sight.keys() - self._main
+        new = [in_sight[id] for id in others if id not in self._standings]
+        if self._hides and lost:
+            new = [face for face in new if not face.contested and self._witnesses <= others]
+        for id in lost:
             standing = self._standings[id]
-            new = [face for face in in_sight.values() if face.id not in self._standings]
-            if not new:
-                return
             shared = [box_iou(face.box_xyxy, standing.face.box_xyxy) for face in new]
-            if max(shared) >= _SAME_PLACE:
-                again = new[shared.index(max(shared))]
+            if shared and max(shared) >= _SAME_PLACE:
+                again = new.pop(shared.index(max(shared)))
                 del self._standings[id]
-                self._standings[again.id] = _Standing(again, seconds, standing.value)
-                self._main[at] = again.id
+                self._standings[again.id] = _Standing(again, standing.seen_at, standing.value)
+                self._main[self._main.index(id)] = again.id
+        if not lost:
+            recent = seconds - _WITNESS_SECONDS
+            known = self._standings.items()
+            self._witnesses = {id for id, each in known if each.seen_at >= recent} - {*self._main}
+        self._witnesses |= others - {*self._main}
 
     def _forget(self, seconds: float) -> None:
         for id, standing in list(self._standings.items()):
-            if seconds - standing.seen_at > _PATIENCE_SECONDS:
+            is_kept = self._hides and id in self._main
+            if seconds - standing.seen_at > _PATIENCE_SECONDS and not is_kept:
                 del self._standings[id]
                 if id in self._main:
                     self._main.remove(id)

@@ -30,7 +30,7 @@ _FAINT, _FAINT_OVERLAP = 0.3, 0.3
 """A detection with a lower score continues a track only where it shares so much with it."""
 _SHOWN_LOOKS = 2
 """Looks of the detector in a row without a face, from which it is not reported any more."""
-_KEPT_SECONDS = 1.0
+KEPT_SECONDS = 1.0
 """For so long a face that is out of sight has its id if it comes back in that place."""
 _CARRIED_SECONDS = 0.2
 """And for so long it is expected to move on as it did."""
@@ -210,7 +210,7 @@ class Tracker:
         return track.sightings >= _SETTLED and not is_near and not track.unseen
 
     def _is_lost(self, track: Track) -> bool:
-        return self.is_fresh or self._seconds - track.seen_at > _KEPT_SECONDS
+        return self.is_fresh or self._seconds - track.seen_at > KEPT_SECONDS
 
     def faces(self) -> list[Face]:
         """The faces of this frame, largest first."""

@@ -419,6 +419,8 @@ class _Session:
     ) -> ChunkResult:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, built.decoder.stats, built.stages.faces
+        for text in [] if faces is None else faces.notices():
+            self._log.tell("notice", text, stage="face")
         report = self._log.render_report(built, ran, kept)
         if self._log.recorder is not None and config.trace is not None:
             stages = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
