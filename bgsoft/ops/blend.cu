@@ -28,8 +28,11 @@ typedef u16 lane_t;
 template <class T>
 OP void read_run(const T *row, int count, lane_t values[COLUMNS])
 {
-    for (int index = 0; index < COLUMNS; ++index)
-        if (index < count)
+    if (count == COLUMNS)
+        for (int index = 0; index < COLUMNS; ++index)
+            values[index] = row[index];
+    else
+        for (int index = 0; index < count; ++index)
             values[index] = row[index];
 }
 
@@ -88,8 +91,11 @@ OP void mix_run(
         for (int index = 0; index < COLUMNS; ++index)
             samples[index] = written(samples[index]);
     }
-    for (int index = 0; index < COLUMNS; ++index)
-        if (index < count)
+    if (count == COLUMNS)
+        for (int index = 0; index < COLUMNS; ++index)
+            row[index] = (sample_t)samples[index];
+    else
+        for (int index = 0; index < count; ++index)
             row[index] = (sample_t)samples[index];
 }
 

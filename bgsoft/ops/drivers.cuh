@@ -31,14 +31,9 @@ OP void for_runs(int height, int width, int rows, int columns, const Body &body)
     if (x < width && y < height)
         body(y, x, min(columns, width - x));
 #else
-    // Whole runs by a constant, so that their loops are vectorised.
-    const int whole = width / columns * columns;
-    for (int y = 0; y < height; y += rows) {
-        for (int x = 0; x < whole; x += columns)
-            body(y, x, columns);
-        if (whole < width)
-            body(y, whole, width - whole);
-    }
+    for (int y = 0; y < height; y += rows)
+        for (int x = 0; x < width; x += columns)
+            body(y, x, min(columns, width - x));
 #endif
 }
 
