@@ -1,9 +1,9 @@
 """Compiles the native library into the package, for wheels and editable installs.
 
-A wheel has every variant of the library, and runs on any processor. An installation from source has
-one, this machine's: where it is editable, or where pip builds it, as ``PIP_BUILD_TRACKER`` says.
-``BGSOFT_VARIANTS`` overrides that: ``all`` or ``own``. ``BGSOFT_MACHINE`` is another architecture to
-compile for.
+A wheel has every variant of the library, and runs on any processor. An installation from source
+has one, this machine's: where it is editable, or where pip builds it, as ``PIP_BUILD_TRACKER``
+says. ``BGSOFT_VARIANTS`` overrides that: ``all`` or ``own``. ``BGSOFT_MACHINE`` is another
+architecture to compile for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class NativeLibrary(BuildHookInterface[Any]):
         variants = self._variants(version)
         self._build.build(self._folder, self._machine, variants)
         # Ignored by git, so hatchling is told of it; nothing in it is bound to a Python version.
-        build_data["artifacts"].append("/bgsoft/ops/lib/*.so")
+        libraries = self._build.library_name(self._machine, "*")
+        build_data["artifacts"].append(f"/bgsoft/ops/lib/{libraries}")
         build_data["pure_python"] = False
         # No index takes a wheel for "linux", as one for a single processor is.
         is_portable = variants == self._build.VARIANTS[self._machine]

@@ -114,7 +114,7 @@ OP void blend(
     const Background &background)
 {
     [[maybe_unused]] int begun = -1;  // rows that the background is ready for
-    for_runs(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
+    for_runs<false>(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
         const int rows = min(2, height - y);
         lane_t matte[2][COLUMNS], opaque = 255;
         for (int row = 0; row < 2; ++row) {

@@ -72,12 +72,12 @@ def library_name(machine: str, variant: str) -> str:
     return f"libbgsoft_{machine}_{variant}.so"
 
 
-def runnable(machine: str = "") -> tuple[Variant, ...]:
+def runnable(machine: str = "", cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[Variant, ...]:
     """The variants that this machine's processor runs, best first."""
     variants = VARIANTS.get(machine or platform.machine(), ())
     instructions: set[str] = set()
     if any(variant.needs for variant in variants):
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
             line = next((line for line in lines if line.startswith("flags")), "")
         instructions.update(line.partition(":")[2].split())
     return tuple(variant for variant in variants if variant.needs <= instructions)
@@ -86,8 +86,11 @@ def runnable(machine: str = "") -> tuple[Variant, ...]:
 def _called(source: Path, bits: int) -> str:
     """The source of a file whose kernels Python can call."""
     names = sorted(set(re.findall(_KERNEL, source.read_text(encoding="utf-8"))))
-    lines = [f"#define SAMPLE_BITS {bits}"]
-    lines += [f'#include "{path}"' for path in (source.with_name("calls.hpp"), source)]
+    # What two files, or both depths, call alike are different things.
+    lines = (
+        *(f"#define SAMPLE_BITS {bits}", f'#include "{source.with_name("calls.hpp")}"'),
+        *("namespace {", f'#include "{source}"', "}"),
+    )
     return "\n".join([*lines, *(f"CALLED(WITH_BITS({name}, SAMPLE_BITS))" for name in names), ""])
 
 
@@ -125,7 +128,7 @@ def build(folder: Path, machine: str, variants: Sequence[Variant]) -> list[Path]
     for library, variant in libraries.items():
         if not _is_current(library, variant):
             _compile(library, machine, variant)
-    for stale in set(folder.glob("*.so")) - libraries.keys():
+    for stale in set(folder.glob(library_name(machine, "*"))) - libraries.keys():
         stale.unlink()
     return list(libraries)
 
@@ -145,7 +148,10 @@ def _compile(library: Path, machine: str, variant: Variant) -> None:
         return made
 
     # In the same file system, to be renamed: processes may have the old one loaded.
-    with TemporaryDirectory(dir=library.parent) as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+    with (
+        TemporaryDirectory(dir=library.parent) as folder,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
         temporary = Path(folder)
         units = [sources / "calls.cpp"]
         for stem in SOURCES:

@@ -37,9 +37,9 @@ def variant() -> str:
         if name in built:
             return name
     raise BackendUnavailableError(
-        f"cannot load the library for the CPU: it was compiled for {' and '.join(built)}, which this "
-        "processor lacks; install bgsoft again on this machine (pip: --force-reinstall "
-        "--no-cache-dir), or set BGSOFT_VARIANTS=all where it is installed"
+        f"cannot load the library for the CPU: it was compiled for {' and '.join(built)}, which "
+        "this processor lacks; install bgsoft again on this machine (pip: --force-reinstall "
+        "--no-cache-dir), or with BGSOFT_VARIANTS=all for both"
     )
 
 
