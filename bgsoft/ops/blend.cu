@@ -32,8 +32,9 @@ OP void read_run(const T *row, int count, lane_t values[COLUMNS])
         for (int index = 0; index < COLUMNS; ++index)
             values[index] = row[index];
     else
-        for (int index = 0; index < count; ++index)
-            values[index] = row[index];
+        for (int index = 0; index < COLUMNS; ++index)
+            if (index < count)
+                values[index] = row[index];
 }
 
 // The product of a sample and a weight of 255ths, over 255, to the nearest; 255 is odd, so there
@@ -95,8 +96,9 @@ OP void mix_run(
         for (int index = 0; index < COLUMNS; ++index)
             row[index] = (sample_t)samples[index];
     else
-        for (int index = 0; index < count; ++index)
-            row[index] = (sample_t)samples[index];
+        for (int index = 0; index < COLUMNS; ++index)
+            if (index < count)
+                row[index] = (sample_t)samples[index];
 }
 
 // Before the rows of a run.

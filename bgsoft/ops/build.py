@@ -25,7 +25,7 @@ _BYTES_ONLY = (
     *("matte_guided", "face", "matte", "matte_temporal"),
     *("resize", "detections", "morphology", "hold"),
 )
-SOURCES = (*_BOTH_DEPTHS, *_BYTES_ONLY)
+SOURCES = (*_BYTES_ONLY, *_BOTH_DEPTHS)
 """Stems of the ``.cu`` files that the host has, too. Those that know no ``sample_t`` are compiled
 once. The slowest come first: the compiler starts as many at a time as there are cores."""
 
