@@ -32,7 +32,7 @@ class VirtualCamera(QueuedSink):
         with translated(
             ImportError,
             to=lambda exc: BackendUnavailableError(
-                f"--to {device} needs pyvirtualcam: pip install 'bgsoft[live]' ({exc})"
+                f"--to {device} needs pyvirtualcam: pip install '.[live]' ({exc})"
             ),
         ):
             import pyvirtualcam

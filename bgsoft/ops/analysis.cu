@@ -35,17 +35,16 @@ static const sample_t *mean_line(
 // A plane of STEP interleaved channels to (rows, columns) cells; see cell() for the rounding. halved:
 // what F = 2 makes of it, to start from; may be null.
 template <int F, int STEP>
-OP void reduce_plane(
+OUTLINED void reduce_plane(
     const sample_t *__restrict__ plane, const sample_t *halved, sample_t *__restrict__ out,
     sample_t *lines, int height, int width, int rows, int columns)
 {
-    const auto one = [=](int row, int column) INLINED {
+#if ON_DEVICE
+    for_samples(rows, columns, [=](int row, int column) {
         for (int channel = 0; channel < STEP; channel++)
             out[(row * columns + column) * STEP + channel] =
                 (sample_t)cell<F>(plane, height, width, STEP, channel, row, column);
-    };
-#if ON_DEVICE
-    for_samples(rows, columns, one);
+    });
 #else
     for (int row = 0; row < rows; row++) {
         const int whole = (row + 1) * F <= height ? width / F : 0;
@@ -58,8 +57,12 @@ OP void reduce_plane(
                    : mean_line<F, STEP>(plane + first * pitch, pitch, whole, target, lines);
         if (made != target)
             __builtin_memcpy(target, made, whole * STEP * sizeof(sample_t));
+        const int height_of = min(F, height - row * F);
         for (int column = whole; column < columns; column++)
-            one(row, column);
+            for (int channel = 0; channel < STEP; channel++)
+                target[column * STEP + channel] = (sample_t)cut_cell(
+                    plane + first * pitch + column * F * STEP + channel, pitch, STEP, height_of,
+                    min(F, width - column * F));
     }
 #endif
 }

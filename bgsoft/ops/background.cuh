@@ -35,7 +35,7 @@ struct Samples {
     int rows, columns, step, channel, factor;
 };
 
-OP u32 cell_mean(const Samples &samples, int y, int x)
+OUTLINED u32 cell_mean(const Samples &samples, int y, int x)
 {
     const auto [plane, rows, columns, step, channel, factor] = samples;
     switch (factor) {
@@ -125,7 +125,7 @@ OP void enlarge_by(const float *whole, int log_factor, int x, u16 samples[])
 
 // The same by any power of two, x a multiple of N. `line` has been interpolated.
 template <int N>
-OP void enlarge(
+OUTLINED void enlarge(
     const u16 *cells, int, int columns, int log_factor, int y, int x, const float *line,
     u16 samples[])
 {

@@ -28,9 +28,13 @@ typedef u16 lane_t;
 template <class T>
 OP void read_run(const T *row, int count, lane_t values[COLUMNS])
 {
-    for (int index = 0; index < COLUMNS; ++index)
-        if (index < count)
+    if (count == COLUMNS)
+        for (int index = 0; index < COLUMNS; ++index)
             values[index] = row[index];
+    else
+        for (int index = 0; index < COLUMNS; ++index)
+            if (index < count)
+                values[index] = row[index];
 }
 
 // The product of a sample and a weight of 255ths, over 255, to the nearest; 255 is odd, so there
@@ -88,9 +92,13 @@ OP void mix_run(
         for (int index = 0; index < COLUMNS; ++index)
             samples[index] = written(samples[index]);
     }
-    for (int index = 0; index < COLUMNS; ++index)
-        if (index < count)
+    if (count == COLUMNS)
+        for (int index = 0; index < COLUMNS; ++index)
             row[index] = (sample_t)samples[index];
+    else
+        for (int index = 0; index < COLUMNS; ++index)
+            if (index < count)
+                row[index] = (sample_t)samples[index];
 }
 
 // Before the rows of a run.
@@ -108,7 +116,7 @@ OP void blend(
     const Background &background)
 {
     [[maybe_unused]] int begun = -1;  // rows that the background is ready for
-    for_runs(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
+    for_runs<false>(height, width, 2, COLUMNS, [&](int y, int x, int count) INLINED {
         const int rows = min(2, height - y);
         lane_t matte[2][COLUMNS], opaque = 255;
         for (int row = 0; row < 2; ++row) {

@@ -1,44 +1,67 @@
 """Compiles the host's side of the operations into shared libraries, when the package is built.
 
-Run as a script, ``build.py [ARCHITECTURE [FOLDER]]``, it compiles in place, for a checkout that is
-not installed, or for another machine. It imports nothing of bgsoft: the build has only a C++
-compiler, that of Zig, whose package brings one to any machine.
+Run as a script, ``build.py [ARCHITECTURE [FOLDER]]``, it compiles all variants in place, for a
+checkout that is not installed, or for another machine. It imports nothing of bgsoft: the build has
+only a C++ compiler, that of Zig, whose package brings one to any machine.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-SOURCES = (
-    *("analysis", "blend", "blur", "bokeh", "detections"),
-    *("face", "foreground", "hide", "hold", "matte", "matte_guided"),
-    *("matte_temporal", "morphology", "picture", "pixelate"),
-    *("preprocess", "resize", "warp", "zoom"),
+_BOTH_DEPTHS = (
+    *("blend", "picture", "analysis", "warp", "foreground", "zoom", "hide"),
+    *("blur", "bokeh", "pixelate", "preprocess"),
 )
-"""Stems of the ``.cu`` files that the host has, too."""
+_BYTES_ONLY = (
+    *("matte_guided", "face", "matte", "matte_temporal"),
+    *("resize", "detections", "morphology", "hold"),
+)
+SOURCES = (*_BYTES_ONLY, *_BOTH_DEPTHS)
+"""Stems of the ``.cu`` files that the host has, too. Those that know no ``sample_t`` are compiled
+once. The slowest come first: the compiler starts as many at a time as there are cores."""
+
+
+class Variant(NamedTuple):
+    """A library for the processors that have some instructions."""
+
+    name: str
+    flags: tuple[str, ...]
+    """Of the compiler."""
+    needs: frozenset[str]
+    """What a processor must have, by the names in ``/proc/cpuinfo``."""
+
+
+_X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"})
+_X86_64_V3 = _X86_64_V2 | {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
+_X86_64_V4 = _X86_64_V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 VARIANTS = {
-    # By architecture, best first: name, the compiler's flags.
+    # By architecture, best first.
     "x86_64": (
         # So blending takes 0.82 of AVX2's time; with half of the registers' width, 0.95.
-        ("avx512", ("-mcpu=x86_64_v4", "-mprefer-vector-width=512")),
-        ("avx2", ("-mcpu=x86_64_v3",)),
-        ("sse4", ("-mcpu=x86_64_v2",)),
+        Variant("avx512", ("-mcpu=x86_64_v4", "-mprefer-vector-width=512"), _X86_64_V4),
+        Variant("avx2", ("-mcpu=x86_64_v3",), _X86_64_V3),
+        Variant("sse4", ("-mcpu=x86_64_v2",), _X86_64_V2),
     ),
-    "aarch64": (("neon", ("-mcpu=generic",)),),
+    "aarch64": (Variant("neon", ("-mcpu=generic",), frozenset()),),
 }
-_GLIBC = "2.17"
+GLIBC = "2.17"
 
 _KERNEL = r"(?m)^(?:BLOCK_)?KERNEL\((\w+)\)"
 
 _FLAGS = (
-    *("-x", "c++", "-std=c++17", "-nostdlib++", "-fno-exceptions", "-fno-rtti", "-fPIC"),
-    # With -O2 some loops take twice as long.
-    *("-O3", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"),
+    *("-x", "c++", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-fPIC"),
+    # Zig makes -O2 of any level. Debugging information would take a seventh of the time.
+    *("-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"),
     # No contraction of a·b + c: sums round as they do on a device, and on any processor.
     *("-ffp-contract=off", "-fno-math-errno"),
 )
@@ -49,57 +72,102 @@ def library_name(machine: str, variant: str) -> str:
     return f"libbgsoft_{machine}_{variant}.so"
 
 
-def _called(source: Path) -> str:
+def runnable(machine: str = "", cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[Variant, ...]:
+    """The variants that this machine's processor runs, best first."""
+    variants = VARIANTS.get(machine or platform.machine(), ())
+    instructions: set[str] = set()
+    if any(variant.needs for variant in variants):
+        with cpuinfo.open(encoding="utf-8", errors="replace") as lines:
+            line = next((line for line in lines if line.startswith("flags")), "")
+        instructions.update(line.partition(":")[2].split())
+    return tuple(variant for variant in variants if variant.needs <= instructions)
+
+
+def _called(source: Path, bits: int) -> str:
     """The source of a file whose kernels Python can call."""
     names = sorted(set(re.findall(_KERNEL, source.read_text(encoding="utf-8"))))
-    lines = [f'#include "{source.with_name("calls.hpp")}"', f'#include "{source}"']
+    # What two files, or both depths, call alike are different things.
+    lines = (
+        *(f"#define SAMPLE_BITS {bits}", f'#include "{source.with_name("calls.hpp")}"'),
+        *("namespace {", f'#include "{source}"', "}"),
+    )
     return "\n".join([*lines, *(f"CALLED(WITH_BITS({name}, SAMPLE_BITS))" for name in names), ""])
 
 
-def build(folder: Path, machine: str = "") -> list[Path]:
-    """Compile every variant for an architecture.
+def _digest(variant: Variant) -> str:
+    """Of all that a variant's library is compiled of."""
+    digest = hashlib.sha256(repr((variant.flags, _FLAGS)).encode())
+    for path in sorted(Path(__file__).parent.iterdir()):
+        if path.name == "build.py" or path.suffix in {".cu", ".cuh", ".cpp", ".hpp"}:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_current(library: Path, variant: Variant) -> bool:
+    return library.is_file() and _digest(variant).encode() in library.read_bytes()
+
+
+def are_current(folder: Path, machine: str, variants: Sequence[Variant]) -> bool:
+    """Whether a folder's libraries are compiled of the sources as they are."""
+    return all(_is_current(folder / library_name(machine, one.name), one) for one in variants)
+
+
+def build(folder: Path, machine: str, variants: Sequence[Variant]) -> list[Path]:
+    """Compile variants for an architecture, where they are not current; others are removed.
 
     Args:
         folder: Where the libraries go; made if need be.
-        machine: A key of :data:`VARIANTS`; by default this machine's.
+        machine: A key of :data:`VARIANTS`.
+        variants: Some of that architecture's.
 
     Raises:
-        RuntimeError: The architecture is not known.
         subprocess.CalledProcessError: The compiler failed; what it said is on stderr.
     """
-    machine = machine or platform.machine()
-    if machine not in VARIANTS:
-        raise RuntimeError(f"bgsoft has no build for {machine}; it has for {', '.join(VARIANTS)}")
-    compiler = (sys.executable, "-m", "ziglang", "cc", "-target")
-    target = (f"{machine}-linux-gnu.{_GLIBC}",)
     folder.mkdir(parents=True, exist_ok=True)
-    sources = Path(__file__).parent
-    libraries = []
+    libraries = {folder / library_name(machine, variant.name): variant for variant in variants}
+    for library, variant in libraries.items():
+        if not _is_current(library, variant):
+            _compile(library, machine, variant)
+    for stale in set(folder.glob(library_name(machine, "*"))) - libraries.keys():
+        stale.unlink()
+    return list(libraries)
+
+
+def _compile(library: Path, machine: str, variant: Variant) -> None:
     from concurrent.futures import ThreadPoolExecutor  # which no thread can import at the end
     from tempfile import TemporaryDirectory
 
-    with TemporaryDirectory() as objects, ThreadPoolExecutor() as pool:
-        for variant, own in VARIANTS[machine]:
-            made = [str(Path(objects, f"{variant}_calls.o"))]
-            commands = [(*compiler, *target, *own, *_FLAGS, "-c", str(sources / "calls.cpp"))]
-            for stem in SOURCES:
-                called = Path(objects, f"{stem}.cpp")
-                called.write_text(_called(sources / f"{stem}.cu"), encoding="utf-8")
-                for bits in (8, 16):
-                    made.append(str(Path(objects, f"{variant}_{stem}_{bits}.o")))
-                    what = (f"-DSAMPLE_BITS={bits}", "-c", str(called))
-                    commands.append((*compiler, *target, *own, *_FLAGS, *what))
-            run = [(*command, "-o", path) for command, path in zip(commands, made, strict=True)]
-            list(pool.map(lambda command: subprocess.run(command, check=True), run))
-            library = folder / library_name(machine, variant)
-            link = ("-shared", "-s", "-nostdlib++", *made, "-o", str(library))
-            subprocess.run((*compiler, *target, *link), check=True)
-            libraries.append(library)
-    return libraries
+    sources = Path(__file__).parent
+    compiler = (sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{GLIBC}")
+
+    def compile_one(source: Path) -> str:
+        made = str(temporary / f"{source.stem}.o")
+        digest = f'-DDIGEST="{_digest(variant)}"'
+        command = (*compiler, *variant.flags, *_FLAGS, digest, "-c", str(source), "-o", made)
+        subprocess.run(command, check=True)
+        return made
+
+    # In the same file system, to be renamed: processes may have the old one loaded.
+    with (
+        TemporaryDirectory(dir=library.parent) as folder,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        temporary = Path(folder)
+        units = [sources / "calls.cpp"]
+        for stem in SOURCES:
+            for bits in (8, 16) if stem in _BOTH_DEPTHS else (8,):
+                units.append(temporary / f"{stem}_{bits}.cpp")
+                units[-1].write_text(_called(sources / f"{stem}.cu", bits), encoding="utf-8")
+        objects = list(pool.map(compile_one, units))
+        new = temporary / library.name
+        # Without Zig's own libraries, which it would compile first, for eight seconds.
+        link = ("-nostdlib", "-shared", "-s", *objects, "-o", str(new))
+        subprocess.run((*compiler, *link), check=True)
+        new.replace(library)
 
 
 if __name__ == "__main__":
-    architecture = sys.argv[1] if len(sys.argv) > 1 else ""
+    architecture = sys.argv[1] if len(sys.argv) > 1 else platform.machine()
     libraries = Path(sys.argv[2]) if len(sys.argv) > 2 else Path(__file__).parent / "lib"
-    for path in build(libraries, architecture):
+    for path in build(libraries, architecture, VARIANTS[architecture]):
         print(path)

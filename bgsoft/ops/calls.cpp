@@ -314,3 +314,6 @@ EXPORTED PyObject *device_operation(
 
 // What compiled the library.
 EXPORTED const char *const compiler = __VERSION__;
+
+// What it was compiled of: see build.py.
+EXPORTED const char *const digest = DIGEST;

@@ -21,17 +21,11 @@ OP int whole_cell(const T* p, int pitch, int step)
     }
 }
 
-// A cell of a plane; one that the right or bottom edge cuts is the mean of what it holds, rounded
-// once: half to even, except that 2 x 2 samples round halves up, as cv2.resize does.
-template <int F, typename T>
-OP int cell(
-    const T* plane, int height, int width, int step, int channel, int row, int column)
+// The mean of rows x columns samples, what an edge leaves of a cell: rounded once, half to even, except
+// that 2 x 2 samples round halves up, as cv2.resize does.
+template <typename T>
+OUTLINED int cut_cell(const T* p, int pitch, int step, int rows, int columns)
 {
-    int pitch = width * step;
-    const T* p = plane + row * F * pitch + column * F * step + channel;
-    int rows = min(F, height - row * F), columns = min(F, width - column * F);
-    if (rows == F && columns == F)
-        return whole_cell<F>(p, pitch, step);
     long long sum = 0;
     for (int y = 0; y < rows; y++)
         for (int x = 0; x < columns; x++)
@@ -39,4 +33,16 @@ OP int cell(
     if (rows == 2 && columns == 2)
         return (int)(sum + 2) >> 2;
     return nearest((float)sum * (1.0f / (float)(rows * columns)));
+}
+
+// A cell of a plane, which the right or bottom edge may cut.
+template <int F, typename T>
+OP int cell(
+    const T* plane, int height, int width, int step, int channel, int row, int column)
+{
+    int pitch = width * step;
+    const T* p = plane + row * F * pitch + column * F * step + channel;
+    int rows = min(F, height - row * F), columns = min(F, width - column * F);
+    return rows == F && columns == F ? whole_cell<F>(p, pitch, step)
+                                     : cut_cell(p, pitch, step, rows, columns);
 }

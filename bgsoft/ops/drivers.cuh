@@ -22,7 +22,7 @@
 // first, count is how many of its columns exist.
 //
 // On a device the launch covers the picture, a thread a run; runs that begin outside are left out.
-template <class Body>
+template <bool APART = true, class Body>
 OP void for_runs(int height, int width, int rows, int columns, const Body &body)
 {
 #if ON_DEVICE
@@ -31,13 +31,15 @@ OP void for_runs(int height, int width, int rows, int columns, const Body &body)
     if (x < width && y < height)
         body(y, x, min(columns, width - x));
 #else
-    // Whole runs by a constant, so that their loops are vectorised.
-    const int whole = width / columns * columns;
+    // Whole runs by a constant, so that their loops are vectorised. Without APART the body sees to that.
+    const int whole = APART ? width / columns * columns : 0;
     for (int y = 0; y < height; y += rows) {
         for (int x = 0; x < whole; x += columns)
             body(y, x, columns);
-        if (whole < width)
+        if (APART && whole < width)
             body(y, whole, width - whole);
+        for (int x = 0; !APART && x < width; x += columns)
+            body(y, x, min(columns, width - x));
     }
 #endif
 }

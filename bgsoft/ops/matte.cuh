@@ -52,33 +52,56 @@ struct EnlargedRow {
 // A line of the plane, enlarged by F, from cell `first` to before `last`; what remains of cells at
 // both ends is theirs alone.
 template <int F>
-OP void enlarge_line(const u8 *cells, int first, int last, u16 *__restrict__ line)
+OP void enlarge_line_by(const u8 *cells, int first, int last, u16 *__restrict__ line)
 {
-    if (F == 1) {
-        for (int x = first; x < last; ++x)
-            line[x] = (u16)(128 * cells[x]);
-        return;
-    }
     for (int index = 0; index < F / 2; ++index) {
         line[F * first + index] = (u16)(128 * cells[first]);
         line[F * last - 1 - index] = (u16)(128 * cells[last - 1]);
     }
     u16 *__restrict__ between = line + F / 2;
-    INDEPENDENT
-    for (int x = first; x < last - 1; ++x) {
-        UNROLLED
-        for (int index = 0; index < F; ++index) {
-            const u16 part = (u16)((2 * index + 1) * 64 / F);
-            between[F * x + index] = (u16)(cells[x] * (128 - part) + cells[x + 1] * part);
-        }
+    const auto blend = [=](int x, int index) INLINED {
+        const u16 part = (u16)((2 * index + 1) * 64 / F);
+        between[F * x + index] = (u16)(cells[x] * (128 - part) + cells[x + 1] * part);
+    };
+    // Cells of a vector's size or more are vectorised one by one.
+    if constexpr (F < 16) {
+        INDEPENDENT
+        for (int x = first; x < last - 1; ++x)
+            UNROLLED
+            for (int index = 0; index < F; ++index)
+                blend(x, index);
+    } else {
+        for (int x = first; x < last - 1; ++x)
+            INDEPENDENT
+            for (int index = 0; index < F; ++index)
+                blend(x, index);
     }
 }
 
-template <int F, class Emit>
-void enlarge_rows_by(
-    const u8 *plane, int rows, int columns, int height, int width, u16 *lines, const Emit &emit)
+OUTLINED void enlarge_line(int shift, const u8 *cells, int first, int last, u16 *line)
 {
-    const int pitch = columns * F;
+    switch (shift) {
+    case 0:
+        for (int x = first; x < last; ++x)
+            line[x] = (u16)(128 * cells[x]);
+        break;
+    case 1: enlarge_line_by<2>(cells, first, last, line); break;
+    case 2: enlarge_line_by<4>(cells, first, last, line); break;
+    case 3: enlarge_line_by<8>(cells, first, last, line); break;
+    case 4: enlarge_line_by<16>(cells, first, last, line); break;
+    case 5: enlarge_line_by<32>(cells, first, last, line); break;
+    default: enlarge_line_by<64>(cells, first, last, line); break;
+    }
+}
+
+// Calls emit(y, row) for the `height` rows of a plane of (rows, columns) enlarged by 1 << shift, cell
+// centres aligned; shift is 0 to 6. lines: room for two rows of columns << shift.
+template <class Emit>
+OP void enlarge_rows(
+    int shift, const u8 *plane, int rows, int columns, int height, int width, u16 *lines,
+    const Emit &emit)
+{
+    const int pitch = columns << shift;
     int spans[2][2] = {};  // pixels of a line that are filled in
     const auto make_line = [&](int row) {
         const u8 *cells = plane + (size_t)row * columns;
@@ -102,13 +125,13 @@ void enlarge_rows_by(
         first = max(first - 1, 0);
         last = min(last + 1, columns);
         if (!is_empty)
-            enlarge_line<F>(cells, first, last, lines + (row & 1) * pitch);
-        spans[row & 1][0] = is_empty ? width : F * first;
-        spans[row & 1][1] = is_empty ? 0 : min(F * last, width);
+            enlarge_line(shift, cells, first, last, lines + (row & 1) * pitch);
+        spans[row & 1][0] = is_empty ? width : first << shift;
+        spans[row & 1][1] = is_empty ? 0 : min(last << shift, width);
     };
     make_line(0);
     for (int y = 0, made = 0; y < height; ++y) {
-        const int position = (2 * y + 1) * (1024 / F) - 1024;
+        const int position = (2 * y + 1) * (1024 >> shift) - 1024;
         const int above = max(position >> 11, 0), below = min((position >> 11) + 1, rows - 1);
         if (below > made)
             make_line(made = below);
@@ -128,24 +151,6 @@ void enlarge_rows_by(
         emit(y, EnlargedRow{
             lines + (above & 1) * pitch, lines + (below & 1) * pitch, (u16)(2048 - weight), weight,
             first, last});
-    }
-}
-
-// Calls emit(y, row) for the `height` rows of a plane of (rows, columns) enlarged by 1 << shift, cell
-// centres aligned; shift is 0 to 6. lines: room for two rows of columns << shift.
-template <class Emit>
-OP void enlarge_rows(
-    int shift, const u8 *plane, int rows, int columns, int height, int width, u16 *lines,
-    const Emit &emit)
-{
-    switch (shift) {
-    case 0: enlarge_rows_by<1>(plane, rows, columns, height, width, lines, emit); break;
-    case 1: enlarge_rows_by<2>(plane, rows, columns, height, width, lines, emit); break;
-    case 2: enlarge_rows_by<4>(plane, rows, columns, height, width, lines, emit); break;
-    case 3: enlarge_rows_by<8>(plane, rows, columns, height, width, lines, emit); break;
-    case 4: enlarge_rows_by<16>(plane, rows, columns, height, width, lines, emit); break;
-    case 5: enlarge_rows_by<32>(plane, rows, columns, height, width, lines, emit); break;
-    default: enlarge_rows_by<64>(plane, rows, columns, height, width, lines, emit); break;
     }
 }
 

@@ -9,28 +9,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cv2
-
 from bgsoft.errors import BackendUnavailableError
-from bgsoft.ops.build import VARIANTS, library_name
+from bgsoft.ops.build import VARIANTS, library_name, runnable
 
-_NEEDS = {"avx512": (256,), "avx2": (11, 12), "sse4": (6, 8)}
-"""What a processor must have for a variant, by OpenCV's numbers (``CpuFeatures`` in
-``opencv2/core/cvdef.h``): AVX-512 as of Skylake-X, which is x86-64-v4's; AVX2 and FMA, with which
-comes the rest of x86-64-v3; SSE4.1, POPCNT."""
+_FOLDER = Path(__file__).parent / "lib"
 
 
+@functools.cache
 def variant() -> str:
-    """The best variant that this processor runs, e.g. ``avx2``.
+    """The best variant that this processor runs and the package has, e.g. ``avx2``.
 
     Raises:
         BackendUnavailableError: There is none.
     """
     machine = platform.machine()
-    for name, _ in VARIANTS.get(machine, ()):
-        if all(map(cv2.checkHardwareSupport, _NEEDS.get(name, ()))):
+    built = [
+        name
+        for name, *_ in VARIANTS.get(machine, ())
+        if (_FOLDER / library_name(machine, name)).is_file()
+    ]
+    if not built:
+        raise BackendUnavailableError(
+            f"cannot load the library for the CPU: {_FOLDER} has none for {machine}; "
+            "install bgsoft with pip, which compiles it"
+        )
+    for name, *_ in runnable(machine):
+        if name in built:
             return name
-    raise BackendUnavailableError(f"bgsoft does not run on this processor ({machine})")
+    raise BackendUnavailableError(
+        f"cannot load the library for the CPU: it was compiled for {' and '.join(built)}, which "
+        "this processor lacks; install bgsoft again on this machine (pip: --force-reinstall "
+        "--no-cache-dir), or with BGSOFT_VARIANTS=all for both"
+    )
 
 
 @functools.cache
@@ -38,14 +48,16 @@ def library() -> ctypes.CDLL:
     """The library for this processor.
 
     Raises:
-        BackendUnavailableError: There is none, or the package was not built.
+        BackendUnavailableError: There is none that it runs, or it does not load.
     """
-    path = Path(__file__).parent / "lib" / library_name(platform.machine(), variant())
+    path = _FOLDER / library_name(platform.machine(), variant())
     try:
+        # Linked with no library: this one has exp(), and is not always loaded for all.
+        ctypes.CDLL("libm.so.6", ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(str(path))
     except OSError as exc:
         raise BackendUnavailableError(
-            f"{path.name} cannot be loaded: install bgsoft with pip, which builds it ({exc})"
+            f"cannot load {path.name}: {exc}; install bgsoft again"
         ) from exc
 
 

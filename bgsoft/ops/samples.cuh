@@ -22,6 +22,7 @@ typedef u16 sample_t;
 #ifdef __CUDACC_RTC__
 #define ON_DEVICE 1
 #define OP __device__ __forceinline__
+#define OUTLINED OP
 #define INLINED
 #define KERNEL(name) extern "C" __global__ void name
 #define DEVICE_KERNEL(name) KERNEL(name)  // the host has none
@@ -30,6 +31,7 @@ typedef u16 sample_t;
 #else
 #define ON_DEVICE 0
 #define OP inline __attribute__((always_inline))
+#define OUTLINED inline __attribute__((noinline))  // compiled once, for work that outweighs a call
 #define INLINED __attribute__((always_inline))  // of a lambda
 #define WITH_BITS_(name, bits) name##_##bits
 #define WITH_BITS(name, bits) WITH_BITS_(name, bits)

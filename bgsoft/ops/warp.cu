@@ -103,7 +103,7 @@ OP void add_bilinear(const Plane& plane, int first_u, int v, int count, int (*su
 
 // Means of taps x taps samples for pixels in a row, as 8 bits.
 template <int CHANNELS>
-OP void sample_run(const Plane& plane, int y, int x, int count, int (*codes)[RUN])
+OUTLINED void sample_run(const Plane& plane, int y, int x, int count, int (*codes)[RUN])
 {
     const int taps = plane.taps;
     for (int channel = 0; channel < CHANNELS; channel++)

@@ -37,7 +37,7 @@ def candidate(name: str, reason: str | None = None, fix: str | None = None) -> C
 GPU_STAGES = {
     "decode": [candidate("nvdec"), candidate("cpu")],
     "infer": [
-        candidate("tensorrt", "libnvinfer.so.10 not found", "pip install 'bgsoft[tensorrt]'"),
+        candidate("tensorrt", "libnvinfer.so.10 not found", "pip install '.[tensorrt]'"),
         candidate("cuda"),
         candidate("cpu"),
     ],
@@ -83,7 +83,7 @@ def test_a_gpu_without_nvenc(machine: dict[tuple[str, str], str]) -> None:
     assert not nvenc.available
     assert encoder.available
     text = "\n".join(report_lines(report))
-    assert "no: libnvinfer.so.10 not found (pip install 'bgsoft[tensorrt]')" in text
+    assert "no: libnvinfer.so.10 not found (pip install '.[tensorrt]')" in text
     assert "ok, 1.25 ms a frame: nvdec ran" in text
     assert "Not every stage is on the GPU" in text
 

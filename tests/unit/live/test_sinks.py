@@ -264,7 +264,7 @@ def test_a_virtual_camera_gets_nv12_of_an_even_size(monkeypatch: pytest.MonkeyPa
 
 def test_a_virtual_camera_needs_its_library_and_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyvirtualcam", None)
-    with pytest.raises(BackendUnavailableError, match=r"pip install 'bgsoft\[live\]'"):
+    with pytest.raises(BackendUnavailableError, match=r"pip install '\.\[live\]'"):
         VirtualCamera("/dev/video9", CONFIG, lambda: None)
     with pytest.raises(ConfigError, match="no alpha channel"):
         VirtualCamera("/dev/video9", picture_config("cutout", {}), lambda: None)
