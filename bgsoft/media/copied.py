@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from typing import Any
 
 import av
 from av.audio.stream import AudioStream
 from av.container import OutputContainer
+from av.packet import Packet
 from av.stream import Stream
 
 from bgsoft.media.containers import Container
 from bgsoft.media.identifying import MetadataFilter
+from bgsoft.media.layouts import Layout, Mix, nearest, read_layout
 from bgsoft.media.tags import stream_tags
-from bgsoft.media.transcode import add_audio_stream
+from bgsoft.media.transcode import add_audio_stream, fallback_encoders, silence
+from bgsoft.records import NamedTuple
 
 
 def codec_name(stream: Stream) -> str | None:
@@ -38,10 +43,46 @@ def describe(target: Stream, source: Stream, metadata: MetadataFilter) -> None:
 
 
 def holds(container: Container, stream: Stream) -> bool:
-    """Whether the container takes a stream as it is."""
+    """Whether the container takes a stream as it is, by the header that FFmpeg writes of it."""
     if container.copies is not None and codec_name(stream) not in container.copies:
         return False
-    return _accepts(container, lambda file: file.add_stream_from_template(stream, opaque=True))
+
+    def fill(file: OutputContainer) -> Iterable[Packet[Any]]:
+        file.add_stream_from_template(stream, opaque=True)
+        return ()
+
+    return _written(container, fill) is not None
+
+
+def copy_problem(
+    container: Container, stream: AudioStream, packets: Iterable[Packet[Any]]
+) -> str | None:
+    """Why the container does not take a track as it is, by what becomes of its first packets.
+
+    FFmpeg's muxers write sound that no demuxer reads, and leave out the names of channels where
+    their container has no place for them. None where all is well.
+    """
+    name, codec = container.name, codec_name(stream)
+    refused = f"{name} cannot hold {codec}"
+    if not holds(container, stream):
+        return refused
+
+    def fill(file: OutputContainer) -> Iterable[Packet[Any]]:
+        target = file.add_stream_from_template(stream, opaque=True)
+        for number, packet in enumerate(packets):  # one a second: times are not what is tried
+            packet.stream, packet.time_base = target, Fraction(1)
+            packet.pts = packet.dts = number
+            yield packet
+
+    wanted = read_layout(stream.codec_context)
+    if not wanted.channels:
+        return None
+    found = _read_back(container, fill)
+    if found is None:
+        return refused
+    if found.surround != wanted.surround:
+        return f"{name} cannot name the channels of {codec} in {wanted.name}"
+    return None
 
 
 def priming(stream: Stream) -> Fraction:
@@ -52,26 +93,77 @@ def priming(stream: Stream) -> Fraction:
     return Fraction(max(0, samples), stream.codec_context.sample_rate)
 
 
-def encodes(container: Container, encoder: str, source: AudioStream) -> bool:
-    """Whether the container takes a track encoded anew, and the encoder its format."""
-    return _accepts(container, lambda file: add_audio_stream(file, encoder, source))
+class Conversion(NamedTuple):
+    """How a track is encoded anew."""
+
+    encoder: str
+    mix: Mix
 
 
-def _accepts(container: Container, add: Callable[[OutputContainer], Stream]) -> bool:
-    """Write a header with one stream to memory: FFmpeg's tables are not reliable here."""
+def conversion(container: Container, stream: AudioStream) -> Conversion | None:
+    """The encoder that the container takes, and its layout nearest to a track's.
+
+    Of encoders that lose equally many channels, the first; None where there is none.
+    """
+    best: Conversion | None = None
+    for encoder in fallback_encoders(container, stream):
+        for mix in nearest(read_layout(stream.codec_context)):
+            if best is not None and mix.loss >= best.mix.loss:
+                break
+            if _encodes(container, encoder, stream, mix.target):
+                best = Conversion(encoder, mix)
+                break
+    return best
+
+
+def _encodes(container: Container, encoder: str, source: AudioStream, layout: Layout) -> bool:
+    """Whether silence can be encoded in a layout, and is read from the container as that."""
+
+    def fill(file: OutputContainer) -> Iterable[Packet[Any]]:
+        return silence(add_audio_stream(file, encoder, source, layout))
+
+    found = _read_back(container, fill)
+    return found is not None and found.channels == layout.channels
+
+
+_Fill = Callable[[OutputContainer], "Iterable[Packet[Any]]"]
+"""Adds a track to a file, and gives its packets."""
+
+
+def _written(container: Container, fill: _Fill) -> io.BytesIO | None:
+    """A file with one track in memory; None where FFmpeg refuses: its tables are not reliable."""
+    memory = io.BytesIO()
     try:
-        scratch = av.open(io.BytesIO(), "w", format=container.muxer)
+        file = av.open(memory, "w", format=container.muxer)
     except av.FFmpegError:
-        return False
+        return None
     try:
-        add(scratch)
-        scratch.start_encoding()
+        packets = iter(fill(file))
+        first = next(packets, None)  # when the track has been added
+        file.start_encoding()
+        for packet in packets if first is None else itertools.chain((first,), packets):
+            file.mux_one(packet)
     except (ValueError, av.FFmpegError):
-        return False
+        return None
     finally:
         with contextlib.suppress(av.FFmpegError):
-            scratch.close()
-    return True
+            file.close()
+    return memory
+
+
+def _read_back(container: Container, fill: _Fill) -> Layout | None:
+    """The channels of a track that has been written; None where it cannot be read."""
+    memory = _written(container, fill)
+    if memory is None:
+        return None
+    memory.seek(0)
+    try:
+        with av.open(memory, "r", format=container.muxer) as file:
+            context = file.streams.audio[0].codec_context
+            layout = None if context is None else read_layout(context)
+    except (ValueError, IndexError, av.FFmpegError):
+        return None
+    return layout if layout is not None and layout.channels else None
 
 
 def adts_config(packet: bytes) -> bytes | None:

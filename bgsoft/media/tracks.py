@@ -12,6 +12,7 @@ import contextlib
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import av
@@ -27,9 +28,10 @@ from bgsoft.media.containers import Container
 from bgsoft.media.copied import (
     adts_config,
     codec_name,
+    conversion,
     copied_stream,
+    copy_problem,
     describe,
-    encodes,
     holds,
     priming,
 )
@@ -52,7 +54,6 @@ from bgsoft.media.transcode import (
     TranscodedTrack,
     add_audio_stream,
     add_text_stream,
-    fallback_encoders,
 )
 from bgsoft.report import AudioReport, Event
 
@@ -65,6 +66,8 @@ _MAX_LEAD_SECONDS = 1.0
 some."""
 _MAX_BEHIND_SECONDS = 2
 """How far behind the end of a part a pipe is read, which may have none, for what belongs to it."""
+_FIRST_PACKETS = 8
+"""Of sound, that show whether a container takes it."""
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
@@ -249,18 +252,25 @@ class SideTracks:
             self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
             self._watch(stream.index, stream)
             return self._copy(output, stream)
-        for encoder in fallback_encoders(self._container, stream):
-            if not encodes(self._container, encoder, stream):
-                continue
-            target = add_audio_stream(output, encoder, stream)
+        chosen = conversion(self._container, stream)
+        if chosen is not None:
+            target = add_audio_stream(output, chosen.encoder, stream, chosen.mix.target)
             describe(target, stream, self._metadata)
             name = target.codec.canonical_name
             report = AudioReport(track=number, codec=name, action="transcoded", reason=reason)
             self.audio.append(report)
-            self._notice(f"audio track {number} converted from {codec} to {name}: {reason}")
+            what = f"audio track {number}"
+            channels = chosen.mix.describe()
+            text = f"{what} converted from {codec} to {name}: {reason}"
+            self._notice(f"{text}; {channels}" if channels else text)
             self._watch(stream.index, target)
-            from_zero = self._container.numbers_frames
-            return TranscodedTrack(stream, target, self._timeline, from_zero=from_zero)
+            return TranscodedTrack(
+                stream,
+                target,
+                self._timeline,
+                from_zero=self._container.numbers_frames,
+                tell=lambda text: self._notice(f"{what}: from now on {text}"),
+            )
         self._drop_audio(number, codec, reason)
         return None
 
@@ -271,10 +281,12 @@ class SideTracks:
     def _reason_to_encode(self, number: int, codec: str, stream: AudioStream) -> str | None:
         """Why a track cannot be copied; None where it can."""
         name = self._container.name
-        if codec in self._container.recode_audio and not self._is_mp4():
+        if self._container.recode_pcm and codec.startswith("pcm_") and not self._is_mp4():
             return f"few players read {codec} in {name}"
-        if not holds(self._container, stream):
-            return f"{name} cannot hold {codec}"
+        first = islice(read_packets(self._info.source, stream.index), _FIRST_PACKETS)
+        problem = copy_problem(self._container, stream, first)
+        if problem is not None:
+            return problem
         if self._is_described_late(stream) and self._description(stream) is None:
             return "what describes it comes too late for a pipe"
         if self._container.numbers_frames:
