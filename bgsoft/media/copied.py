@@ -23,6 +23,10 @@ from bgsoft.media.transcode import add_audio_stream, fallback_encoders, silence
 from bgsoft.records import NamedTuple
 
 
+_TRIED_SECONDS = Fraction(1, 50)
+"""Length of a packet that does not say its own, where only its data matter."""
+
+
 def codec_name(stream: Stream) -> str | None:
     """FFmpeg's name of a stream's codec; None where it has no decoder for it."""
     context = stream.codec_context
@@ -69,9 +73,10 @@ def copy_problem(
 
     def fill(file: OutputContainer) -> Iterable[Packet[Any]]:
         target = file.add_stream_from_template(stream, opaque=True)
-        for number, packet in enumerate(packets):  # one a second: times are not what is tried
-            packet.stream, packet.time_base = target, Fraction(1)
-            packet.pts = packet.dts = number
+        end = 0
+        for packet in packets:  # one after another: their times are not what is tried
+            packet.stream, packet.pts, packet.dts = target, end, end
+            end += packet.duration or round(_TRIED_SECONDS / (packet.time_base or _TRIED_SECONDS))
             yield packet
 
     wanted = read_layout(stream.codec_context)

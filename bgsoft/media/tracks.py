@@ -12,7 +12,6 @@ import contextlib
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
-from itertools import islice
 from typing import Any
 
 import av
@@ -66,8 +65,8 @@ _MAX_LEAD_SECONDS = 1.0
 some."""
 _MAX_BEHIND_SECONDS = 2
 """How far behind the end of a part a pipe is read, which may have none, for what belongs to it."""
-_FIRST_PACKETS = 8
-"""Of sound, that show whether a container takes it."""
+_TRIED_SECONDS = (Fraction(1, 10), Fraction(3, 2))
+"""How much sound shows whether a container takes it. Of TrueHD in MPEG-TS a second is needed."""
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
@@ -283,9 +282,11 @@ class SideTracks:
         name = self._container.name
         if self._container.recode_pcm and codec.startswith("pcm_") and not self._is_mp4():
             return f"few players read {codec} in {name}"
-        first = islice(read_packets(self._info.source, stream.index), _FIRST_PACKETS)
-        problem = copy_problem(self._container, stream, first)
-        if problem is not None:
+        for seconds in _TRIED_SECONDS:
+            problem = copy_problem(self._container, stream, self._beginning(stream, seconds))
+            if problem is None:
+                break
+        else:
             return problem
         if self._is_described_late(stream) and self._description(stream) is None:
             return "what describes it comes too late for a pipe"
@@ -295,6 +296,17 @@ class SideTracks:
             if self._has_gaps(stream):
                 return f"{name} cannot hold gaps, so silence fills them"
         return None
+
+    def _beginning(self, stream: AudioStream, seconds: Fraction) -> Iterator[Packet[Any]]:
+        """The first packets of a track."""
+        first: Fraction | None = None
+        for packet in read_packets(self._info.source, stream.index):
+            yield packet
+            tick = exact(packet.time_base)
+            if packet.dts is not None and tick:
+                first = packet.dts * tick if first is None else first
+                if packet.dts * tick - first >= seconds:
+                    return
 
     def _watch(self, index: int, sound: AudioStream) -> None:
         if self._container.numbers_frames:
