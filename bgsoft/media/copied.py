@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import math
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
@@ -21,7 +22,6 @@ from bgsoft.media.layouts import Layout, Mix, nearest, read_layout
 from bgsoft.media.tags import stream_tags
 from bgsoft.media.transcode import add_audio_stream, fallback_encoders, silence
 from bgsoft.records import NamedTuple
-
 
 _TRIED_SECONDS = Fraction(1, 50)
 """Length of a packet that does not say its own, where only its data matter."""
@@ -73,14 +73,17 @@ def copy_problem(
 
     def fill(file: OutputContainer) -> Iterable[Packet[Any]]:
         target = file.add_stream_from_template(stream, opaque=True)
-        end = 0
+        context, end = stream.codec_context, 0
         for packet in packets:  # one after another: their times are not what is tried
-            packet.stream, packet.pts, packet.dts = target, end, end
-            end += packet.duration or round(_TRIED_SECONDS / (packet.time_base or _TRIED_SECONDS))
+            seconds = (packet.duration or 0) * (packet.time_base or 0) or _TRIED_SECONDS
+            samples = context.frame_size or math.ceil(seconds * context.sample_rate)
+            packet.stream, packet.time_base = target, Fraction(1, context.sample_rate)
+            packet.pts, packet.dts, packet.duration = end, end, samples
+            end += samples
             yield packet
 
     wanted = read_layout(stream.codec_context)
-    if not wanted.channels:
+    if not wanted.channels or not stream.codec_context.sample_rate:
         return None
     found = _read_back(container, fill)
     if found is None:

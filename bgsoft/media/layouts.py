@@ -242,9 +242,9 @@ def nearest(source: Layout) -> list[Mix]:
 def _place(name: str, source: Iterable[str], target: Iterable[str]) -> _Gains:
     """Where a channel goes; nowhere, if the target has no place for it."""
     found = _resolve(name, frozenset(target), frozenset())
-    if len(found) == 1 and {name, *found} in ({"BL", "SL"}, {"BR", "SR"}):
-        if not {*found}.isdisjoint(source):  # which has its own
-            return dict.fromkeys(found, _HALF_POWER)
+    moves = len(found) == 1 and {name, *found} in ({"BL", "SL"}, {"BR", "SR"})
+    if moves and not {*found}.isdisjoint(source):  # which has a channel there
+        return dict.fromkeys(found, _HALF_POWER)
     return found
 
 
