@@ -42,7 +42,10 @@ CODECS = {
     **dict.fromkeys(("truehd", "mlp", "tta", "wavpack", "mp2", "libmp3lame", "wmav2"), ".mkv"),
     **dict.fromkeys(("pcm_f32le", "pcm_u8"), ".nut"),
     **dict.fromkeys(("pcm_mulaw", "adpcm_ms"), ".avi"),
-    "s302m": ".ts", "pcm_bluray": ".ts", "pcm_dvd": ".mpg", "pcm_s24le": ".mxf",
+    "s302m": ".ts",
+    "pcm_bluray": ".ts",
+    "pcm_dvd": ".mpg",
+    "pcm_s24le": ".mxf",
 }
 
 
