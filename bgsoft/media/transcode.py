@@ -32,6 +32,8 @@ _RATES = {
     "ac3": (48_000, 44_100, 32_000),
     "aac": (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 8_000),
 }
+_OPUS_SURROUND = {"mapping_family": "1"}
+"""With its own choice, FFmpeg (8 and 9) interchanges channels of 5.0 and 6.1."""
 _SILENT_FRAMES, _SILENT_SAMPLES = 4, 1024
 _HARD_GAP_SECONDS = 0.02
 """A gap or overlap of the input this long is filled or cut; shorter ones are clock jitter."""
@@ -84,6 +86,8 @@ def add_audio_stream(
         context.format = "s32"
     if encoder not in _LOSSLESS and not encoder.startswith("pcm_"):
         context.bit_rate = _BITS_PER_CHANNEL * len(layout.channels)
+    if encoder == "libopus" and len(layout.channels) > 2:
+        context.options = _OPUS_SURROUND
     context.open()
     return stream
 

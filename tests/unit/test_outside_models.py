@@ -278,7 +278,7 @@ def test_a_picture_that_does_not_fit_is_told_when_the_model_is_loaded(tmp_path: 
         if size == 32:
             NetworkLoader(model).on_cpu(wiring)
         else:
-            with pytest.raises(ModelError, match=r"cannot run fixed\.onnx on pictures of 1x3x48x48"):
+            with pytest.raises(ModelError, match=r"cannot run fixed\.onnx on pictures of 1x3x48"):
                 NetworkLoader(model).on_cpu(wiring)
 
 
