@@ -89,7 +89,7 @@ def copy_problem(
     if found is None:
         return refused
     if found.surround != wanted.surround:
-        return f"{name} cannot name the channels of {codec} in {wanted.name}"
+        return f"{name} cannot say that the channels of {codec} are {'+'.join(wanted.channels)}"
     return None
 
 
