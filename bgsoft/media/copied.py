@@ -59,12 +59,13 @@ def holds(container: Container, stream: Stream) -> bool:
 
 
 def copy_problem(
-    container: Container, stream: AudioStream, packets: Iterable[Packet[Any]]
+    container: Container, stream: AudioStream, demuxer: str, packets: Iterable[Packet[Any]]
 ) -> str | None:
     """Why the container does not take a track as it is, by what becomes of its first packets.
 
     FFmpeg's muxers write sound that no demuxer reads, and leave out the names of channels where
-    their container has no place for them. None where all is well.
+    their container has no place for them. None where all is well, as where the track comes from
+    such a container; ``demuxer`` names its own.
     """
     name, codec = container.name, codec_name(stream)
     refused = f"{name} cannot hold {codec}"
@@ -83,6 +84,8 @@ def copy_problem(
             yield packet
 
     wanted = read_layout(stream.codec_context)
+    if container.muxer in demuxer.split(","):
+        return None
     if not wanted.channels or not stream.codec_context.sample_rate:
         return None
     found = _read_back(container, fill)

@@ -20,7 +20,7 @@ from bgsoft.records import NamedTuple
 
 MAX_CHANNELS = 8
 """Channels of sound that is encoded: FLAC, Opus and AAC's usual configurations have no more."""
-_UNNAMED = "NONE"
+_UNNAMED = {"NONE", "UNK"}
 _HALF_POWER = math.sqrt(0.5)
 _UNITY, _HALF = 1.0, 0.5
 _NAMES = (
@@ -58,6 +58,7 @@ _FOLDS: Mapping[str, tuple[_Gains, ...]] = {
     "TBC": ({"BC": _HALF_POWER},),
     "BFL": ({"FL": _HALF_POWER},),
     "BFC": ({"FC": _HALF_POWER},),
+    "UNK": ({"FL": _HALF, "FR": _HALF},),
     "AMBI0": ({"FL": _HALF, "FR": _HALF},),
     "AMBI1": ({"FL": _HALF, "FR": -_HALF},),
 }
@@ -65,7 +66,8 @@ _FOLDS: Mapping[str, tuple[_Gains, ...]] = {
 
 Floor channels as libswresample's default matrix has them, which are the coefficients of ITU-R
 BS.775; others, most of which that leaves out, at half their power. Two cardioids, to the left and
-to the right, are what stereo hears of ambisonics (ACN, SN3D). LFE has no place but LFE.
+to the right, are what stereo hears of ambisonics (ACN, SN3D). LFE has no place but LFE. A channel
+without a name, among others that have one, is heard in the middle.
 """
 
 
@@ -82,7 +84,7 @@ class Layout(NamedTuple):
     @property
     def is_known(self) -> bool:
         """Whether it is known where the channels belong."""
-        return bool(self.channels) and _UNNAMED not in self.channels
+        return not _UNNAMED.issuperset(self.channels)
 
     @property
     def surround(self) -> tuple[str, ...]:
@@ -100,9 +102,12 @@ def named(name: str) -> Layout:
     Raises:
         ValueError: FFmpeg knows no such layout.
     """
-    layout = AudioLayout(name)
+    return _described(AudioLayout(name))
+
+
+def _described(layout: AudioLayout) -> Layout:
     channels = tuple(channel.name for channel in layout.channels)
-    if _UNNAMED not in channels or len(channels) > MAX_CHANNELS:
+    if set(channels) - _UNNAMED or not 0 < len(channels) <= MAX_CHANNELS:
         return Layout(layout.name, channels)
     return named(f"{len(channels)}c")._replace(is_guessed=True)
 
@@ -126,7 +131,7 @@ def read_layout(context: AudioCodecContext) -> Layout:
     """The layout of a track, whatever its order; without channels where it is not known yet."""
     layout = context.layout
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(layout))  # 40 bytes that are never freed
-    return named(layout.name) if layout.nb_channels else Layout("", ())
+    return _described(layout)
 
 
 def make_decodable(context: AudioCodecContext) -> Layout:
@@ -144,7 +149,7 @@ def make_decodable(context: AudioCodecContext) -> Layout:
 
 def frame_layout(frame: AudioFrame, declared: Layout) -> Layout:
     """The layout of a frame of a decoder that :func:`make_decodable` has returned for."""
-    found = named(frame.layout.name)
+    found = _described(frame.layout)
     unnamed = found.is_guessed or not found.is_known
     return declared if unnamed and len(found.channels) == len(declared.channels) else found
 

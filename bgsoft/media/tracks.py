@@ -283,7 +283,8 @@ class SideTracks:
         if self._container.recode_pcm and codec.startswith("pcm_") and not self._is_mp4():
             return f"few players read {codec} in {name}"
         for seconds in _TRIED_SECONDS:
-            problem = copy_problem(self._container, stream, self._beginning(stream, seconds))
+            first = self._beginning(stream, seconds)
+            problem = copy_problem(self._container, stream, self._info.container, first)
             if problem is None:
                 break
         else:
