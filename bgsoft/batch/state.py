@@ -253,12 +253,12 @@ class State(Closing):
             self._put(entry)
 
     def restore(self) -> str | None:
-        """Write everything anew where the folder was deleted while this was open.
+        """Write the file again if the folder was deleted while this was open.
 
-        What was in it has to be made again.
+        Outputs that were deleted with it are waiting again.
 
         Returns:
-            What to say of it; None: the file is there.
+            A notice; None if the file is there.
 
         Raises:
             OutputError: It cannot be written.
@@ -285,7 +285,7 @@ class State(Closing):
         return f"{self.folder} was deleted meanwhile, {outputs} with it: --resume makes them again"
 
     def _identity(self) -> tuple[int, int] | None:
-        """What tells the file from others of its name; None: there is none."""
+        """Device and inode of the file; None if it is missing."""
         with suppress(OSError):
             found = self._path.stat()
             return found.st_dev, found.st_ino

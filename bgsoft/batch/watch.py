@@ -111,8 +111,7 @@ class FolderWatch(Closing):
                 self._tell(f"cannot watch any more: {exc}; looking every {_SCAN_SECONDS:.0f} s")
 
     def _watch(self, folders: Sequence[str]) -> None:
-        """Listen until something happens to a file whose name is no UTF-8, which ends watchfiles'
-        own watch, or until it is stopped."""
+        """Listen until it is stopped, or until watchfiles gives up: a name is not UTF-8."""
         from watchfiles import watch
 
         is_new = True
@@ -131,7 +130,7 @@ class FolderWatch(Closing):
 
 
 def _in_utf8(folder: str, stack: ExitStack) -> str:
-    """The name of a folder that watchfiles can take; one that is no UTF-8 is opened."""
+    """A name of a folder that watchfiles can take: by its descriptor if it is not UTF-8."""
     try:
         folder.encode()
     except UnicodeEncodeError:

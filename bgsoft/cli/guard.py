@@ -35,7 +35,7 @@ def go_on_in_child(what: str, clean_up: Callable[[], object] = lambda: None) -> 
     """
     if not main.ends_after or sys.platform != "linux":
         return
-    # What nohup or a shell's «&» has switched off stays off.
+    # Signals that nohup or a shell's «&» has switched off stay off.
     forwarded = {each for each in _FORWARDED if signal.getsignal(each) is not signal.SIG_IGN}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*forwarded, signal.SIGCHLD})

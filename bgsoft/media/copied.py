@@ -61,11 +61,19 @@ def holds(container: Container, stream: Stream) -> bool:
 def copy_problem(
     container: Container, stream: AudioStream, demuxer: str, packets: Iterable[Packet[Any]]
 ) -> str | None:
-    """Why the container does not take a track as it is, by what becomes of its first packets.
+    """Write the first packets of a track to the container, and say why it cannot be copied.
 
-    FFmpeg's muxers write sound that no demuxer reads, and leave out the names of channels where
-    their container has no place for them. None where all is well, as where the track comes from
-    such a container; ``demuxer`` names its own.
+    FFmpeg's muxers write sound that no demuxer reads. They also leave out the names of channels if
+    their container has no place for them.
+
+    Args:
+        container: The output.
+        stream: The track.
+        demuxer: FFmpeg's name of the input's demuxer: its own containers need no trial.
+        packets: The first packets.
+
+    Returns:
+        The reason; None if the track can be copied.
     """
     name, codec = container.name, codec_name(stream)
     refused = f"{name} cannot hold {codec}"
@@ -105,7 +113,7 @@ def priming(stream: Stream) -> Fraction:
 
 
 class Conversion(NamedTuple):
-    """How a track is encoded anew."""
+    """The encoder and the channels of a track that cannot be copied."""
 
     encoder: str
     mix: Mix

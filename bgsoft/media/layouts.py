@@ -1,8 +1,8 @@
 """Channel layouts of sound, by the names of their channels, and how one is mixed into another.
 
-PyAV (18.1, and 19 so far) frees the channel map of a layout twice where libav calls the order of
-its channels custom: with the track or the frame, and with the object that shows it. So a track's
-layout is read here only, and its decoder gets an order that has no map.
+PyAV (18.1, and 19 so far) frees the channel map of a custom channel order twice. It belongs to the
+track or the frame, and PyAV's own object frees it as well. Layouts of tracks are therefore read here
+only, and decoders get an order that has no map.
 """
 
 from __future__ import annotations
@@ -88,8 +88,10 @@ class Layout(NamedTuple):
 
     @property
     def surround(self) -> tuple[str, ...]:
-        """The channels; those at the back are those at the sides where there is one pair of them:
-        FLAC, for one, does not tell the two apart (RFC 9639, 9.1.3)."""
+        """The channels, with a single pair at the back as one at the sides.
+
+        FLAC, for one, does not tell the two apart (RFC 9639, 9.1.3).
+        """
         if {"SL", "SR"} & {*self.channels}:
             return self.channels
         return tuple({"BL": "SL", "BR": "SR"}.get(name, name) for name in self.channels)
@@ -218,7 +220,7 @@ class Mix(NamedTuple):
         return "|".join([target.name, *outputs])
 
     def describe(self) -> str:
-        """What becomes of which channel; empty where all stay."""
+        """Say which channel becomes which; empty where all stay."""
         source, target, shared = self.source, self.target, self._shared
         if not source.is_known:
             return f"its {len(source.channels)} channels have no names: mixed to {target.name}"

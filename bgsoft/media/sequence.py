@@ -234,7 +234,7 @@ class SequenceOutput(Closing):
 
 
 def _beside(folder: Path) -> Path:
-    """What the hidden folder of a sequence is beside: the folder to come, or a name in one."""
+    """A name next to the hidden folder of a sequence."""
     return folder / folder.name if folder.exists() else folder
 
 

@@ -1,4 +1,4 @@
-"""What a render leaves behind if its process dies."""
+"""The files that a render leaves behind if its process dies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bgsoft.settings.config import RenderConfig
 
 
 def written_paths(config: RenderConfig) -> list[Path]:
-    """What a render writes; of a sequence, its folder."""
+    """The paths that a render writes; of a sequence, its folder."""
     videos = map(appears_as, config.videos)
     return [*videos, *filter(None, (config.face_data, config.trace, config.report))]
 
