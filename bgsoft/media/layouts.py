@@ -1,8 +1,8 @@
 """Channel layouts of sound, by the names of their channels, and how one is mixed into another.
 
 PyAV (18.1, and 19 so far) frees the channel map of a custom channel order twice. It belongs to the
-track or the frame, and PyAV's own object frees it as well. Layouts of tracks are therefore read here
-only, and decoders get an order that has no map.
+track or the frame, and PyAV's own object frees it as well. Layouts of tracks are therefore read
+here only, and decoders get an order that has no map.
 """
 
 from __future__ import annotations

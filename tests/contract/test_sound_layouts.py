@@ -155,3 +155,43 @@ def test_each_codec(tmp_path: Path, encoder: str, layout: str, ending: str) -> N
     if not write(source, layout, encoder):
         pytest.skip("FFmpeg does not write it")
     convert(tmp_path, source, ending)
+
+
+@pytest.mark.parametrize("ending", [".mkv", ".ts"])
+def test_frames_shorter_than_the_clock_s_tick_are_kept(tmp_path: Path, ending: str) -> None:
+    """TrueHD has 1200 a second, and Matroska 1000 ticks."""
+    source, target = tmp_path / "in.mkv", tmp_path / f"out{ending}"
+    assert write(source, "5.1", "truehd")
+    _, events = rerender(source, target)
+    assert [event.message for event in events if event.stage == "mux"] == []
+    samples = [ffmpeg("-i", path, "-map", "0:a", "-f", "md5", "-") for path in (source, target)]
+    assert samples[0] == samples[1] != ""
+
+
+def test_opus_that_mpeg_ts_cannot_describe_is_converted(tmp_path: Path) -> None:
+    """Mapping family 255: any channels, without names."""
+    source, target = tmp_path / "in.mkv", tmp_path / "out.ts"
+    assert write(source, "stereo", "libopus", "-mapping_family", "255")
+    muxer, _ = rerender(source, target)
+    assert [track.action for track in muxer.audio] == ["transcoded"]
+    assert max(hear(target).shares(300)) > 0.9
+
+
+def test_channels_that_change_midway_are_told_of(tmp_path: Path) -> None:
+    """As broadcasts do between programmes."""
+    joined = tmp_path / "in.ac3"
+    with joined.open("wb") as file:
+        for layout in ("stereo", "5.1"):
+            assert write(tmp_path / "part.mkv", layout, "ac3")
+            ffmpeg("-i", tmp_path / "part.mkv", "-map", "0:a", "-c", "copy", tmp_path / "part.ac3")
+            file.write((tmp_path / "part.ac3").read_bytes())
+    source, target = tmp_path / "in.ts", tmp_path / "out.webm"
+    picture = ("-f", "lavfi", "-i", "testsrc2=s=64x64:r=25:d=2", "-c:v", "mpeg2video")
+    ffmpeg("-f", "ac3", "-i", joined, *picture, "-c:a", "copy", source)
+    _, events = rerender(source, target)
+    said = [event.message for event in events if "from now on" in event.message]
+    assert len(said) == 1
+    assert said[0].startswith(
+        "audio track 0: from now on 5.1(side) becomes stereo: FC into FL and FR"
+    )
+    assert hear(target).samples.shape[1] > 1.8 * RATE
