@@ -19,6 +19,7 @@ from av.stream import Stream
 from bgsoft.media.containers import Container
 from bgsoft.media.identifying import MetadataFilter
 from bgsoft.media.layouts import Layout, Mix, nearest, read_layout
+from bgsoft.media.pyav import exact
 from bgsoft.media.tags import stream_tags
 from bgsoft.media.transcode import add_audio_stream, fallback_encoders, silence
 from bgsoft.records import NamedTuple
@@ -70,7 +71,7 @@ def copy_problem(
         container: The output.
         stream: The track.
         demuxer: FFmpeg's name of the input's demuxer: its own containers need no trial.
-        packets: The first packets.
+        packets: The first packets; without any, nothing is tried.
 
     Returns:
         The reason; None if the track can be copied.
@@ -80,22 +81,24 @@ def copy_problem(
     if not holds(container, stream):
         return refused
 
+    context, wanted = stream.codec_context, read_layout(stream.codec_context)
+    if container.muxer in demuxer.split(",") or not wanted.channels or not context.sample_rate:
+        return None
+    first = list(packets)
+    if not first:
+        return None
+
     def fill(file: OutputContainer) -> Iterable[Packet[Any]]:
         target = file.add_stream_from_template(stream, opaque=True)
-        context, end = stream.codec_context, 0
-        for packet in packets:  # one after another: their times are not what is tried
-            seconds = (packet.duration or 0) * (packet.time_base or 0) or _TRIED_SECONDS
+        end = 0
+        for packet in first:  # one after another: their times are not what is tried
+            seconds = (packet.duration or 0) * (exact(packet.time_base) or 0) or _TRIED_SECONDS
             samples = context.frame_size or math.ceil(seconds * context.sample_rate)
             packet.stream, packet.time_base = target, Fraction(1, context.sample_rate)
             packet.pts, packet.dts, packet.duration = end, end, samples
             end += samples
             yield packet
 
-    wanted = read_layout(stream.codec_context)
-    if container.muxer in demuxer.split(","):
-        return None
-    if not wanted.channels or not stream.codec_context.sample_rate:
-        return None
     found = _read_back(container, fill)
     if found is None:
         return refused

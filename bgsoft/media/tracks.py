@@ -299,14 +299,17 @@ class SideTracks:
         return None
 
     def _beginning(self, stream: AudioStream, seconds: Fraction) -> Iterator[Packet[Any]]:
-        """The first packets of a track."""
-        first: Fraction | None = None
-        for packet in read_packets(self._info.source, stream.index):
-            yield packet
-            tick = exact(packet.time_base)
+        """The first packets of a track; of a pipe, those that come with the first pictures."""
+        also = () if self._pipe is None else (self._info.stream_index,)
+        ends: dict[int, Fraction] = {}
+        for packet in read_packets(self._info.source, stream.index, *also):
+            tick, index = exact(packet.time_base), packet.stream_index
+            if index == stream.index:
+                yield packet
             if packet.dts is not None and tick:
-                first = packet.dts * tick if first is None else first
-                if packet.dts * tick - first >= seconds:
+                time = packet.dts * tick
+                limit = seconds if index == stream.index else _MAX_BEHIND_SECONDS
+                if time >= ends.setdefault(index, time + limit):
                     return
 
     def _watch(self, index: int, sound: AudioStream) -> None:
