@@ -12,8 +12,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
+from bgsoft import startup
 from bgsoft.cli import main
 from bgsoft.cli.console import Console
+from bgsoft.errors import BackendUnavailableError
 
 _SHOW_CURSOR = "\x1b[?25h"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -42,9 +44,11 @@ def go_on_in_child(what: str, clean_up: Callable[[], object] = lambda: None) -> 
     parent = os.getpid()
     try:
         child = os.fork()
-    except OSError:  # there are too many processes: it is rendered in this one
-        child = 0
-        parent = os.getppid()
+    except OSError as exc:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise BackendUnavailableError(
+            f"cannot {what}: no process can be made: {exc.strerror}"
+        ) from exc
     if child == 0:
         _die_with(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -64,6 +68,7 @@ def _die_with(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    startup.forked_from = parent
 
 
 def _wait(child: int, forwarded: set[signal.Signals]) -> int:
