@@ -129,7 +129,7 @@ class TranscodedTrack(Track):
     ) -> None:
         super().__init__(source, output, timeline)
         self._tell = tell
-        self._declared = make_decodable(source.codec_context)
+        self._declared = self._source = make_decodable(source.codec_context)
         self._target = named(output.codec_context.layout.name)
         self._pad = ":first_pts=0" if from_zero else ""
         self._decoder = source.codec_context
@@ -170,8 +170,9 @@ class TranscodedTrack(Track):
             if self._graph is not None:
                 # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
                 yield from self._pull(self._graph, None)
-                if mix.describe():
-                    self._tell(mix.describe())
+            if mix.source.channels != self._source.channels and mix.describe():
+                self._tell(mix.describe())
+            self._source = mix.source
             self._graph, self._input_format = self._build(frame, mix), wanted
         if frame.pts is not None:
             frame.pts -= self._timeline.ticks(frame.time_base or self._tick)
