@@ -235,4 +235,7 @@ def _end(summary: Summary, console: Console, stop_code: ExitCode) -> ExitCode:
     if failed:
         console.error(f"{failed} of {of_all} failed")
         return ExitCode.RENDER_FAILED
+    if left:  # their outputs were deleted
+        console.error(rest)
+        return ExitCode.RENDER_FAILED
     return ExitCode.OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.run import Summary
+from bgsoft.batch.run import Batch, Summary
 from bgsoft.batch.state import STATE_NAME
 from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
@@ -299,6 +300,28 @@ def test_files_that_are_passed_over_are_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in" / "a.mp4").unlink()
     outcome = run("batch", tmp_path / "in", tmp_path / "out2", *QUICK)
     assert (outcome.code, said in outcome.error_line) == (3, True)
+
+
+def test_outputs_that_are_deleted_meanwhile_are_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        make(tmp_path / "in" / f"{name}.mp4")
+    begin = Batch._begin
+
+    def delete_and_begin(batch: Batch) -> None:
+        if (tmp_path / "out" / "a.mp4").exists() and not batch._running and batch._waiting:
+            shutil.rmtree(tmp_path / "out")
+        begin(batch)
+
+    monkeypatch.setattr(Batch, "_begin", delete_and_begin)
+    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--jobs", 1, *QUICK)
+    assert outcome.code == 1
+    said = f"{tmp_path / 'out'} was deleted meanwhile, 1 output with it: --resume makes them again"
+    lines = outcome.err.splitlines()
+    assert lines.count(said) == 1
+    assert lines[-1] == "bgsoft: error: 1 of 2 files is left: go on with --resume"
+    assert files(tmp_path / "out") == [STATE_NAME, "b.mp4"]
 
 
 def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) -> None:
