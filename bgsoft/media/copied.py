@@ -153,7 +153,10 @@ _Fill = Callable[[OutputContainer], "Iterable[Packet[Any]]"]
 
 
 def _written(container: Container, fill: _Fill) -> io.BytesIO | None:
-    """A file with one track in memory; None where FFmpeg refuses: its tables are not reliable."""
+    """A file with one track in memory; None where FFmpeg refuses: its tables are not reliable.
+
+    Single packets that it refuses are damaged.
+    """
     memory = io.BytesIO()
     try:
         file = av.open(memory, "w", format=container.muxer)
@@ -163,8 +166,13 @@ def _written(container: Container, fill: _Fill) -> io.BytesIO | None:
         packets = iter(fill(file))
         first = next(packets, None)  # when the track has been added
         file.start_encoding()
+        taken = first is None
         for packet in packets if first is None else itertools.chain((first,), packets):
-            file.mux_one(packet)
+            with contextlib.suppress(av.error.InvalidDataError, av.error.ArgumentError):
+                file.mux_one(packet)
+                taken = True
+        if not taken:
+            return None
     except (ValueError, av.FFmpegError):
         return None
     finally:
