@@ -21,6 +21,7 @@ Tree::
     ├── VerificationError              frames or timestamps were lost on the way
     ├── StallError                     a stage has come to a standstill
     ├── WorkerDiedError                a process that worked on a task ended without an answer
+    │   └── WorkerCrashedError         a library crashed in it, as some do on damaged files
     └── RenderCancelledError           the caller asked the render to stop
 
 The errors of vendors (PyAV, ONNX Runtime, CuPy, PyNvVideoCodec) and of the system are translated by
@@ -135,6 +136,10 @@ class StallError(BgsoftError):
 
 class WorkerDiedError(BgsoftError):
     """A worker process ended, or was ended, before its task did."""
+
+
+class WorkerCrashedError(WorkerDiedError):
+    """A library crashed in a process that worked on a task."""
 
 
 class RenderCancelledError(BgsoftError):

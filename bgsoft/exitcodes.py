@@ -15,6 +15,7 @@ from bgsoft.errors import (
     OutputError,
     RenderCancelledError,
     UnsupportedFormatError,
+    WorkerCrashedError,
 )
 
 
@@ -44,6 +45,7 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
     (OpenError, ExitCode.INPUT),
     (UnsupportedFormatError, ExitCode.INPUT),
     (DecodeError, ExitCode.INPUT),
+    (WorkerCrashedError, ExitCode.INPUT),
     (OutputError, ExitCode.OUTPUT),
     (RenderCancelledError, ExitCode.INTERRUPTED),
     (KeyboardInterrupt, ExitCode.INTERRUPTED),

@@ -161,6 +161,20 @@ def _refuse_address(path: Path) -> None:
         raise OutputError(f"{address} is an address: only local files are written", path=path)
 
 
+def missing_folders(paths: Iterable[Path]) -> list[Path]:
+    """The folders of files that are not there, the innermost first."""
+    places = [place for path in paths for place in path.absolute().parents]
+    missing = {place for place in places if not _is_folder(place)}
+    return sorted(missing, key=lambda place: len(place.parts), reverse=True)
+
+
+def remove_empty(folders: Iterable[Path]) -> None:
+    """Remove those folders that are empty."""
+    for folder in folders:
+        with suppress(OSError):  # it is in use, or was not made
+            folder.rmdir()
+
+
 @contextmanager
 def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Iterator[None]:
     """Make the missing folders of files that are to be written, and remove those that stay empty.
@@ -173,7 +187,7 @@ def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Ite
         for path in paths:
             _refuse_address(path)
             folder = path.absolute().parent
-            missing = [each for each in (folder, *folder.parents) if not _is_folder(each)]
+            missing = missing_folders([path])
             if not missing:
                 continue
             with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
@@ -182,9 +196,7 @@ def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Ite
             on_notice(f"made the folder {path.parent}")
         yield
     finally:
-        for folder in made:
-            with suppress(OSError):  # it is in use
-                folder.rmdir()
+        remove_empty(made)
 
 
 def stamp(path: Path | int) -> str:

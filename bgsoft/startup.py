@@ -37,10 +37,19 @@ class Span(NamedTuple):
 _log: ContextVar[list[Span] | None] = ContextVar("start", default=None)
 
 
+forked_from: int | None = None
+"""The process that was started, where this one is a child that goes on in its place."""
+
+
 def process_start_ns() -> int:
-    """Start of this process on the clock of :func:`time.perf_counter_ns`, to 10 ms."""
+    """Start of the command on the clock of :func:`time.perf_counter_ns`, to 10 ms."""
     try:
-        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        fields = (
+            Path(f"/proc/{forked_from or 'self'}/stat")
+            .read_text(encoding="utf-8")
+            .rpartition(")")[2]
+            .split()
+        )
         began = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # starttime of proc_pid_stat(5)
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - began
     except (OSError, ValueError, IndexError, AttributeError):  # not Linux, or no /proc

@@ -109,6 +109,19 @@ def write_short(path: Path, size: int, *, batch: int, axis: int, end: int) -> No
     _save(path, nodes, shapes, constants)
 
 
+def write_fixed_inside(path: Path, size: int) -> None:
+    """As the grey one of any size, but pictures of other sizes than this fail as they are run."""
+    nodes = [
+        helper.make_node("ReduceMean", [INPUT], ["mean"], axes=[1], keepdims=1),
+        helper.make_node("Reshape", ["mean", "shape"], ["d0"]),
+    ]
+    shapes: dict[str, tuple[int | str, ...]] = {INPUT: (1, 3, "h", "w"), "d0": (1, 1, size, size)}
+    # Not read where ONNX Runtime infers shapes: the sum of two.
+    nodes.insert(1, helper.make_node("Add", ["rows", "columns"], ["shape"]))
+    rows, columns = np.array([1, 1, size, 0]), np.array([0, 0, 0, size])
+    _save(path, nodes, shapes, {"rows": rows, "columns": columns})
+
+
 def write_mixed(path: Path, size: int = 32, *, batch: int | str = "batch") -> Path:
     """Tells the picture's grey through an 8-bit convolution, which CUDA has no kernel for.
 

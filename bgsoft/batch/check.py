@@ -144,4 +144,6 @@ def _check_model(config: RenderConfig, backend: str) -> None:
         from bgsoft.workers import Workers
 
         loader = NetworkLoader(model, config.backends.precision)
-        HostSide(backend, _FORMAT, Workers()).create(loader, config.segment.matte).close()
+        width, height = model.spec.frame_size
+        format = FrameFormat(width=width or _FORMAT.width, height=height or _FORMAT.height)
+        HostSide(backend, format, Workers()).create(loader, config.segment.matte).close()

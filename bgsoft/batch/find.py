@@ -6,6 +6,7 @@ import codecs
 import glob
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,6 +26,8 @@ VIDEO_SUFFIXES = frozenset(
 """What a folder's videos are taken by, and its pictures by :data:`STILL_SUFFIXES`; a file that is
 named is taken whatever it is called."""
 _STANDARD_INPUT = "-"
+_MOST_KINDS = 8
+"""Endings that are named of files which are passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,11 @@ class Found:
 
 
 def find(
-    sources: Iterable[str], *, leave_out: Path, exclude: Sequence[str] = ()
+    sources: Iterable[str],
+    *,
+    leave_out: Path,
+    exclude: Sequence[str] = (),
+    passed_over: Counter[str] | None = None,
 ) -> Iterator[Found]:
     """The videos of all sources, each once, in the order of the sources.
 
@@ -47,6 +54,7 @@ def find(
         sources: Files; folders, which are searched to the bottom; patterns for either.
         leave_out: A folder that is not searched: that of the outputs.
         exclude: Patterns of names, and of paths inside the folder that was given, to leave out.
+        passed_over: Takes the endings of other files in folders, and how many have each.
 
     Raises:
         OpenError: A source is not there.
@@ -59,9 +67,25 @@ def find(
             named = Found(path, Path(), is_named=True)
             for found in _in_folder(path, hidden) if path.is_dir() else [named]:
                 inside = found.folder / found.path.name
-                if found.path.absolute() not in seen and not _is_excluded(inside, exclude):
-                    seen.add(found.path.absolute())
+                if found.path.absolute() in seen or _is_excluded(inside, exclude):
+                    continue
+                seen.add(found.path.absolute())
+                ending = found.path.suffix.lower()
+                if found.is_named or ending in VIDEO_SUFFIXES | STILL_SUFFIXES:
                     yield found
+                elif passed_over is not None:
+                    passed_over[ending] += 1
+
+
+def passed_over_text(endings: Counter[str]) -> str:
+    """Say which files of folders are none that are rendered."""
+    kinds = [f"{count} {ending or 'without ending'}" for ending, count in endings.most_common()]
+    more = [f"{len(kinds) - _MOST_KINDS} other kinds"] if len(kinds) > _MOST_KINDS else []
+    total = endings.total()
+    files = f"{total} file{'' if total == 1 else 's'}"
+    return f"{files} passed over, as their names end otherwise: " + ", ".join(
+        kinds[:_MOST_KINDS] + more
+    )
 
 
 def _is_excluded(inside: Path, patterns: Sequence[str]) -> bool:
@@ -89,7 +113,7 @@ def _matches(source: str) -> Sequence[Path]:
 
 
 def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
-    """Videos and pictures below a folder, sorted; hidden files and folders are left alone."""
+    """The files below a folder, sorted; hidden files and folders are left alone."""
     for folder, below, names in os.walk(top):
         here = Path(folder)
         below[:] = sorted(
@@ -98,9 +122,8 @@ def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
             if not name.startswith(".") and (here / name).resolve() != leave_out
         )
         for name in sorted(names):
-            path = here / name
-            if path.suffix.lower() in VIDEO_SUFFIXES | STILL_SUFFIXES and not name.startswith("."):
-                yield Found(path, here.relative_to(top))
+            if not name.startswith("."):
+                yield Found(here / name, here.relative_to(top))
 
 
 def read_list(name: str) -> list[str]:

@@ -336,6 +336,9 @@ class Batch:
 
     def _save(self, entry: Entry) -> None:
         try:
+            deleted = self._state.restore()
+            if deleted is not None:
+                self._view.notice(deleted)
             self._state.put(entry)
         except DiskFullError as exc:
             self._summary.full = exc

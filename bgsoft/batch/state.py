@@ -109,6 +109,8 @@ class State(Closing):
         self.entries: dict[Path, Entry] = {}
         """By output: those of the batch, and those of earlier ones in this folder."""
         self._database: sqlite3.Connection | None = None
+        self._known: tuple[int, int] | None = None
+        """:meth:`_identity` of the file that is open."""
         self._stack = ExitStack()
         self.lock = -1
         """A descriptor that keeps others out of the folder for as long as any process has it."""
@@ -164,6 +166,7 @@ class State(Closing):
         if self._path.stat().st_size == 0:
             return "is empty, as a full disk leaves it"
         database = self._database = self._connect()
+        self._known = self._identity()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if 0 < version < _VERSION:
             return "was written by an earlier version of bgsoft"
@@ -197,6 +200,7 @@ class State(Closing):
                 database.execute(f"PRAGMA user_version = {_VERSION}")
             new.replace(self._path)
             self._database = self._connect()
+            self._known = self._identity()
         except OSError as exc:
             raise OutputError(f"cannot write {self._path}: {exc.strerror}") from exc
         finally:
@@ -248,8 +252,47 @@ class State(Closing):
         with translated(sqlite3.Error, to=self._error):
             self._put(entry)
 
-    def _put(self, entry: Entry) -> None:
-        entry.is_current = True
+    def restore(self) -> str | None:
+        """Write the file again if the folder was deleted while this was open.
+
+        Outputs that were deleted with it are waiting again.
+
+        Returns:
+            A notice; None if the file is there.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        if self._database is None or self._identity() == self._known:
+            return None
+        self._disconnect()
+        with os_errors_as(OutputError, f"cannot make the folder {self.folder}"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        os.dup2(lock := self._locked(self.folder), self.lock, inheritable=False)
+        os.close(lock)
+        lost = 0
+        for entry in self.entries.values():
+            if entry.state is FileState.DONE and not stamp(self.folder / entry.output):
+                entry.state, entry.made_from = FileState.WAITING, {}
+                lost += 1
+        with translated(sqlite3.Error, to=self._error):
+            self._create()
+            self._execute("BEGIN")
+            for entry in self.entries.values():
+                self._put(entry, is_current=entry.is_current)
+            self._execute("COMMIT")
+        outputs = f"{lost} output{'' if lost == 1 else 's'}"
+        return f"{self.folder} was deleted meanwhile, {outputs} with it: --resume makes them again"
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Device and inode of the file; None if it is missing."""
+        with suppress(OSError):
+            found = self._path.stat()
+            return found.st_dev, found.st_ino
+        return None
+
+    def _put(self, entry: Entry, *, is_current: bool = True) -> None:
+        entry.is_current = is_current
         self.entries[entry.output] = entry
         values = [_value(getattr(entry, name)) for name in _COLUMNS]
         marks = ", ".join("?" * len(values))
@@ -311,10 +354,10 @@ def _remove(path: Path) -> None:
 
 
 def _value(value: object) -> object:
-    """As SQLite takes it: a path's text, or its bytes where that is no UTF-8."""
+    """As SQLite takes it: a text, or its bytes where a name in it is no UTF-8."""
     if isinstance(value, dict):
         return json.dumps(value)
-    if not isinstance(value, Path):
+    if not isinstance(value, str | Path):
         return value
     try:
         str(value).encode()
@@ -325,8 +368,11 @@ def _value(value: object) -> object:
 
 def _entry(row: dict[str, Any]) -> Entry:
     """An entry as SQLite gives it; ValueError or TypeError: it is none."""
+    for name in ("output", "input", "reason"):
+        if isinstance(row[name], bytes):
+            row[name] = os.fsdecode(row[name])
     for name in ("output", "input"):
-        row[name] = Path(os.fsdecode(row[name]))
+        row[name] = Path(row[name])
     row["state"] = FileState(row["state"])
     for name in ("made_from", "files"):
         row[name] = parse_json(row[name])

@@ -8,15 +8,19 @@ import importlib.util
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from bgsoft.batch.find import Found, find
+from bgsoft.batch.find import Found, find, passed_over_text
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError
 from bgsoft.outputs import stamp
 
+_AGAIN_SECONDS = 0.5
 _SCAN_SECONDS = 60.0
 """The folders are searched this often even where the system reports no change."""
 
@@ -57,6 +61,8 @@ class FolderWatch(Closing):
         self._waiting: dict[Path, tuple[Found, str, float]] = {}
         """File → what was found, its stamp, and since when."""
         self._taken: dict[Path, str] = {}
+        self._told: set[str] = set()
+        """Endings of files that are passed over, as has been said."""
         self._thread = threading.Thread(target=self._listen, args=folders, daemon=True)
         self._thread.start()
 
@@ -82,27 +88,56 @@ class FolderWatch(Closing):
 
     def _scan(self) -> None:
         now = time.monotonic()
+        passed_over: Counter[str] = Counter()
         try:
-            for found in self._find():
+            for found in self._find(passed_over=passed_over):
                 current = stamp(found.path)
                 if current and self._taken.get(found.path) != current:
                     self._waiting.setdefault(found.path, (found, current, now))
         except BgsoftError as exc:
             self._tell(str(exc))
+        if passed_over and not self._told.issuperset(passed_over):
+            self._told |= passed_over.keys()
+            self._tell(passed_over_text(passed_over))
 
     def _listen(self, *folders: str) -> None:
-        from watchfiles import watch
-
         try:
-            for _changes in watch(*folders, stop_event=self._stop, debounce=500):
-                self._changed.set()
+            with ExitStack() as stack:
+                watched = [_in_utf8(folder, stack) for folder in folders]
+                while not self._stop.is_set():
+                    self._watch(watched)
         except OSError as exc:
             if not self._stop.is_set():
                 self._tell(f"cannot watch any more: {exc}; looking every {_SCAN_SECONDS:.0f} s")
 
+    def _watch(self, folders: Sequence[str]) -> None:
+        """Listen until it is stopped, or until watchfiles gives up: a name is not UTF-8."""
+        from watchfiles import watch
+
+        is_new = True
+        options: dict[str, Any] = {"stop_event": self._stop, "debounce": 500, "rust_timeout": 500}
+        with suppress(RuntimeError):  # watchfiles' error of such a name
+            for changes in watch(*folders, yield_on_timeout=True, **options):
+                if changes or is_new:  # what came before it listened is found, too
+                    self._changed.set()
+                is_new = False
+        self._changed.set()
+        self._stop.wait(_AGAIN_SECONDS)
+
     def close(self) -> None:
         self._stop.set()
         self._thread.join()
+
+
+def _in_utf8(folder: str, stack: ExitStack) -> str:
+    """A name of a folder that watchfiles can take: by its descriptor if it is not UTF-8."""
+    try:
+        folder.encode()
+    except UnicodeEncodeError:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, descriptor)
+        return f"/proc/self/fd/{descriptor}"
+    return folder
 
 
 def is_being_written(path: Path) -> bool:

@@ -164,6 +164,9 @@ def batch(own: BatchFlags, settings: dict[str, Any]) -> int:
     A file that fails does not end it. What is done is kept in OUT_DIR: --resume goes on after a
     crash, a kill or a power cut.
     """
+    from bgsoft.cli.guard import go_on_in_child
+
+    go_on_in_child("go on with the batch")
     from bgsoft.cli.batch_run import BatchRun
     from bgsoft.workers import only_computes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -10,7 +11,7 @@ from typing import Any
 
 from bgsoft.batch.check import check_encoding, check_settings, default_workers, read_gpus
 from bgsoft.batch.decide import Act, agree, decide
-from bgsoft.batch.find import Found, find, read_list
+from bgsoft.batch.find import Found, find, passed_over_text, read_list
 from bgsoft.batch.job import BatchJob, Planner, shared_inputs
 from bgsoft.batch.run import Batch, Summary, clear_skipped, is_report
 from bgsoft.batch.state import STATE_NAME, State
@@ -137,10 +138,16 @@ class BatchRun:
         if self._flags.watch:
             return []
         exclude = self._flags.exclude or []
-        found = list(find(self._sources, leave_out=self._folder, exclude=exclude))
+        others: Counter[str] = Counter()
+        found = list(
+            find(self._sources, leave_out=self._folder, exclude=exclude, passed_over=others)
+        )
         if not found:
             rest = ", but for what is excluded" if exclude else ""
+            rest += f"; {passed_over_text(others)}" if others else ""
             raise OpenError(f"no videos or pictures in {', '.join(self._sources)}{rest}")
+        if others:
+            self._view.notice(passed_over_text(others))
         return found
 
     def _watch(self, stack: ExitStack) -> Callable[[], Sequence[BatchJob]]:
@@ -227,5 +234,8 @@ def _end(summary: Summary, console: Console, stop_code: ExitCode) -> ExitCode:
         return ExitCode.UNAVAILABLE
     if failed:
         console.error(f"{failed} of {of_all} failed")
+        return ExitCode.RENDER_FAILED
+    if left:  # their outputs were deleted
+        console.error(rest)
         return ExitCode.RENDER_FAILED
     return ExitCode.OK

@@ -98,6 +98,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     import sys
 
     from bgsoft.cli.console import Console
+    from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.results import ResultFiles, terminal_text
     from bgsoft.errors import ConfigError
     from bgsoft.exitcodes import ExitCode
@@ -112,6 +113,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     files.check([own.input] if own.input is not None else ())
     preset = read_user_config().preset(own.preset)
     require_runtime()
+    go_on_in_child("measure that video")
     from bgsoft.bench.baseline import slower_than
     from bgsoft.bench.run import run_bench
     from bgsoft.cli.bench_tables import tables, write_bench_plot

@@ -72,6 +72,7 @@ def compare(own: CompareFlags, _settings: dict[str, Any]) -> int:
     """
     from bgsoft.cli.compare_tables import checks_table, pictures_table, write_comparison_plot
     from bgsoft.cli.console import Console
+    from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.results import ResultFiles, terminal_text
     from bgsoft.compare.compare import Limits
     from bgsoft.compare.compare import compare as run
@@ -87,6 +88,7 @@ def compare(own: CompareFlags, _settings: dict[str, Any]) -> int:
     limits = Limits(vmaf=own.min_vmaf, psnr_db=own.min_psnr, ssim=own.min_ssim, strict=own.strict)
     files = ResultFiles("comparison", own.json_file, own.plot, own.overwrite)
     files.check([path for path in (own.a, own.b, own.mask) if path is not None])
+    go_on_in_child(f"compare {own.a} and {own.b}")
     result = run(own.a, own.b, mask=own.mask, region=region, limits=limits, vmaf=not own.no_vmaf)
     console = Console()
     files.write(result.to_dict(), partial(write_comparison_plot, result), console)

@@ -130,6 +130,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
     What is late is dropped, and counted.
     """
     from bgsoft.cli.console import Console, on_one_line
+    from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.signals import StopSignals
     from bgsoft.infer.providers import require_runtime
     from bgsoft.settings.user import read_user_config
@@ -143,6 +144,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
     cameras = _cameras(own)
     user = read_user_config()
     require_runtime()
+    go_on_in_child(f"go on with {', '.join(str(camera.source) for camera in cameras)}")
     from bgsoft.live.figures import stats_line
     from bgsoft.live.run import run_live
 

@@ -58,6 +58,7 @@ def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
     The frames just before are worked on too, so that the edge is as steady as in a render.
     """
     from bgsoft.cli.console import Console
+    from bgsoft.cli.guard import go_on_in_child
     from bgsoft.infer.providers import require_runtime
     from bgsoft.rendering.configure import build_config
     from bgsoft.settings.setting import parse_seconds
@@ -72,6 +73,7 @@ def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
         overwrite=own.overwrite,
     )
     at_seconds = None if own.at is None else parse_seconds(own.at, "--at")
+    go_on_in_child(f"preview {config.input}")
     require_runtime()
     from bgsoft.rendering.preview import write_preview
 

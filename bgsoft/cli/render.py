@@ -79,27 +79,32 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     """
     from bgsoft.cli import main
     from bgsoft.cli.console import Console
+    from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.progress import check_stdout, make_view, read_progress
     from bgsoft.cli.signals import StopSignals
     from bgsoft.cuda.driver import cuda_number, open_context, show_only
     from bgsoft.errors import RenderCancelledError
     from bgsoft.exitcodes import exit_code
+    from bgsoft.outputs import missing_folders
     from bgsoft.pipes import is_output_pipe
     from bgsoft.rendering.backends import may_use_gpu
     from bgsoft.rendering.configure import build_config
+    from bgsoft.rendering.unfinished import remove_unfinished, written_paths
     from bgsoft.report import Progress
     from bgsoft.settings.user import read_user_config
     from bgsoft.startup import StartupPool, logged, span
     from bgsoft.workers import only_computes
 
-    only_computes()
-    if main.ends_after:  # nothing of a start can be thrown away
-        gc.disable()
     console = Console()
     kind = read_progress(own.progress, own.quiet)
     preset = read_user_config().preset(own.preset)
     config = build_config(own.input, own.output, preset=preset, flags=settings)
     check_stdout(config.report, kind, config.output)
+    missing = missing_folders(written_paths(config))
+    go_on_in_child(f"render {config.input}", partial(remove_unfinished, config, missing))
+    only_computes()
+    if main.ends_after:  # nothing of a start can be thrown away
+        gc.disable()
     if config.backends.gpu is not None:
         show_only(config.backends.gpu)
     view = make_view(kind, console, quiet=own.quiet, verbose=own.verbose)

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import av
 from av.audio.frame import AudioFrame
+from av.filter import Graph
 
 from bgsoft.compare.facts import EARLY_PACKETS, TRACK_KINDS, FileFacts, Track
 from bgsoft.compare.result import Check
 from bgsoft.media.identifying import is_known_to_identify
+from bgsoft.media.layouts import Layout, Mix, frame_layout, make_decodable, sorted_layout
 from bgsoft.media.source import open_input
 
 _CHAPTER_TICK = Fraction(1, 1000)
@@ -222,26 +224,55 @@ def _only_lead_differs(a: FileFacts, number: int, one: Track, other: Track) -> b
     return heard is not None and all(time is not None and time < heard for time in early)
 
 
-def _frames(path: Path, number: int) -> Iterator[AudioFrame]:
+def _frames(path: Path, number: int) -> Iterator[tuple[AudioFrame, Layout]]:
+    """The frames of an audio track, and the channels of each."""
     with open_input(path) as container:
-        yield from container.decode(container.streams.audio[number])
+        stream = container.streams.audio[number]
+        declared = make_decodable(stream.codec_context)
+        for frame in container.decode(stream):
+            yield frame, frame_layout(frame, declared)
 
 
 def _samples(path: Path, number: int) -> tuple[int, str] | None:
     """(samples per channel, SHA-256 of all of them interleaved) of an audio track; None: damaged.
 
-    Values are compared as numbers of the decoder's own format, so a lossless change of codec keeps
-    them equal.
+    Values are compared as numbers of the decoder's own format, with the channels in FFmpeg's order,
+    so a lossless change of codec keeps them equal.
     """
     digest, count = hashlib.sha256(), 0
     try:
-        for frame in _frames(path, number):
-            samples = frame.to_ndarray()
-            digest.update(samples.T.tobytes() if frame.format.is_planar else samples.tobytes())
+        for frame in _interleaved(_frames(path, number)):
+            width = frame.format.bytes * frame.layout.nb_channels
+            digest.update(memoryview(frame.planes[0])[: frame.samples * width])
             count += frame.samples
     except av.FFmpegError:
         return None
     return count, digest.hexdigest()
+
+
+def _interleaved(frames: Iterator[tuple[AudioFrame, Layout]]) -> Iterator[AudioFrame]:
+    """The same samples, one plane a frame: of planes, PyAV (18, 19) shows some that are none where
+    there are 8 or more."""
+    graph: Graph | None = None
+    seen: tuple[str, Layout, int] | None = None
+    for frame, layout in frames:
+        now = frame.format.name, layout, frame.sample_rate
+        if graph is None or now != seen:
+            graph, seen = Graph(), now
+            source = graph.add_abuffer(
+                sample_rate=frame.sample_rate,
+                format=frame.format.name,
+                layout=frame.layout.name,
+                time_base=frame.time_base or Fraction(1, frame.sample_rate),
+            )
+            pan = Mix.of(layout, sorted_layout(layout)).filter(frame.layout.name, limited=False)
+            sorter = [] if pan is None or not layout.is_known else [graph.add("pan", pan)]
+            packed = graph.add("aformat", f"sample_fmts={frame.format.packed.name}")
+            graph.link_nodes(source, *sorter, packed, graph.add("abuffersink")).configure()
+        graph.push(frame)
+        made = graph.pull()
+        assert isinstance(made, AudioFrame)
+        yield made
 
 
 def _sync(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> Check:
@@ -272,7 +303,7 @@ def _first_heard(path: Path, number: int) -> Fraction | None:
     packets' timestamps it is not. None: not timed, or nothing can be decoded.
     """
     try:
-        for frame in _frames(path, number):
+        for frame, _ in _frames(path, number):
             if frame.samples and frame.pts is not None and frame.time_base:
                 return frame.pts * frame.time_base
     except av.FFmpegError:

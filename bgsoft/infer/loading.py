@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bgsoft.errors import BackendUnavailableError, InferenceError, MixedModelError, ModelError
+from bgsoft.errors import (
+    BackendUnavailableError,
+    InferenceError,
+    MixedModelError,
+    ModelError,
+    translated,
+)
 from bgsoft.infer.base import GpuModel, Network, Shapes, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.shared import MOST_ITEMS, ModelUser, SharedNetwork
@@ -92,9 +98,12 @@ class NetworkLoader:
         shapes, _ = self._shapes(wiring)
 
         def load() -> CpuNetwork:
-            return CpuNetwork(
+            network = CpuNetwork(
                 self.model.path, shapes, wiring.constants, outputs=wiring.asked, threads=threads
             )
+            if self.model.spec.checksum is None:  # nobody has seen a user's model run yet
+                self._prove(network)
+            return network
 
         if self._user is None or wiring.loops:
             first = load()
@@ -104,6 +113,17 @@ class NetworkLoader:
         if wiring.loops:
             return [LoopingNetwork(network, wiring) for network in networks]
         return networks
+
+    def _prove(self, network: Network) -> None:
+        """Raise ModelError where a run fails: of free axes only that shows whether they fit."""
+        spec, path = self.model.spec, self.model.path
+        shape = "x".join(map(str, network.inputs[spec.input].shape))
+        text = f"cannot run {path.name} on pictures of {shape}"
+        with translated(
+            InferenceError,
+            to=lambda exc: ModelError(f"{text}: {exc}; see {path.stem}.toml", path=path),
+        ):
+            network.run()
 
     def on_gpu(
         self,

@@ -21,7 +21,7 @@ from multiprocessing.connection import wait
 from bgsoft.closing import Closing
 from bgsoft.cuda.driver import driver_problem, shown_gpu
 from bgsoft.cuda.mps import shared_gpus
-from bgsoft.errors import WorkerDiedError
+from bgsoft.errors import WorkerCrashedError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, Update
 from bgsoft.jobs.worker import GRACE_SECONDS, Ahead, Exiting, WorkerSettings
 from bgsoft.rendering.backends import may_use_gpu
@@ -172,8 +172,10 @@ class Pool(Closing):
         worker.connection.close()
         code = worker.wait(GRACE_SECONDS)
         if worker.task_id is not None:
-            reason = worker.reason or f"its worker process {_ending(code)}"
-            self._updates.append(Finished(worker.task_id, error=WorkerDiedError(reason)))
+            error = death(code)
+            reason = worker.reason or f"its worker process {error}"
+            kind = WorkerDiedError if worker.reason else type(error)
+            self._updates.append(Finished(worker.task_id, error=kind(reason)))
 
 
 class _Worker:
@@ -233,13 +235,16 @@ class _Worker:
             self.connection.send(message)
 
 
-def _ending(code: int) -> str:
-    """How a process ended, by its exit code."""
+def death(code: int) -> WorkerDiedError:
+    """How a process ended, by its exit code: words that follow its name."""
     if code >= 0:
-        return f"ended with exit code {code}"
+        return WorkerDiedError(f"ended with exit code {code}")
     number = -code
     if number == signal.SIGKILL:
-        return "was killed (SIGKILL; the system may have run out of memory)"
+        text = "was killed (SIGKILL; the system may have run out of memory)"
+        return WorkerDiedError(text)
     named = number in set(signal.Signals)  # most real-time signals have no name
     name = signal.Signals(number).name if named else f"signal {number}"
-    return f"crashed ({name})" if number in _CRASHES else f"was ended by {name}"
+    if number in _CRASHES:
+        return WorkerCrashedError(f"crashed ({name})")
+    return WorkerDiedError(f"was ended by {name}")

@@ -56,8 +56,8 @@ class Container:
     """Encoders to try, in order, for audio that the container cannot hold."""
     copies: frozenset[str] | None = None
     """The only sound and subtitle codecs it can hold; None: all that the muxer accepts."""
-    recode_audio: frozenset[str] = frozenset()
-    """Codecs the muxer accepts, but hardly any player does: encoded anew all the same."""
+    recode_pcm: bool = False
+    """The muxer accepts PCM, but hardly any player does: it is encoded anew all the same."""
     options: dict[str, str] = field(default_factory=dict)
     """Muxer options."""
     still: StillFormat | None = None
@@ -70,7 +70,6 @@ class Container:
 
 
 _H26X = frozenset({Codec.H264, Codec.HEVC})
-_PCM_KINDS = ("s16le", "s16be", "s24le", "s24be", "s32le", "s32be", "f32le", "f32be", "u8")
 _TS_AUDIO = ("aac", "aac_latm", "ac3", "dts", "eac3", "mp2", "mp3", "opus", "s302m", "truehd")
 _AVI_PCM = ("pcm_alaw", "pcm_mulaw", "pcm_s16le", "pcm_s24le", "pcm_u8")
 
@@ -83,7 +82,7 @@ CONTAINERS: tuple[Container, ...] = (
         edit_lists=True,
         text_subtitles="mov_text",
         audio_fallback=("aac",),
-        recode_audio=frozenset(f"pcm_{kind}" for kind in _PCM_KINDS),
+        recode_pcm=True,
         options={"movflags": "+faststart"},
     ),
     Container(

@@ -172,13 +172,11 @@ class SequenceOutput(Closing):
 
     def _create(self) -> tuple[Path, int | None]:
         """Make and lock the hidden folder, beside the one to come, or in the one that is there."""
-        beside = self._folder if self._is_new else self._folder / self._folder.name
+        beside = _beside(self._folder)
         prefix, ending = hidden_parts(beside)
         with writing(self._pattern):
             beside.parent.mkdir(parents=True, exist_ok=True)
-            for name in os.listdir(beside.parent):  # noqa: PTH208 - names only, no stat each
-                if name.startswith(prefix) and name.endswith(ending):
-                    _remove_leftover(beside.with_name(name))
+            _remove_hidden(beside)
             while True:
                 temporary = with_token(beside, prefix, ending)
                 temporary.mkdir()
@@ -233,6 +231,27 @@ class SequenceOutput(Closing):
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
+
+
+def _beside(folder: Path) -> Path:
+    """A name next to the hidden folder of a sequence."""
+    return folder / folder.name if folder.exists() else folder
+
+
+def remove_leftover_sequences(pattern: Path) -> None:
+    """Remove the hidden folders of runs that were killed while they wrote a sequence."""
+    folder = pattern.absolute().parent.resolve()
+    for beside in {folder, _beside(folder)}:
+        with suppress(OSError):
+            _remove_hidden(beside)
+
+
+def _remove_hidden(beside: Path) -> None:
+    """Remove hidden folders beside a path whose owners have died: their locks are free."""
+    prefix, ending = hidden_parts(beside)
+    for name in os.listdir(beside.parent):  # noqa: PTH208 - names only, no stat each
+        if name.startswith(prefix) and name.endswith(ending):
+            _remove_leftover(beside.with_name(name))
 
 
 def _remove_leftover(folder: Path) -> None:

@@ -16,6 +16,7 @@ from av.packet import Packet
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.layouts import read_layout
 from bgsoft.media.source import read_packets
 from bgsoft.records import dataclass
 
@@ -166,6 +167,7 @@ class SteadySound:
 
     def __init__(self, source: AudioStream, container: Container) -> None:
         self._source = source
+        self._channels = len(read_layout(source.codec_context).channels)
         self._container = container
         self._written = Fraction(0)
 
@@ -201,5 +203,5 @@ class SteadySound:
         if context.name.startswith("pcm_") and context.format.bytes:
             bits = re.search(r"\d+", context.name)  # of a stored sample: pcm_s24le; pcm_alaw has 8
             stored_bytes = int(bits[0]) // 8 if bits else 1
-            return Fraction(packet.size // (stored_bytes * context.channels), rate)
+            return Fraction(packet.size // (stored_bytes * self._channels), rate)
         return (packet.duration or 0) * (packet.time_base or Fraction(0))

@@ -52,7 +52,8 @@ class CopiedTrack(Track):
         keep_lead_in: Keep packets that end before zero: a codec's priming, which an edit list
             hides. Where there are none, they would move all other tracks.
         lead_in: Seconds to keep before the kept part: players skip as much of the track.
-        fine_clock: Count sound in samples where the input's clock is coarser.
+        fine_clock: Count sound in samples where the input's clock is coarser; else only where a
+            codec frame is shorter than its tick, as TrueHD's are in Matroska.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class CopiedTrack(Track):
         self._keep_lead_in = keep_lead_in
         self._begin = None if timeline.begin is None else (timeline.begin - lead_in) / self._tick
         self._end = None if timeline.end is None else timeline.end / self._tick
-        self._clock = _SampleClock.of(source) if fine_clock else None
+        self._clock = _SampleClock.of(source, only_needed=not fine_clock)
         self._clips = isinstance(source, SubtitleStream)
         self._last_dts: int | None = None
 
@@ -131,12 +132,13 @@ class _SampleClock:
         self._next: int | None = None
 
     @classmethod
-    def of(cls, stream: Stream) -> _SampleClock | None:
+    def of(cls, stream: Stream, *, only_needed: bool) -> _SampleClock | None:
         """A clock for a stream; None where its own is fine enough or its frames vary."""
         if not isinstance(stream, AudioStream) or not stream.time_base:
             return None
         rate, frame = stream.codec_context.sample_rate, stream.codec_context.frame_size
-        coarse = rate > 0 and frame > 1 and stream.time_base * rate > 1
+        tick_samples = stream.time_base * rate
+        coarse = rate > 0 and frame > 1 and tick_samples > (frame if only_needed else 1)
         return cls(rate, frame) if coarse else None
 
     def refine(self, packet: Packet[Any], tick: Fraction) -> None:

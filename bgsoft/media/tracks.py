@@ -27,9 +27,10 @@ from bgsoft.media.containers import Container
 from bgsoft.media.copied import (
     adts_config,
     codec_name,
+    conversion,
     copied_stream,
+    copy_problem,
     describe,
-    encodes,
     holds,
     priming,
 )
@@ -52,7 +53,6 @@ from bgsoft.media.transcode import (
     TranscodedTrack,
     add_audio_stream,
     add_text_stream,
-    fallback_encoders,
 )
 from bgsoft.report import AudioReport, Event
 
@@ -65,6 +65,8 @@ _MAX_LEAD_SECONDS = 1.0
 some."""
 _MAX_BEHIND_SECONDS = 2
 """How far behind the end of a part a pipe is read, which may have none, for what belongs to it."""
+_TRIED_SECONDS = (Fraction(1, 10), Fraction(3, 2))
+"""How much sound shows whether a container takes it. Of TrueHD in MPEG-TS a second is needed."""
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
@@ -249,18 +251,25 @@ class SideTracks:
             self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
             self._watch(stream.index, stream)
             return self._copy(output, stream)
-        for encoder in fallback_encoders(self._container, stream):
-            if not encodes(self._container, encoder, stream):
-                continue
-            target = add_audio_stream(output, encoder, stream)
+        chosen = conversion(self._container, stream)
+        if chosen is not None:
+            target = add_audio_stream(output, chosen.encoder, stream, chosen.mix.target)
             describe(target, stream, self._metadata)
             name = target.codec.canonical_name
             report = AudioReport(track=number, codec=name, action="transcoded", reason=reason)
             self.audio.append(report)
-            self._notice(f"audio track {number} converted from {codec} to {name}: {reason}")
+            what = f"audio track {number}"
+            channels = chosen.mix.describe()
+            text = f"{what} converted from {codec} to {name}: {reason}"
+            self._notice(f"{text}; {channels}" if channels else text)
             self._watch(stream.index, target)
-            from_zero = self._container.numbers_frames
-            return TranscodedTrack(stream, target, self._timeline, from_zero=from_zero)
+            return TranscodedTrack(
+                stream,
+                target,
+                self._timeline,
+                from_zero=self._container.numbers_frames,
+                tell=lambda text: self._notice(f"{what}: from now on {text}"),
+            )
         self._drop_audio(number, codec, reason)
         return None
 
@@ -271,10 +280,15 @@ class SideTracks:
     def _reason_to_encode(self, number: int, codec: str, stream: AudioStream) -> str | None:
         """Why a track cannot be copied; None where it can."""
         name = self._container.name
-        if codec in self._container.recode_audio and not self._is_mp4():
+        if self._container.recode_pcm and codec.startswith("pcm_") and not self._is_mp4():
             return f"few players read {codec} in {name}"
-        if not holds(self._container, stream):
-            return f"{name} cannot hold {codec}"
+        for seconds in _TRIED_SECONDS:
+            first = self._beginning(stream, seconds)
+            problem = copy_problem(self._container, stream, self._info.container, first)
+            if problem is None:
+                break
+        else:
+            return problem
         if self._is_described_late(stream) and self._description(stream) is None:
             return "what describes it comes too late for a pipe"
         if self._container.numbers_frames:
@@ -283,6 +297,20 @@ class SideTracks:
             if self._has_gaps(stream):
                 return f"{name} cannot hold gaps, so silence fills them"
         return None
+
+    def _beginning(self, stream: AudioStream, seconds: Fraction) -> Iterator[Packet[Any]]:
+        """The first packets of a track; of a pipe, those that come with the first pictures."""
+        also = () if self._pipe is None else (self._info.stream_index,)
+        ends: dict[int, Fraction] = {}
+        for packet in read_packets(self._info.source, stream.index, *also):
+            tick, index = exact(packet.time_base), packet.stream_index
+            if index == stream.index:
+                yield packet
+            if packet.dts is not None and tick:
+                time = packet.dts * tick
+                limit = seconds if index == stream.index else _MAX_BEHIND_SECONDS
+                if time >= ends.setdefault(index, time + limit):
+                    return
 
     def _watch(self, index: int, sound: AudioStream) -> None:
         if self._container.numbers_frames:

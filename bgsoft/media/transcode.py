@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -17,6 +17,7 @@ from av.subtitles.stream import SubtitleStream
 from av.subtitles.subtitle import AssSubtitle, SubtitleSet
 
 from bgsoft.media.containers import Container
+from bgsoft.media.layouts import Layout, Mix, frame_layout, make_decodable, named
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
 
@@ -31,7 +32,9 @@ _RATES = {
     "ac3": (48_000, 44_100, 32_000),
     "aac": (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 8_000),
 }
-_LAYOUTS = {1: "mono", 2: "stereo", 3: "3.0", 4: "quad", 5: "5.0", 6: "5.1", 7: "6.1", 8: "7.1"}
+_OPUS_SURROUND = {"mapping_family": "1"}
+"""With its own choice, FFmpeg (8 and 9) interchanges channels of 5.0 and 6.1."""
+_SILENT_FRAMES, _SILENT_SAMPLES = 4, 1024
 _HARD_GAP_SECONDS = 0.02
 """A gap or overlap of the input this long is filled or cut; shorter ones are clock jitter."""
 
@@ -61,38 +64,73 @@ def fallback_encoders(container: Container, source: AudioStream) -> tuple[str, .
     return tuple(encoders)
 
 
-def add_audio_stream(output: OutputContainer, encoder: str, source: AudioStream) -> AudioStream:
-    """Add an output stream that encodes a track, in its own rate and layout where possible.
+def add_audio_stream(
+    output: OutputContainer, encoder: str, source: AudioStream, layout: Layout
+) -> AudioStream:
+    """Add an output stream that encodes a track in a layout, at its own rate where possible.
 
     Raises:
         ValueError: The container does not hold the codec.
-        av.FFmpegError: The encoder refuses the track's format.
+        av.FFmpegError: The encoder refuses the track's format or the layout.
     """
     decoder = source.codec_context
     rate = decoder.sample_rate
     rates = _RATES.get(encoder, (rate,))
     rate = min((r for r in rates if r >= rate), default=rates[0])
-    channels = max(1, min(6 if encoder == "ac3" else 8, decoder.channels))
     stream = output.add_stream(encoder, rate=rate)
     assert isinstance(stream, AudioStream)
     context = stream.codec_context
-    context.layout = _LAYOUTS[channels]
+    context.layout = layout.name
     context.time_base = Fraction(1, rate)
     if encoder == "flac" and decoder.format.bits > 16:
         context.format = "s32"
     if encoder not in _LOSSLESS and not encoder.startswith("pcm_"):
-        context.bit_rate = _BITS_PER_CHANNEL * channels
+        context.bit_rate = _BITS_PER_CHANNEL * len(layout.channels)
+    if encoder == "libopus" and len(layout.channels) > 2:
+        context.options = _OPUS_SURROUND
     context.open()
     return stream
 
 
+def silence(stream: AudioStream) -> Iterator[Packet[Any]]:
+    """A few packets of silence for an output stream of :func:`add_audio_stream`."""
+    context = stream.codec_context
+    rate, layout = context.sample_rate, context.layout.name
+    samples = context.frame_size or _SILENT_SAMPLES
+    options = f"channel_layout={layout}:sample_rate={rate}:nb_samples={samples}"
+    graph = Graph()
+    shape = graph.add("aformat", f"sample_fmts={context.format.name}")
+    source = graph.add("anullsrc", f"{options}:duration={_SILENT_FRAMES * samples / rate:.6f}")
+    graph.link_nodes(source, shape, graph.add("abuffersink")).configure()
+    for _ in range(_SILENT_FRAMES):
+        frame = graph.pull()
+        assert isinstance(frame, AudioFrame)
+        yield from stream.encode(frame)
+    yield from stream.encode(None)
+
+
 class TranscodedTrack(Track):
-    """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample."""
+    """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample.
+
+    Args:
+        source, output, timeline: As for :class:`bgsoft.media.track.Track`.
+        from_zero: Silence fills the time from zero to a late start.
+        tell: Takes a line where the track changes its channels in the middle.
+    """
 
     def __init__(
-        self, source: AudioStream, output: AudioStream, timeline: Timeline, *, from_zero: bool
+        self,
+        source: AudioStream,
+        output: AudioStream,
+        timeline: Timeline,
+        *,
+        from_zero: bool,
+        tell: Callable[[str], None],
     ) -> None:
         super().__init__(source, output, timeline)
+        self._tell = tell
+        self._declared = self._source = make_decodable(source.codec_context)
+        self._target = named(output.codec_context.layout.name)
         self._pad = ":first_pts=0" if from_zero else ""
         self._decoder = source.codec_context
         self._encoder = output.codec_context
@@ -128,15 +166,19 @@ class TranscodedTrack(Track):
     def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         wanted = (frame.format.name, frame.layout.name, frame.sample_rate)
         if self._graph is None or wanted != self._input_format:
+            mix = Mix.of(frame_layout(frame, self._declared), self._target)
             if self._graph is not None:
                 # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
                 yield from self._pull(self._graph, None)
-            self._graph, self._input_format = self._build(frame), wanted
+            if mix.source.channels != self._source.channels and mix.describe():
+                self._tell(mix.describe())
+            self._source = mix.source
+            self._graph, self._input_format = self._build(frame, mix), wanted
         if frame.pts is not None:
             frame.pts -= self._timeline.ticks(frame.time_base or self._tick)
         yield from self._pull(self._graph, frame)
 
-    def _build(self, frame: AudioFrame) -> Graph:
+    def _build(self, frame: AudioFrame, mix: Mix) -> Graph:
         context = self._encoder
         graph = Graph()
         source = graph.add_abuffer(
@@ -149,8 +191,11 @@ class TranscodedTrack(Track):
         resampling = f"{rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}{self._pad}"
         self._pad = ""  # a filter made later starts where this one ended
         wanted = f"sample_fmts={context.format.name}:channel_layouts={layout}:sample_rates={rate}"
+        limited = not context.format.name.startswith(("flt", "dbl"))
+        pan = mix.filter(frame.layout.name, limited=limited)
+        mixer = [] if pan is None else [graph.add("pan", pan)]
         resample, shape = graph.add("aresample", resampling), graph.add("aformat", wanted)
-        graph.link_nodes(source, resample, shape, graph.add("abuffersink")).configure()
+        graph.link_nodes(source, *mixer, resample, shape, graph.add("abuffersink")).configure()
         if context.frame_size:
             graph.set_audio_frame_size(context.frame_size)
         return graph

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import MISSING, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import MISSING, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
 """Families that a render can make masks with; :mod:`bgsoft.segment.families` has the code."""
 
 _LARGEST_NUMBER = 1e30
+_AXES = 4
 _LARGE_PIXELS = 512 * 512
 _RECURRENT: Mapping[str, Any] = {
     "input": {"name": "src"},
@@ -104,6 +105,8 @@ class ModelSpec:
     width: int = 0
     height: int = 0
     """Input size in pixels; 0: any size."""
+    frame_size: tuple[int, int] = field(default=(0, 0), repr=False)
+    """Of recurrent models: the frame's width and height, where the file fixes them."""
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
     """Per channel in ``color_order``: the model takes (value / divisor − mean) / std."""
@@ -304,15 +307,18 @@ def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
     spec = replace(
         spec, input=spec.input or next(iter(found.inputs)), output=spec.output or found.outputs[0]
     )
-    if spec.family != "single-shot":
-        return spec
     shape = found.inputs.get(spec.input, ())
-    spec = replace(spec, batch=shape[0] if shape else 0)
+    if spec.family == "single-shot":
+        spec = replace(spec, batch=shape[0] if shape else 0)
+    elif len(shape) == _AXES:  # frames of any size, or of the file's
+        spec = replace(spec, frame_size=(shape[3], shape[2]))
     wanted = spec.input_shape(1)
     axes = zip(shape[1:], wanted[1:], strict=False)
-    if len(shape) not in (0, len(wanted)) or any(axis not in (0, size) for axis, size in axes):
+    if len(shape) not in (0, len(wanted)) or any(
+        axis and size and axis != size for axis, size in axes
+    ):
         taken = "x".join(str(axis or "?") for axis in shape)
-        given = "x".join(map(str, wanted[1:]))
+        given = "x".join(str(axis or "?") for axis in wanted[1:])
         raise ModelError(f"{path.name} takes {taken}, not batches of {given}", path=path)
     return spec
 
@@ -330,6 +336,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
         table = read_toml(sidecar)
     spec = _parse(path.stem, {**table, "file": path.name}, str(sidecar))
     _check_keys(table, sidecar)
+    _check_effects(table, spec, sidecar)
     for key in ("state", "downsample_ratio"):
         if key in table and spec.family != "recurrent":
             raise ConfigError(f'{sidecar}: [{key}] is for family = "recurrent"', path=sidecar)
@@ -357,6 +364,37 @@ def _check_keys(table: Mapping[str, Any], sidecar: Path) -> None:
                 raise ConfigError(f"{sidecar}: unknown key {key!r}{near}", path=sidecar)
 
 
+def _check_effects(table: Mapping[str, Any], spec: ModelSpec, sidecar: Path) -> None:
+    """Raise ConfigError where a sidecar has keys that change nothing."""
+    outputs = table.get("outputs", [])
+    sections = [("", table), *((name, table.get(name, {})) for name in ("input", "state"))]
+    unread = [
+        (key, f"[{name}]" if name else "a sidecar")
+        for name, values in [*sections, *(("outputs", output) for output in outputs)]
+        for key in values
+        if _NOT_READ.fullmatch(key)
+    ]
+    if spec.family == "recurrent":
+        fixed = {"width", "height"} & {*table.get("input", {})}
+        unread += [(key, "[input]: recurrent models take frames of any size") for key in fixed]
+    mask = _mask_output(outputs) if outputs else None
+    others = (output for output in outputs if output is not mask)
+    unread += [
+        (key, "[[outputs]]: the mask is another output")
+        for output in others
+        for key in output
+        if key != "name"
+    ]
+    if unread:
+        key, where = min(unread)
+        raise ConfigError(f"{sidecar}: {key} has no effect in {where}; leave it out", path=sidecar)
+
+
+def _mask_output(outputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The output that says which of its channels is the person; else the first."""
+    return next((output for output in outputs if "channel" in output), outputs[0])
+
+
 def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
     """One table of the catalogue, or a whole sidecar; raises ConfigError naming ``where``."""
     if table.get("family") == "recurrent":
@@ -368,8 +406,7 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         or not all(isinstance(output, Mapping) for output in outputs)
     ):
         raise ConfigError(f"{where}: model {name} needs {_SIDECAR_KEYS}")
-    # The mask is the output that says which of its channels is the person; else take the first.
-    output = next((o for o in outputs if "channel" in o), outputs[0])
+    output = _mask_output(outputs)
     ratio = table.get("downsample_ratio", {})
     sections = {"": table, "input": image, "output": output, "downsample_ratio": ratio}
     try:

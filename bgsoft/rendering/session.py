@@ -19,7 +19,6 @@ from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.naming import appears_as
 from bgsoft.media.pipe import PipeInput
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.outputs import made_folders, stamp
@@ -41,6 +40,7 @@ from bgsoft.rendering.target import (
     open_targets,
     probe_input,
 )
+from bgsoft.rendering.unfinished import written_paths
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
@@ -322,8 +322,7 @@ class _Session:
         if chunk is not None and config.face_data is None:
             return
         self._face_data = open_faces(config, exact=chunk is not None)
-        videos = map(appears_as, config.videos)
-        paths = [*videos, *filter(None, (config.face_data, config.trace, config.report))]
+        paths = written_paths(config)
         self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
         if self._face_data is not None:
             self._files.enter_context(self._face_data)

@@ -43,6 +43,12 @@ def _single_shot(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
 def _recurrent(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
     if spec.layout != "NCHW":
         raise ModelError(f"model {spec.name}: recurrent models take NCHW")
+    size = format.width, format.height
+    if any(fixed not in (0, axis) for fixed, axis in zip(spec.frame_size, size, strict=True)):
+        fixed, given = (
+            "x".join(str(axis or "?") for axis in each) for each in (spec.frame_size, size)
+        )
+        raise ModelError(f"model {spec.name} takes frames of {fixed} only, not {given}")
     ratio = downsample_ratio(format.width, format.height)
     return Wiring(
         inputs={spec.input: (batch, 3, format.height, format.width)},

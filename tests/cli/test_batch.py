@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.run import Summary
+from bgsoft.batch.run import Batch, Summary
 from bgsoft.batch.state import STATE_NAME
 from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
@@ -84,7 +85,9 @@ def test_a_folder_with_broken_files_in_it(run: Run, source: Path, tmp_path: Path
     again = run("batch", source, target, "--resume", "--progress", "json", *QUICK)
     assert again.code == 1
     told = [json.loads(line) for line in again.out.splitlines()]
-    assert told[0] == {"type": "begin", "files": 5, "settled": 3}
+    assert [each["type"] for each in told[:2]] == ["notice", "begin"]
+    assert told[0]["message"].endswith(": 1 .txt")
+    assert told[1] == {"type": "begin", "files": 5, "settled": 3}
     assert [each["type"] for each in told].count("failed") == 2
     assert told[-1]["counts"]["done"] == 3
     assert (target / "a.mp4").stat().st_mtime_ns == before
@@ -114,7 +117,7 @@ def test_pictures_beside_videos(run: Run, tmp_path: Path) -> None:
     for name in ("a.JPG", "sub/b.png"):
         assert load(target / name).shape == colourful().shape
     again = run("batch", tmp_path / "in", target, "--resume", "--progress", "json", *QUICK)
-    assert json.loads(again.out.splitlines()[0])["settled"] == 3
+    assert json.loads(again.out.splitlines()[1])["settled"] == 3
     cutouts = run("batch", tmp_path / "in", target, "-q", "--effect", "alpha", *QUICK)
     assert (cutouts.code, "JPEG cannot hold an alpha channel" in cutouts.err) == (2, True)
 
@@ -269,6 +272,58 @@ def test_what_would_be_rendered(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("name", [b"in \xff/broken.mp4", b"in/broken \xff.mp4"])
+def test_broken_files_whose_names_are_no_utf8(run: Run, tmp_path: Path, name: bytes) -> None:
+    broken = tmp_path / os.fsdecode(name)
+    make(broken.with_name("good.mp4"))
+    broken.write_bytes(b"no video")
+    report = tmp_path / "report.json"
+    outcome = run("batch", broken.parent, tmp_path / "out", *QUICK, "--report", report)
+    assert outcome.code == 1
+    assert outcome.err.splitlines()[-1] == "bgsoft: error: 1 of 2 files failed"
+    assert files(tmp_path / "out") == [STATE_NAME, "good.mp4"]
+    states = {entry["state"]: entry["reason"] for entry in json.loads(report.read_bytes())["files"]}
+    assert str(broken) in states["failed"]
+    outcome = run("batch", broken.parent, tmp_path / "out", *QUICK, "--resume", "--dry-run")
+    assert [line.split()[0] for line in outcome.out.splitlines()] == ["render", "skip"]
+
+
+def test_files_that_are_passed_over_are_named(run: Run, tmp_path: Path) -> None:
+    make(tmp_path / "in" / "a.mp4")
+    for other in ("b.xyz", "c.xyz", "d.psd"):
+        (tmp_path / "in" / other).write_bytes(b"x")
+    said = "3 files passed over, as their names end otherwise: 2 .xyz, 1 .psd"
+    for flags in (["--dry-run"], QUICK):
+        outcome = run("batch", tmp_path / "in", tmp_path / "out", *flags)
+        assert outcome.code == 0
+        assert outcome.err.splitlines().count(said) == 1
+    (tmp_path / "in" / "a.mp4").unlink()
+    outcome = run("batch", tmp_path / "in", tmp_path / "out2", *QUICK)
+    assert (outcome.code, said in outcome.error_line) == (3, True)
+
+
+def test_outputs_that_are_deleted_meanwhile_are_left(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        make(tmp_path / "in" / f"{name}.mp4")
+    begin = Batch._begin
+
+    def delete_and_begin(batch: Batch) -> None:
+        if (tmp_path / "out" / "a.mp4").exists() and not batch._running and batch._waiting:
+            shutil.rmtree(tmp_path / "out")
+        begin(batch)
+
+    monkeypatch.setattr(Batch, "_begin", delete_and_begin)
+    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--jobs", 1, *QUICK)
+    assert outcome.code == 1
+    said = f"{tmp_path / 'out'} was deleted meanwhile, 1 output with it: --resume makes them again"
+    lines = outcome.err.splitlines()
+    assert lines.count(said) == 1
+    assert lines[-1] == "bgsoft: error: 1 of 2 files is left: go on with --resume"
+    assert files(tmp_path / "out") == [STATE_NAME, "b.mp4"]
+
+
 def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a\nb.mp4")
     (tmp_path / "in" / "c\nd\x1b[31m.mp4").write_bytes(b"no video")
@@ -421,6 +476,31 @@ def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
     assert err == "bgsoft: error: interrupted; 3 of 3 files are done\n"
     assert files(target) == [STATE_NAME, "first.mp4", "second.mp4", "sub/moved.mp4"]
     assert frames_of(target / "second.mp4") == FRAMES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", [b"in", b"in \xff"])
+def test_watching_goes_on_over_names_that_are_no_utf8(tmp_path: Path, folder: bytes) -> None:
+    pytest.importorskip("watchfiles")
+    source, target = tmp_path / os.fsdecode(folder), tmp_path / "out"
+    make(source / "first.mp4")
+    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--watch"]
+    process = subprocess.Popen(
+        [*command, "--settle", "0.3", "-q"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    try:
+        wait_for(target / "first.mp4")
+        (source / os.fsdecode(b"caf\xe9.mp4")).write_bytes(b"no video")
+        make(source / os.fsdecode(b"deep \xfe") / "b.mp4")
+        wait_for(target / os.fsdecode(b"deep \xfe") / "b.mp4")
+        make(source / "last.mp4")
+        wait_for(target / "last.mp4")
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+    assert b"interrupted; 1 of 4 files failed" in err
 
 
 @pytest.mark.slow

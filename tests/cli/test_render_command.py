@@ -281,6 +281,7 @@ CODES = {
     "StallError": 1,
     "UnsupportedFormatError": 3,
     "VerificationError": 1,
+    "WorkerCrashedError": 3,
     "WorkerDiedError": 1,
 }
 

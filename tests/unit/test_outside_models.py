@@ -12,17 +12,31 @@ import onnx
 import pytest
 
 import bgsoft
+from bgsoft.batch.check import check_settings
 from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelError, ModelIntegrityError
-from bgsoft.frame import Frame
+from bgsoft.frame import Frame, FrameFormat
+from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.ops.sides import HOST
+from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.network import to_masks
+from bgsoft.settings.backends import InferBackend
+from bgsoft.settings.config import BackendConfig, RenderConfig, SegmentConfig
 from tests.marks import slow
-from tests.outside_models import INPUT, SIDECAR, masks_of, write_grey, write_mixed, write_short
+from tests.outside_models import (
+    INPUT,
+    SIDECAR,
+    masks_of,
+    write_fixed_inside,
+    write_grey,
+    write_mixed,
+    write_short,
+)
 from tests.pictures import frame_of
+from tests.recurrent_model import write_model
 from tests.rendering import read_back
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
@@ -251,6 +265,51 @@ def test_a_sidecar_of_another_size_is_told_before_it_is_loaded(tmp_path: Path) -
     (tmp_path / "own.toml").write_text(SIDECAR.format(size=48))
     with pytest.raises(ModelError, match="takes 1x3x32x32, not batches of 3x48x48"):
         resolve(str(tmp_path / "own.onnx"))
+
+
+def test_a_picture_that_does_not_fit_is_told_when_the_model_is_loaded(tmp_path: Path) -> None:
+    """The file leaves the size free, and fixes it inside."""
+    path = tmp_path / "fixed.onnx"
+    write_fixed_inside(path, 32)
+    for size in (32, 48):
+        path.with_suffix(".toml").write_text(SIDECAR.format(size=size))
+        model = resolve(str(path))
+        wiring = FAMILIES["single-shot"].wiring(model.spec, FrameFormat(width=64, height=64), 1)
+        if size == 32:
+            NetworkLoader(model).on_cpu(wiring)
+        else:
+            with pytest.raises(ModelError, match=r"cannot run fixed\.onnx on pictures of 1x3x48"):
+                NetworkLoader(model).on_cpu(wiring)
+
+
+def test_a_batch_ends_before_a_model_that_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "fixed.onnx"
+    write_fixed_inside(path, 32)
+    path.with_suffix(".toml").write_text(SIDECAR.format(size=48))
+    with pytest.raises(ModelError, match=r"cannot run fixed\.onnx"):
+        check_settings(
+            RenderConfig(
+                input=SAMPLE,
+                output=tmp_path / "out.mp4",
+                segment=SegmentConfig(model=str(path)),
+                backends=BackendConfig(infer=InferBackend.CPU),
+            ),
+            here=True,
+        )
+
+
+def test_a_recurrent_model_of_fixed_size(tmp_path: Path) -> None:
+    path = write_model(tmp_path)
+    model = onnx.load(str(path))
+    for axis, size in ((2, 36), (3, 64)):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_value = size
+    onnx.save(model, str(path))
+    found = resolve(str(path))
+    assert found.spec.frame_size == (64, 36)
+    wiring = FAMILIES["recurrent"].wiring
+    assert wiring(found.spec, FrameFormat(width=64, height=36), 1)
+    with pytest.raises(ModelError, match="takes frames of 64x36 only, not 1280x720"):
+        wiring(found.spec, FrameFormat(width=1280, height=720), 1)
 
 
 def test_an_output_that_the_file_lacks(tmp_path: Path) -> None:

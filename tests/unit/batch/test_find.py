@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from bgsoft.batch.find import Found, find, read_list
+from bgsoft.batch.find import Found, find, passed_over_text, read_list
 from bgsoft.batch.job import Planner, expand
 from bgsoft.batch.watch import is_being_written
 from bgsoft.errors import ConfigError, OpenError
@@ -47,6 +48,18 @@ def test_a_folder_is_searched_to_the_bottom(tree: Path) -> None:
         ("2024/d [1].avi", "2024"),
         ("2024/may/c.mkv", "2024/may"),
     ]
+
+
+def test_what_is_passed_over_in_folders_is_counted(tree: Path) -> None:
+    for name in ("x.HEIC", "2024/y.heic", "2024/z.xyz", "out/w.heic", ".heic"):
+        (tree / name).write_bytes(b"x")
+    counted: Counter[str] = Counter()
+    sources = [str(tree), str(tree / "2024"), str(tree / "notes.txt")]
+    options = {"leave_out": tree / "out", "exclude": ["*.xyz"], "passed_over": counted}
+    assert len(list(find(sources, **options))) == 4  # the notes were counted before
+    assert counted == {".heic": 2, ".txt": 1, "": 1}
+    text = "4 files passed over, as their names end otherwise: 2 .heic, 1 .txt, 1 without ending"
+    assert sorted(passed_over_text(counted)) == sorted(text)
 
 
 def test_patterns_files_and_folders_together_each_file_once(tree: Path) -> None:

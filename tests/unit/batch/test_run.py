@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -357,3 +358,23 @@ def test_what_killed_renders_left_of_skipped_outputs_is_removed(tmp_path: Path) 
     hidden = sorted(path.name for path in run.folder.iterdir() if path.name.startswith("."))
     left = [name for name in hidden if not name.startswith(".bgsoft")]
     assert [name[:3] for name in left] == [".b.", ".b.", ".c.", ".c."]
+
+
+def test_a_folder_that_is_deleted_meanwhile_is_known_again(tmp_path: Path) -> None:
+    run = Run(tmp_path, workers=1)
+    said: list[str] = []
+    run.view.notice = said.append  # type: ignore[method-assign]
+
+    def render(job: RenderWhole) -> RenderReport:
+        if job.config.input.stem == "c":
+            shutil.rmtree(run.folder)
+            run.folder.mkdir()
+        return done(job)
+
+    summary = run(render)
+    assert (summary.rendered, summary.left) == (6, 2)
+    assert said == [
+        f"{run.folder} was deleted meanwhile, 2 outputs with it: --resume makes them again"
+    ]
+    assert run(done, resume=True).left == 0
+    assert run.executor.submitted == ["a", "b"]

@@ -328,8 +328,12 @@ def test_names_that_are_no_utf8_are_kept(world: World) -> None:
     (world.inputs / name).write_bytes(b"x")
     with State(world.folder) as state:
         state.begin(decide(job, state, resume=False).entry for job in world.jobs())
+        failed = state.entries[Path(name)]
+        failed.reason = f"{name} is no video"
+        state.put(failed)
     with State(world.folder) as state:
         assert state.entries[Path(name)].input == world.inputs / name
+        assert state.entries[Path(name)].reason == failed.reason
 
 
 def test_it_is_sqlite_that_others_can_read(world: World) -> None:

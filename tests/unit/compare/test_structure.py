@@ -150,6 +150,30 @@ def test_lossless_sound_in_other_packets_passes(write: Write) -> None:
     assert "decoded samples equal" in check.detail
 
 
+def test_channels_in_another_order_pass(tmp_path: Path) -> None:
+    """FFmpeg writes 7.1 to QuickTime in an order that it calls custom."""
+    tones = "|".join(f"0.1*sin({300 + 100 * number}*2*PI*t)" for number in range(8))
+    ffmpeg(
+        *("-f", "lavfi", "-i", "testsrc2=s=64x64:d=1"),
+        *("-f", "lavfi", "-i", f"aevalsrc='{tones}':c=7.1:d=1", "-c:v", "mpeg4"),
+        *("-c:a", "pcm_s16le", tmp_path / "a.mov"),
+    )
+    swap = "channelmap=0|1|2|3|4|5|7|6:7.1"
+    for name, options in (("b", ()), ("swapped", ("-af", swap))):
+        ffmpeg(
+            "-i",
+            tmp_path / "a.mov",
+            "-c:v",
+            "copy",
+            *options,
+            "-c:a",
+            "flac",
+            tmp_path / f"{name}.mkv",
+        )
+    assert "audio 0" not in failed(run(tmp_path / "a.mov", tmp_path / "b.mkv"))
+    assert "audio 0" in failed(run(tmp_path / "a.mov", tmp_path / "swapped.mkv"))
+
+
 def test_colour_tags(write: Write) -> None:
     def tagged(stream: VideoStream) -> None:
         stream.codec_context.color_primaries = 9

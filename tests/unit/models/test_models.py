@@ -183,18 +183,8 @@ def test_own_file_with_sidecar(tmp_path: Path) -> None:
     assert (spec.output, spec.output_channel, spec.activation) == ("y", 1, "softmax")
 
 
-def test_sidecar_cannot_vouch_for_its_file(tmp_path: Path) -> None:
-    forged = f'sha256 = "{"0" * 64}"\n{SIDECAR}'
-    model = catalog.resolve(own_model(tmp_path, forged))
-    assert model.sha256 == cache.hash_file(model.path)
-
-
-def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
-    keys = "".join(
-        f'{kind}_file = "other.onnx"\n{kind}_bytes = 1\n{kind}_sha256 = "{SHA256}"\n'
-        for kind in ("fp16", "gpu")
-    )
-    model = catalog.resolve(own_model(tmp_path, keys + SIDECAR))
+def test_a_sidecar_names_no_further_files(tmp_path: Path) -> None:
+    model = catalog.resolve(own_model(tmp_path, SIDECAR))
     assert (model.spec.fp16, model.spec.gpu) == (None, None)
     for backend in ("cpu", "cuda", "tensorrt"):
         assert model.for_provider(backend, Precision.FP32) is model
@@ -237,6 +227,18 @@ def test_sidecar_cannot_name_further_files(tmp_path: Path) -> None:
         ("state = 3\n" + SIDECAR, ["state must be a table"]),
         ("downsample_ratio = 3\n" + SIDECAR, ["downsample_ratio must be a table"]),
         (SIDECAR + "[state]", ['[state] is for family = "recurrent"']),
+        (f'sha256 = "{"0" * 64}"\n' + SIDECAR, ["sha256 has no effect in a sidecar"]),
+        ('gpu_file = "other.onnx"\n' + SIDECAR, ["gpu_file has no effect in a sidecar"]),
+        (SIDECAR.replace("width", "shape = [1]\nwidth"), ["shape has no effect in [input]"]),
+        (
+            SIDECAR.replace('name = "background"', 'name = "background"\nactivation = "none"'),
+            ["activation has no effect in [[outputs]]: the mask is another output"],
+        ),
+        (SIDECAR + "[[outputs]]\nchannel = 0", ["channel has no effect in [[outputs]]"]),
+        (
+            'family = "recurrent"\n[input]\nname = "src"\nwidth = 192',
+            ["width has no effect in [input]: recurrent models take frames of any size"],
+        ),
         (SIDECAR + "[downsample_ratio]", ['[downsample_ratio] is for family = "recurrent"']),
     ],
 )

@@ -1,0 +1,113 @@
+"""A library that crashes takes its own process down, not the command: real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.face_clips import SAMPLE
+
+CRASHES = """
+import os, signal, sys
+import bgsoft.decode.cpu
+
+def crash(*_arguments, **_options):
+    {crash}
+
+bgsoft.decode.cpu.CpuDecoder._decode = crash
+sys.argv[0] = "bgsoft"
+from bgsoft.cli.main import run
+run()
+"""
+
+
+def run(crash: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CRASHES.format(crash=crash), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("crash", "code", "reason"),
+    [
+        ("os.abort()", 3, "crashed (SIGABRT)"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", 3, "crashed (SIGSEGV)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 1, "was killed (SIGKILL"),
+    ],
+)
+def test_a_crash_is_one_line(tmp_path: Path, crash: str, code: int, reason: str) -> None:
+    out = tmp_path / "new" / "out.mp4"
+    done = run(crash, "render", SAMPLE, out, "--matte-out", tmp_path / "matte.mkv", "-q")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(f"bgsoft: error: cannot render {SAMPLE}: its process {reason}")
+    assert len(done.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_crash_in_a_sequence_leaves_no_folder(tmp_path: Path) -> None:
+    done = run("os.abort()", "render", SAMPLE, tmp_path / "frames" / "%05d.png", "-q")
+    assert done.returncode == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+WAITS = """
+import sys, time
+import bgsoft.chunks.run
+
+def wait(config, **_options):
+    print("rendering", flush=True)
+    time.sleep(60)
+
+bgsoft.chunks.run.render_config = wait
+sys.argv[0] = "bgsoft"
+from bgsoft.cli.main import run
+run()
+"""
+
+
+def test_killing_the_command_ends_its_child(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITS, "render", SAMPLE, tmp_path / "out.mp4", "-q"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "rendering\n"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) == 1
+    process.kill()
+    process.wait(10)
+    assert process.stdout.read() == ""  # the child's end is closed, too
+    process.stdout.close()
+    for _ in range(100):
+        if not Path("/proc", children[0]).exists():
+            return
+        time.sleep(0.05)
+    pytest.fail("the child lives on")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_reach_the_child(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bgsoft", "render", SAMPLE, tmp_path / "out.mp4", "--matte", "best"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list(tmp_path.glob(".out*")):
+        time.sleep(0.02)
+    os.killpg(process.pid, number)  # as timeout and systemd do
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert err.splitlines()[-1].startswith("bgsoft: error: ")
+    assert list(tmp_path.iterdir()) == []
