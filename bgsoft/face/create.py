@@ -28,7 +28,7 @@ _SMALLEST_PX, _LARGEST_PX = 640, 960
 """The same where small ones do, too: smaller frames are enlarged, up to twice, and larger ones
 reduced, at most by two. Enlarged by 1.5, hands and prints on shirts have up to 0.83. At 4K a
 reduction by 4 shows 28 of 40 faces of 24 to 70 pixels."""
-_OFTEN_SECONDS, _SELDOM_SECONDS = 1 / 15, 0.13
+_OFTEN_SECONDS, _REGULAR_SECONDS, _SELDOM_SECONDS = 1 / 15, 0.13, 0.2
 
 
 def finder_settings(
@@ -37,17 +37,19 @@ def finder_settings(
     """How to look for faces."""
     hides = config.mode is FaceMode.ANONYMIZE
     long_side = max(format.width, format.height)
-    is_detailed = hides or config.small_faces or config.mode is FaceMode.MAIN
-    scale = min(1.0, _COARSE_PX / long_side)
-    if is_detailed:
+    scale = min(1.0, (_SMALLEST_PX if config.mode is FaceMode.MAIN else _COARSE_PX) / long_side)
+    if hides or config.small_faces:
         enlarged, reduced = _SMALLEST_PX / long_side, _LARGEST_PX / long_side
         scale = min(enlarged, 2.0) if enlarged > 1 else min(1.0, max(reduced, 0.5))
-    # Every other frame of 30 a second, and of larger frames, which take long, one of four.
-    is_often = hides and long_side <= _LARGEST_PX
+    seconds = _SELDOM_SECONDS
+    if hides:  # larger frames take long
+        seconds = _OFTEN_SECONDS if long_side <= _LARGEST_PX else _REGULAR_SECONDS
+    elif config.mode is FaceMode.MAIN:
+        seconds = _REGULAR_SECONDS
     return FinderSettings(
         scale=scale,
         every=1 if writes_data and config.detect_every is None else config.detect_every,
-        seconds=_OFTEN_SECONDS if is_often else _SELDOM_SECONDS,
+        seconds=seconds,
         # So often that a face that is found late is hidden from its first frame on.
         most_frames=LOOK_AHEAD,
         hides=hides,

@@ -26,7 +26,7 @@ from bgsoft.records import dataclass
 SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.65, 0.87, 0.8
 """Of a detection that is a face whatever else is seen: in an upright view, where hands have up to
 0.64; in a turned view, where gestures have up to 0.84; and in the closer view of one place."""
-LARGE_SCORE, _LARGE_PART = 0.85, 0.2
+LARGE_SCORE, _LARGE_PART = 0.85, 0.15
 """The same of a face that is larger than this part of the frame's short side, in any view: prints
 on shirts and textures have up to 0.83, such faces mostly 0.9 and more."""
 FAINT_SCORE = 0.1
@@ -47,8 +47,8 @@ _SAME_PLACE = 0.5
 many frames as a face may be found late."""
 _MIN_SAME = 0.3
 """Intersection over union of what the closer view shows with the face that it was made for."""
-_TURNED = (1, 2, 3)
-"""Quarters."""
+_TURNED, _TURNED_EVERY = (1, 2, 3), 2
+"""Quarters, and looks from one to the next."""
 _CLOSE_TURNS = (0.0, 0.5, -0.5)
 """Radians by which closer views are turned."""
 
@@ -226,14 +226,16 @@ class FaceFinder(Closing):
         return any(box_iou(box, found.box) >= _SAME_PLACE for _, box in self._rejected)
 
     def _turned(self, views: _Views, at: int, found: Sequence[Detection]) -> list[Detection]:
-        """What the frame shows turned by a quarter, another one each time; by all of them at first,
-        and where upright nobody is seen surely, or a face is missing."""
+        """What the frame shows turned by quarters: one of them every other time; all of them at
+        first, and where upright nobody is seen surely, or a face is missing."""
         tracker = self._tracker
         is_sure = any(each.is_sure for each in found)
-        is_missing = any(track.unseen for track in tracker.tracks)
+        is_missing = any(track.is_missing for track in tracker.tracks)
         self._turns += 1
-        is_known = is_sure and not is_missing and not tracker.is_fresh
-        due = (_TURNED[self._turns % 3],) if is_known else _TURNED
+        due: Sequence[int] = _TURNED
+        if is_sure and not is_missing and not tracker.is_fresh:
+            turn, rest = divmod(self._turns, _TURNED_EVERY)
+            due = () if rest else (_TURNED[turn % len(_TURNED)],)
         whole, _, side = self._canvases
         seen: list[Detection] = []
         for quarters in due:

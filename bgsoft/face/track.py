@@ -81,8 +81,14 @@ class Track:
     @property
     def is_restless(self) -> bool:
         """Whether the next frame has to be looked at to know where it is."""
-        is_new = self.sightings < 2 or 0 < self.unseen <= _SHOWN_LOOKS
-        return is_new or math.hypot(self.x, self.y) > _MAX_DRIFT * self.size
+        if self.unseen:
+            return self.is_missing
+        return self.sightings < 2 or math.hypot(self.x, self.y) > _MAX_DRIFT * self.size
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether it was seen just before, and is not."""
+        return 0 < self.unseen <= _SHOWN_LOOKS
 
     def advance(self, seconds: float) -> None:
         """Expect the face in the frame of that time."""
