@@ -123,10 +123,10 @@ def render(
             anonymize: other people's faces are blurred beyond recognition. [default: guard]
         subjects: How many people are main for face main or anonymize: the largest, most central,
             longest in sight; 0 anonymizes everybody. [default: 1]
-        face_every: Look for new faces on every Nth frame; known ones are followed on all. [default:
-            8, anonymize: 1]
-        small_faces: Also look for faces under an eighth of the frame height; main and anonymize
-            always do.
+        face_every: Look for faces on every Nth frame; between, they are expected to move on as they
+            did. [default: by time; with face_data 1]
+        small_faces: Also look for faces under a twentieth of the frame height; anonymize always
+            does.
         hide: Also hide this place: left, top, width and height, in pixels or percent of the frame
             as it is shown, and from when to when, counted like start: 10%,20%,15%,30%@1:05-1:20.
             May be given again.

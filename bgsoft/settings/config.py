@@ -92,8 +92,6 @@ class FaceMode(StrEnum):
     """Faces other than the main people's are made unrecognisable."""
 
 
-_DETECT_EVERY = 8
-
 LENGTH_EFFECTS = frozenset({EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE})
 """Effects whose strength is a length, in percent of the frame height."""
 
@@ -235,16 +233,15 @@ class FaceConfig:
     )
     detect_every: int | None = setting(
         None,
-        "Look for new faces on every Nth frame; known ones are followed on all.",
+        "Look for faces on every Nth frame; between, they are expected to move on as they did.",
         name="face_every",
         range=(1, 300),
-        shown_default=f"{_DETECT_EVERY}, anonymize: 1",
+        shown_default="by time; with --face-data 1",
         without_effect=("no faces",),
     )
-    """With anonymize 1, so that no new face is shown."""
     small_faces: bool = setting(
         False,
-        "Also look for faces under an eighth of the frame height; main and anonymize always do.",
+        "Also look for faces under a twentieth of the frame height; anonymize always does.",
         without_effect=("no faces",),
     )
 
@@ -252,13 +249,6 @@ class FaceConfig:
         check_ranges(self)
         if self.subjects == 0 and self.mode is not FaceMode.ANONYMIZE:
             raise ConfigError(f"--subjects 0 needs --face anonymize, not {self.mode}")
-
-    @property
-    def effective_detect_every(self) -> int:
-        """``detect_every``, or the mode's default where it is None."""
-        if self.detect_every is not None:
-            return self.detect_every
-        return 1 if self.mode is FaceMode.ANONYMIZE else _DETECT_EVERY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
