@@ -28,7 +28,10 @@ SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.65, 0.87, 0.8
 0.64; in a turned view, where gestures have up to 0.84; and in the closer view of one place."""
 LARGE_SCORE, _LARGE_PART = 0.85, 0.15
 """The same of a face that is larger than this part of the frame's short side, in any view: prints
-on shirts and textures have up to 0.83, such faces mostly 0.9 and more."""
+on shirts and textures have up to 0.83, such faces mostly 0.9 and more; and"""
+EDGE_SCORE = 0.75
+"""of one that an edge of the frame cuts, however large: what is mirrored there has up to 0.75, faces
+of which both eyes are to be seen 0.77 and more."""
 FAINT_SCORE = 0.1
 """Of a detection that is worth a closer view, or continues a track, where faces are hidden;"""
 KNOWN_SCORE = 0.3
@@ -279,9 +282,13 @@ class _Views:
         return [each._replace(is_sure=self._is_sure(each, least)) for each in found]
 
     def _is_sure(self, found: Detection, least: float) -> bool:
-        luma = self._pairs[0][0].luma
-        is_large = face_size(found.box) > _LARGE_PART * min(luma.shape)
-        return found.score >= (max(least, LARGE_SCORE) if is_large else least)
+        height, width = self._pairs[0][0].luma.shape
+        left, top, right, bottom = found.box
+        if left < 0 or top < 0 or right > width or bottom > height:
+            least = max(least, EDGE_SCORE)
+        elif face_size(found.box) > _LARGE_PART * min(height, width):
+            least = max(least, LARGE_SCORE)
+        return found.score > least
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
         """Detections as the closer view shows them; None where it is not sure of a face there."""
