@@ -30,8 +30,8 @@ LARGE_SCORE, _LARGE_PART = 0.85, 0.15
 """The same of a face that is larger than this part of the frame's short side, in any view: prints
 on shirts and textures have up to 0.83, such faces mostly 0.9 and more; and"""
 EDGE_SCORE = 0.75
-"""of one that an edge of the frame cuts, however large: what is mirrored there has up to 0.75, faces
-of which both eyes are to be seen 0.77 and more."""
+"""of one that an edge of the frame cuts, however large: what is mirrored has up to 0.75, faces of
+which both eyes are to be seen 0.77 and more."""
 FAINT_SCORE = 0.1
 """Of a detection that is worth a closer view, or continues a track, where faces are hidden;"""
 KNOWN_SCORE = 0.3
