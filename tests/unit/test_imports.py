@@ -63,4 +63,5 @@ def test_dataclasses_and_named_tuples_are_those_of_records() -> None:
             for name in node.names
         }
         slow = names & {("dataclasses", "dataclass"), ("typing", "NamedTuple")}
-        assert not slow or module.name == "records.py", module.name
+        # The build runs build.py where nothing else of the package can be imported.
+        assert not slow or module.name in ("records.py", "build.py"), module.name
