@@ -26,9 +26,9 @@ from bgsoft.records import dataclass
 SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.65, 0.87, 0.8
 """Of a detection that is a face whatever else is seen: in an upright view, where hands have up to
 0.64; in a turned view, where gestures have up to 0.84; and in the closer view of one place."""
-LARGE_SCORE, _LARGE_PART = 0.85, 0.15
-"""The same of a face that is larger than this part of the frame's short side, in any view: prints
-on shirts and textures have up to 0.83, such faces mostly 0.9 and more; and"""
+LARGE_SCORE, _LARGE_PART = 0.82, 0.15
+"""The same of a face that is larger than this part of the frame's short side, at half the scale and
+in a closer view, where prints on shirts and textures have up to 0.82; and"""
 EDGE_SCORE = 0.75
 """of one that an edge of the frame cuts, however large: what is mirrored has up to 0.75, faces of
 which both eyes are to be seen 0.77 and more."""
@@ -137,7 +137,7 @@ class FaceFinder(Closing):
             InferenceError: A model failed; carries the frame's pts.
         """
         pairs = [*zip(frames, reduced, strict=True)]
-        views = _Views(self._networks, pairs, self._settings.hides)
+        views = _Views(self._networks, pairs, self._canvases.whole, self._settings.hides)
         self.doubts = []
         try:
             faces = [self._find(views, at, frame) for at, frame in enumerate(frames)]
@@ -262,8 +262,14 @@ class FaceFinder(Closing):
 class _Views:
     """What the detector says of the frames of a batch, of several at a time where it takes them."""
 
-    def __init__(self, networks: FaceNetworks, pairs: Sequence[FramePair], hides: bool) -> None:
-        self._networks, self._pairs = networks, pairs
+    def __init__(
+        self,
+        networks: FaceNetworks,
+        pairs: Sequence[FramePair],
+        whole: Canvas,
+        hides: bool,
+    ) -> None:
+        self._networks, self._pairs, self._whole = networks, pairs, whole
         self._min_score = FAINT_SCORE if hides else KNOWN_SCORE
         self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
 
@@ -277,17 +283,19 @@ class _Views:
                 places, self._networks.detect(canvas, asked, self._min_score), strict=True
             ):
                 self._known[place, canvas, quarters] = found
-        least = TURNED_SCORE if quarters else SURE_SCORE
         found = self._known[at, canvas, quarters]
-        return [each._replace(is_sure=self._is_sure(each, least)) for each in found]
+        least = TURNED_SCORE if quarters else SURE_SCORE
+        large = least if canvas is self._whole else max(least, LARGE_SCORE)
+        return [each._replace(is_sure=self._is_sure(each, least, large)) for each in found]
 
-    def _is_sure(self, found: Detection, least: float) -> bool:
+    def _is_sure(self, found: Detection, least: float, large: float) -> bool:
+        """Whether it has the score that is asked for, of a large face ``large``."""
         height, width = self._pairs[0][0].luma.shape
         left, top, right, bottom = found.box
         if left < 0 or top < 0 or right > width or bottom > height:
             least = max(least, EDGE_SCORE)
         elif face_size(found.box) > _LARGE_PART * min(height, width):
-            least = max(least, LARGE_SCORE)
+            least = large
         return found.score > least
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
@@ -311,7 +319,8 @@ class _Views:
         for each, shown in zip(asked, seen, strict=True):
             near = next((s for s in shown if box_iou(s.box, each.box) >= _MIN_SAME), None)
             face = near and Detection(each.box, near.angle, near.score, True)
-            made.append(face if face and self._is_sure(face, CLOSE_SCORE) else None)
+            is_sure = face and self._is_sure(face, CLOSE_SCORE, LARGE_SCORE)
+            made.append(face if is_sure else None)
         return made
 
 
