@@ -266,6 +266,8 @@ class Frame:
     """On a device: the CUDA event after which the planes are complete; None on the host."""
     original: Original | None = None
     """What it was made from, where that holds more and the encoder has use for it."""
+    messages: tuple[tuple[str, bytes], ...] = ()
+    """What came with it in its packet, as :class:`bgsoft.media.messages.Message` says."""
 
     @property
     def luma(self) -> Array:

@@ -52,6 +52,7 @@ class StillPicture(NamedTuple):
     duration: int = 1
     key_frame: bool = True
     is_corrupt: bool = False
+    opaque: None = None
 
 
 class StillDecoder(StreamDecoder[StillPicture]):

@@ -12,6 +12,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
+from bgsoft.encode.messages import MessageWriter
 from bgsoft.encode.pictures import picture_maker
 from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.frame import ColorInfo, Frame
@@ -68,6 +69,9 @@ class CpuEncoder:
         """From the newest frame's on: how long it is shown is only known by the next one."""
         self._waits = not choice.at_once
         self._frame_ticks = info.nominal_ticks
+        is_matte = choice.kind is PictureKind.MATTE
+        codec = Codec.RAW if is_matte else choice.codec
+        self._messages = MessageWriter(codec, muxer.messages)
         # A matte is a mask, not light: its values go through no transfer or matrix.
         self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
         # FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full.
@@ -104,6 +108,7 @@ class CpuEncoder:
         if self._newest in self._durations:
             self._durations[self._newest] = min(self._durations[self._newest], pts - self._newest)
         self._newest = pts
+        self._messages.enter(pts, frame.messages)
         self._durations[pts] = picture.duration = frame.duration or self._frame_ticks
         try:
             packets = self._stream.encode(picture)
@@ -140,7 +145,7 @@ class CpuEncoder:
             if packet.pts is not None:
                 # Not all encoders pass durations on, and the last frame's is stored nowhere else.
                 packet.duration = self._durations.pop(packet.pts, self._frame_ticks)
-            packets.append(packet)
+            packets.append(self._messages.with_messages(packet))
         self._muxer.write_video(packets)
 
     def close(self) -> None:

@@ -89,6 +89,8 @@ class Muxer(Closing):
         """Source pts of every video packet written, in decoding order, in ``info.time_base``."""
         self.video_durations: array[int] = array("q")
         """Their durations; 0 where unknown."""
+        self.messages: Counter[str] = Counter()
+        """Messages of frames that packets were given, by kind."""
         self._pipe = path if isinstance(path, PipeOutput) else None
         self._file = path.path if isinstance(path, PipeOutput) else path
         self._path = output_path or self._file

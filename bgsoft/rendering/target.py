@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -311,6 +312,8 @@ class Sink:
         """Damaged frames among those that were taken."""
         self.damage_before = 0
         """Packets that were unreadable by the time of the first frame that was taken."""
+        self.messages: Counter[str] = Counter()
+        """Messages of the frames that were taken, by kind."""
 
     def encode(self, frame: Frame) -> None:
         if self._trim_start is not None and frame.pts < self._trim_start:
@@ -318,6 +321,8 @@ class Sink:
             return
         self.frames += 1
         self.concealed += frame.concealed
+        if frame.messages:
+            self.messages.update(kind for kind, _ in frame.messages)
         for taker in self._takers:
             taker.encode(frame)
 
