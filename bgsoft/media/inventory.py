@@ -8,6 +8,7 @@ kinds of both files. Messages come with single pictures, and their packets are r
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
@@ -54,6 +55,7 @@ _IN_PACKETS = {
 """Side data that are read from the packets of codecs whose messages are known."""
 _NAMES = {
     "AMBIENT_VIEWING_ENVIRONMENT": "ambient viewing environment",
+    "EXIF": "EXIF",
     "DOVI_METADATA": Kind.DOLBY_VISION,
     "DOVI_RPU_BUFFER": Kind.DOLBY_VISION,
     "GOP_TIMECODE": Kind.TIMECODES,
@@ -63,6 +65,8 @@ _NAMES = {
     "SPHERICAL": "360° projection",
     "VIEW_ID": "other views",
 }
+_GOP_FLAGS = 1 << 24 | 1 << 12
+"""The drop flag and the marker of a time code (ISO/IEC 13818-2, 6.2.2.6)."""
 _NO_BASE_PROFILE = 5
 """The Dolby Vision profile whose pictures have no usual colours."""
 
@@ -103,8 +107,8 @@ def colors_are_lost(declared: Declared) -> bool:
 
 def _says_nothing(kind: str, content: bytes, size: tuple[int, int]) -> bool:
     """Whether data are there in any file of their kind of container, and tell nothing."""
-    if kind == "GOP_TIMECODE":  # MPEG-2 always has one
-        return not any(content)
+    if kind == "GOP_TIMECODE":  # MPEG-2 always has one, which usually begins at zero
+        return not int.from_bytes(content, sys.byteorder) & ~_GOP_FLAGS
     if kind == "PANSCAN":  # AVPanScan: an id, then width and height in sixteenths of a pixel
         _, width, height = struct.unpack_from("=3i", content)
         return (width, height) == (size[0] * 16, size[1] * 16) or not width or not height
