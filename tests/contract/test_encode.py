@@ -30,7 +30,8 @@ from bgsoft.frame import (
 )
 from bgsoft.media.containers import CONTAINERS, container_for
 from bgsoft.media.mux import Muxer
-from bgsoft.media.probe import frame_content_light, frame_mastering_display
+from bgsoft.media.probe import content_light_of, mastering_display_of
+from bgsoft.media.side_data import read_side_data
 from bgsoft.settings.config import Codec, EncodeConfig
 from tests.fakes import host_planes
 from tests.marks import slow
@@ -294,14 +295,15 @@ def test_hdr10_metadata_is_kept(tmp_path: Path, codec: Codec) -> None:
     info = video_info(P010, mastering_display=HDR10, content_light=LIGHT)
     encode_frames(path, info, REGULAR[:3], settings=EncodeConfig(codec=codec))
     shown = read_back(path)[0].frame
-    display = frame_mastering_display(shown)
+    data = read_side_data(shown, codec)
+    display = mastering_display_of(data)
     assert display is not None
     for name in ("red", "green", "blue", "white"):
         for got, want in zip(getattr(display, name), getattr(HDR10, name), strict=True):
             assert abs(got - want) < Fraction(1, 10_000)
     assert abs(display.max_luminance - 1000) < 1
     assert abs(display.min_luminance - HDR10.min_luminance) < Fraction(1, 1000)
-    assert frame_content_light(shown) == LIGHT
+    assert content_light_of(data) == LIGHT
 
 
 @pytest.mark.parametrize(
