@@ -129,7 +129,9 @@ class StillEncoder:
             data = with_alpha(data)
         original = frame.original
         if isinstance(original, OriginalStill) and kind is not PictureKind.MATTE:
-            data = with_profile(data, original.profile) if original.profile else data
+            still = self._choice.container.still
+            if original.profile and still is not None and still.profiles:
+                data = with_profile(data, original.profile)
         self._files.write(data, frame.pts, frame.duration)
         self.frames += 1
 

@@ -20,6 +20,8 @@ class StillFormat:
     """Bits of a sample, 8 or 16."""
     max_side: int = 65_535
     """Most pixels each way."""
+    profiles: bool = True
+    """It has a place for a colour profile."""
     quality: int | None = None
     """What ``--quality`` is where it is not given, of 1 to 100 (best); None: it is lossless."""
 
@@ -169,13 +171,14 @@ CONTAINERS: tuple[Container, ...] = (
         Container(name=name, muxer="", extensions=extensions, codecs=frozenset(), still=still)
         for name, extensions, still in (
             ("PNG", (".png",), StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30)),
-            ("JPEG", (".jpg", ".jpeg"), StillFormat(quality=95)),
+            ("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), StillFormat(quality=95)),
             ("WebP", (".webp",), StillFormat(alpha=True, max_side=16_383, quality=90)),
             (
                 "TIFF",
                 (".tif", ".tiff"),
                 StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30),
             ),
+            ("BMP", (".bmp",), StillFormat(profiles=False, max_side=1 << 30)),
         )
     ),
 )

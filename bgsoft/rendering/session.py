@@ -35,6 +35,7 @@ from bgsoft.rendering.target import (
     check_outputs,
     commit,
     keeps_chroma,
+    keeps_profile,
     lost_chroma,
     open_faces,
     open_targets,
@@ -246,6 +247,7 @@ class _Session:
                 duration_seconds=config.duration_seconds,
                 range=None if chunk is None else chunk.frames,
                 keeps_chroma=keeps,
+                keeps_profile=self._taker is None and keeps_profile(config),
             )
             make_stages = partial(
                 builder.make_picture_stages,

@@ -125,6 +125,12 @@ def keeps_chroma(config: RenderConfig, info: VideoInfo) -> bool:
     return bool(kept_chroma(config.encode, container, info, kind))
 
 
+def keeps_profile(config: RenderConfig) -> bool:
+    """Whether stills keep the colours of their own profile: where nothing in sRGB joins them."""
+    still = _container(config.output, config).still
+    return still is not None and still.profiles and config.effect.kind not in REPLACING
+
+
 def lost_chroma(config: RenderConfig, info: VideoInfo) -> tuple[str, ...]:
     """The notice that colour becomes 4:2:0; none where the encoder's says more."""
     container = _container(config.output, config)
