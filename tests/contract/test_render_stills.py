@@ -15,6 +15,7 @@ import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.errors import ConfigError, OpenError, OutputError, UnsupportedFormatError
 from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.profiles import adobe_as_srgb, adobe_profile, gray_as_srgb, gray_profile
 from tests.stills import colourful, load, profile, save
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
@@ -87,6 +88,43 @@ def test_a_turned_photograph_comes_out_upright(person: Path, tmp_path: Path) -> 
         assert image.size == (320, 180)
         assert image.getexif().get(274) is None
         assert image.info["icc_profile"] == profile()
+
+
+PLAIN = {"effect": "dim", "strength": 0.0, "preset": None, **QUICK}
+
+
+def test_a_grey_profile_is_applied(tmp_path: Path) -> None:
+    source = save(tmp_path / "in.png", colourful()[..., 0], icc=gray_profile(1.0))
+    bgsoft.render(source, tmp_path / "out.png", **PLAIN)
+    with Image.open(tmp_path / "out.png") as image:
+        assert (image.mode, image.info.get("icc_profile")) == ("RGB", None)
+    wanted = gray_as_srgb(colourful()[..., :1] / 255, 1.0)
+    assert np.abs(load(tmp_path / "out.png") - wanted).mean() < 1.5
+
+
+@pytest.mark.parametrize("target", ["out.png", "out.bmp", "out.mkv"])
+def test_wide_colours_fit_what_is_written(tmp_path: Path, target: str) -> None:
+    muted = np.full((48, 64, 3), (90, 160, 110), np.uint8)
+    source, out = save(tmp_path / "in.png", muted, icc=adobe_profile()), tmp_path / target
+    bgsoft.render(source, out, **PLAIN)
+    wanted = adobe_as_srgb(muted / 255)
+    if target == "out.png":
+        wanted = muted
+        with Image.open(out) as image:
+            assert image.info["icc_profile"] == adobe_profile()
+    if target == "out.mkv":
+        # sRGB in what labels say is BT.709's matrix, limited range.
+        ffmpeg("-i", out, "-frames:v", "1", tmp_path / "shown.png")
+        out = tmp_path / "shown.png"
+    assert np.abs(load(out) - wanted).max() <= (3 if target == "out.mkv" else 1.5)
+
+
+def test_another_background_makes_everything_srgb(tmp_path: Path) -> None:
+    muted = np.full((48, 64, 3), (90, 160, 110), np.uint8)
+    source = save(tmp_path / "in.png", muted, icc=adobe_profile())
+    bgsoft.render(source, tmp_path / "out.png", effect="color", background="#204060", **QUICK)
+    with Image.open(tmp_path / "out.png") as image:
+        assert image.info.get("icc_profile") is None
 
 
 def test_a_hidden_place_in_a_picture(person: Path, tmp_path: Path) -> None:
