@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.hdr import hdr_parameters
+from bgsoft.encode.hdr import HDR_CODECS, hdr_parameters
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import UNSPECIFIED, FrameFormat
 from bgsoft.media.containers import CONTAINERS, Container
@@ -50,6 +50,8 @@ class _EncoderSpec:
     phones and browsers do not play it, or without. None: it codes 4:2:0."""
     alpha: bool = False
     """It codes an alpha channel."""
+    limits_range: bool = False
+    """Its decoders take all samples for limited range."""
     nv12: bool = False
     """It takes eight-bit frames as they lie in memory."""
     quality_range: tuple[int, int] | None = None
@@ -141,6 +143,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         quality_range=(1, 64),
         quality_option="global_quality",
         options={"vendor": "apl0"},
+        limits_range=True,
     ),
     Codec.FFV1: _EncoderSpec(
         encoder="ffv1",
@@ -176,6 +179,8 @@ class EncoderChoice:
     """The library's options of the encoder."""
     notices: tuple[str, ...] = ()
     """Messages for the user."""
+    limits_range: bool = False
+    """Full-range frames are coded in limited range, the only one that decoders know."""
     at_once: bool = False
     """A frame's packet must not wait for later frames: the threads share each frame."""
 
@@ -331,6 +336,8 @@ def choose_encoder(
             notices.append(f"{odd_size} {lacking}")
     if codec is Codec.RAW:
         notices += _untold(container, info)
+    elif codec not in HDR_CODECS and (info.mastering_display or info.content_light):
+        notices.append(f"{spec.label} cannot hold HDR10's mastering display and content light")
     options = spec.options | _quality(spec, settings.quality) | _speed(spec, settings.speed)
     options |= _own_options(codec, picture, container, pixel_format)
     if spec.least_threads:
@@ -346,6 +353,7 @@ def choose_encoder(
         bit_depth=depth,
         kind=kind,
         options=options,
+        limits_range=spec.limits_range,
         notices=tuple(notices),
     )
 
@@ -355,9 +363,11 @@ def _untold(container: Container, info: VideoInfo) -> list[str]:
     color, aspect = info.format.color, info.sample_aspect_ratio
     told = {color.primaries, color.transfer, color.matrix} != {UNSPECIFIED}
     lost = ["the colour description"] if told else []
+    if color.full_range and container.muxer == "nut":
+        lost.append("the full range")
     if aspect != 1 and container.muxer == "nut":
         lost.append(f"the pixel aspect {aspect.numerator}:{aspect.denominator}")
-    return [f"{container.name} cannot hold {' and '.join(lost)} of raw video"] if lost else []
+    return [f"{container.name} cannot hold {', '.join(lost)} of raw video"] if lost else []
 
 
 def _parameters(codec: Codec, info: VideoInfo, kind: PictureKind, threads: int) -> str:

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.messages import MessageWriter
-from bgsoft.encode.pictures import picture_maker
+from bgsoft.encode.pictures import coded_color, picture_maker
 from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
@@ -75,7 +75,8 @@ class CpuEncoder:
         # A matte is a mask, not light: its values go through no transfer or matrix.
         self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
         # FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full.
-        self._range = 1 + format.color.full_range if format.color.range_specified else 0
+        coded = coded_color(choice, format.color)
+        self._range = 1 + coded.full_range if coded.range_specified else 0
         self._picture = picture_maker(choice, format)
         self._stream = muxer.add_encoder(
             choice.encoder,

@@ -252,11 +252,12 @@ def test_matte_as_grey(tmp_path: Path, codec: Codec, layout: PixelLayout, full_r
     encode_frames(
         path, info, REGULAR[:6], settings=EncodeConfig(codec=codec), kind=PictureKind.MATTE
     )
-    black, white = (0, 255) if full_range else (16, 235)
+    full = full_range and codec is not Codec.PRORES  # which decoders take for limited
+    black, white = (0, 255) if full else (16, 235)
     for index, frame in enumerate(read_back(path)):
         scale = 1 << (frame.bits - 8)
         luma = frame.planes[0] / scale
-        if full_range and frame.bits > 8:
+        if full and frame.bits > 8:
             luma = frame.planes[0] * (255 / ((1 << frame.bits) - 1))
         wanted = black + matte_picture(index, format) * ((white - black) / 255)
         assert psnr(luma, wanted, 8) > 38
@@ -599,3 +600,31 @@ def test_what_lay_in_memory_before_changes_nothing(tmp_path: Path, codec: Codec)
         )
         made.add(path.read_bytes())
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("layout", [PixelLayout.NV12, PixelLayout.P010])
+def test_full_range_is_coded_as_prores_is_read(tmp_path: Path, layout: PixelLayout) -> None:
+    """FFmpeg shows the same colours of ProRes and of FFV1, which says its range."""
+    color = ColorInfo(primaries=1, transfer=1, matrix=1, full_range=True, range_specified=True)
+    info = video_info(FrameFormat(width=64, height=48, layout=layout, color=color))
+    shown = []
+    for codec, name in ((Codec.FFV1, "a.mkv"), (Codec.PRORES, "b.mov")):
+        path, raw = tmp_path / name, tmp_path / f"{name}.rgb"
+        settings = EncodeConfig(codec=codec, quality=1 if codec is Codec.PRORES else None)
+        encode_frames(path, info, REGULAR[:1], settings=settings)
+        ffmpeg("-i", path, "-sws_flags", "accurate_rnd", "-f", "rawvideo", "-pix_fmt", "gray", raw)
+        shown.append(np.fromfile(raw, np.uint8).astype(int))
+    assert np.abs(shown[0] - shown[1]).max() <= 5
+    assert np.abs(shown[0] - shown[1]).mean() <= 1.5
+    matte = tmp_path / "matte.mov"
+    encode_frames(matte, info, REGULAR[:1], settings=settings, kind=PictureKind.MATTE)
+    luma = read_back(matte)[0].planes[0]
+    assert (luma.min() // 4, luma.max() // 4) == (16, 235)
+
+
+@pytest.mark.parametrize("codec", [Codec.FFV1, Codec.PRORES, Codec.VP9])
+def test_hdr10_metadata_that_a_codec_lacks_is_named(codec: Codec) -> None:
+    info = video_info(P010, mastering_display=HDR10, content_light=LIGHT)
+    name = ".mov" if codec is Codec.PRORES else ".mkv"
+    choice = choose_encoder(EncodeConfig(codec=codec), container_for(Path(f"a{name}")), info)
+    assert any("mastering display" in notice for notice in choice.notices)
