@@ -13,7 +13,7 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import OpenError, UnsupportedFormatError, translated
-from bgsoft.frame import Frame, OriginalStill
+from bgsoft.frame import ColorInfo, Frame, OriginalStill
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.opencv import decode_picture
 from bgsoft.media.pillow import open_coded
@@ -44,8 +44,6 @@ _TURNS = {
 
 
 UNUSABLE = "colour profile left out: it cannot be used"
-_USUAL_COLORS = frozenset({0, 1, 2, 5, 6, 13, 14, 15})
-"""Primaries and transfers (ITU-T H.273) that are shown as sRGB is, or are not declared."""
 
 
 class Still(NamedTuple):
@@ -163,7 +161,9 @@ def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> t
             pixels = open_coded(data, facts.kind).pixels()
         if facts.bits > 8 and pixels.dtype == np.uint8:
             notices.append(f"{facts.bits}-bit samples reduced to 8 bits")
-        if not facts.profile and not {*facts.color} <= _USUAL_COLORS:
+        primaries, transfer = facts.color
+        labelled = ColorInfo(primaries=primaries, transfer=transfer)
+        if not facts.profile and not labelled.is_near_srgb:
             notices.append("HDR or wide colours are taken for sRGB")
         return pixels, facts.orientation
     if facts.is_cmyk and profile_space(facts.profile) == CMYK:

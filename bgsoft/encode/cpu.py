@@ -164,7 +164,8 @@ def open_encoder(
     if isinstance(muxer, StillFiles):
         from bgsoft.encode.stills import StillEncoder, choose_still
 
-        still = choose_still(config, muxer.container, info.format, kind)
+        aspect = info.sample_aspect_ratio
+        still = choose_still(config, muxer.container, info.format, kind, aspect)
         resources.notice("encode", *still.notices)
         return StillEncoder(muxer, still, info.format)
     choice = choose_encoder(config, muxer.container, info, kind, resources.threads)

@@ -20,6 +20,8 @@ class StillFormat:
     """Bits of a sample, 8 or 16."""
     max_side: int = 65_535
     """Most pixels each way."""
+    labels: bool = False
+    """It has a place for primaries and transfer."""
     profiles: bool = True
     """It has a place for a colour profile."""
     quality: int | None = None
@@ -170,7 +172,11 @@ CONTAINERS: tuple[Container, ...] = (
     *(
         Container(name=name, muxer="", extensions=extensions, codecs=frozenset(), still=still)
         for name, extensions, still in (
-            ("PNG", (".png",), StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30)),
+            (
+                "PNG",
+                (".png",),
+                StillFormat(alpha=True, depths=(8, 16), labels=True, max_side=1 << 30),
+            ),
             ("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), StillFormat(quality=95)),
             ("WebP", (".webp",), StillFormat(alpha=True, max_side=16_383, quality=90)),
             (

@@ -25,6 +25,7 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.frame import (
+    KNOWN_MATRICES,
     UNSPECIFIED,
     ColorInfo,
     ContentLight,
@@ -169,6 +170,9 @@ def describe(
     orientation, turned = orientation_of(data)
     interlaced = any(f.interlaced_frame for f in frames)
     notices = _conversion_notices(frame.format)
+    matrix = _first_specified(frame.colorspace, stream.codec_context.colorspace)
+    if not is_rgb(frame.format) and matrix not in (*KNOWN_MATRICES, UNSPECIFIED):
+        notices.append(f"colour matrix {matrix} (H.273) is taken for BT.601 or BT.709")
     if stream.metadata.get("alpha_mode") == "1":  # which FFmpeg's own VP9 decoder does not read
         notices.append("alpha channel dropped")
     stereo = integers(data.get("STEREO3D", b""), 1)

@@ -321,9 +321,7 @@ def with_profile(data: bytes, profile: bytes) -> bytes:
     """A file just encoded, with a colour profile."""
     kind = still_kind(data)
     if kind == "png":
-        body = b"iCCPicc\0\0" + zlib.compress(profile)
-        chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-        return data[:33] + chunk + data[33:]  # after the signature and IHDR
+        return _with_png_chunk(data, b"iCCPicc\0\0" + zlib.compress(profile))
     if kind == "jpeg":
         parts = [profile[at : at + _JPEG_PART] for at in range(0, len(profile), _JPEG_PART)]
         segments = b""
@@ -335,6 +333,16 @@ def with_profile(data: bytes, profile: bytes) -> bytes:
     if kind == "webp":
         return _webp_with_profile(data, profile)
     return _with_tiff_tag(data, _PROFILE_TAG, 7, len(profile), profile)
+
+
+def with_color(data: bytes, primaries: int, transfer: int) -> bytes:
+    """A PNG file just encoded, with a label of its R'G'B' (ITU-T H.273), of full range."""
+    return _with_png_chunk(data, b"cICP" + bytes((primaries, transfer, 0, 1)))
+
+
+def _with_png_chunk(data: bytes, body: bytes) -> bytes:
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return data[:33] + chunk + data[33:]  # after the signature and IHDR
 
 
 def with_alpha(data: bytes) -> bytes:

@@ -14,7 +14,7 @@ from PIL import Image
 import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.errors import ConfigError, OpenError, OutputError, UnsupportedFormatError
-from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.outside import described_by_ffmpeg, ffmpeg, shown_by_ffmpeg
 from tests.profiles import adobe_as_srgb, adobe_profile, gray_as_srgb, gray_profile
 from tests.stills import colourful, load, profile, save
 
@@ -233,3 +233,22 @@ def test_an_existing_sequence_may_be_skipped(frames: Path, tmp_path: Path) -> No
     shutil.copy(frames / "1.png", tmp_path / "7.png")
     assert bgsoft.render(frames, tmp_path / "%d.png", skip_existing=True).skipped
     assert names(tmp_path) == ["7.png"]
+
+
+@pytest.mark.parametrize(
+    ("primaries", "transfer"), [("bt2020", "smpte2084"), ("smpte432", "bt709")]
+)
+def test_pictures_of_a_video_say_what_nobody_would_guess(
+    tmp_path: Path, primaries: str, transfer: str
+) -> None:
+    source = tmp_path / "in.mkv"
+    labels = f"setparams=color_primaries={primaries}:color_trc={transfer}:colorspace=bt709"
+    clip = ("-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=0.04", "-vf", f"{labels},setsar=4/3")
+    ffmpeg(*clip, "-c:v", "ffv1", "-pix_fmt", "yuv420p10le", source)
+    report = bgsoft.render(source, tmp_path / "png" / "%d.png", **PLAIN)
+    shown = described_by_ffmpeg(tmp_path / "png" / "1.png")
+    assert f"{primaries}/{transfer}" in shown
+    notices = [event.message for event in report.events]
+    assert "pixel aspect 4:3 left out: pictures have square pixels" in notices
+    report = bgsoft.render(source, tmp_path / "jpg" / "%d.jpg", **PLAIN)
+    assert any("JPEG does not say" in event.message for event in report.events)
