@@ -17,6 +17,7 @@ from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.original import FineChroma, repeat
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, OriginalChroma, PixelLayout
+from bgsoft.media.containers import ANIMATED
 from bgsoft.media.planes import Plane, plane_views
 
 
@@ -25,6 +26,10 @@ def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame
 
     A picture is valid until the next one is made, and only while the frame's slot is.
     """
+    if choice.codec in ANIMATED:
+        from bgsoft.encode.animated import AnimatedPictures
+
+        return AnimatedPictures(choice, format).picture
     own = choice.pixel_format == "nv12" and format.layout is PixelLayout.NV12
     if own and choice.kind is PictureKind.COLOR:
         return shared_picture

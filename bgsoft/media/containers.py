@@ -64,6 +64,10 @@ class Container:
     """The muxer accepts PCM, but hardly any player does: it is encoded anew all the same."""
     options: dict[str, str] = field(default_factory=dict)
     """Muxer options."""
+    max_rate: int | None = None
+    """Frames per second above which most programs play it slowly; None: any."""
+    reads_back: bool = True
+    """FFmpeg can read it, too."""
     still: StillFormat | None = None
     """What a picture file holds; None: it is no picture file."""
 
@@ -73,6 +77,8 @@ class Container:
         return self.muxer in ("matroska", "webm")
 
 
+ANIMATED = frozenset({Codec.GIF, Codec.WEBP})
+"""Codecs of animated pictures."""
 _H26X = frozenset({Codec.H264, Codec.HEVC})
 _TS_AUDIO = ("aac", "aac_latm", "ac3", "dts", "eac3", "mp2", "mp3", "opus", "s302m", "truehd")
 _AVI_PCM = ("pcm_alaw", "pcm_mulaw", "pcm_s16le", "pcm_s24le", "pcm_u8")
@@ -105,7 +111,7 @@ CONTAINERS: tuple[Container, ...] = (
         muxer="matroska",
         extensions=(".mkv",),
         streams=True,
-        codecs=frozenset(Codec) - {Codec.AUTO, Codec.RAW},
+        codecs=frozenset(Codec) - {Codec.AUTO, Codec.RAW} - ANIMATED,
         alpha_codec=Codec.FFV1,
         text_subtitles="subrip",
         audio_fallback=("flac", "aac"),
@@ -187,6 +193,29 @@ CONTAINERS: tuple[Container, ...] = (
             ("BMP", (".bmp",), StillFormat(profiles=False, max_side=1 << 30)),
         )
     ),
+    Container(
+        name="GIF",
+        muxer="gif",
+        extensions=(".gif",),
+        codecs=frozenset({Codec.GIF}),
+        alpha_codec=Codec.GIF,
+        chapters=False,
+        copies=frozenset(),
+        max_rate=50,
+    ),
+    # After the picture, which a name alone stands for.
+    Container(
+        name="animated WebP",
+        muxer="webp",
+        extensions=(".webp",),
+        codecs=frozenset({Codec.WEBP}),
+        alpha_codec=Codec.WEBP,
+        chapters=False,
+        copies=frozenset(),
+        max_rate=60,
+        reads_back=False,
+        options={"loop": "0"},
+    ),
 )
 
 
@@ -202,7 +231,8 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
         format = OutputFormat.MKV
     suffix = path.suffix.lower() if format is OutputFormat.AUTO else f".{format}"
     for container in CONTAINERS:
-        if suffix in container.extensions:
+        is_asked = format is OutputFormat.AUTO or container.still is None
+        if suffix in container.extensions and is_asked:
             if piped and not container.streams:
                 fits = ", ".join(c.extensions[0][1:] for c in CONTAINERS if c.streams)
                 text = f"{container.name} cannot be written to a pipe; use --format {fits}"

@@ -381,6 +381,8 @@ class Muxer(Closing):
         """What the finished output says; None where that cannot be read back."""
         if self._sent is not None:
             return self._sent.labels()
+        if not self.container.reads_back:
+            return None
         # No decoder is let near it: decoding its first picture takes 10 ms and more.
         with open_input(self._file, codec_whitelist="none") as kept:
             return Labels.of(kept)

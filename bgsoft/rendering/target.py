@@ -240,7 +240,8 @@ def _open_stills(
     else:
         raise ConfigError(
             f"{path} is one picture: for all frames of a video name a pattern like"
-            f" {path.stem}/%05d{path.suffix}, for one of them use bgsoft preview"
+            f" {path.stem}/%05d{path.suffix}, for one of them use bgsoft preview, for an animation"
+            " write .gif or add --format webp"
         )
     files.enter_context(file)
     muxer = StillFiles(
