@@ -276,7 +276,7 @@ class Frame:
     original: Original | None = None
     """What it was made from, where that holds more and the encoder has use for it."""
     messages: tuple[tuple[str, bytes], ...] = ()
-    """What came with it in its packet, as :class:`bgsoft.media.messages.Message` says."""
+    """(kind, payload) of the messages in its packet: see :class:`bgsoft.media.messages.Message`."""
 
     @property
     def luma(self) -> Array:

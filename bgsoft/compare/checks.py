@@ -102,7 +102,7 @@ def _cropping(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
 
 
 def _carried(a: FileFacts, b: FileFacts) -> list[Check]:
-    """Each kind of what pictures and the stream carry besides, and how often."""
+    """Compare each kind of data that comes with pictures or the stream, and how often it does."""
     declared_a, declared_b = set(a.info.side_data), set(b.info.side_data)
     counted = sorted(a.carried.keys() | b.carried.keys())
     checks = [Check.equal(kind, a.carried[kind], b.carried[kind], " each") for kind in counted]

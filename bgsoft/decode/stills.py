@@ -54,7 +54,7 @@ class Still(NamedTuple):
     profile: bytes
     """Of RGB; empty: they are sRGB."""
     notices: tuple[str, ...] = ()
-    """What was done to it, and was left out."""
+    """Changes to it, and parts that were left out."""
 
 
 class StillPicture(NamedTuple):

@@ -124,7 +124,7 @@ class CopiedPictures:
 
 
 def coded_color(choice: EncoderChoice, color: ColorInfo) -> ColorInfo:
-    """The colour description of what an encoder is given of frames with another."""
+    """The colour description of an encoder's pictures, made from frames with another."""
     limits = choice.limits_range and color.full_range
     return replace(color, full_range=False) if limits else color
 

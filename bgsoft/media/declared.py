@@ -1,8 +1,8 @@
-"""What a container declares of its video that PyAV has no field for.
+"""Declarations of a container about its video that PyAV has no field for.
 
-FFmpeg's Matroska muxer writes all of it into its header (RFC 9559), whatever container it came from
-(QuickTime's ``clap`` as a cropping, its ``uuid`` and ``sv3d`` boxes as a projection). So the header
-of a file without a frame is written to memory, and read.
+FFmpeg's Matroska muxer writes all of them into its header (RFC 9559), whatever container they came
+from. QuickTime's ``clap`` becomes a cropping, its ``uuid`` and ``sv3d`` boxes a projection. So the
+header of a file without frames is written to memory, and read.
 """
 
 from __future__ import annotations

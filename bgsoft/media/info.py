@@ -49,7 +49,7 @@ class Crop(NamedTuple):
     bottom: int = 0
 
     def size(self, width: int, height: int) -> tuple[int, int]:
-        """What is left of a (width, height)."""
+        """The shown part of a (width, height)."""
         return width - self.left - self.right, height - self.top - self.bottom
 
 
@@ -71,7 +71,7 @@ class VideoInfo:
     coded_height: int
     """Picture size as stored, before cropping and rotation, pixels."""
     crop: Crop = Crop()
-    """What the container hides of the stored picture; its offsets lie between chroma samples."""
+    """Edges that the container hides of the stored picture, at whole chroma samples."""
     format: FrameFormat
     """Every frame as the pipeline sees it: cropped, upright, converted to 4:2:0."""
     orientation: Orientation = field(default_factory=Orientation)
@@ -92,7 +92,8 @@ class VideoInfo:
     mastering_display: MasteringDisplay | None = None
     content_light: ContentLight | None = None
     side_data: tuple[str, ...] = ()
-    """What else the stream and its first pictures carry, and no output does, as notices name it."""
+    """Kinds of data that the stream or its first pictures carry and no output has, as notices name
+    them."""
     stills: tuple[Path, ...] = ()
     """The picture files that its frames are, in order; none: it is a video."""
     notices: tuple[str, ...] = ()

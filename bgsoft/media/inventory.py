@@ -1,4 +1,4 @@
-"""The inventory of what an input carries besides pictures, sound and text.
+"""The inventory of data that an input carries in addition to pictures, sound and text.
 
 Each kind is carried over, applied to the pictures, or named in a notice; `bgsoft compare` lists the
 kinds of both files. Messages come with single pictures, and their packets are read for them

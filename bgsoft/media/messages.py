@@ -27,7 +27,7 @@ _REGISTERED = (
     (b"\xb5\x00\x3b", Kind.DOLBY_VISION),
     (b"\xb4\x00\x50", Kind.LCEVC),
 )
-"""What messages begin with."""
+"""First bytes of each kind of message."""
 REGISTERED_DATA, _UNREGISTERED_DATA, _TIME_CODE = 4, 5, 136  # SEI payload types
 _ENCODERS = (
     bytes.fromhex("dc45e9bde6d948b7962cd820d923eeef"),

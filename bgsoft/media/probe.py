@@ -300,7 +300,7 @@ def _chroma_location(declared: Declared, frame: VideoFrame, orientation: Orienta
 
 
 def _crop(declared: Crop, frame: VideoFrame) -> Crop:
-    """What to leave out of a picture as stored; nothing where nothing would be left.
+    """Edges to leave out of a picture as stored; none where nothing of it would be left.
 
     Offsets and sizes are rounded down to whole chroma samples, as FFmpeg's ``crop`` filter does.
     """

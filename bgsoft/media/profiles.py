@@ -94,7 +94,7 @@ def _convert(samples: Plane, profile: bytes, mode: str) -> Plane:
 
 @lru_cache(maxsize=4)
 def _converter(profile: bytes, mode: str) -> Any:
-    """What converts Pillow's images of a mode to sRGB, by the intent that the profile asks for."""
+    """Make a converter of Pillow's images to sRGB, by the intent that the profile asks for."""
     from PIL import ImageCms
 
     try:

@@ -1,9 +1,9 @@
-"""Side data of decoded frames, read in spite of what PyAV cannot read.
+"""Side data of decoded frames, read around two faults of PyAV 18.
 
-PyAV 18 frees the name of a colour profile twice, which ends the process, and reads none of a
-frame's data if it does not know the kind of one. FFmpeg's ``sidedata`` filter takes those away
-before. It also keeps the frame in memory until Python's cycles are collected, so only the first
-frames are read; of all others the packets tell (:mod:`bgsoft.media.messages`).
+PyAV frees the name of a colour profile twice, which ends the process. It reads none of a frame's
+data if it does not know the kind of one. FFmpeg's ``sidedata`` filter removes both before. Reading
+also keeps a frame in memory until Python collects cycles, so only the first frames are read. The
+packets tell about all others (:mod:`bgsoft.media.messages`).
 """
 
 from __future__ import annotations
