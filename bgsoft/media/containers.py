@@ -241,7 +241,7 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
     if not suffix and path.is_dir():
         text = f"output {path} is a folder; name a file in it"
         raise UnsupportedFormatError(text, stage="encode", path=path)
-    known = " ".join(ext for container in CONTAINERS for ext in container.extensions)
+    known = " ".join(dict.fromkeys(ext for each in CONTAINERS for ext in each.extensions))
     what = (
         f"{suffix!r} is no video container and no picture that can be written"
         if suffix
