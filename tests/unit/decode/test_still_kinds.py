@@ -14,7 +14,7 @@ from PIL import Image, ImageOps, features
 
 from bgsoft.decode.stills import read_still
 from bgsoft.errors import OpenError, UnsupportedFormatError
-from bgsoft.media.containers import container_for
+from bgsoft.media.containers import container_for, suffix_like
 from bgsoft.media.sequence import still_files
 from bgsoft.media.source import open_input
 from bgsoft.media.stills import read_file, still_kind
@@ -148,3 +148,17 @@ def test_text_that_begins_like_bmp_is_none() -> None:
 @pytest.mark.parametrize("ending", [".jfif", ".jpe", ".JFIF"])
 def test_other_names_of_jpeg(ending: str) -> None:
     assert container_for(Path(f"a{ending}")).name == "JPEG"
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("a.HEIC", ".jpg"),
+        ("a.avif", ".jpg"),
+        ("a.bmp", ".bmp"),
+        ("a.jfif", ".jfif"),
+        ("a.wmv", ".mkv"),
+    ],
+)
+def test_outputs_are_like_their_inputs(name: str, ending: str) -> None:
+    assert suffix_like(Path(name)) == ending
