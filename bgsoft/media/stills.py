@@ -122,15 +122,19 @@ def _coded(path: Path, data: bytes, kind: str) -> StillFacts:
     except UnsupportedFormatError as exc:
         raise UnsupportedFormatError(f"cannot read {path}: {exc}", path=path) from exc
     width, height = picture.image.size
-    return StillFacts(
+    facts = StillFacts(
         width=width,
         height=height,
-        orientation=picture.orientation,
         bits=picture.bits,
         profile=picture.profile,
         color=picture.color,
         animated=picture.frames > 1,
     )
+    _read_exif(facts, (picture.image.info.get("exif") or b"").removeprefix(_EXIF))
+    facts.orientation = picture.orientation
+    if picture.image.info.get("xmp"):
+        facts.metadata["XMP"] = None
+    return facts
 
 
 def _check(path: Path, facts: StillFacts) -> None:

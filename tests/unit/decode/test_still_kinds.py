@@ -162,3 +162,17 @@ def test_other_names_of_jpeg(ending: str) -> None:
 )
 def test_outputs_are_like_their_inputs(name: str, ending: str) -> None:
     assert suffix_like(Path(name)) == ending
+
+
+@pytest.mark.parametrize("kind", ["avif", "heic"])
+def test_metadata_of_photographs_are_named(tmp_path: Path, kind: str) -> None:
+    exif = Image.Exif()
+    exif[271], exif[306] = "Maker", "2026:01:01 00:00:00"
+    path = tmp_path / f"a.{kind}"
+    if kind == "heic":
+        path.write_bytes(heic(smooth(), exif=exif.tobytes()))
+    elif features.check("avif"):
+        smooth().save(path, exif=exif)
+    else:
+        pytest.skip("this Pillow has no AVIF")
+    assert len(read_file(path)[0].metadata) == 2
