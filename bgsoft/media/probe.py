@@ -35,7 +35,7 @@ from bgsoft.frame import (
 )
 from bgsoft.media.declared import CENTRE, Declared, read_declared
 from bgsoft.media.info import UNTIMED, Crop, Orientation, VideoInfo
-from bgsoft.media.inventory import colors_are_lost, named_kinds
+from bgsoft.media.inventory import STEREO, colors_are_lost, named_kinds
 from bgsoft.media.messages import MESSAGE_CODECS
 from bgsoft.media.pipe import PipeInput
 from bgsoft.media.pyav import PYAV_ERRORS, exact
@@ -191,6 +191,8 @@ def describe(
         )
     )
     notices += [f"{kind} left out" for kind in others]
+    if stereo is not None and stereo[0]:
+        others = (*others, STEREO)
     if colors_are_lost(declared):
         notices.append("Dolby Vision profile 5: without its metadata the colours are wrong")
     width, height = crop.size(frame.width, frame.height)

@@ -165,3 +165,12 @@ def test_timecodes_of_mpeg_2_are_named_if_they_tell_something(
     source = ("-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=0.2")
     ffmpeg(*source, "-c:v", "mpeg2video", "-gop_timecode", start, path)
     assert probe(path).side_data == kinds
+
+
+def test_views_that_lie_side_by_side_are_in_the_inventory(tmp_path: Path) -> None:
+    path = tmp_path / "a.mp4"
+    source = ("-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=0.12")
+    ffmpeg(*source, "-c:v", "libx264", "-x264-params", "frame-packing=3", path)
+    info = probe(path)
+    assert info.side_data == ("stereo 3D",)
+    assert info.notices == ("stereo 3D: the output does not say how the two views lie",)
