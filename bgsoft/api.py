@@ -61,7 +61,7 @@ def render(
     temporal: float | None = None,
     refine: config.Refine | Literal["none", "guided"] | None = None,
     codec: config.Codec
-    | Literal["auto", "h264", "hevc", "av1", "prores", "vp9", "ffv1", "raw"]
+    | Literal["auto", "h264", "hevc", "av1", "prores", "vp9", "ffv1", "raw", "gif", "webp"]
     | None = None,
     quality: int | Off | None = None,
     speed: str | None = None,
@@ -83,7 +83,7 @@ def render(
     duration: float | str | None = None,
     face_data: FilePath | None = None,
     format: config.OutputFormat
-    | Literal["auto", "mp4", "mov", "mkv", "webm", "ts", "avi", "nut", "y4m"]
+    | Literal["auto", "mp4", "mov", "mkv", "webm", "ts", "avi", "nut", "y4m", "gif", "webp"]
     | None = None,
     matte_out: FilePath | None = None,
     overwrite: bool | None = None,

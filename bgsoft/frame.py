@@ -38,7 +38,10 @@ _MATRIX_KR_KB: dict[int, tuple[float, float]] = {
     9: (0.2627, 0.0593),  # BT.2020 non-constant luminance
     10: (0.2627, 0.0593),  # BT.2020 constant luminance, treated as non-constant
 }
+KNOWN_MATRICES = frozenset(_MATRIX_KR_KB)
 UNSPECIFIED = 2
+_NEAR_SRGB = {0, 1, UNSPECIFIED, 5, 6, 7}, {0, 1, UNSPECIFIED, 4, 6, 7, 11, 12, 13, 14, 15}
+"""Primaries and transfers that look right where sRGB is expected, or are not declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +79,12 @@ class ColorInfo:
         if self.full_range:
             return 0, (1 << depth) - 1
         return 16 << (depth - 8), 235 << (depth - 8)
+
+    @property
+    def is_near_srgb(self) -> bool:
+        """Whether pictures look right without a label: no wide gamut, HDR or linear light."""
+        primaries, transfers = _NEAR_SRGB
+        return self.primaries in primaries and self.transfer in transfers
 
     @property
     def is_hdr(self) -> bool:
@@ -266,6 +275,8 @@ class Frame:
     """On a device: the CUDA event after which the planes are complete; None on the host."""
     original: Original | None = None
     """What it was made from, where that holds more and the encoder has use for it."""
+    messages: tuple[tuple[str, bytes], ...] = ()
+    """(kind, payload) of the messages in its packet: see :class:`bgsoft.media.messages.Message`."""
 
     @property
     def luma(self) -> Array:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.batch.find import Found
-from bgsoft.errors import ConfigError, ModelError, UnsupportedFormatError
-from bgsoft.media.containers import container_for
+from bgsoft.errors import ConfigError, ModelError
+from bgsoft.media.containers import container_for, suffix_like
 from bgsoft.media.naming import is_pattern
 from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import read_spec
@@ -254,7 +254,7 @@ def expand(template: str, found: Found, index: int) -> Path:
     """
     values = {
         "stem": found.path.stem,
-        "suffix": _suffix(found.path),
+        "suffix": suffix_like(found.path),
         "parent": str(found.folder),
         "index": index,
     }
@@ -276,11 +276,3 @@ def expand(template: str, found: Found, index: int) -> Path:
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise ConfigError(f"the name {template!r} leads out of the output folder")
     return path
-
-
-def _suffix(path: Path) -> str:
-    try:
-        container_for(path)
-    except UnsupportedFormatError:
-        return ".mkv"
-    return path.suffix

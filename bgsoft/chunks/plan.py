@@ -44,7 +44,7 @@ from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError
-from bgsoft.media.containers import container_for
+from bgsoft.media.containers import ANIMATED, container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
@@ -167,6 +167,8 @@ def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
         return f"a file of kind {info.container} cannot be read from the middle"
     if any(container_for(path).still is not None for path in config.videos):
         return "pictures are written in one go"
+    if any(container_for(path, config.format).codecs <= ANIMATED for path in config.videos):
+        return "animated pictures are written in one go"
     if info.start_pts is None:
         return "its frames carry no times"
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):

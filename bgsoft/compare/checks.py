@@ -14,6 +14,7 @@ from av.filter import Graph
 from bgsoft.compare.facts import EARLY_PACKETS, TRACK_KINDS, FileFacts, Track
 from bgsoft.compare.result import Check
 from bgsoft.media.identifying import is_known_to_identify
+from bgsoft.media.info import Crop
 from bgsoft.media.layouts import Layout, Mix, frame_layout, make_decodable, sorted_layout
 from bgsoft.media.source import open_input
 
@@ -68,10 +69,12 @@ def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
     aspect_a, aspect_b = (f.info.sample_aspect_ratio for f in (a, b))
     return [
         Check.equal("picture size", size_a, size_b, " upright"),
+        _cropping(a, b, size_a == size_b),
         _rotation(a, b, size_a == size_b),
         Check.equal("pixel aspect", _ratio(aspect_a), _ratio(aspect_b)),
         _color(a, b),
         _hdr(a, b),
+        *_carried(a, b),
         Check.equal("video tracks", len(a.of_kind("video")), len(b.of_kind("video")), " each"),
         *_sound_checks(a, b),
         _subtitles(a, b),
@@ -85,6 +88,28 @@ def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
 
 def _ratio(value: Fraction) -> str:
     return f"{value.numerator}:{value.denominator}"
+
+
+def _cropping(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
+    """Shown pictures count, as they do for :func:`_rotation`."""
+    crop_a, crop_b = a.info.crop, b.info.crop
+    words = ["none" if crop == Crop() else "{}:{}:{}:{}".format(*crop) for crop in (crop_a, crop_b)]
+    if crop_a == crop_b:
+        return Check("cropping", True, words[0])
+    if same_size and crop_b == Crop():
+        return Check("cropping", True, f"A's {words[0]} (left:top:right:bottom) is applied in B")
+    return Check("cropping", False, f"A: {words[0]}, B: {words[1]} (left:top:right:bottom)")
+
+
+def _carried(a: FileFacts, b: FileFacts) -> list[Check]:
+    """Compare each kind of data that comes with pictures or the stream, and how often it does."""
+    declared_a, declared_b = set(a.info.side_data), set(b.info.side_data)
+    counted = sorted(a.carried.keys() | b.carried.keys())
+    checks = [Check.equal(kind, a.carried[kind], b.carried[kind], " each") for kind in counted]
+    for kind in sorted((declared_a | declared_b) - {*counted}):
+        one, other = ("declared" if kind in f else "none" for f in (declared_a, declared_b))
+        checks.append(Check.equal(kind, one, other, " in both"))
+    return checks or [Check("side data", True, "none")]
 
 
 def _rotation(a: FileFacts, b: FileFacts, same_size: bool) -> Check:

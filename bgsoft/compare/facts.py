@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field, replace
 from fractions import Fraction
@@ -15,6 +16,7 @@ from av.stream import AttachmentStream, Disposition
 
 from bgsoft.media.identifying import has_coordinates, identifies
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.messages import MessageReader
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
@@ -58,6 +60,9 @@ class FileFacts:
     """Without cover art; the video track that is rendered first, the others as in the file."""
     pictures: dict[str, str] = field(default_factory=dict)
     """Covers and attachments: SHA-256 of their bytes by name, such as ``cover 0``."""
+
+    carried: Counter[str] = field(default_factory=Counter)
+    """Pictures of the video that come with a kind of message, such as closed captions."""
 
     def of_kind(self, kind: str) -> list[Track]:
         return [track for track in self.tracks if track.kind == kind]
@@ -135,12 +140,17 @@ def _read_headers(
 def _read_packets(
     container: InputContainer, facts: FileFacts, tracks: dict[int, Track], covers: dict[int, str]
 ) -> None:
+    info = facts.info
+    extradata = container.streams[info.stream_index].codec_context.extradata
+    reader = MessageReader(info.codec, extradata, fields=info.interlaced)
     # Of a cut-off end, what came before it is compared, and the decoder reports it.
     with contextlib.suppress(av.FFmpegError):
         for packet in container.demux():
             index = packet.stream.index
             if packet.size and index in covers:
                 facts.pictures[covers[index]] = hashlib.sha256(bytes(packet)).hexdigest()
+            if packet.size and index == info.stream_index:
+                facts.carried.update({message.kind for message in reader.read(packet)})
             track = tracks.get(index)
             if track is None or track.kind == "video" or not packet.size:
                 continue

@@ -177,7 +177,19 @@ class ClipPlayer:
             # Scaling and cropping come before turning.
             target, aspect = target[::-1], 1 / aspect
         self._target = target
-        self._scaled = cover_size((info.coded_width * aspect, Fraction(info.coded_height)), target)
+        stored = info.coded_width, info.coded_height
+        size = info.crop.size(*stored)
+        covering = cover_size((size[0] * aspect, Fraction(size[1])), target)
+        scales = [Fraction(*sides) for sides in zip(covering, size, strict=True)]
+        wide, high = (2 * round(a * scale / 2) for a, scale in zip(stored, scales, strict=True))
+        self._scaled = wide, high
+        # Even, so that the crop falls between chroma samples.
+        self._corner = [
+            min(2 * round(hidden * scale / 2) + (shown - wanted) // 4 * 2, whole - wanted)
+            for hidden, scale, shown, wanted, whole in zip(
+                info.crop[:2], scales, covering, target, self._scaled, strict=True
+            )
+        ]
         self.luma: Samples = np.empty(format.luma_shape, format.dtype)
         """(H, W), what is shown."""
         self.chroma: Samples = np.empty(format.chroma_shape, format.dtype)
@@ -230,8 +242,7 @@ class ClipPlayer:
             threads=1,
         )
         wanted_width, wanted_height = self._target
-        # Even, so that the crop falls between chroma samples.
-        left, top = (width - wanted_width) // 4 * 2, (height - wanted_height) // 4 * 2
+        left, top = self._corner
         luma, cb, cr = plane_views(frame.planes, self.format.dtype)
         luma = luma[top : top + wanted_height, left : left + wanted_width]
         half = np.s_[

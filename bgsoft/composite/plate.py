@@ -15,9 +15,12 @@ from bgsoft.composite.color import (
     planes_from_rgb,
     to_frame_rgb,
 )
-from bgsoft.errors import ConfigError, os_errors_as
+from bgsoft.decode.stills import in_srgb, read_still
+from bgsoft.errors import ConfigError, MediaError, errors_as, os_errors_as
 from bgsoft.frame import FrameFormat
 from bgsoft.media.opencv import decode_picture
+from bgsoft.media.source import read_head
+from bgsoft.media.stills import still_kind
 from bgsoft.ops.sides import Side
 
 _CONVERT_ROWS = 128
@@ -72,43 +75,26 @@ def read_image(path: Path) -> Samples:
     """Decode an image file.
 
     Returns:
-        (h, w, 3) uint8 or uint16, blue first, upright by its EXIF orientation; transparent parts
-        are laid over black.
+        (h, w, 3) uint8 or uint16, blue first, sRGB, upright; transparent parts are laid over black.
 
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
     """
-    with os_errors_as(ConfigError, f"--background {path} cannot be read", path=path):
+    with (
+        os_errors_as(ConfigError, f"--background {path} cannot be read", path=path),
+        errors_as((MediaError,), ConfigError, "--background", path=path),
+    ):
         if not path.is_file():
             problem = "is not a file" if path.exists() else "does not exist"
             raise ConfigError(f"--background {path} {problem}", path=path)
+        if still_kind(read_head(path)) is not None:
+            return in_srgb(read_still(path)).pixels
         data = np.fromfile(path, np.uint8)
-    # Without IMREAD_UNCHANGED OpenCV honours the orientation, but drops transparency.
     image = decode_picture(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image is None or image.dtype not in (np.uint8, np.uint16):
         problem = "is not an image that can be read, or too large"
         raise ConfigError(f"--background {path} {problem}", path=path)
-    stored = decode_picture(data, cv2.IMREAD_UNCHANGED)
-    if stored is not None and stored.ndim == 3 and stored.shape[2] == 4:
-        alpha = _turned_alpha(stored, image)
-        if alpha is not None:
-            share = alpha.astype(np.float32)[..., None] / np.iinfo(image.dtype).max
-            image = np.rint(image * share).astype(image.dtype)
     return image
-
-
-def _turned_alpha(stored: Samples, upright: Samples) -> Samples | None:
-    """The alpha channel of ``stored``, turned as ``upright`` was.
-
-    OpenCV does not tell the EXIF orientation it applied, so of the eight that there are the one
-    that makes the pictures equal is looked for.
-    """
-    for picture in (stored, np.swapaxes(stored, 0, 1)):
-        for rows, columns in ((1, 1), (1, -1), (-1, -1), (-1, 1)):
-            turned = picture[::rows, ::columns]
-            if turned.shape[:2] == upright.shape[:2] and np.array_equal(turned[..., :3], upright):
-                return turned[..., 3]
-    return None
 
 
 def cover(image: Samples, width: int, height: int) -> Samples:

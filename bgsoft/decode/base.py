@@ -39,6 +39,8 @@ class DecodeSettings:
     """Decoder threads; 0: the codec library's choice."""
     keeps_chroma: bool = False
     """Frames come with their :class:`bgsoft.frame.OriginalChroma`, whatever they are made from."""
+    keeps_profile: bool = False
+    """Stills keep the colours of their profile, which comes with them; else they become sRGB."""
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
 from bgsoft.errors import DecodeError, translated
 from bgsoft.frame import OriginalChroma, PixelLayout, Planes
-from bgsoft.media.info import Orientation, VideoInfo
+from bgsoft.media.info import Crop, Orientation, VideoInfo
 from bgsoft.media.planes import Plane, plane_views
 from bgsoft.media.pyav import PYAV_ERRORS, TO_PLANAR
 
@@ -105,6 +105,7 @@ class PlaneWriter:
 
     def __init__(self, info: VideoInfo) -> None:
         self._size = (info.coded_width, info.coded_height)
+        self._crop = info.crop
         self._format = info.format
         self._tall_chroma = _TALL_CHROMA[info.format.layout]
         self._direct = _DIRECT[info.format.layout]
@@ -141,7 +142,7 @@ class PlaneWriter:
         """
         frame = self._conform(frame, pixel_aspect, self._planar, self._direct)
         name = frame.format.name
-        sources = plane_views(frame.planes[:3], self._dtype)
+        sources = self._shown(frame, slice(3))
         self._write_luma(sources[0], planes.luma)
         if name in _GRAY:
             planes.chroma.fill(self._format.chroma_neutral)
@@ -157,7 +158,7 @@ class PlaneWriter:
         """The chroma of a frame as fine as the stream's own; arguments and errors as :meth:`write`,
         which has filled the planes."""
         frame = self._conform(frame, pixel_aspect, self._kept, self._kept_as_it_is)
-        stored = plane_views(frame.planes[1:3], self._dtype)
+        stored = self._shown(frame, slice(1, 3))
         if self._turns:
             swapped = -1 if self._orientation.swaps_axes else 1
             upright = [np.empty(plane.shape[::swapped], self._dtype) for plane in stored]
@@ -165,6 +166,20 @@ class PlaneWriter:
                 turn_plane(source, target, self._orientation)
             stored = upright
         return OriginalChroma(chroma=planes.chroma.copy(), fine=cv2.merge(stored))
+
+    def _shown(self, frame: VideoFrame, which: slice) -> list[Plane]:
+        """Some planes of a picture as stored, without what is cropped."""
+        planes = plane_views(frame.planes[which], self._dtype)
+        if self._crop == Crop():
+            return planes
+        width, height = self._size
+        left, top, right, bottom = self._crop
+        shown = []
+        for plane in planes:
+            across, down = -(-width // plane.shape[1]), -(-height // plane.shape[0])
+            rows = slice(top // down, -(-(height - bottom) // down))
+            shown.append(plane[rows, left // across : -(-(width - right) // across)])
+        return shown
 
     def _write_luma(self, source: Plane, target: Plane) -> None:
         if self._turns:

@@ -117,6 +117,7 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         if stream is None:
             return
         self._codec = stream.codec_context
+        stream.codec_context.copy_opaque = True
         stream.codec_context.thread_type = "AUTO" if threaded else "NONE"
         stream.codec_context.thread_count = self._settings.threads if threaded else 1
         pending = self._pending = set()

@@ -16,7 +16,7 @@ from bgsoft.cuda.video_codec import codec_errors, vendor_text, video_codec
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.stream import StreamDecoder
 from bgsoft.errors import BackendUnavailableError, DecodeError
-from bgsoft.media.info import VideoInfo
+from bgsoft.media.info import Crop, VideoInfo
 from bgsoft.media.source import RAW_STREAMS
 from bgsoft.records import NamedTuple, dataclass
 
@@ -69,6 +69,8 @@ def nv_codec(info: VideoInfo) -> NvCodec:
         reason = f"{info.pixel_format} is converted on the CPU"
     elif info.interlaced:
         reason = "interlaced pictures are deinterlaced on the CPU"
+    elif info.crop != Crop():
+        reason = "pictures are cropped on the CPU"
     elif info.coded_width % 2:
         # PyNvVideoCodec copies as many chroma bytes per row as luma: the last Cr would be missing.
         reason = f"an odd width ({info.coded_width}) is decoded on the CPU"
@@ -117,6 +119,7 @@ class NvPicture:
     dts: int | None
     duration: int
     key_frame: bool
+    opaque: Any = None
     is_corrupt: bool = False
     """Always False: PyNvVideoCodec keeps NVDEC's decode status to itself."""
 
@@ -126,6 +129,7 @@ class _Times(NamedTuple):
     dts: int | None = None
     duration: int = 0
     key_frame: bool = False
+    opaque: Any = None
     discard: bool = False
 
 
@@ -152,7 +156,9 @@ class PacketTimes:
         mark = self._last
         self._highest = max(self._highest, mark)
         duration, key_frame = packet.duration or 0, packet.is_keyframe
-        times = _Times(packet.pts, packet.dts, duration, key_frame, packet.is_discard)
+        times = _Times(
+            packet.pts, packet.dts, duration, key_frame, packet.opaque, packet.is_discard
+        )
         self._by_mark.setdefault(mark, deque()).append(times)
         self._remembered += 1
         if self._remembered > _MAX_REMEMBERED:
@@ -287,7 +293,7 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
             if times is None:
                 continue
             pitch = width * (2 if surface.format == self._module.Pixel_Format.P016 else 1)
-            at = times.pts, times.dts, times.duration, times.key_frame
+            at = times.pts, times.dts, times.duration, times.key_frame, times.opaque
             yield NvPicture(surface.GetPtrToPlane(0), pitch, width, height, *at)
 
     def close(self) -> None:

@@ -12,12 +12,23 @@ from av.video.frame import VideoFrame
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.decode.stream import StreamDecoder
-from bgsoft.errors import OpenError, UnsupportedFormatError
-from bgsoft.frame import Frame, OriginalStill
+from bgsoft.errors import OpenError, UnsupportedFormatError, translated
+from bgsoft.frame import ColorInfo, Frame, OriginalStill
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.opencv import decode_picture
+from bgsoft.media.pillow import open_coded
 from bgsoft.media.planes import Plane
-from bgsoft.media.stills import read_file
+from bgsoft.media.profiles import (
+    CMYK,
+    GRAY,
+    RGB,
+    cmyk_to_srgb,
+    gray_to_srgb,
+    is_srgb,
+    profile_space,
+    rgb_to_srgb,
+)
+from bgsoft.media.stills import CODED, StillFacts, read_file
 from bgsoft.records import NamedTuple
 
 # EXIF's orientations 2 to 8: whether rows and columns change places, then what is reversed.
@@ -32,15 +43,18 @@ _TURNS = {
 }
 
 
+UNUSABLE = "colour profile left out: it cannot be used"
+
+
 class Still(NamedTuple):
     """A picture."""
 
     pixels: Plane
     """(H, W, 3) uint8 or uint16, blue first, upright; transparent parts are laid over black."""
     profile: bytes
-    """As in :class:`StillFacts`."""
-    transparent: bool
-    """It had an alpha channel."""
+    """Of RGB; empty: they are sRGB."""
+    notices: tuple[str, ...] = ()
+    """Changes to it, and parts that were left out."""
 
 
 class StillPicture(NamedTuple):
@@ -52,6 +66,7 @@ class StillPicture(NamedTuple):
     duration: int = 1
     key_frame: bool = True
     is_corrupt: bool = False
+    opaque: None = None
 
 
 class StillDecoder(StreamDecoder[StillPicture]):
@@ -80,20 +95,24 @@ class StillDecoder(StreamDecoder[StillPicture]):
 
     def _write(self, picture: StillPicture, frame: Frame) -> None:
         still, format, planes = picture.still, self.info.format, frame.planes
+        size = still.pixels.shape[1], still.pixels.shape[0]
+        name = "bgr24" if still.pixels.dtype == np.uint8 else "bgr48le"
+        fits = name == self.info.pixel_format and size == (format.width, format.height)
+        is_kept = fits and not self._settings.keeps_chroma
+        if not (is_kept and self._settings.keeps_profile):
+            still = in_srgb(still)
+        for notice in still.notices:
+            self._tell(notice, picture.pts)
         pixels = still.pixels
-        size = pixels.shape[1], pixels.shape[0]
-        if still.transparent:
-            self._tell("transparent parts are laid over black", picture.pts)
         if size != (format.width, format.height):
             self.stats.irregular = True
             text = f"picture size changes to {size[0]}x{size[1]}: fitted into"
             self._tell(f"{text} {format.width}x{format.height}", picture.pts)
-        name = "bgr24" if pixels.dtype == np.uint8 else "bgr48le"
         shown = VideoFrame.from_ndarray(pixels, format=name)
         self._writer.write(shown, planes)
         if self._settings.keeps_chroma:
             frame.original = self._writer.original(shown, planes)
-        elif name == self.info.pixel_format and pixels.shape[:2] == format.luma_shape:
+        elif is_kept:
             frame.original = OriginalStill(
                 pixels=pixels,
                 luma=planes.luma.copy(),
@@ -116,20 +135,77 @@ def read_still(path: Path) -> Still:
         UnsupportedFormatError: It is none of the kinds that are read, is too large, or moves.
     """
     facts, data = read_file(path)
-    # Of all flags the only one that leaves depth, alpha and orientation alone.
-    pixels = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    if pixels is None:
-        raise OpenError(f"{path} is damaged: its picture cannot be decoded", path=path)
+    notices: list[str] = []
+    pixels, orientation = _stored(path, facts, data, notices)
     if pixels.dtype not in (np.uint8, np.uint16):
         text = f"{path} has samples of {pixels.dtype}: only 8 and 16 bits are read"
         raise UnsupportedFormatError(text, path=path)
-    transparent = pixels.ndim == 3 and pixels.shape[2] == 4
-    # OpenCV turns TIFF files by itself, and lays those of 8 bits over black.
-    is_tiff = facts.kind == "tiff"
-    if is_tiff and transparent and pixels.dtype == np.uint8:
-        pixels = np.ascontiguousarray(pixels[..., :3])
-    upright = _upright(_opaque(pixels), 1 if is_tiff else facts.orientation)
-    return Still(upright, facts.profile, transparent)
+    if pixels.ndim == 3 and pixels.shape[2] == 4:
+        if (pixels[..., 3] != np.iinfo(pixels.dtype).max).any():
+            notices.append("transparent parts are laid over black")
+        if facts.kind == "tiff" and pixels.dtype == np.uint8:  # which OpenCV has done
+            pixels = np.ascontiguousarray(pixels[..., :3])
+    profile = facts.profile
+    if profile and profile_space(profile) != RGB:
+        if not facts.is_cmyk or profile_space(profile) != CMYK:
+            pixels = _from_gray(pixels, profile, notices)
+        profile = b""
+    return Still(_upright(_opaque(pixels), orientation), profile, tuple(notices))
+
+
+def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> tuple[Plane, int]:
+    """A picture as its file has it, and the orientation in which that is."""
+    damaged = OpenError(f"{path} is damaged: its picture cannot be decoded", path=path)
+    if facts.kind in CODED:
+        with translated(ValueError, to=lambda _: damaged):
+            pixels = open_coded(data, facts.kind).pixels()
+        if facts.bits > 8 and pixels.dtype == np.uint8:
+            notices.append(f"{facts.bits}-bit samples reduced to 8 bits")
+        primaries, transfer = facts.color
+        labelled = ColorInfo(primaries=primaries, transfer=transfer)
+        if not facts.profile and not labelled.is_near_srgb:
+            notices.append("HDR or wide colours are taken for sRGB")
+        return pixels, facts.orientation
+    if facts.is_cmyk and profile_space(facts.profile) == CMYK:
+        try:
+            return cmyk_to_srgb(data, facts.profile), facts.orientation
+        except ValueError:
+            notices.append(UNUSABLE)
+    # Of all flags the only one that leaves depth, alpha and orientation alone.
+    decoded = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if decoded is None:
+        raise damaged
+    return decoded, 1 if facts.kind == "tiff" else facts.orientation  # OpenCV turns TIFF files
+
+
+def _from_gray(pixels: Plane, profile: bytes, notices: list[str]) -> Plane:
+    """Samples with a profile of other ones than RGB: grey ones are converted by theirs."""
+    space = profile_space(profile)
+    gray = pixels.ndim == 2 or np.array_equal(pixels[..., 0], pixels[..., 1])
+    if space != GRAY or not gray:
+        name = space.decode("ascii", "replace").strip()
+        notices.append(f"colour profile left out: it is for {name} samples")
+        return pixels
+    try:
+        return gray_to_srgb(pixels, profile)
+    except ValueError:
+        notices.append(UNUSABLE)
+        return pixels
+
+
+def in_srgb(still: Still) -> Still:
+    """A still in sRGB, converted by its profile; notices where that cannot be done."""
+    if not still.profile:
+        return still
+    try:
+        if is_srgb(still.profile):
+            return still
+        if still.pixels.dtype == np.uint8:
+            return still._replace(pixels=rgb_to_srgb(still.pixels, still.profile), profile=b"")
+        left_out = "colour profile left out: 16-bit samples are not converted"
+    except ValueError:
+        left_out = UNUSABLE
+    return still._replace(profile=b"", notices=(*still.notices, left_out))
 
 
 def _opaque(pixels: Plane) -> Plane:

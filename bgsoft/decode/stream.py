@@ -6,7 +6,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from fractions import Fraction
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import av
 from av.container import InputContainer
@@ -18,6 +18,7 @@ from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame
 from bgsoft.media.info import STILLS, VideoInfo
+from bgsoft.media.messages import MessageReader
 from bgsoft.media.pipe import MAX_READ_ERRORS
 from bgsoft.media.source import RAW_STREAMS, open_input, rendered_packets
 from bgsoft.media.splice import BACKWARD_SECONDS, FORWARD_SECONDS
@@ -55,6 +56,8 @@ class DecodedPicture(Protocol):
     def dts(self) -> int | None: ...
     @property
     def duration(self) -> int: ...  # 0: unknown
+    @property
+    def opaque(self) -> Any: ...  # the messages of its packet; None: it has none
 
 
 P = TypeVar("P", bound=DecodedPicture)
@@ -179,6 +182,7 @@ class StreamDecoder(Closing, Generic[P]):
                 time_base=self.info.time_base,
                 duration=timed.picture.duration,
                 concealed=timed.picture.is_corrupt,
+                messages=timed.picture.opaque or (),
             )
             try:
                 self._write(timed.picture, frame)
@@ -336,8 +340,13 @@ class StreamDecoder(Closing, Generic[P]):
         return stream
 
     def _packets(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-        """All packets of the open stream; read errors are counted and skipped."""
+        """All packets of the open stream, with their messages; read errors are counted and skipped.
+
+        The messages are what FFmpeg calls opaque: they stay with a packet on its way to a picture.
+        """
         assert self._demux is not None
+        extradata = stream.codec_context.extradata
+        reader = MessageReader(self.info.codec, extradata, fields=self.info.interlaced)
         errors_in_a_row = 0
         while errors_in_a_row < MAX_READ_ERRORS:
             try:
@@ -345,6 +354,9 @@ class StreamDecoder(Closing, Generic[P]):
                     # Empty packets (AVI's repeated frames, PyAV's last one) would end the decoder.
                     if packet.size:
                         errors_in_a_row = 0
+                        messages = reader.read(packet)
+                        if messages:
+                            packet.opaque = messages
                         yield packet
                 return
             except (av.FFmpegError, IndexError) as exc:

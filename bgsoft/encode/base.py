@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,6 +29,8 @@ class PacketTaker(Protocol):
 
     info: VideoInfo
     """The video that is encoded."""
+    messages: Counter[str]
+    """Messages of frames that were written, by kind."""
 
     def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
         """Add the stream of an encoder of FFmpeg's, which is not open yet."""

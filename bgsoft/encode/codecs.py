@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.encode.hdr import hdr_parameters
+from bgsoft.encode.hdr import HDR_CODECS, hdr_parameters
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import UNSPECIFIED, FrameFormat
-from bgsoft.media.containers import CONTAINERS, Container
+from bgsoft.media.containers import ANIMATED, CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.records import dataclass
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
@@ -50,6 +50,10 @@ class _EncoderSpec:
     phones and browsers do not play it, or without. None: it codes 4:2:0."""
     alpha: bool = False
     """It codes an alpha channel."""
+    limits_range: bool = False
+    """Its decoders take all samples for limited range."""
+    rgb: str = ""
+    """Format of its R'G'B' samples, or of a palette's; empty: it takes Y'CbCr."""
     nv12: bool = False
     """It takes eight-bit frames as they lie in memory."""
     quality_range: tuple[int, int] | None = None
@@ -73,6 +77,8 @@ class _EncoderSpec:
 
         ``kept`` is the least that its subsampling may be, as in :func:`kept_chroma`.
         """
+        if self.rgb:
+            return self.rgb
         chroma = max(self.full_chroma if odd or alpha else self.chroma, kept)
         if self.nv12 and depth == 8 and chroma == "420":
             return "nv12"
@@ -141,6 +147,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         quality_range=(1, 64),
         quality_option="global_quality",
         options={"vendor": "apl0"},
+        limits_range=True,
     ),
     Codec.FFV1: _EncoderSpec(
         encoder="ffv1",
@@ -156,6 +163,18 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         keeps_chroma=(Chroma.AUTO, Chroma.KEEP),
         full_chroma="420",
         alpha=True,
+    ),
+    Codec.GIF: _EncoderSpec(encoder="gif", label="GIF", depths=(8,), alpha=True, rgb="pal8"),
+    # FFmpeg's encoder of whole animations keeps them in memory; its muxer joins single pictures.
+    Codec.WEBP: _EncoderSpec(
+        encoder="libwebp",
+        label="WebP",
+        depths=(8,),
+        alpha=True,
+        rgb="bgra",
+        quality_range=(1, 100),
+        quality_default=80,
+        quality_option="quality",
     ),
 }
 
@@ -176,6 +195,8 @@ class EncoderChoice:
     """The library's options of the encoder."""
     notices: tuple[str, ...] = ()
     """Messages for the user."""
+    limits_range: bool = False
+    """Full-range frames are coded in limited range, the only one that decoders know."""
     at_once: bool = False
     """A frame's packet must not wait for later frames: the threads share each frame."""
 
@@ -207,8 +228,8 @@ def choose_codec(
         if alpha and container.alpha_codec is not None:
             return container.alpha_codec
         deep = source_depth(picture, kind) == 10
-        if container.codecs == {Codec.RAW}:
-            return Codec.RAW
+        if len(container.codecs) == 1:
+            return next(iter(container.codecs))
         if Codec.H264 not in container.codecs:
             return Codec.AV1 if deep else Codec.VP9
         return Codec.HEVC if deep and Codec.HEVC in container.codecs else Codec.H264
@@ -310,6 +331,9 @@ def choose_encoder(
     codec = choose_codec(settings, container, picture, kind)
     spec = _SPECS[codec]
     notices: list[str] = []
+    if container.max_rate is not None and info.nominal_rate > container.max_rate:
+        most = f"more than {container.max_rate} frames/s"
+        notices.append(f"{container.name} with {most} is played slowly by most programs")
     depth = source_depth(picture, kind)
     if depth not in spec.depths:
         if depth == 10:
@@ -331,6 +355,10 @@ def choose_encoder(
             notices.append(f"{odd_size} {lacking}")
     if codec is Codec.RAW:
         notices += _untold(container, info)
+    elif codec in ANIMATED and not picture.color.is_near_srgb and kind is not PictureKind.MATTE:
+        notices.append(f"{spec.label} does not say that colours are not sRGB's")
+    elif codec not in HDR_CODECS and (info.mastering_display or info.content_light):
+        notices.append(f"{spec.label} cannot hold HDR10's mastering display and content light")
     options = spec.options | _quality(spec, settings.quality) | _speed(spec, settings.speed)
     options |= _own_options(codec, picture, container, pixel_format)
     if spec.least_threads:
@@ -346,6 +374,7 @@ def choose_encoder(
         bit_depth=depth,
         kind=kind,
         options=options,
+        limits_range=spec.limits_range,
         notices=tuple(notices),
     )
 
@@ -355,9 +384,11 @@ def _untold(container: Container, info: VideoInfo) -> list[str]:
     color, aspect = info.format.color, info.sample_aspect_ratio
     told = {color.primaries, color.transfer, color.matrix} != {UNSPECIFIED}
     lost = ["the colour description"] if told else []
+    if color.full_range and container.muxer == "nut":
+        lost.append("the full range")
     if aspect != 1 and container.muxer == "nut":
         lost.append(f"the pixel aspect {aspect.numerator}:{aspect.denominator}")
-    return [f"{container.name} cannot hold {' and '.join(lost)} of raw video"] if lost else []
+    return [f"{container.name} cannot hold {', '.join(lost)} of raw video"] if lost else []
 
 
 def _parameters(codec: Codec, info: VideoInfo, kind: PictureKind, threads: int) -> str:

@@ -12,7 +12,8 @@ from av.video.frame import VideoFrame
 
 from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
-from bgsoft.encode.pictures import picture_maker
+from bgsoft.encode.messages import MessageWriter
+from bgsoft.encode.pictures import coded_color, picture_maker
 from bgsoft.errors import EncodeError, UnsupportedFormatError
 from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
@@ -68,10 +69,14 @@ class CpuEncoder:
         """From the newest frame's on: how long it is shown is only known by the next one."""
         self._waits = not choice.at_once
         self._frame_ticks = info.nominal_ticks
+        is_matte = choice.kind is PictureKind.MATTE
+        codec = Codec.RAW if is_matte else choice.codec
+        self._messages = MessageWriter(codec, muxer.messages)
         # A matte is a mask, not light: its values go through no transfer or matrix.
         self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
         # FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full.
-        self._range = 1 + format.color.full_range if format.color.range_specified else 0
+        coded = coded_color(choice, format.color)
+        self._range = 1 + coded.full_range if coded.range_specified else 0
         self._picture = picture_maker(choice, format)
         self._stream = muxer.add_encoder(
             choice.encoder,
@@ -104,6 +109,7 @@ class CpuEncoder:
         if self._newest in self._durations:
             self._durations[self._newest] = min(self._durations[self._newest], pts - self._newest)
         self._newest = pts
+        self._messages.enter(pts, frame.messages)
         self._durations[pts] = picture.duration = frame.duration or self._frame_ticks
         try:
             packets = self._stream.encode(picture)
@@ -140,7 +146,7 @@ class CpuEncoder:
             if packet.pts is not None:
                 # Not all encoders pass durations on, and the last frame's is stored nowhere else.
                 packet.duration = self._durations.pop(packet.pts, self._frame_ticks)
-            packets.append(packet)
+            packets.append(self._messages.with_messages(packet))
         self._muxer.write_video(packets)
 
     def close(self) -> None:
@@ -158,7 +164,8 @@ def open_encoder(
     if isinstance(muxer, StillFiles):
         from bgsoft.encode.stills import StillEncoder, choose_still
 
-        still = choose_still(config, muxer.container, info.format, kind)
+        aspect = info.sample_aspect_ratio
+        still = choose_still(config, muxer.container, info.format, kind, aspect)
         resources.notice("encode", *still.notices)
         return StillEncoder(muxer, still, info.format)
     choice = choose_encoder(config, muxer.container, info, kind, resources.threads)

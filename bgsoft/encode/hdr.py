@@ -22,6 +22,7 @@ _KEYS = {
     Codec.AV1: ("mastering-display", "content-light"),
 }
 """Names of the two parameters in x265, x264 and SVT-AV1."""
+HDR_CODECS = frozenset(_KEYS)
 
 
 def hdr_parameters(codec: Codec, info: VideoInfo) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 from collections import deque
+from collections.abc import Sequence
 
 import av
 from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 from av.stream import Stream
 
+from bgsoft.encode.messages import MessageWriter
 from bgsoft.errors import EncodeError, errors_as
 from bgsoft.media.mux import Muxer
 from bgsoft.media.pyav import PYAV_ERRORS, pyav_errors_as
+from bgsoft.settings.config import Codec
 
 _RAW_FORMATS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
 """FFmpeg's demuxers of streams without a container."""
@@ -41,6 +44,7 @@ class CodedPackets:
         self._delay = delay
         self._frame_ticks = muxer.info.nominal_ticks
         self._filter = BitStreamFilterContext(tag_filter, codec)
+        self._messages = MessageWriter(Codec(codec), muxer.messages)
         self._stream: Stream = muxer.add_packets(codec)
         self._described = False
         self._times: dict[int, tuple[int, int]] = {}
@@ -49,7 +53,7 @@ class CodedPackets:
         self._decoding: deque[int] = deque()
         """Decoding times for the packets to come."""
 
-    def enter(self, pts: int, duration: int) -> int:
+    def enter(self, pts: int, duration: int, messages: Sequence[tuple[str, bytes]] = ()) -> int:
         """The number, from 0 on, of a frame that goes into the encoder, in presentation order."""
         number = self._entered
         self._entered += 1
@@ -57,6 +61,7 @@ class CodedPackets:
             early = range(self._delay, 0, -1)
             self._decoding.extend(pts - step * self._frame_ticks for step in early)
         self._decoding.append(pts)
+        self._messages.enter(pts, messages)
         if number - 1 in self._times:  # as in CpuEncoder
             before, lasts = self._times[number - 1]
             self._times[number - 1] = before, min(lasts, pts - before)
@@ -79,7 +84,8 @@ class CodedPackets:
             raise EncodeError(
                 f"the encoder reorders over more than {self._delay} frames", stage="encode", pts=pts
             )
-        packet: Packet[Stream] = Packet(self._tagged(data) if key_frame else data)
+        data = self._messages.written(self._tagged(data) if key_frame else data, pts)
+        packet: Packet[Stream] = Packet(data)
         if not self._described:
             self._describe(bytes(packet))
         packet.pts, packet.dts, packet.duration = pts, dts, duration

@@ -132,7 +132,9 @@ class NvencEncoder:
 
     def encode(self, frame: Frame) -> None:
         self._device.make_current()
-        number = self._packets.enter(self._muxer.timestamp(frame.pts), frame.duration)
+        pts = self._muxer.timestamp(frame.pts)
+        messages = frame.messages if self._matte_kernel is None else ()
+        number = self._packets.enter(pts, frame.duration, messages)
         surface = self._surfaces[number % _SURFACES]
         copies = self._copies
         if number >= _SURFACES:

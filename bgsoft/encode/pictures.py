@@ -7,6 +7,7 @@ written into one picture that is used again and again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -15,7 +16,8 @@ from av.video.frame import VideoFrame
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.original import FineChroma, repeat
-from bgsoft.frame import Frame, FrameFormat, OriginalChroma, PixelLayout
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, OriginalChroma, PixelLayout
+from bgsoft.media.containers import ANIMATED
 from bgsoft.media.planes import Plane, plane_views
 
 
@@ -24,6 +26,10 @@ def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame
 
     A picture is valid until the next one is made, and only while the frame's slot is.
     """
+    if choice.codec in ANIMATED:
+        from bgsoft.encode.animated import AnimatedPictures
+
+        return AnimatedPictures(choice, format).picture
     own = choice.pixel_format == "nv12" and format.layout is PixelLayout.NV12
     if own and choice.kind is PictureKind.COLOR:
         return shared_picture
@@ -54,11 +60,12 @@ class CopiedPictures:
         if self._kind is PictureKind.MATTE:
             for plane in self._picture.planes[1:]:
                 np.frombuffer(memoryview(plane), self._dtype).fill(1 << (self._depth - 1))
-        self._table = _depth_table(format.color.full_range)
+        self._tables = _tables(format, choice)
+        """For luma and for chroma; None: samples need no more than a shift."""
         value = np.arange(256)
         self._alpha_table = (value << 2 | value >> 6).astype(np.uint16)
         """Alpha, 0–255, to the full range of ten bits."""
-        self._matte_table = matte_table(format, self._depth)
+        self._matte_table = matte_table(coded_color(choice, format.color), self._depth)
         height, width, _ = format.chroma_shape
         # Where chroma grows, it is deinterleaved here first; where the depth changes, too.
         self._split = [np.empty((height, width), format.dtype) for _ in range(2)]
@@ -75,7 +82,7 @@ class CopiedPictures:
         if self._kind is PictureKind.MATTE:
             cv2.LUT(planes.alpha, self._matte_table, targets[0])
             return self._picture
-        self._write(planes.luma, targets[0], self._format.shift)
+        self._write(planes.luma, targets[0], self._format.shift, 0)
         original = frame.original
         if isinstance(original, OriginalChroma):
             self._fine = self._fine or FineChroma(self._format, original.fine.shape[:2])
@@ -95,38 +102,57 @@ class CopiedPictures:
     def _write_chroma(self, source: Plane, target: Plane, shift: int) -> None:
         """Write Cb or Cr, each sample repeated where the picture has more of them."""
         if target.shape == source.shape:
-            self._write(source, target, shift)
+            self._write(source, target, shift, 1)
             return
         if self._small.shape != source.shape:
             self._small = np.empty(source.shape, self._dtype)
-        self._write(source, self._small, shift)
+        self._write(source, self._small, shift, 1)
         repeat(self._small, target)
 
-    def _write(self, source: Plane, target: Plane, shift: int) -> None:
+    def _write(self, source: Plane, target: Plane, shift: int, table: int) -> None:
         """Write samples of the frames' depth, shifted to the left by so much, as the picture's."""
-        if self._format.bit_depth == 8:
-            if self._depth == 8:
-                np.copyto(target, source)
-            else:
-                cv2.LUT(source, self._table, target)
+        if self._tables is not None and self._format.bit_depth == 8:
+            cv2.LUT(source, self._tables[table], target)
+        elif self._tables is not None:
+            np.take(self._tables[table], source >> shift, out=target)
+        elif self._format.bit_depth == 8:
+            np.copyto(target, source)
         elif self._depth == 8:
             cv2.convertScaleAbs(source, target, alpha=1 / (4 << shift))  # to nearest
         else:
             np.right_shift(source, shift, out=target)  # P010 to plain values
 
 
-def _depth_table(full_range: bool) -> Plane:
-    """Eight bits to ten.
+def coded_color(choice: EncoderChoice, color: ColorInfo) -> ColorInfo:
+    """The colour description of an encoder's pictures, made from frames with another."""
+    limits = choice.limits_range and color.full_range
+    return replace(color, full_range=False) if limits else color
+
+
+def _tables(format: FrameFormat, choice: EncoderChoice) -> tuple[Plane, Plane] | None:
+    """Code values of frames to those of pictures, of luma and of chroma.
 
     Ten bits hold four times the eight-bit code value (ITU-T H.273, 8.3: limited range is scaled by
     2^(depth − 8)); in full range 255 has to become 1023.
     """
-    scale = 1023 / 255 if full_range else 4
-    return np.round(np.arange(256) * scale).astype(np.uint16)
+    color, coded = format.color, coded_color(choice, format.color)
+    if color == coded and format.bit_depth >= choice.bit_depth:
+        return None
+    values = np.arange(1 << format.bit_depth)
+    if color == coded:
+        scale = 1023 / 255 if color.full_range else 4
+        both = [values * scale] * 2
+    else:  # H.273, 8.3: full range to limited
+        share, unit = values / values[-1], 1 << (choice.bit_depth - 8)
+        half = (values - (1 << (format.bit_depth - 1))) / values[-1]
+        both = [(16 + 219 * share) * unit, (128 + 224 * half) * unit]
+    kind = np.uint16 if choice.bit_depth > 8 else np.uint8
+    luma, chroma = (np.round(each).astype(kind) for each in both)
+    return luma, chroma
 
 
-def matte_table(format: FrameFormat, depth: int) -> Plane:
-    """Alpha, 0–255, to luma from black to white in the frames' range."""
-    black, white = format.color.luma_range(depth)
+def matte_table(color: ColorInfo, depth: int) -> Plane:
+    """Alpha, 0–255, to luma from black to white in a description's range."""
+    black, white = color.luma_range(depth)
     values = np.round(black + np.arange(256) * ((white - black) / 255))
     return values.astype(np.uint16 if depth > 8 else np.uint8)

@@ -8,6 +8,7 @@ at their edge, what 4:2:0 lacks is given back in the measure of alpha. Only the 
 from __future__ import annotations
 
 from dataclasses import field, replace
+from fractions import Fraction
 
 import cv2
 import numpy as np
@@ -21,7 +22,7 @@ from bgsoft.frame import Frame, FrameFormat, OriginalStill
 from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.planes import Plane
 from bgsoft.media.stillfiles import StillFiles
-from bgsoft.media.stills import with_alpha, with_profile
+from bgsoft.media.stills import with_alpha, with_color, with_profile
 from bgsoft.records import dataclass
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 
@@ -36,15 +37,28 @@ class StillChoice:
     depth: int
     """Bits of a sample: 8 or 16."""
     kind: PictureKind
+    is_labelled: bool = False
+    """Primaries and transfer are written, as nobody would guess them."""
     options: list[int] = field(default_factory=list)
     """OpenCV's, in pairs."""
     notices: tuple[str, ...] = ()
 
 
 def choose_still(
-    settings: EncodeConfig, container: Container, format: FrameFormat, kind: PictureKind
+    settings: EncodeConfig,
+    container: Container,
+    format: FrameFormat,
+    kind: PictureKind,
+    pixel_aspect: Fraction = Fraction(1),
 ) -> StillChoice:
     """How frames of a format are written as picture files.
+
+    Args:
+        settings: What is asked for.
+        container: Their kind.
+        format: Layout of the frames.
+        kind: Which planes are written.
+        pixel_aspect: Width over height of the frames' pixels.
 
     Raises:
         UnsupportedFormatError: The file cannot hold an alpha channel, a codec or so large a
@@ -75,10 +89,17 @@ def choose_still(
         notices.append(f"{name} has 8 bits; the source has more")
     if format.color.is_hdr and kind is not PictureKind.MATTE:
         notices.append("HDR is written without tone mapping")
+    labelled = kind is not PictureKind.MATTE and not format.color.is_near_srgb
+    if labelled and not still.labels:
+        notices.append(f"{name} does not say that colours are not sRGB's; .png does")
+    if pixel_aspect != 1:
+        ratio = f"{pixel_aspect.numerator}:{pixel_aspect.denominator}"
+        notices.append(f"pixel aspect {ratio} left out: pictures have square pixels")
     return StillChoice(
         container=container,
         depth=16 if deep and 16 in still.depths else 8,
         kind=kind,
+        is_labelled=labelled and still.labels,
         options=_options(container, settings.quality),
         notices=tuple(notices),
     )
@@ -127,9 +148,14 @@ class StillEncoder:
         data, kind = encoded.tobytes(), self._choice.kind
         if kind is PictureKind.COLOR_ALPHA:
             data = with_alpha(data)
+        if self._choice.is_labelled:
+            color = frame.format.color
+            data = with_color(data, color.primaries, color.transfer)
         original = frame.original
         if isinstance(original, OriginalStill) and kind is not PictureKind.MATTE:
-            data = with_profile(data, original.profile) if original.profile else data
+            still = self._choice.container.still
+            if original.profile and still is not None and still.profiles:
+                data = with_profile(data, original.profile)
         self._files.write(data, frame.pts, frame.duration)
         self.frames += 1
 

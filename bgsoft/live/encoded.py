@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
@@ -74,6 +75,7 @@ class _LiveMuxer:
         self, target: str, name: str, muxer: str, info: VideoInfo, options: dict[str, str]
     ) -> None:
         self.info = info
+        self.messages: Counter[str] = Counter()
         self._name = name
         self._first: int | None = None
         with self._writing():

@@ -19,7 +19,7 @@ from bgsoft.errors import BgsoftError, ConfigError, OutputError
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.policy import SINK_SECONDS, Backoff
-from bgsoft.media.info import VideoInfo
+from bgsoft.media.info import Crop, Orientation, VideoInfo
 from bgsoft.rendering.host import host_planes
 from bgsoft.settings.config import Codec
 from bgsoft.workers import DaemonThread
@@ -200,7 +200,13 @@ class Fitter:
     def __init__(self, info: VideoInfo) -> None:
         format = info.format
         self._format = format
-        upright = replace(info, coded_width=format.width, coded_height=format.height)
+        upright = replace(
+            info,
+            coded_width=format.width,
+            coded_height=format.height,
+            crop=Crop(),
+            orientation=Orientation(),
+        )
         self._writer = PlaneWriter(upright)
         self._planes = host_planes(format, 0)
         self._theirs: FrameFormat | None = None

@@ -127,7 +127,7 @@ class LiveStages(Closing):
 def _show_matte(frame: Frame) -> None:
     """Put the matte in the picture's place, as grey."""
     format = frame.format
-    table = matte_table(format, format.bit_depth) << format.shift
+    table = matte_table(format.color, format.bit_depth) << format.shift
     np.take(table, frame.planes.alpha, out=frame.luma)
     frame.chroma.fill(frame.format.chroma_neutral)
 

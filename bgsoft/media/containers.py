@@ -6,6 +6,7 @@ from dataclasses import field
 from pathlib import Path
 
 from bgsoft.errors import UnsupportedFormatError
+from bgsoft.media.naming import STILL_SUFFIXES
 from bgsoft.pipes import is_output_pipe
 from bgsoft.records import dataclass
 from bgsoft.settings.config import Codec, OutputFormat
@@ -20,6 +21,10 @@ class StillFormat:
     """Bits of a sample, 8 or 16."""
     max_side: int = 65_535
     """Most pixels each way."""
+    labels: bool = False
+    """It has a place for primaries and transfer."""
+    profiles: bool = True
+    """It has a place for a colour profile."""
     quality: int | None = None
     """What ``--quality`` is where it is not given, of 1 to 100 (best); None: it is lossless."""
 
@@ -60,6 +65,10 @@ class Container:
     """The muxer accepts PCM, but hardly any player does: it is encoded anew all the same."""
     options: dict[str, str] = field(default_factory=dict)
     """Muxer options."""
+    max_rate: int | None = None
+    """Frames per second above which most programs play it slowly; None: any."""
+    reads_back: bool = True
+    """FFmpeg can read it, too."""
     still: StillFormat | None = None
     """What a picture file holds; None: it is no picture file."""
 
@@ -69,6 +78,8 @@ class Container:
         return self.muxer in ("matroska", "webm")
 
 
+ANIMATED = frozenset({Codec.GIF, Codec.WEBP})
+"""Codecs of animated pictures."""
 _H26X = frozenset({Codec.H264, Codec.HEVC})
 _TS_AUDIO = ("aac", "aac_latm", "ac3", "dts", "eac3", "mp2", "mp3", "opus", "s302m", "truehd")
 _AVI_PCM = ("pcm_alaw", "pcm_mulaw", "pcm_s16le", "pcm_s24le", "pcm_u8")
@@ -101,7 +112,7 @@ CONTAINERS: tuple[Container, ...] = (
         muxer="matroska",
         extensions=(".mkv",),
         streams=True,
-        codecs=frozenset(Codec) - {Codec.AUTO, Codec.RAW},
+        codecs=frozenset(Codec) - {Codec.AUTO, Codec.RAW} - ANIMATED,
         alpha_codec=Codec.FFV1,
         text_subtitles="subrip",
         audio_fallback=("flac", "aac"),
@@ -168,15 +179,43 @@ CONTAINERS: tuple[Container, ...] = (
     *(
         Container(name=name, muxer="", extensions=extensions, codecs=frozenset(), still=still)
         for name, extensions, still in (
-            ("PNG", (".png",), StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30)),
-            ("JPEG", (".jpg", ".jpeg"), StillFormat(quality=95)),
+            (
+                "PNG",
+                (".png",),
+                StillFormat(alpha=True, depths=(8, 16), labels=True, max_side=1 << 30),
+            ),
+            ("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), StillFormat(quality=95)),
             ("WebP", (".webp",), StillFormat(alpha=True, max_side=16_383, quality=90)),
             (
                 "TIFF",
                 (".tif", ".tiff"),
                 StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30),
             ),
+            ("BMP", (".bmp",), StillFormat(profiles=False, max_side=1 << 30)),
         )
+    ),
+    Container(
+        name="GIF",
+        muxer="gif",
+        extensions=(".gif",),
+        codecs=frozenset({Codec.GIF}),
+        alpha_codec=Codec.GIF,
+        chapters=False,
+        copies=frozenset(),
+        max_rate=50,
+    ),
+    # After the picture, which a name alone stands for.
+    Container(
+        name="animated WebP",
+        muxer="webp",
+        extensions=(".webp",),
+        codecs=frozenset({Codec.WEBP}),
+        alpha_codec=Codec.WEBP,
+        chapters=False,
+        copies=frozenset(),
+        max_rate=60,
+        reads_back=False,
+        options={"loop": "0"},
     ),
 )
 
@@ -193,7 +232,8 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
         format = OutputFormat.MKV
     suffix = path.suffix.lower() if format is OutputFormat.AUTO else f".{format}"
     for container in CONTAINERS:
-        if suffix in container.extensions:
+        is_asked = format is OutputFormat.AUTO or container.still is None
+        if suffix in container.extensions and is_asked:
             if piped and not container.streams:
                 fits = ", ".join(c.extensions[0][1:] for c in CONTAINERS if c.streams)
                 text = f"{container.name} cannot be written to a pipe; use --format {fits}"
@@ -202,7 +242,7 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
     if not suffix and path.is_dir():
         text = f"output {path} is a folder; name a file in it"
         raise UnsupportedFormatError(text, stage="encode", path=path)
-    known = " ".join(ext for container in CONTAINERS for ext in container.extensions)
+    known = " ".join(dict.fromkeys(ext for each in CONTAINERS for ext in each.extensions))
     what = (
         f"{suffix!r} is no video container and no picture that can be written"
         if suffix
@@ -210,3 +250,15 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
     )
     text = f"output {path.name}: {what}; use one of {known}"
     raise UnsupportedFormatError(text, stage="encode", path=path)
+
+
+def suffix_like(path: Path) -> str:
+    """The ending of an output that is like an input: its own, if such a file can be written.
+
+    Otherwise it is that of Matroska, which holds most codecs and tracks, and of JPEG for pictures.
+    """
+    try:
+        container_for(path)
+    except UnsupportedFormatError:
+        return ".jpg" if path.suffix.lower() in STILL_SUFFIXES else ".mkv"
+    return path.suffix

@@ -83,11 +83,12 @@ def _boxes(data: bytes, parent: tuple[int, int]) -> Iterator[tuple[bytes, tuple[
 ROOM = " " * 32
 """Required end of the first track's name."""
 
-_SEGMENT = b"\x18\x53\x80\x67"
-_TRACKS = b"\x16\x54\xae\x6b"
-_TRACK_ENTRY = b"\xae"
+SEGMENT = b"\x18\x53\x80\x67"
+TRACKS = b"\x16\x54\xae\x6b"
+TRACK_ENTRY = b"\xae"
+VIDEO = b"\xe0"
+"""Matroska's elements (RFC 9559), one inside the other."""
 _NAME = b"\x53\x6e"
-_VIDEO = b"\xe0"
 _PIXEL_WIDTH, _PIXEL_HEIGHT = b"\xb0", b"\xba"
 _DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT = b"\x54\xb0", b"\x54\xba", b"\x54\xb2"
 _ASPECT_UNIT = 3
@@ -108,9 +109,9 @@ def write_pixel_aspect(file: BinaryIO, aspect: Fraction) -> None:
     while True:
         file.seek(at)
         kind, begin, end = _head(file.read(_HEAD_BYTES), 0)
-        if kind == _TRACKS:
+        if kind == TRACKS:
             break
-        at += begin if kind == _SEGMENT else end
+        at += begin if kind == SEGMENT else end
     file.seek(at + begin)
     tracks = file.read(end - begin)
     file.seek(at + begin)
@@ -129,20 +130,20 @@ def with_pixel_aspect(header: bytes, muxer: str, aspect: Fraction) -> bytes:
 
 def _with_aspect(tracks: bytes, aspect: Fraction) -> bytes:
     """The track list with the aspect in its first entry, exactly as long."""
-    elements = list(_elements(tracks))
-    entry = next(content for kind, content in elements if kind == _TRACK_ENTRY)
+    entries = list(elements(tracks))
+    entry = next(content for kind, content in entries if kind == TRACK_ENTRY)
     written = b""
-    for kind, content in _elements(entry):
+    for kind, content in elements(entry):
         if kind == _NAME:
             content = content.decode().removesuffix(ROOM).encode()
             if not content:
                 continue
-        elif kind == _VIDEO:
+        elif kind == VIDEO:
             content += _display_size(content, aspect)
         written += _element(kind, content)
     written += _element(_VOID, bytes(len(entry) - len(written) - 9), 8)
     tracks = tracks.replace(entry, written, 1)
-    if elements[0][0] == _CRC32:
+    if entries[0][0] == _CRC32:
         checked = tracks[6:]
         tracks = _element(_CRC32, zlib.crc32(checked).to_bytes(4, "little")) + checked
     return tracks
@@ -150,7 +151,7 @@ def _with_aspect(tracks: bytes, aspect: Fraction) -> bytes:
 
 def _display_size(video: bytes, aspect: Fraction) -> bytes:
     """The elements that hold the display size: in pixels where it is whole, else as a ratio."""
-    stored = {kind: int.from_bytes(content, "big") for kind, content in _elements(video)}
+    stored = {kind: int.from_bytes(content, "big") for kind, content in elements(video)}
     height = Fraction(stored[_PIXEL_HEIGHT])
     width = stored[_PIXEL_WIDTH] * aspect
     unit = 0
@@ -161,7 +162,7 @@ def _display_size(video: bytes, aspect: Fraction) -> bytes:
     return b"".join(_element(kind, int(value).to_bytes(4, "big")) for kind, value in sizes)
 
 
-def _elements(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+def elements(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """(identifier, content) of the elements side by side in some bytes."""
     at = 0
     while at < len(data):

@@ -40,6 +40,19 @@ class Orientation(NamedTuple):
         return not self.mirror and self.rotation == 0
 
 
+class Crop(NamedTuple):
+    """How much of a stored picture is not shown at each side, pixels."""
+
+    left: int = 0
+    top: int = 0
+    right: int = 0
+    bottom: int = 0
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """The shown part of a (width, height)."""
+        return width - self.left - self.right, height - self.top - self.bottom
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoInfo:
     """The video stream that will be rendered."""
@@ -56,9 +69,11 @@ class VideoInfo:
     """Of its chroma, upright; RGB is 4:4:4, and grey pictures have no chroma to lose: 4:2:0."""
     coded_width: int
     coded_height: int
-    """Picture size as stored, before rotation, pixels."""
+    """Picture size as stored, before cropping and rotation, pixels."""
+    crop: Crop = Crop()
+    """Edges that the container hides of the stored picture, at whole chroma samples."""
     format: FrameFormat
-    """Every frame as the pipeline sees it: upright, converted to 4:2:0."""
+    """Every frame as the pipeline sees it: cropped, upright, converted to 4:2:0."""
     orientation: Orientation = field(default_factory=Orientation)
     time_base: Fraction
     """Seconds per pts unit of the stream."""
@@ -76,6 +91,9 @@ class VideoInfo:
     """True where frames are deinterlaced on decode."""
     mastering_display: MasteringDisplay | None = None
     content_light: ContentLight | None = None
+    side_data: tuple[str, ...] = ()
+    """Kinds of data that the stream or its first pictures carry and no output has, as notices name
+    them."""
     stills: tuple[Path, ...] = ()
     """The picture files that its frames are, in order; none: it is a video."""
     notices: tuple[str, ...] = ()

@@ -89,6 +89,8 @@ class Muxer(Closing):
         """Source pts of every video packet written, in decoding order, in ``info.time_base``."""
         self.video_durations: array[int] = array("q")
         """Their durations; 0 where unknown."""
+        self.messages: Counter[str] = Counter()
+        """Messages of frames that packets were given, by kind."""
         self._pipe = path if isinstance(path, PipeOutput) else None
         self._file = path.path if isinstance(path, PipeOutput) else path
         self._path = output_path or self._file
@@ -379,6 +381,8 @@ class Muxer(Closing):
         """What the finished output says; None where that cannot be read back."""
         if self._sent is not None:
             return self._sent.labels()
+        if not self.container.reads_back:
+            return None
         # No decoder is let near it: decoding its first picture takes 10 ms and more.
         with open_input(self._file, codec_whitelist="none") as kept:
             return Labels.of(kept)

@@ -10,7 +10,22 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-STILL_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff"})
+STILL_NAMES = {
+    "jpeg": "JPEG",
+    "png": "PNG",
+    "webp": "WebP",
+    "tiff": "TIFF",
+    "bmp": "BMP",
+    "avif": "AVIF",
+    "heif": "HEIC",
+}
+"""Kinds of stills that are read, and how messages call them."""
+STILL_SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp"),
+        *(".avif", ".heic", ".heif", ".hif"),
+    }
+)
 """What a folder's stills are taken by."""
 _FIELD = r"%(?:0\d{1,2})?d"
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import math
-import re
-import struct
+import operator
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from functools import reduce
 from pathlib import Path
 
 import av
 from av.codec.context import ThreadType
 from av.container import InputContainer
-from av.frame import Frame
 from av.packet import Packet
-from av.sidedata.sidedata import SideData
 from av.video.codeccontext import VideoCodecContext
 from av.video.format import VideoFormat
 from av.video.frame import VideoFrame
@@ -28,6 +25,7 @@ from av.video.stream import VideoStream
 
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.frame import (
+    KNOWN_MATRICES,
     UNSPECIFIED,
     ColorInfo,
     ContentLight,
@@ -35,9 +33,13 @@ from bgsoft.frame import (
     MasteringDisplay,
     PixelLayout,
 )
-from bgsoft.media.info import UNTIMED, Orientation, VideoInfo
+from bgsoft.media.declared import CENTRE, Declared, read_declared
+from bgsoft.media.info import UNTIMED, Crop, Orientation, VideoInfo
+from bgsoft.media.inventory import STEREO, colors_are_lost, named_kinds
+from bgsoft.media.messages import MESSAGE_CODECS
 from bgsoft.media.pipe import PipeInput
 from bgsoft.media.pyav import PYAV_ERRORS, exact
+from bgsoft.media.side_data import integers, read_side_data
 from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
 
 _FRAMES_LOOKED_AT = 3
@@ -53,9 +55,6 @@ _LIMITED_RANGE, _FULL_RANGE = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
 _LIMITED_BY_DEFAULT = frozenset(
     {"h264", "hevc", "vvc", "av1", "vp8", "vp9", "mpeg1video", "mpeg2video", "mpeg4"}
 )
-_CENTRE = 2
-_CHROMA_LOCATIONS = {(2, 2): _CENTRE, (1, 1): 3, (2, 1): 4}
-"""Matroska's horizontal and vertical siting to AVChromaLocation."""
 _SAMPLINGS = {
     (32, 32): "4:2:0",
     (32, 64): "4:2:2",
@@ -164,23 +163,45 @@ def describe(
     """What an open stream holds, by its header and its first frames, of which there is one."""
     frame = frames[0]
     codec = stream.codec_context.codec.canonical_name
-    orientation, turned = frame_orientation(frame)
+    data = read_side_data(frame, codec)
+    later = [read_side_data(each, codec) for each in frames[1:]]
+    declared = read_declared(stream)
+    crop = _crop(declared.crop, frame)
+    orientation, turned = orientation_of(data)
     interlaced = any(f.interlaced_frame for f in frames)
     notices = _conversion_notices(frame.format)
+    matrix = _first_specified(frame.colorspace, stream.codec_context.colorspace)
+    if not is_rgb(frame.format) and matrix not in (*KNOWN_MATRICES, UNSPECIFIED):
+        notices.append(f"colour matrix {matrix} (H.273) is taken for BT.601 or BT.709")
     if stream.metadata.get("alpha_mode") == "1":  # which FFmpeg's own VP9 decoder does not read
         notices.append("alpha channel dropped")
-    stereo = _side_data(frame, "STEREO3D", 1)
+    stereo = integers(data.get("STEREO3D", b""), 1)
     if stereo is not None and stereo[0] and "stereo_mode" not in stream.metadata:
         notices.append("stereo 3D: the output does not say how the two views lie")
     if interlaced:
         notices.append("interlaced picture deinterlaced")
     if turned:
         notices.append(turned)
-    width, height = frame.width, frame.height
+    others = tuple(
+        named_kinds(
+            declared,
+            reduce(operator.or_, reversed([data, *later])),
+            (frame.width, frame.height),
+            packets_tell=codec in MESSAGE_CODECS,
+        )
+    )
+    notices += [f"{kind} left out" for kind in others]
+    if stereo is not None and stereo[0]:
+        others = (*others, STEREO)
+    if colors_are_lost(declared):
+        notices.append("Dolby Vision profile 5: without its metadata the colours are wrong")
+    width, height = crop.size(frame.width, frame.height)
+    if crop != Crop():
+        size = f"{frame.width}x{frame.height}"
+        notices.append(f"cropped from {size} to {width}x{height}, as the container declares")
     aspect = exact(stream.sample_aspect_ratio) or Fraction(1)
     if orientation.swaps_axes:
         width, height, aspect = height, width, 1 / aspect
-    location = _chroma_location(stream)
     time_base = exact(stream.time_base)
     if not time_base:
         raise OpenError(f"{path}: its video has no time base", path=path)
@@ -193,13 +214,14 @@ def describe(
         sampling=_sampling(frame.format, swaps_axes=orientation.swaps_axes),
         coded_width=frame.width,
         coded_height=frame.height,
+        crop=crop,
         format=FrameFormat(
             width=width,
             height=height,
             layout=PixelLayout.NV12 if _depth(frame.format) <= 8 else PixelLayout.P010,
             color=replace(
                 _color(frame, stream, codec),
-                chroma_location=location if orientation.is_identity or location == _CENTRE else 0,
+                chroma_location=_chroma_location(declared, frame, orientation),
             ),
         ),
         orientation=orientation,
@@ -212,8 +234,9 @@ def describe(
         num_frames_from_header=stream.frames or None,
         sample_aspect_ratio=aspect,
         interlaced=interlaced,
-        mastering_display=frame_mastering_display(frame),
-        content_light=frame_content_light(frame),
+        mastering_display=mastering_display_of(data),
+        content_light=content_light_of(data),
+        side_data=others,
         notices=tuple(notices),
     )
 
@@ -270,22 +293,27 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
     )
 
 
-def _chroma_location(stream: VideoStream) -> int:
-    """Where the chroma of 4:2:0 lies, as in :attr:`ColorInfo.chroma_location`; 0 for the left,
-    which what is unsaid means, and for other formats.
+def _chroma_location(declared: Declared, frame: VideoFrame, orientation: Orientation) -> int:
+    """Where the chroma of an upright picture lies, as in :attr:`ColorInfo.chroma_location`; 0 for
+    the left, which what is unsaid means, and for other formats than 4:2:0."""
+    location = declared.chroma_location
+    known = orientation.is_identity or location == CENTRE
+    return location if known and _sampling(frame.format, swaps_axes=False) == "4:2:0" else 0
 
-    PyAV has no such field. FFmpeg writes it into the header of a Matroska file: ChromaSitingHorz
-    and ChromaSitingVert (RFC 9559, 5.1.4.1.28), 1 for the beginning of two samples, 2 for between.
+
+def _crop(declared: Crop, frame: VideoFrame) -> Crop:
+    """Edges to leave out of a picture as stored; none where nothing of it would be left.
+
+    Offsets and sizes are rounded down to whole chroma samples, as FFmpeg's ``crop`` filter does.
     """
-    context = stream.codec_context
-    if context.format is None or _sampling(context.format, swaps_axes=False) != "4:2:0":
-        return 0
-    header = io.BytesIO()
-    with suppress(ValueError, *PYAV_ERRORS), av.open(header, "w", format="matroska") as scratch:
-        scratch.add_stream_from_template(stream)
-        scratch.start_encoding()
-    found = re.search(rb"\x55\xb7\x81(.)\x55\xb8\x81(.)", header.getvalue(), re.DOTALL)
-    return 0 if found is None else _CHROMA_LOCATIONS.get((found[1][0], found[2][0]), 0)
+    width, height = declared.size(frame.width, frame.height)
+    if declared == Crop() or width < 1 or height < 1:
+        return Crop()
+    across = max(1, round(64 / max(1, frame.format.chroma_width(64))))
+    down = max(1, round(64 / max(1, frame.format.chroma_height(64))))
+    left, top = declared.left // across * across, declared.top // down * down
+    width, height = max(1, width // across * across), max(1, height // down * down)
+    return Crop(left, top, frame.width - left - width, frame.height - top - height)
 
 
 def _sampling(pixel_format: VideoFormat, *, swaps_axes: bool) -> str:
@@ -314,30 +342,16 @@ def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
     return notices
 
 
-def _side_data(frame: Frame, kind: str, numbers: int) -> tuple[int, ...] | None:
-    """So many numbers of a frame's side data, named as in PyAV's ``av.sidedata.sidedata.Type``.
-
-    They are C structs of libavutil, whose layouts are part of its public interface (``display.h``,
-    ``mastering_display_metadata.h``). All fields are native 32-bit integers.
-    """
-    try:
-        data = frame.side_data.get(kind)
-    except ValueError:  # PyAV reads no frame's data that has a kind it does not know, e.g. EXIF
-        return None
-    if not isinstance(data, SideData) or data.buffer_size < 4 * numbers:
-        return None
-    return struct.unpack(f"={numbers}i", bytes(data)[: 4 * numbers])
-
-
-def frame_orientation(frame: Frame) -> tuple[Orientation, str | None]:
-    """How a frame must be turned to stand upright, and a notice where that is not exact.
+def orientation_of(data: Mapping[str, bytes]) -> tuple[Orientation, str | None]:
+    """How a frame of such side data must be turned to stand upright, and a notice where that is not
+    exact.
 
     FFmpeg multiplies row vectors, ``(x, y) @ [[a, b], [c, d]]``, with y pointing down; a and b are
     elements 0 and 1 of the display matrix, c and d elements 3 and 4. A picture that is first
     mirrored left to right and then turned clockwise by t has ``(c, d) = (−sin t, cos t)`` in either
     case, and a negative determinant only if mirrored. The scale does not matter here.
     """
-    matrix = _side_data(frame, "DISPLAYMATRIX", 9)
+    matrix = integers(data.get("DISPLAYMATRIX", b""), 9)
     if matrix is None:
         return Orientation(), None
     a, b, _, c, d, *_ = matrix
@@ -355,10 +369,10 @@ def frame_orientation(frame: Frame) -> tuple[Orientation, str | None]:
     )
 
 
-def frame_mastering_display(frame: Frame) -> MasteringDisplay | None:
-    """HDR10 mastering display of a frame; None where absent or incomplete."""
+def mastering_display_of(data: Mapping[str, bytes]) -> MasteringDisplay | None:
+    """HDR10 mastering display in a frame's side data; None where absent or incomplete."""
     # Ten rationals (red, green, blue, white: x and y; minimum, maximum), two flags.
-    numbers = _side_data(frame, "MASTERING_DISPLAY_METADATA", 22)
+    numbers = integers(data.get("MASTERING_DISPLAY_METADATA", b""), 22)
     if numbers is None or 0 in numbers[20:] or 0 in numbers[1:20:2]:
         return None
     values = [Fraction(numbers[i], numbers[i + 1]) for i in range(0, 20, 2)]
@@ -372,9 +386,9 @@ def frame_mastering_display(frame: Frame) -> MasteringDisplay | None:
     )
 
 
-def frame_content_light(frame: Frame) -> ContentLight | None:
-    """HDR10 content light level of a frame; None where absent or all zero."""
-    levels = _side_data(frame, "CONTENT_LIGHT_LEVEL", 2)
+def content_light_of(data: Mapping[str, bytes]) -> ContentLight | None:
+    """HDR10 content light level in a frame's side data; None where absent or all zero."""
+    levels = integers(data.get("CONTENT_LIGHT_LEVEL", b""), 2)
     if levels is None or levels == (0, 0):
         return None
     return ContentLight(max_content=levels[0], max_frame_average=levels[1])

@@ -92,7 +92,7 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
         notices.append(f"{files[0].name} has several pages: only the first is taken")
     if facts.metadata:
         notices.append(f"{', '.join(facts.metadata)} left out: metadata of pictures is not copied")
-    deep = facts.bits > 8
+    deep = facts.bits > 8 and facts.kind != "avif"  # which Pillow decodes to 8 bits
     return VideoInfo(
         path=path,
         container=STILLS,

@@ -21,6 +21,7 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError, translated
+from bgsoft.media.naming import STILL_NAMES
 from bgsoft.media.pipe import PipeInput, PipePackets
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.outputs import DASH
@@ -57,6 +58,12 @@ _IMAGES = (
     (4, b"ftypmif1", "HEIF"),
     (0, b"\x76\x2f\x31\x01", "OpenEXR"),
     (0, b"8BPS", "PSD"),
+    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
+    (0, b"\xff\x0a", "JPEG XL"),
+    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
+    (4, b"ftypcrx ", "CR3"),
+    (0, b"FUJIFILMCCD-RAW", "RAF"),
+    (0, b"%PDF", "PDF"),
 )
 _GIF = ((0, b"GIF8", "GIF"),)
 """Read as a video."""
@@ -175,7 +182,11 @@ def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
     head = read_head(path) if pipe is None else _not_empty(path, pipe.head(_HEAD_BYTES))
     image = _match(head, _IMAGES)
     if image:
-        raise UnsupportedFormatError(f"{path} is an image ({image}), not a video", path=path)
+        names = STILL_NAMES.values()
+        text = f"{path} is an image ({image}), not a video"
+        if image not in names:
+            text = f"cannot read {path}: pictures may be {', '.join(names)}, not {image}"
+        raise UnsupportedFormatError(text, path=path)
     if pipe is not None and _index_comes_last(head):
         text = (
             f"{path} is an MP4 or MOV whose index comes last, which cannot be read from a pipe: "

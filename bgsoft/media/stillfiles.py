@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,7 @@ class StillFiles(Closing):
         self.video_pts: array[int] = array("q")
         self.video_durations: array[int] = array("q")
         self.audio: list[AudioReport] = []
+        self.messages: Counter[str] = Counter()
         self._file, self._path = file, output_path
         if copy_tracks and not info.stills:
             with open_input(info.path) as source:

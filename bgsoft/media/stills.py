@@ -15,6 +15,8 @@ from typing import Literal
 
 from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
 from bgsoft.media.identifying import PICTURE_TAGS
+from bgsoft.media.naming import STILL_NAMES
+from bgsoft.media.pillow import coded_kind, open_coded
 from bgsoft.media.source import read_head
 from bgsoft.records import dataclass
 
@@ -24,12 +26,18 @@ _MAX_FILE_BYTES = 1 << 31
 # TIFF 6.0 and EXIF.
 _WIDTH_TAG, _HEIGHT_TAG, _BITS_TAG, _ORIENTATION_TAG = 256, 257, 258, 274
 _SUBFILE_TAG, _EXTRA_SAMPLES_TAG, _PROFILE_TAG = 254, 338, 34675
+_SAMPLES_TAG, _SEPARATED = 262, 5  # PhotometricInterpretation, and what CMYK is there
+_BMP_HEADERS = tuple(size.to_bytes(4, "little") for size in (12, 40, 52, 56, 64, 108, 124))
 _EXIF = b"Exif\0\0"
 _XMP_TEXT = b"XML:com.adobe.xmp"
 _XMP_SEGMENTS = (b"http://ns.adobe.com/xap/1.0/", b"http://ns.adobe.com/xmp/extension/")
 _JPEG_PROFILE = b"ICC_PROFILE\0"
 _JPEG_PART = 65_519
 """Most of a profile in one segment of a JPEG file (ICC.1:2010, B.4)."""
+
+
+CODED = ("avif", "heif")
+"""Those of them that have a video codec's pictures in the boxes of MP4."""
 
 
 class _BrokenError(Exception):
@@ -41,7 +49,7 @@ class StillFacts:
     """What a file says of its picture before that is decoded."""
 
     kind: str = ""
-    """``jpeg``, ``png``, ``webp`` or ``tiff``."""
+    """One of :data:`bgsoft.media.naming.STILL_NAMES`."""
     width: int = 0
     height: int = 0
     """As stored, pixels."""
@@ -53,6 +61,9 @@ class StillFacts:
     """ICC profile of the colours; empty: there is none."""
     metadata: dict[str, None] = field(default_factory=dict)
     """Names of what it says besides: EXIF's tags, XMP, comments. None of it is copied."""
+    is_cmyk: bool = False
+    color: tuple[int, int] = (0, 0)
+    """Primaries and transfer (ITU-T H.273) of an AVIF or HEIC picture; 0: none are declared."""
     animated: bool = False
     has_more_pages: bool = False
     """After the first, which is the picture; of TIFF files."""
@@ -72,7 +83,11 @@ def still_kind(head: bytes) -> str | None:
         return "png"
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return "webp"
-    return "tiff" if head.startswith((b"II*\0", b"MM\0*")) else None
+    if head.startswith((b"II*\0", b"MM\0*")):
+        return "tiff"
+    if head.startswith(b"BM") and head[6:10] == bytes(4) and head[14:18] in _BMP_HEADERS:
+        return "bmp"
+    return coded_kind(head)
 
 
 def read_file(path: Path) -> tuple[StillFacts, bytes]:
@@ -84,19 +99,42 @@ def read_file(path: Path) -> tuple[StillFacts, bytes]:
     """
     kind = still_kind(read_head(path))
     if kind is None:
-        raise UnsupportedFormatError(f"{path} is no JPEG, PNG, WebP or TIFF picture", path=path)
+        text = f"{path} is no picture that is read: {', '.join(STILL_NAMES.values())}"
+        raise UnsupportedFormatError(text, path=path)
     with os_errors_as(OpenError, f"{path} cannot be read", path=path):
         if path.stat().st_size > _MAX_FILE_BYTES:
             raise UnsupportedFormatError(f"{path} is too large for a picture", path=path)
         data = path.read_bytes()
     try:
-        facts = _FACTS[kind](data)
+        facts = _coded(path, data, kind) if kind in CODED else _FACTS[kind](data)
     except (_BrokenError, struct.error, IndexError, ValueError, zlib.error) as exc:
         reason = f": {exc}" if isinstance(exc, _BrokenError) else ""
         raise OpenError(f"{path} is damaged or cut off{reason}", path=path) from exc
     facts.kind = kind
     _check(path, facts)
     return facts, data
+
+
+def _coded(path: Path, data: bytes, kind: str) -> StillFacts:
+    """AVIF and HEIF, which are read by libraries."""
+    try:
+        picture = open_coded(data, kind)
+    except UnsupportedFormatError as exc:
+        raise UnsupportedFormatError(f"cannot read {path}: {exc}", path=path) from exc
+    width, height = picture.image.size
+    facts = StillFacts(
+        width=width,
+        height=height,
+        bits=picture.bits,
+        profile=picture.profile,
+        color=picture.color,
+        animated=picture.frames > 1,
+    )
+    _read_exif(facts, (picture.image.info.get("exif") or b"").removeprefix(_EXIF))
+    facts.orientation = picture.orientation
+    if picture.image.info.get("xmp"):
+        facts.metadata["XMP"] = None
+    return facts
 
 
 def _check(path: Path, facts: StillFacts) -> None:
@@ -109,6 +147,15 @@ def _check(path: Path, facts: StillFacts) -> None:
     if facts.animated:
         text = f"{path} is an animated picture: make a video of it first"
         raise UnsupportedFormatError(text, path=path)
+
+
+def _bmp(data: bytes) -> StillFacts:
+    """BMP, whose header is one of several, by its length; OpenCV finds what is cut off."""
+    if data[14:18] == _BMP_HEADERS[0]:
+        width, height = struct.unpack_from("<HH", data, 18)
+    else:
+        width, height = struct.unpack_from("<ii", data, 18)
+    return StillFacts(width=width, height=abs(height))
 
 
 def _png(data: bytes) -> StillFacts:
@@ -156,7 +203,8 @@ def _jpeg(data: bytes) -> StillFacts:
         (length,) = struct.unpack_from(">H", data, at + 2)
         body = data[at + 4 : at + 2 + length]
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            facts.height, facts.width = struct.unpack_from(">HH", body, 1)
+            facts.height, facts.width, channels = struct.unpack_from(">HHB", body, 1)
+            facts.is_cmyk = channels == 4
         elif marker == 0xE1 and body.startswith(_EXIF):
             _read_exif(facts, body[len(_EXIF) :])
         elif marker == 0xE1 and body.startswith(_XMP_SEGMENTS):
@@ -215,6 +263,7 @@ def _tiff(data: bytes) -> StillFacts:
         bits=int.from_bytes(tags.get(_BITS_TAG, b"\1")[:2], _byte_order(data)),
         profile=tags.get(_PROFILE_TAG, b""),
         metadata=_metadata(tags),
+        is_cmyk=number(_SAMPLES_TAG, 0) == _SEPARATED,
         has_more_pages=_has_more_pages(data),
     )
 
@@ -238,6 +287,7 @@ _FACTS: dict[str, Callable[[bytes], StillFacts]] = {
     "png": _png,
     "webp": _webp,
     "tiff": _tiff,
+    "bmp": _bmp,
 }
 
 
@@ -275,9 +325,7 @@ def with_profile(data: bytes, profile: bytes) -> bytes:
     """A file just encoded, with a colour profile."""
     kind = still_kind(data)
     if kind == "png":
-        body = b"iCCPicc\0\0" + zlib.compress(profile)
-        chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-        return data[:33] + chunk + data[33:]  # after the signature and IHDR
+        return _with_png_chunk(data, b"iCCPicc\0\0" + zlib.compress(profile))
     if kind == "jpeg":
         parts = [profile[at : at + _JPEG_PART] for at in range(0, len(profile), _JPEG_PART)]
         segments = b""
@@ -289,6 +337,16 @@ def with_profile(data: bytes, profile: bytes) -> bytes:
     if kind == "webp":
         return _webp_with_profile(data, profile)
     return _with_tiff_tag(data, _PROFILE_TAG, 7, len(profile), profile)
+
+
+def with_color(data: bytes, primaries: int, transfer: int) -> bytes:
+    """A PNG file just encoded, with a label of its R'G'B' (ITU-T H.273), of full range."""
+    return _with_png_chunk(data, b"cICP" + bytes((primaries, transfer, 0, 1)))
+
+
+def _with_png_chunk(data: bytes, body: bytes) -> bytes:
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return data[:33] + chunk + data[33:]  # after the signature and IHDR
 
 
 def with_alpha(data: bytes) -> bytes:

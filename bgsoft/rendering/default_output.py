@@ -11,17 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import ConfigError, OutputError, UnsupportedFormatError
-from bgsoft.media.containers import CONTAINERS, Container, container_for
+from bgsoft.errors import ConfigError, OutputError
+from bgsoft.media.containers import CONTAINERS, Container, container_for, suffix_like
 from bgsoft.media.naming import is_pattern, is_sequence, output_exists
 from bgsoft.outputs import DASH
 from bgsoft.pipes import DEV_STDIN, is_input_pipe
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat
 from bgsoft.settings.presets import Layer, Preset, load_preset
 from bgsoft.suggestions import network_address
-
-_UNKNOWN_SUFFIX = ".mkv"
-"""For inputs of a kind that is not written: Matroska holds most codecs and tracks."""
 
 
 def default_output(
@@ -82,10 +79,7 @@ def _obstacle(input: Path, output: Path) -> str | None:
 
 def _suffix(input: Path, codec: Codec, *, alpha: bool) -> str:
     """The input's ending if such a file can be written, else that of one that can."""
-    try:
-        own = container_for(input)
-    except UnsupportedFormatError:
-        own = container_for(Path(f"any{_UNKNOWN_SUFFIX}"))
+    own = container_for(Path(f"any{suffix_like(input)}"))
     fitting = [each for each in (own, *CONTAINERS) if _fits(each, own, codec, alpha=alpha)]
     chosen = fitting[0] if fitting else own  # the render explains what does not fit
     suffix = input.suffix

@@ -35,6 +35,7 @@ from bgsoft.rendering.target import (
     check_outputs,
     commit,
     keeps_chroma,
+    keeps_profile,
     lost_chroma,
     open_faces,
     open_targets,
@@ -246,6 +247,7 @@ class _Session:
                 duration_seconds=config.duration_seconds,
                 range=None if chunk is None else chunk.frames,
                 keeps_chroma=keeps,
+                keeps_profile=self._taker is None and keeps_profile(config),
             )
             make_stages = partial(
                 builder.make_picture_stages,
@@ -397,6 +399,10 @@ class _Session:
             is_file = self._pipe is None and not built.info.stills
             if is_file and stamp(self._config.input) not in (self._input_stamp, ""):
                 self._log.tell("notice", "the input changed while it was rendered", stage="decode")
+        if built.targets:
+            lost = ran.sink.messages - built.targets[0].muxer.messages
+            for kind in lost:
+                self._log.tell("notice", f"{kind} left out", stage="encode")
         pre_roll, kept = array("q"), ran.result.decoded_pts
         if self._trim_start is not None:
             first = bisect_left(kept, self._trim_start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -124,6 +125,12 @@ def keeps_chroma(config: RenderConfig, info: VideoInfo) -> bool:
     return bool(kept_chroma(config.encode, container, info, kind))
 
 
+def keeps_profile(config: RenderConfig) -> bool:
+    """Whether stills keep the colours of their own profile: where nothing in sRGB joins them."""
+    still = _container(config.output, config).still
+    return still is not None and still.profiles and config.effect.kind not in REPLACING
+
+
 def lost_chroma(config: RenderConfig, info: VideoInfo) -> tuple[str, ...]:
     """The notice that colour becomes 4:2:0; none where the encoder's says more."""
     container = _container(config.output, config)
@@ -233,7 +240,8 @@ def _open_stills(
     else:
         raise ConfigError(
             f"{path} is one picture: for all frames of a video name a pattern like"
-            f" {path.stem}/%05d{path.suffix}, for one of them use bgsoft preview"
+            f" {path.stem}/%05d{path.suffix}, for one of them use bgsoft preview, for an animation"
+            " write .gif or add --format webp"
         )
     files.enter_context(file)
     muxer = StillFiles(
@@ -311,6 +319,8 @@ class Sink:
         """Damaged frames among those that were taken."""
         self.damage_before = 0
         """Packets that were unreadable by the time of the first frame that was taken."""
+        self.messages: Counter[str] = Counter()
+        """Messages of the frames that were taken, by kind."""
 
     def encode(self, frame: Frame) -> None:
         if self._trim_start is not None and frame.pts < self._trim_start:
@@ -318,6 +328,8 @@ class Sink:
             return
         self.frames += 1
         self.concealed += frame.concealed
+        if frame.messages:
+            self.messages.update(kind for kind, _ in frame.messages)
         for taker in self._takers:
             taker.encode(frame)
 

@@ -18,6 +18,8 @@ class Codec(StrEnum):
     VP9 = "vp9"
     FFV1 = "ffv1"
     RAW = "raw"
+    GIF = "gif"
+    WEBP = "webp"
 
 
 class Chroma(StrEnum):

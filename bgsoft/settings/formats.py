@@ -18,3 +18,6 @@ class OutputFormat(StrEnum):
     AVI = "avi"
     NUT = "nut"
     Y4M = "y4m"
+    GIF = "gif"
+    WEBP = "webp"
+    """Animated; by its name alone, a file is a picture."""

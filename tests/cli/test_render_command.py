@@ -377,7 +377,7 @@ def test_missing_onnxruntime(
     )
 
 
-@pytest.mark.parametrize("output", ["out.xyz", "out", "out.bmp"])
+@pytest.mark.parametrize("output", ["out.xyz", "out", "out.jp2"])
 def test_unknown_container_is_wrong_usage(
     attempt: Attempt, clip: Path, tmp_path: Path, output: str
 ) -> None:

@@ -14,7 +14,8 @@ from PIL import Image
 import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.errors import ConfigError, OpenError, OutputError, UnsupportedFormatError
-from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.outside import described_by_ffmpeg, ffmpeg, shown_by_ffmpeg
+from tests.profiles import adobe_as_srgb, adobe_profile, gray_as_srgb, gray_profile
 from tests.stills import colourful, load, profile, save
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
@@ -87,6 +88,43 @@ def test_a_turned_photograph_comes_out_upright(person: Path, tmp_path: Path) -> 
         assert image.size == (320, 180)
         assert image.getexif().get(274) is None
         assert image.info["icc_profile"] == profile()
+
+
+PLAIN = {"effect": "dim", "strength": 0.0, "preset": None, **QUICK}
+
+
+def test_a_grey_profile_is_applied(tmp_path: Path) -> None:
+    source = save(tmp_path / "in.png", colourful()[..., 0], icc=gray_profile(1.0))
+    bgsoft.render(source, tmp_path / "out.png", **PLAIN)
+    with Image.open(tmp_path / "out.png") as image:
+        assert (image.mode, image.info.get("icc_profile")) == ("RGB", None)
+    wanted = gray_as_srgb(colourful()[..., :1] / 255, 1.0)
+    assert np.abs(load(tmp_path / "out.png") - wanted).mean() < 1.5
+
+
+@pytest.mark.parametrize("target", ["out.png", "out.bmp", "out.mkv"])
+def test_wide_colours_fit_what_is_written(tmp_path: Path, target: str) -> None:
+    muted = np.full((48, 64, 3), (90, 160, 110), np.uint8)
+    source, out = save(tmp_path / "in.png", muted, icc=adobe_profile()), tmp_path / target
+    bgsoft.render(source, out, **PLAIN)
+    wanted = adobe_as_srgb(muted / 255)
+    if target == "out.png":
+        wanted = muted
+        with Image.open(out) as image:
+            assert image.info["icc_profile"] == adobe_profile()
+    if target == "out.mkv":
+        # sRGB in what labels say is BT.709's matrix, limited range.
+        ffmpeg("-i", out, "-frames:v", "1", tmp_path / "shown.png")
+        out = tmp_path / "shown.png"
+    assert np.abs(load(out) - wanted).max() <= (3 if target == "out.mkv" else 1.5)
+
+
+def test_another_background_makes_everything_srgb(tmp_path: Path) -> None:
+    muted = np.full((48, 64, 3), (90, 160, 110), np.uint8)
+    source = save(tmp_path / "in.png", muted, icc=adobe_profile())
+    bgsoft.render(source, tmp_path / "out.png", effect="color", background="#204060", **QUICK)
+    with Image.open(tmp_path / "out.png") as image:
+        assert image.info.get("icc_profile") is None
 
 
 def test_a_hidden_place_in_a_picture(person: Path, tmp_path: Path) -> None:
@@ -195,3 +233,22 @@ def test_an_existing_sequence_may_be_skipped(frames: Path, tmp_path: Path) -> No
     shutil.copy(frames / "1.png", tmp_path / "7.png")
     assert bgsoft.render(frames, tmp_path / "%d.png", skip_existing=True).skipped
     assert names(tmp_path) == ["7.png"]
+
+
+@pytest.mark.parametrize(
+    ("primaries", "transfer"), [("bt2020", "smpte2084"), ("smpte432", "bt709")]
+)
+def test_pictures_of_a_video_say_what_nobody_would_guess(
+    tmp_path: Path, primaries: str, transfer: str
+) -> None:
+    source = tmp_path / "in.mkv"
+    labels = f"setparams=color_primaries={primaries}:color_trc={transfer}:colorspace=bt709"
+    clip = ("-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=0.04", "-vf", f"{labels},setsar=4/3")
+    ffmpeg(*clip, "-c:v", "ffv1", "-pix_fmt", "yuv420p10le", source)
+    report = bgsoft.render(source, tmp_path / "png" / "%d.png", **PLAIN)
+    shown = described_by_ffmpeg(tmp_path / "png" / "1.png")
+    assert f"{primaries}/{transfer}" in shown
+    notices = [event.message for event in report.events]
+    assert "pixel aspect 4:3 left out: pictures have square pixels" in notices
+    report = bgsoft.render(source, tmp_path / "jpg" / "%d.jpg", **PLAIN)
+    assert any("JPEG does not say" in event.message for event in report.events)

@@ -26,6 +26,7 @@ from bgsoft.outputs import (
     write_whole,
 )
 from bgsoft.rendering.target import commit
+from bgsoft.settings.formats import OutputFormat
 
 
 def names(folder: Path) -> list[str]:
@@ -238,7 +239,7 @@ def test_a_folder_that_is_a_loop_of_links_is_an_output_error(tmp_path: Path) -> 
         list(find([str(tmp_path)], leave_out=tmp_path / "loop"))
 
 
-@pytest.mark.parametrize("name", ["out", "out.txt", "out.mp4.bak", "out.bmp"])
+@pytest.mark.parametrize("name", ["out", "out.txt", "out.mp4.bak", "out.jp2"])
 def test_unknown_extensions_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UnsupportedFormatError, match=r"\.mp4"):
         container_for(tmp_path / name)
@@ -246,8 +247,12 @@ def test_unknown_extensions_are_refused(tmp_path: Path, name: str) -> None:
 
 def test_extensions_are_known_in_any_case() -> None:
     assert container_for(Path("A.MP4")).muxer == "mp4"
-    extensions = [ext for container in CONTAINERS for ext in container.extensions]
-    assert len(extensions) == len(set(extensions))
+    for is_still in (False, True):  # a picture and an animation may have the same
+        of_kind = [each for each in CONTAINERS if (each.still is not None) is is_still]
+        extensions = [ext for container in of_kind for ext in container.extensions]
+        assert len(extensions) == len(set(extensions))
+    assert container_for(Path("a.webp")).still is not None
+    assert container_for(Path("a.webp"), OutputFormat.WEBP).still is None
 
 
 def test_a_name_of_the_greatest_length_has_room_for_the_mark(tmp_path: Path) -> None:

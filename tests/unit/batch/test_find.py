@@ -51,14 +51,14 @@ def test_a_folder_is_searched_to_the_bottom(tree: Path) -> None:
 
 
 def test_what_is_passed_over_in_folders_is_counted(tree: Path) -> None:
-    for name in ("x.HEIC", "2024/y.heic", "2024/z.xyz", "out/w.heic", ".heic"):
+    for name in ("x.CR3", "2024/y.cr3", "2024/z.xyz", "out/w.cr3", ".cr3"):
         (tree / name).write_bytes(b"x")
     counted: Counter[str] = Counter()
     sources = [str(tree), str(tree / "2024"), str(tree / "notes.txt")]
     options = {"leave_out": tree / "out", "exclude": ["*.xyz"], "passed_over": counted}
     assert len(list(find(sources, **options))) == 4  # the notes were counted before
-    assert counted == {".heic": 2, ".txt": 1, "": 1}
-    text = "4 files passed over, as their names end otherwise: 2 .heic, 1 .txt, 1 without ending"
+    assert counted == {".cr3": 2, ".txt": 1, "": 1}
+    text = "4 files passed over, as their names end otherwise: 2 .cr3, 1 .txt, 1 without ending"
     assert sorted(passed_over_text(counted)) == sorted(text)
 
 

@@ -13,6 +13,8 @@ from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.probe import probe
 from bgsoft.ops.sides import HOST
 from tests.assets import CLIPS, Clip
+from tests.carried import SAMPLE_ENTRY, clean_aperture, insert_box
+from tests.outside import ffmpeg
 from tests.pictures import Array, flat_frame, frame_format, planes_behind
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
@@ -168,3 +170,15 @@ def test_any_frame_size_is_covered(size: tuple[int, int], tmp_path: Path) -> Non
 def test_what_is_no_clip_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"--background: .*does not exist"):
         ClipPlayer(tmp_path / "nothing.mp4", frame_format((8, 8)))
+
+
+def test_what_a_container_hides_of_a_clip_is_not_shown(tmp_path: Path) -> None:
+    path, hidden = tmp_path / "clip.mov", (24, 8, 8, 24)
+    # A white rim around grey, 24 to the left and at the bottom, 8 elsewhere.
+    grey = "color=gray:s=64x48:r=25:d=0.08,format=yuv420p,pad=96:80:24:8:white"
+    ffmpeg("-f", "lavfi", "-i", grey, "-c:v", "libx264", "-qp", "1", path)
+    insert_box(path, SAMPLE_ENTRY, clean_aperture((96, 80), *hidden))
+    for size in ((64, 48), (90, 48), (64, 96)):
+        player = ClipPlayer(path, frame_format(size))
+        assert 110 < player.luma[2:-2, 2:-2].min() <= player.luma[2:-2, 2:-2].max() < 140
+        player.close()

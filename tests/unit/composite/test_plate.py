@@ -140,15 +140,15 @@ def test_what_is_no_image_is_refused(tmp_path: Path, capfd: pytest.CaptureFixtur
         read_image(tmp_path)
     empty = tmp_path / "empty.png"
     empty.touch()
-    with pytest.raises(ConfigError, match="not an image"):
+    with pytest.raises(ConfigError, match="is empty"):
         read_image(empty)
     cut = tmp_path / "cut.png"
     cut.write_bytes(png_of(quarters(40, 40))[:60])
-    with pytest.raises(ConfigError, match="not an image"):
+    with pytest.raises(ConfigError, match="is damaged or cut off"):
         read_image(cut)
     odd = tmp_path / "odd.tif"
     odd.write_bytes(b"II*\0\x08\0\0\0\1\0" + struct.pack("<HHII", 256, 4, 1, 99) + bytes(4))
-    with pytest.raises(ConfigError, match="not an image"):
+    with pytest.raises(ConfigError, match="is damaged"):
         read_image(odd)
     assert "TIFF" not in capfd.readouterr().err
 
@@ -165,5 +165,5 @@ def test_a_picture_too_large_is_refused_before_it_is_decoded(tmp_path: Path) -> 
 
     head = part(b"IHDR", struct.pack(">IIBBBBB", columns, rows, 8, 0, 0, 0, 0))
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + part(b"IDAT", raw) + part(b"IEND", b""))
-    with pytest.raises(ConfigError, match="not an image that can be read, or too large"):
+    with pytest.raises(ConfigError, match="declares 12000x12000 pixels"):
         read_image(path)

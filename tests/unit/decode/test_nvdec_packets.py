@@ -16,8 +16,10 @@ from bgsoft.cuda import video_codec
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.decode.nv_stream import PacketTimes, caps_reason, nv_codec
 from bgsoft.errors import BackendUnavailableError, DecodeError
+from bgsoft.media.inventory import Kind
 from bgsoft.media.probe import probe
 from tests.assets import CLIPS
+from tests.carried import caption, write_captioned
 from tests.fakes import host_frames
 from tests.nvdec_stand_in import (
     StandIn,
@@ -48,6 +50,16 @@ def test_durations_are_those_of_the_cpu_decoder(
     path = CLIPS[name].build(clip_folder)
     both = zip(times_of(StandInDecoder(path)), times_of(CpuDecoder(path)), strict=True)
     assert all(got == want for (_, got), (_, want) in both if got)
+
+
+def test_messages_come_with_their_pictures(tmp_path: Path, library: StandIn) -> None:
+    path = write_captioned(tmp_path / "a.mp4", "libx264")
+    both = ([f.messages for f in host_frames(d)] for d in (StandInDecoder(path), CpuDecoder(path)))
+    device, host = both
+    assert device == host
+    # ATSC A/53-4, 6.2.3: one pair of bytes, in use, between a head and an end.
+    head, end = b"\xb5\x00\x31GA94\x03\x41\x00", b"\xff"
+    assert host == [((Kind.CAPTIONS, head + caption(index) + end),) for index in range(12)]
 
 
 def test_damaged_packets_are_counted_and_passed_over(tmp_path: Path, library: StandIn) -> None:
@@ -95,7 +107,9 @@ def test_what_the_gpu_cannot_take_midway_is_an_error_at_once(
 
 
 def _packet(pts: int | None, *, discard: bool = False, key: bool = False) -> Any:
-    return SimpleNamespace(pts=pts, dts=pts, duration=None, is_keyframe=key, is_discard=discard)
+    return SimpleNamespace(
+        pts=pts, dts=pts, duration=None, is_keyframe=key, opaque=None, is_discard=discard
+    )
 
 
 def test_times_come_back_in_presentation_order() -> None:

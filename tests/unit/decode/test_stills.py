@@ -59,7 +59,7 @@ def test_transparent_parts_are_laid_over_black(tmp_path: Path, ending: str) -> N
     path = save(tmp_path / f"a{ending}", pixels)
     black = Image.alpha_composite(Image.new("RGBA", (64, 48), "black"), Image.open(path))
     assert np.abs(rgb(path) - np.asarray(black)[..., :3]).max() <= 1
-    assert read_still(path).transparent
+    assert read_still(path).notices == ("transparent parts are laid over black",)
 
 
 @pytest.mark.parametrize("ending", [".png", ".tif"])
@@ -91,7 +91,11 @@ MOVING = {"save_all": True, "append_images": [IMAGE.rotate(90)]}
 BAD: dict[str, tuple[bytes, type[MediaError], str]] = {
     "absurd": (png(60_000, 60_000), UnsupportedFormatError, "60000x60000"),
     "empty": (b"", OpenError, "empty"),
-    "text": (b"no picture at all\n", UnsupportedFormatError, "is no JPEG, PNG"),
+    "text": (
+        b"no picture at all\n",
+        UnsupportedFormatError,
+        "is no picture that is read: JPEG, PNG",
+    ),
     "damaged": (flipped(encoded(IMAGE, "PNG")), OpenError, "checksum"),
     "animated WebP": (encoded(IMAGE, "WEBP", **MOVING), UnsupportedFormatError, "animated"),
     "animated PNG": (encoded(IMAGE, "PNG", **MOVING), UnsupportedFormatError, "animated"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from bgsoft.encode.nv_settings import choose_nvenc, fit_to_caps, tag_filter
 from bgsoft.errors import BackendUnavailableError, ConfigError, EncodeError
 from bgsoft.frame import ColorInfo, ContentLight, FrameFormat, MasteringDisplay, PixelLayout
 from bgsoft.media.containers import container_for
+from bgsoft.media.inventory import Kind
 from bgsoft.media.mux import Muxer
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
+from tests.carried import caption, captions_of
 from tests.outside import described_by_ffmpeg
 from tests.rendering import read_back, video_info
 from tests.synthetic import make_frame, read_index
@@ -291,6 +293,7 @@ def mux(
     pts: Sequence[int],
     color: ColorInfo = HDR,
     full_range: bool | None = False,
+    messages: Callable[[int], Sequence[tuple[str, bytes]]] = lambda _number: (),
 ) -> Muxer:
     aspect = (1, 1) if codec == "av1" else (4, 3)
     info = video_info(P010, sample_aspect_ratio=Fraction(*aspect))
@@ -301,13 +304,26 @@ def mux(
             delay=CODERS[codec][2],
             tag_filter=tag_filter(Codec(codec), color, full_range=full_range, aspect=aspect),
         )
-        for value in pts:
-            packets.enter(muxer.timestamp(value), 0)
+        for index, value in enumerate(pts):
+            packets.enter(muxer.timestamp(value), 0, messages(index))
         for data, number, key_frame in pictures:
             packets.write(data, number, key_frame=key_frame)
         packets.finish()
         muxer.finish()
     return muxer
+
+
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+def test_packets_get_their_captions(tmp_path: Path, codec: str) -> None:
+    def messages(number: int) -> list[tuple[str, bytes]]:
+        # ATSC A/53-4, 6.2.3: one pair of bytes, in use, between a head and an end.
+        payload = b"\xb5\x00\x31GA94\x03\x41\xff" + caption(number) + b"\xff"
+        return [(Kind.CAPTIONS, payload), (Kind.DOLBY_VISION, payload)]
+
+    path = tmp_path / "out.mp4"
+    muxer = mux(path, codec, coded(codec), PTS, messages=messages)
+    assert captions_of(path) == [caption(number) for number in range(COUNT)]
+    assert muxer.messages == {Kind.CAPTIONS: COUNT}
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".mkv"])

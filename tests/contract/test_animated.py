@@ -1,0 +1,96 @@
+"""Animations: GIF and WebP, which Pillow reads."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+import bgsoft
+from bgsoft.errors import ConfigError
+from tests.outside import ffmpeg
+from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie, write_video
+
+QUICK = {"face": "off", "matte": "fast", "effect": "dim", "strength": 0.0, "preset": None}
+
+
+def frames_of(path: Path) -> list[np.ndarray]:
+    with Image.open(path) as image:
+        return [np.asarray(each.convert("RGBA")) for each in ImageSequence.Iterator(image)]
+
+
+def webp_milliseconds(path: Path) -> list[int]:
+    """Durations of a WebP animation's frames (RFC 9649, 2.7.1.1)."""
+    data, at, found = path.read_bytes(), 12, []
+    while at < len(data):
+        kind, size = data[at : at + 4], int.from_bytes(data[at + 4 : at + 8], "little")
+        if kind == b"ANMF":
+            found.append(int.from_bytes(data[at + 20 : at + 23], "little"))
+        at += 8 + size + size % 2
+    return found
+
+
+def gif_milliseconds(path: Path) -> list[int]:
+    with Image.open(path) as image:
+        return [int(each.info["duration"]) for each in ImageSequence.Iterator(image)]
+
+
+@pytest.mark.parametrize("name", ["out.gif", "out.webp"])
+def test_every_frame_has_its_time_and_colours(tmp_path: Path, name: str) -> None:
+    times = regular_times(6, Fraction(20))
+    times[4:] = [time + Fraction(1, 10) for time in times[4:]]  # a pause
+    source = write_video(tmp_path / "in.mkv", VideoSpec(times=times, width=96, height=72))
+    target = tmp_path / name
+    bgsoft.render(source, target, format=name[4:], **QUICK)
+    raw = ("-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24")
+    ffmpeg("-i", source, *raw, tmp_path / "rgb")
+    wanted = np.fromfile(tmp_path / "rgb", np.uint8).reshape(6, 72, 96, 3).astype(int)
+    shown = frames_of(target)
+    assert len(shown) == 6
+    for one, other in zip(shown, wanted, strict=True):
+        assert np.abs(one[..., :3] - other).mean() < 6
+        assert (one[..., 3] == 255).all()
+    measure = gif_milliseconds if name == "out.gif" else webp_milliseconds
+    assert measure(target)[:5] == [50, 50, 50, 150, 50]
+
+
+@pytest.mark.parametrize("name", ["out.gif", "out.webp"])
+def test_frames_that_do_not_change_are_all_written(tmp_path: Path, name: str) -> None:
+    source, target = tmp_path / "in.mkv", tmp_path / name
+    ffmpeg("-f", "lavfi", "-i", "color=0x4080c0:s=64x48:r=10:d=0.5", source)
+    bgsoft.render(source, target, format=name[4:], **QUICK)
+    measure = gif_milliseconds if name == "out.gif" else webp_milliseconds
+    assert sum(measure(target)) == 500
+    assert np.abs(frames_of(target)[-1][24, 32, :3] - np.array((64, 128, 192))).max() <= 6
+
+
+@pytest.mark.parametrize("name", ["out.gif", "out.webp"])
+def test_a_cutout_is_clear_around_people(tmp_path: Path, name: str) -> None:
+    sample = Path(__file__).parents[2] / "samples" / "person.mp4"
+    source, target = tmp_path / "in.mkv", tmp_path / name
+    ffmpeg("-ss", "1", "-i", sample, "-an", "-frames:v", "2", "-vf", "scale=160:90", source)
+    quick = {"face": "off", "matte": "fast", "effect": "alpha"}
+    bgsoft.render(source, target, format=name[4:], **quick)
+    alpha = frames_of(target)[0][..., 3]
+    assert alpha.min() == 0
+    assert alpha.max() == 255
+    assert 0.05 < (alpha > 127).mean() < 0.9
+
+
+def test_a_video_that_is_called_webp_is_told_how(tmp_path: Path) -> None:
+    source = write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(2)))
+    with pytest.raises(ConfigError, match=r"for an animation write \.gif or add"):
+        bgsoft.render(source, tmp_path / "out.webp", **QUICK)
+
+
+def test_what_a_gif_lacks_is_named(tmp_path: Path) -> None:
+    video = VideoSpec(times=regular_times(3, Fraction(60)), width=96, height=72)
+    source = write_movie(tmp_path / "in.mp4", video, sounds=[SoundSpec()])
+    report = bgsoft.render(source, tmp_path / "out.gif", **QUICK)
+    notices = [event.message for event in report.events]
+    assert "audio track 0 (aac) left out: GIF cannot hold aac" in notices
+    most = "GIF with more than 50 frames/s is played slowly by most programs"
+    assert most in notices
