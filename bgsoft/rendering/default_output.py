@@ -36,6 +36,10 @@ def default_output(
         ConfigError: The input is not one file: a pipe, a folder, an address.
         OutputError: There is such a file already, or the folder is not writable.
     """
+    obstacle = _obstacle(input)
+    if obstacle is not None:
+        shown = network_address(input) or input
+        raise ConfigError(f"cannot name an output for {shown}: {obstacle}")
     effect = settings.get("effect", {}).get("kind", EffectKind.BLUR)
     label = str(effect)
     if preset is not None:
@@ -48,11 +52,7 @@ def default_output(
         suffix = _suffix(input, codec, alpha=effect is EffectKind.ALPHA)
     else:
         suffix = f".{format}"
-    output = input.with_name(f"{input.stem}.{label}{suffix}") if input.name else input
-    obstacle = _obstacle(input, output)
-    if obstacle is not None:
-        shown = network_address(input) or input
-        raise ConfigError(f"cannot name an output for {shown}: {obstacle}")
+    output = input.with_name(f"{input.stem}.{label}{suffix}")
     if output_exists(output) and not (top.get("overwrite") or top.get("skip_existing")):
         text = "it exists; use --overwrite to replace it, or name another file as OUT"
         raise OutputError(f"cannot write {output}: {text}", path=output)
@@ -62,7 +62,7 @@ def default_output(
     return output
 
 
-def _obstacle(input: Path, output: Path) -> str | None:
+def _obstacle(input: Path) -> str | None:
     """Why nothing can be written next to an input, and what to do."""
     if network_address(input) is not None:
         return "it is an address, and only local files are read; download it first"
@@ -70,7 +70,7 @@ def _obstacle(input: Path, output: Path) -> str | None:
         return "it is a pipe; name a file as OUT, or - for stdout"
     if os.path.isdir(input):  # noqa: PTH112 - also of a name too long
         return "it is a folder; name a video as OUT, or use bgsoft batch for all videos in it"
-    if is_sequence(input) or is_pattern(output):
+    if is_sequence(input) or is_pattern(input):
         return "it stands for several pictures; name a video as OUT, or pictures: out/%05d.png"
     if os.path.exists(input) and not os.path.isfile(input):  # noqa: PTH110, PTH113
         return "it is not a regular file; name a file as OUT, or use bgsoft live for a camera"
