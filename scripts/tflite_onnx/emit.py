@@ -239,8 +239,8 @@ class OnnxEmitter:
 
         For small pictures cuDNN's heuristic chooses, of 3x3, kernels that it compiles when they are
         first run, 0.25 s each; with zeros around them it has ready ones, and a run of Face Mesh
-        takes 0.47 ms, not 0.43 (8 faces, H100). BlazeFace and Selfie Segmentation have none of
-        those that are compiled.
+        takes 0.47 ms, not 0.43 (8 faces, H100). Selfie Segmentation has none of those that
+        are compiled.
         """
         # (1, height, width, channel) to (channel, 1, height, width)
         kernel = self._constants[operator.inputs[1]].transpose(3, 0, 1, 2)
