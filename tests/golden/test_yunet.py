@@ -1,7 +1,8 @@
 """The embedded face detector, and how its output is read, against OpenCV.
 
-``yunet.npz`` is written by ``scripts/convert_yunet.py --record``. It holds what OpenCV's own runtime
-and ``FaceDetectorYN`` make of OpenCV Zoo's file, for three versions of the image of ``models.npz``.
+``yunet.npz`` is written by ``scripts/convert_yunet.py --record``. It holds what OpenCV makes of
+OpenCV Zoo's file, in its own runtime and in ``FaceDetectorYN``, for three versions of the image of
+``models.npz``.
 """
 
 from __future__ import annotations

@@ -22,12 +22,11 @@ from bgsoft.face.guard import (
     Guard,
     lay_outlines,
 )
-from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.sides import HOST
 from tests.pictures import SIZES, disc_mask, flat_frame, frame_format, matte_from
-from tests.unit.face.shapes import make_face
+from tests.unit.face.shapes import box_in, make_face
 
 HD = frame_format((1280, 720))
 
@@ -380,7 +379,7 @@ def test_box_overlap_is_of_the_smaller_box() -> None:
 
 def test_what_a_matte_misses_of_expected_faces() -> None:
     editor, square = MatteEditor(HD), Roi(500.0, 300.0, 300.0, 0.4)
-    left, top, right, bottom = expected_box(square)
+    left, top, right, bottom = box_in(square)
     whole = empty_matte(HD, 255)
     factor = analysis_factor(1280, 720)
     box = np.s_[int(top) // factor : int(bottom) // factor, int(left) // factor :][:2]

@@ -16,7 +16,6 @@ from bgsoft.errors import OutputError
 from bgsoft.face.base import NO_LANDMARKS, Face
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
-from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame, Matte
 from bgsoft.hide.hider import Hider
@@ -24,7 +23,7 @@ from bgsoft.hide.plan import HidePlan
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import frame_format, random_frame
-from tests.unit.face.shapes import make_face
+from tests.unit.face.shapes import box_in, make_face
 
 HD = frame_format((640, 360))
 MAIN, OTHER = make_face(160, 120, 90, id=1), make_face(480, 120, 70, id=2)
@@ -274,35 +273,18 @@ def test_data_that_cannot_be_written_stops_the_render() -> None:
     assert finder.calls[-1] == "close"
 
 
-def test_what_the_detector_alone_is_sure_of_is_hidden_but_neither_shown_nor_written() -> None:
-    """Though it is larger, and in the middle, than the face that is shown."""
-    x, y, side = 320.0, 180.0, 200.0
-    dim = Face(
-        id=7, score=0.8, box_xyxy=expected_box(Roi(x, y, side, 0.0)), square=Roi(x, y, side, 0.0),
-        detected=True, age_frames=10,
-    )  # fmt: skip
+def test_a_face_without_landmarks_is_hidden_but_not_written() -> None:
+    square = Roi(320.0, 180.0, 200.0, 0.0)
+    dim = replace(OTHER, id=7, landmarks=NO_LANDMARKS, square=square, box_xyxy=box_in(square))
     data, frames = FakeData(), frames_of(12)
     before = [frame.luma.copy() for frame in frames]
-    step, _ = make_step(FakeFinder([[dim, OTHER]] * 12), FaceMode.ANONYMIZE, data)
+    step, _ = make_step(FakeFinder([[dim, OTHER]] * 12), FaceMode.ANONYMIZE, data, subjects=0)
     run(step, frames, 255)
     assert [ids for _, ids in data.written] == [[2]] * 12
     for frame, luma in zip(frames, before, strict=True):
         changed = frame.luma != luma
         assert changed[160:200, 300:340].mean() > 0.9
-        assert not changed[100:140, 460:500].any()
-
-
-def test_who_is_hidden_becomes_no_main_person_while_only_the_detector_is_sure() -> None:
-    """Though the main person has been gone for long, and the track is known."""
-    dim = replace(OTHER, landmarks=NO_LANDMARKS, square=Roi(480.0, 120.0, 126.0, 0.0))
-    frames = frames_of(20)
-    for index, frame in enumerate(frames):
-        frame.pts = 1000 * index
-    before = [frame.luma.copy() for frame in frames]
-    step, _ = make_step(FakeFinder([[MAIN, OTHER]] * 8 + [[dim]] * 12), FaceMode.ANONYMIZE)
-    run(step, frames, 255)
-    for frame, luma in zip(frames, before, strict=True):
-        assert (frame.luma != luma)[110:130, 470:490].mean() > 0.9
+        assert changed[100:140, 460:500].mean() > 0.9
 
 
 def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None:
