@@ -341,7 +341,7 @@ def test_the_first_faces_of_a_scene_are_guarded_at_once_and_later_ones_come_gent
 
 
 def test_the_journal_lists_missed_frames_with_the_faces() -> None:
-    journal = FaceJournal(measures=True)
+    journal = FaceJournal(HD, measures=True, hides=False)
     frame = flat_frame(HD, 16, 128, 128)
     journal.add(frame, [make_face(1, 1, 1, id=3), make_face(2, 2, 1, id=4)])
     journal.add(frame, [])
@@ -352,7 +352,7 @@ def test_the_journal_lists_missed_frames_with_the_faces() -> None:
     assert summary["frames_with_faces"] == 1
     assert summary["missed_frames"] == 1
     assert summary["missed"] == [{"frame": 0, "pts": 900, "time_s": 0.5, "missed_pct": {"4": 50.0}}]
-    assert FaceJournal(measures=False).summary()["missed_frames"] is None
+    assert FaceJournal(HD, measures=False, hides=False).summary()["missed_frames"] is None
 
 
 def test_the_outline_and_the_hiding_ellipse_follow_the_roll() -> None:

@@ -186,18 +186,6 @@ def test_a_faint_detection_continues_a_face_only_where_it_is() -> None:
         assert len(found) == 1 + id
 
 
-def test_a_first_sighting_in_doubt_is_no_face_until_the_second() -> None:
-    scene = Scene()
-    scene.step([])
-    assert scene.step(seen((200, 200), score=0.7)) == []
-    assert [face.id for face in scene.step(seen((200, 200), score=0.7))] == [0]
-    # Where the next frame comes late, one has to do; and where nobody knows what was before.
-    slow = Scene()
-    slow.step([], passed=0.5)
-    assert len(slow.step(seen((200, 200), score=0.7), passed=0.5)) == 1
-    assert len(Scene().step(seen((200, 200), score=0.7))) == 1
-
-
 def test_scores_are_those_of_the_last_detection() -> None:
     scene = Scene()
     for score in (0.95, 0.6, 0.7):

@@ -43,6 +43,8 @@ class Thing:
     close: float = 0.95
     is_face: bool = True
     """By the landmark model."""
+    size: float = FACE
+    """Side of its box."""
 
 
 def still(x: float, y: float, frames: range = ALWAYS, **kind: Any) -> Thing:
@@ -96,7 +98,7 @@ class World:
             shown = "turned" if quarters else "half" if canvas == self.half else "whole"
             number = number_of(frame, grid)
             self.looks.append(Look(number, shown, quarters))
-            scores = [(getattr(thing, shown), place) for thing, place in self.seen(number)]
+            scores = [(getattr(thing, shown), thing, at) for thing, at in self.seen(number)]
             answers.append(detections(scores, min_score))
         return answers
 
@@ -108,7 +110,7 @@ class World:
             number = number_of(frame, grid)
             self.close_looks.append(number)
             near = [
-                (thing.close, place)
+                (thing.close, thing, place)
                 for thing, place in self.seen(number)
                 if box_iou(detection.box, box_around(place)) > 0
             ]
@@ -136,9 +138,13 @@ class World:
         self.closed = True
 
 
-def detections(scores: Sequence[tuple[float, Place]], min_score: float) -> list[Detection]:
+def detections(seen: Sequence[tuple[float, Thing, Place]], min_score: float) -> list[Detection]:
     """Those with at least a score, best first."""
-    found = [shapes.seen(place, score=score)[0] for score, place in scores if score >= min_score]
+    found = [
+        shapes.seen(place, size=thing.size, score=score)[0]
+        for score, thing, place in seen
+        if score >= min_score
+    ]
     return sorted((each._replace(is_sure=False) for each in found), key=lambda each: -each.score)
 
 
