@@ -264,10 +264,13 @@ def test_scores_that_make_a_face(hides: bool) -> None:
     assert is_found(whole=0.0, half=SURE_SCORE + 0.01) == hides
     assert is_found(whole=0.0, turned=TURNED_SCORE + 0.01) == hides
     assert not is_found(whole=0.0, turned=TURNED_SCORE)
-    # What an edge cuts, and large things, have to be clearer.
-    for x, size, least in ((40, FACE, EDGE_SCORE), (500, 200, LARGE_SCORE)):
-        assert is_found(x, size=size, whole=least + 0.01)
-        assert not is_found(x, size=size, whole=least)
+    # What an edge cuts has to be clearer, and so have large things that are not shown whole.
+    assert is_found(40, whole=EDGE_SCORE + 0.01)
+    assert not is_found(40, whole=EDGE_SCORE)
+    assert is_found(size=200, whole=SURE_SCORE + 0.01)
+    for view in ("half", "close"):
+        assert is_found(size=200, **{"whole": 0.12, view: LARGE_SCORE + 0.01}) == hides
+        assert not is_found(size=200, **{"whole": 0.12, view: LARGE_SCORE})
 
 
 @pytest.mark.parametrize(
