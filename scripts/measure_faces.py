@@ -179,7 +179,7 @@ def still(path: Path, config: FaceConfig) -> float:
     clean = frame.luma.astype(np.float32)
     finder, _ = make_finder(config, frame.format)
     reduce = Reducer(frame.format)
-    points = []
+    points, widths = [], []
     scale = 1 << (frame.format.bit_depth - 8 + frame.format.shift)
     for index in range(STILL_FRAMES):
         grain = rng.standard_normal(clean.shape, np.float32) * (GRAIN * scale)
@@ -188,10 +188,12 @@ def still(path: Path, config: FaceConfig) -> float:
         frame.pts = int(index / 30 / frame.time_base)
         (faces,) = finder.find([frame], reduce.reduce([frame]))
         if faces and faces[0].has_landmarks and index >= STILL_SKIP:
-            width = faces[0].box_xyxy[2] - faces[0].box_xyxy[0]
-            points.append(faces[0].landmarks[:, :2] / width)
+            widths.append(faces[0].box_xyxy[2] - faces[0].box_xyxy[0])
+            points.append(faces[0].landmarks[:, :2])
     finder.close()
-    return 100 * float(np.sqrt(np.var(np.array(points), axis=0).mean())) if points else np.nan
+    if not points:
+        return np.nan
+    return 100 * float(np.sqrt(np.var(np.array(points), axis=0).mean()) / np.mean(widths))
 
 
 def life_after(path: Path, config: FaceConfig) -> int:
