@@ -6,7 +6,7 @@ Usage, from the repository root::
     python scripts/convert_models.py --record   # needs mediapipe; rewrites the golden data
 
 The wheel comes from ``--wheel``, or from ``pip download`` for the platform it was pinned on. What
-is checked by hash are the four TFLite files inside, so a wheel for any platform serves.
+is checked by hash are the three TFLite files inside, so a wheel for any platform serves.
 
 ``--record`` runs MediaPipe's own inference (with numpy below 2); install ``mediapipe==0.10.21
 scikit-image`` in an environment of its own, since MediaPipe pins an old protobuf that ``onnx``

@@ -1,22 +1,33 @@
-"""Write bgsoft's file of YuNet from OpenCV Zoo's (needs ``onnx``): ``convert_yunet.py IN OUT``.
+"""Write bgsoft's file of YuNet from OpenCV Zoo's: ``convert_yunet.py IN`` (needs ``onnx``).
 
 The weights stay as they are. The batch becomes free, and the twelve outputs become one, ``faces``
 (batch, predictions, 16): class score, object score, box and five key points of each prediction,
 grid after grid (strides 8, 16, 32), row by row.
+
+``convert_yunet.py IN --record`` writes what OpenCV makes of OpenCV Zoo's file instead, for
+``tests/golden``: the network's outputs in OpenCV's own runtime, and the faces of its
+``FaceDetectorYN``.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import sys
 from pathlib import Path
 
+import cv2
+import numpy as np
 import onnx
 import onnx.version_converter
 from onnx import TensorProto, helper
 
 SOURCE_SHA256 = "ebafce4e3c118d6554634be5c27ab333b4c047a9a8c3faf1d7cf93101c22f0f0"
 STRIDES = (8, 16, 32)
+ROOT = Path(__file__).resolve().parents[1]
+TARGET = ROOT / "bgsoft" / "models" / "data" / "yunet.onnx"
+GOLDEN = ROOT / "tests" / "golden"
+MIN_SCORE, MAX_OVERLAP, MOST = 0.1, 0.3, 5000
 VALUES = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 
 
@@ -60,14 +71,46 @@ def convert(source: bytes) -> bytes:
     return model.SerializeToString()
 
 
-def main(source: str, target: str) -> None:
-    data = Path(source).read_bytes()
+def record(source: Path) -> None:
+    """Write what OpenCV sees in three versions of the image of ``models.npz``."""
+    with np.load(GOLDEN / "models.npz") as archive:
+        image = archive["image"][..., ::-1]
+    network = cv2.dnn.readNet(str(source))
+    detector = cv2.FaceDetectorYN.create(
+        str(source), "", image.shape[1::-1], MIN_SCORE, MAX_OVERLAP, MOST
+    )
+    names = network.getUnconnectedOutLayersNames()
+    rows, faces = [], []
+    for version in (image, image[:, ::-1], image // 2):
+        network.setInput(cv2.dnn.blobFromImage(np.ascontiguousarray(version[::2, ::2])))
+        outputs = dict(zip(names, network.forward(names), strict=True))
+        grids = [
+            np.concatenate(
+                [outputs[f"{name}_{stride}"].reshape(-1, each) for name, each in VALUES.items()], 1
+            )
+            for stride in STRIDES
+        ]
+        rows.append(np.concatenate(grids))
+        (face,) = detector.detect(np.ascontiguousarray(version))[1]
+        faces.append(face)
+    np.savez_compressed(GOLDEN / "yunet.npz", rows=np.stack(rows), faces=np.stack(faces))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--record", action="store_true", help="rewrite tests/golden/yunet.npz")
+    options = parser.parse_args()
+    data = options.source.read_bytes()
     if hashlib.sha256(data).hexdigest() != SOURCE_SHA256:
-        sys.exit(f"{source} is not face_detection_yunet_2026may.onnx of OpenCV Zoo")
+        sys.exit(f"{options.source} is not face_detection_yunet_2026may.onnx of OpenCV Zoo")
+    if options.record:
+        record(options.source)
+        return
     made = convert(data)
-    Path(target).write_bytes(made)
+    TARGET.write_bytes(made)
     print(len(made), hashlib.sha256(made).hexdigest())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.base import Face
-from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import box_iou
 from bgsoft.frame import FrameFormat
 
@@ -33,42 +32,20 @@ class Seen(NamedTuple):
     boxes: NDArray[np.float64]
     """(n, 4): left, top, right, bottom."""
     keypoints: NDArray[np.float64]
-    """(n, 6, 2): x, y, in the order of ``KEYPOINTS`` of :mod:`bgsoft.face.detect`."""
+    """(n, 6, 2): x, y of right eye, left eye, nose, mouth, right ear, left ear."""
     scores: NDArray[np.float64]
     """(n,) in [0, 1]."""
 
-    @classmethod
-    def of(cls, faces: Sequence[Detection]) -> Seen:
-        boxes, points, scores = zip(*faces, strict=True) if faces else ((), (), ())
-        return cls(
-            np.array(boxes, float).reshape(-1, 4),
-            np.array(points, float).reshape(-1, 6, 2),
-            np.array(scores, float),
-        )
+
+SCORE, LARGE_SCORE, LOW_SCORE = 0.8, 0.7, 0.5
+"""Of a visible face; where it is large; and below which there is no face at all."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Judge:
-    """What becomes of a reference's detections."""
-
-    score: float
-    """A visible face has at least this,"""
-    large_score: float
-    """or this where it is large."""
-    low_score: float
-    """What has less is no face at all."""
-    frontal: bool
-    """Its points are good enough to leave out faces that are not frontal."""
-
-    def visible(self, seen: Seen, format: FrameFormat) -> NDArray[np.bool_]:
-        """Which detections are visible frontal faces, (n,)."""
-        large = heights(seen, format) >= LARGE
-        sure: NDArray[np.bool_] = seen.scores >= np.where(large, self.large_score, self.score)
-        return sure & is_frontal(seen) if self.frontal else sure
-
-
-OWN = Judge(score=0.75, large_score=0.75, low_score=0.3, frontal=False)
-OTHER = Judge(score=0.8, large_score=0.7, low_score=0.5, frontal=True)
+def visible_of(seen: Seen, format: FrameFormat) -> NDArray[np.bool_]:
+    """Which detections are visible frontal faces, (n,)."""
+    large = heights(seen, format) >= LARGE
+    sure: NDArray[np.bool_] = seen.scores >= np.where(large, LARGE_SCORE, SCORE)
+    return sure & is_frontal(seen)
 
 
 def read_reference(path: Path, format: FrameFormat) -> list[Seen]:
@@ -79,7 +56,11 @@ def read_reference(path: Path, format: FrameFormat) -> list[Seen]:
     if (read["width"], read["height"]) != (format.width, format.height):
         raise SystemExit(f"{path} is of a clip of another size")
     return [
-        Seen.of([Detection(face["box"], face["points"], face["score"]) for face in frame["faces"]])
+        Seen(
+            np.array([face["box"] for face in frame["faces"]], float).reshape(-1, 4),
+            np.array([face["points"] for face in frame["faces"]], float).reshape(-1, 6, 2),
+            np.array([face["score"] for face in frame["faces"]], float),
+        )
         for frame in read["frames"]
     ]
 
@@ -119,7 +100,6 @@ class Comparison:
     """One clip's faces, frame by frame."""
 
     format: FrameFormat
-    judge: Judge
     faces: list[list[Face]] = field(default_factory=list)
     """The finder's."""
     seen: list[Seen] = field(default_factory=list)
@@ -131,7 +111,7 @@ class Comparison:
         """Take the next frame."""
         self.faces.append(faces)
         self.seen.append(seen)
-        self.visible.append(self.judge.visible(seen, self.format))
+        self.visible.append(visible_of(seen, self.format))
 
     def recall(self, least: float = 0.0, match: float = MIN_MATCH) -> tuple[int, int]:
         """(found, visible) of the faces that are at least so high, as a part of the short side."""
@@ -164,8 +144,8 @@ class Comparison:
         lives: Counter[int] = Counter()
         for index, faces in enumerate(self.faces):
             near = self.seen[max(0, index - FALSE_SPAN) : index + FALSE_SPAN + 1]
-            low = self.judge.low_score
-            boxes = np.concatenate([seen.boxes[seen.scores >= low] for seen in near]).tolist()
+            parts = [seen.boxes[seen.scores >= LOW_SCORE] for seen in near]
+            boxes = np.concatenate(parts).tolist()
             for face in faces:
                 if max_iou(boxes, face.box_xyxy) > FALSE_OVERLAP:
                     lives[face.id] = 0

@@ -2,24 +2,23 @@
 
 ::
 
-    python scripts/measure_faces.py clip.mkv other.mp4 [--reference DIR] [--small] [--draw DIR]
+    python scripts/measure_faces.py --reference DIR clip.mkv other.mp4 [--small] [--draw DIR]
 
-The reference is another detector, read from what scripts/reference_faces.py wrote to DIR, or,
-without ``--reference``, our own on every frame. A *visible frontal face* is a detection of a stated
-score. The other detector's is 0.8, or 0.7 if its box is at least 8 % of the frame's short side
-high; and its nose lies between its eyes, along their line. That was chosen by looking at what it
-says of 81 photographs, still and moved about, and of seven clips: of such detections one large one
-in 150 and one small one in eight is no face, but a hand, a postcard, leaves or the back of a head.
-From 0.6 to 0.7 come more hands, lettering and collars, beside faces in the dark, in backlight or
-blurred; small heads from the side and from behind have up to 0.8. Our own detector's
-score is 0.75, for all sizes and views. Per clip, and last for all together:
+The reference is another detector, read from what scripts/reference_faces.py wrote to DIR. A
+*visible frontal face* is a detection with a score of 0.8, or 0.7 if its box is at least 8 % of the
+frame's short side high; and its nose lies between its eyes, along their line. That was chosen by
+looking at what it says of 81 photographs, still and moved about, and of seven clips: of such
+detections one large one in 150 and one small one in eight is no face, but a hand, a postcard,
+leaves or the back of a head. From 0.6 to 0.7 come more hands, lettering and collars, beside faces
+in the dark, in backlight or blurred; small heads from the side and from behind have up to 0.8.
+Per clip, and last for all together:
 
 * recall: visible frontal faces that the finder has (boxes overlap by a quarter or more);
 * tight: the same where boxes overlap by half or more; the rest are followed beside the face;
 * large: recall of faces that are at least 8 % of the frame's short side high;
 * empty: frames without any face, whatever the reference says: for clips that always show one;
 * false life: longest run of frames in which one track follows what the reference, at a score of
-  0.5 (our own: 0.3), does not see at all in the frames from three before to three after;
+  0.5, does not see at all in the frames from three before to three after;
 * after: frames in which a face is still reported when it is suddenly gone, without the reset of a
   cut;
 * still: one frame again and again with fresh grain of 1.5 code values: standard deviation of
@@ -39,24 +38,28 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-from face_reference import LARGE, OTHER, OWN, TIGHT_MATCH, Comparison, Seen, read_reference
+from face_reference import LARGE, TIGHT_MATCH, Comparison, Seen, read_reference
 from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.base import Face
-from bgsoft.face.finder import FaceFinder, FinderSettings, _Passes
-from bgsoft.face.networks import FaceNetworks
+from bgsoft.face.create import finder_settings
+from bgsoft.face.finder import FaceFinder
+from bgsoft.face.geometry import Roi
+from bgsoft.face.landmarks import Mesh
+from bgsoft.face.networks import FaceNetworks, FramePair
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.rendering.host import host_planes
 from bgsoft.rendering.preview import frame_to_bgr
 from bgsoft.ring import FrameRing
+from bgsoft.settings.config import FaceConfig, FaceMode
 
 STILL_FRAMES, STILL_SKIP, GRAIN = 90, 30, 1.5
 SLOW_MOTION = 0.005
@@ -86,50 +89,44 @@ class Run:
     ms: list[float] = field(default_factory=list)
 
 
-class Recorder(FaceFinder):
-    """A finder on the CPU that also gives what lies behind its faces."""
+class Recorder(FaceNetworks):
+    """Networks on the CPU that keep the last frame's landmarks, unsmoothed."""
 
-    def __init__(self, format: FrameFormat, settings: FinderSettings | None = None) -> None:
-        super().__init__(format, FaceNetworks(format), settings)
+    meshes: list[Mesh]
 
-    def reference(self, frame: Frame, grid: Any) -> Seen:
-        """What the detector says of this frame and of parts of it."""
-        return Seen.of(
-            self._search(_Passes(self._networks, [(frame, grid)]), self._views.take(True))
-        )
-
-    def raw_landmarks(self) -> dict[int, NDArray[Any]]:
-        """Unsmoothed landmarks of the last frame, by id."""
-        return {t.id: t.mesh.points.T for t in self._tracker.tracks if not t.misses and t.id >= 0}
+    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
+        self.meshes = super().landmarks(asked)
+        return self.meshes
 
 
-def measure_clip(
-    path: Path, settings: FinderSettings, reference: Path | None, draw: Path | None
-) -> Run:
+def make_finder(config: FaceConfig, format: FrameFormat) -> tuple[FaceFinder, Recorder]:
+    """A finder that makes the landmarks of all faces, and its networks."""
+    settings = replace(finder_settings(config, format, writes_data=False), by_landmarks=True)
+    networks = Recorder(format, settings.canvases(format))
+    return FaceFinder(format, networks, settings), networks
+
+
+def measure_clip(path: Path, config: FaceConfig, reference: Path, draw: Path | None) -> Run:
     format = format_of(path)
-    seen = read_reference(reference / f"{path.stem}.json", format) if reference else None
-    run = Run(compared := Comparison(format, OWN if seen is None else OTHER))
+    seen = read_reference(reference / f"{path.stem}.json", format)
+    run = Run(compared := Comparison(format))
     reduce = Reducer(format)
-    every = Recorder(format, FinderSettings(detect_every=1, small_faces=True, small_every=1))
-    finder = Recorder(format, settings)
+    finder, networks = make_finder(config, format)
     for frame in frames_of(path):
+        if frame.index == len(seen):
+            raise SystemExit(f"{path}: the reference has {len(seen)} frames only")
         grid = reduce.reduce([frame])[0]
         started = time.thread_time()
         (faces,) = finder.find([frame], [grid])
         run.ms.append((time.thread_time() - started) * 1000)
-        run.raw.append(finder.raw_landmarks())
-        if seen is None:
-            compared.add(faces, every.reference(frame, grid))
-        elif frame.index < len(seen):
-            compared.add(faces, seen[frame.index])
-        else:
-            raise SystemExit(f"{path}: the reference has {len(seen)} frames only")
+        pairs = zip(faces, networks.meshes, strict=True)
+        run.raw.append({face.id: mesh.points.T for face, mesh in pairs if face.has_landmarks})
+        compared.add(faces, seen[frame.index])
         if draw is not None and (frame.index % 15 == 0 or compared.missed(frame.index)):
             picture = drawn(frame, faces, compared.seen[-1], compared.visible[-1])
             cv2.imwrite(str(draw / f"{path.stem}-{frame.index:04d}.jpg"), picture)
     finder.close()
-    every.close()
-    if seen is not None and len(seen) > len(run.ms):
+    if len(seen) > len(run.ms):
         raise SystemExit(f"{path}: the reference has {len(seen)} frames, the clip {len(run.ms)}")
     return run
 
@@ -155,7 +152,9 @@ def drawn(frame: Frame, faces: list[Face], seen: Seen, visible: NDArray[np.bool_
 
 def moving(run: Run) -> tuple[list[float], list[float]]:
     """Squared residuals of slow frames and squared lags of fast ones, in face widths."""
-    tracks = [{face.id: face for face in faces} for faces in run.compared.faces]
+    tracks = [
+        {face.id: face for face in faces if face.has_landmarks} for faces in run.compared.faces
+    ]
     residuals, lags = [], []
     for index in range(1, len(tracks) - 1):
         for name, face in tracks[index].items():
@@ -173,13 +172,14 @@ def moving(run: Run) -> tuple[list[float], list[float]]:
     return residuals, lags
 
 
-def still(path: Path, settings: FinderSettings) -> float:
+def still(path: Path, config: FaceConfig) -> float:
     """Jitter of the clip's first frame with fresh grain, % of the face's width."""
     rng = np.random.default_rng(0)
     frame = next(frames_of(path))
     clean = frame.luma.astype(np.float32)
-    finder, reduce = Recorder(frame.format, settings), Reducer(frame.format)
-    points = []
+    finder, _ = make_finder(config, frame.format)
+    reduce = Reducer(frame.format)
+    points, widths = [], []
     scale = 1 << (frame.format.bit_depth - 8 + frame.format.shift)
     for index in range(STILL_FRAMES):
         grain = rng.standard_normal(clean.shape, np.float32) * (GRAIN * scale)
@@ -187,19 +187,22 @@ def still(path: Path, settings: FinderSettings) -> float:
         np.copyto(frame.luma, np.clip(np.rint(clean + grain), 0, top), casting="unsafe")
         frame.pts = int(index / 30 / frame.time_base)
         (faces,) = finder.find([frame], reduce.reduce([frame]))
-        if faces and index >= STILL_SKIP:
-            width = faces[0].box_xyxy[2] - faces[0].box_xyxy[0]
-            points.append(faces[0].landmarks[:, :2] / width)
+        if faces and faces[0].has_landmarks and index >= STILL_SKIP:
+            widths.append(faces[0].box_xyxy[2] - faces[0].box_xyxy[0])
+            points.append(faces[0].landmarks[:, :2])
     finder.close()
-    return 100 * float(np.sqrt(np.var(np.array(points), axis=0).mean())) if points else np.nan
+    if not points:
+        return np.nan
+    return 100 * float(np.sqrt(np.var(np.array(points), axis=0).mean()) / np.mean(widths))
 
 
-def life_after(path: Path, settings: FinderSettings) -> int:
+def life_after(path: Path, config: FaceConfig) -> int:
     """Frames in which a face outlives the picture that showed it, the worse of two ways to go."""
     format = format_of(path)
     longest = 0
     for leave in (_grey, _walled):
-        finder, reduce = Recorder(format, settings), Reducer(format)
+        finder, _ = make_finder(config, format)
+        reduce = Reducer(format)
         for frame in frames_of(path):
             (faces,) = finder.find([frame], reduce.reduce([frame]))
             if frame.index >= 20 and faces:
@@ -238,23 +241,28 @@ def _walled(frame: Frame, face: Face) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("clips", nargs="+", type=Path)
-    parser.add_argument("--detect-every", type=int, default=FinderSettings().detect_every)
+    parser.add_argument("--face", choices=[*FaceMode], default="guard", help="as for a render")
+    parser.add_argument("--detect-every", type=int, help="frames; default: as in a render")
     parser.add_argument("--small", action="store_true", help="look for small faces, too")
-    parser.add_argument("--reference", type=Path, help="folder of scripts/reference_faces.py")
+    parser.add_argument(
+        "--reference", type=Path, required=True, help="folder of scripts/reference_faces.py"
+    )
     parser.add_argument("--misses", action="store_true", help="list the faces not found")
     parser.add_argument("--draw", type=Path, help="folder for every 15th frame and misses, drawn")
     options = parser.parse_args()
     cv2.setNumThreads(1)
     if options.draw:
         options.draw.mkdir(parents=True, exist_ok=True)
-    settings = FinderSettings(detect_every=options.detect_every, small_faces=options.small)
+    config = FaceConfig(
+        mode=FaceMode(options.face), detect_every=options.detect_every, small_faces=options.small
+    )
     print(
         f"{'clip':18} frames recall  tight    (of)  large    (of)  empty tracks false after"
         "  still% residual%  lag%    ms (median, mean)"
     )
     totals = np.zeros(8, np.int64)
     for path in options.clips:
-        run = measure_clip(path, settings, options.reference, options.draw)
+        run = measure_clip(path, config, options.reference, options.draw)
         compared = run.compared
         empty = sum(not faces for faces in compared.faces)
         ids = len({face.id for faces in compared.faces for face in faces})
@@ -264,8 +272,8 @@ def main() -> None:
         residuals, lags = (100 * np.sqrt(np.mean(v)) if v else np.nan for v in moving(run))
         print(
             f"{columns(path.name, counts)} {compared.false_life():5} "
-            f"{life_after(path, settings):5} "
-            f"{still(path, settings):7.3f} {residuals:9.3f} {lags:5.2f} "
+            f"{life_after(path, config):5} "
+            f"{still(path, config):7.3f} {residuals:9.3f} {lags:5.2f} "
             f"{np.median(run.ms):8.2f} {np.mean(run.ms):8.2f}"
         )
         if options.misses:

@@ -1,8 +1,8 @@
 """Write a TFLite graph as an ONNX graph: NCHW, dynamic batch, float16 weights.
 
-Layout is settled at conversion time: kernels are stored transposed, so the only Transposes left
-are those of the detector, whose documented output order is channels-last. Padding is written out
-as numbers, since TensorFlow's SAME puts the odd pixel at the end. The batch dimension is ``N``.
+Layout is settled at conversion time: kernels are stored transposed, so no Transposes are left.
+Padding is written out as numbers, since TensorFlow's SAME puts the odd pixel at the end. The batch
+dimension is ``N``.
 
 Weights stay float16, as published, each followed by a Cast to float32. Such a Cast reads a
 constant only, so ONNX Runtime folds it when it creates a session (basic optimisation level, before
@@ -89,7 +89,6 @@ class OnnxEmitter:
         self._initializers: list[onnx.TensorProto] = []
         self._handlers: dict[str, Callable[[Operator], None]] = {
             "AVERAGE_POOL_2D": self._average_pool,
-            "CONCATENATION": self._concatenation,
             "CONV_2D": self._conv,
             "Convolution2DTransposeBias": self._transposed_conv,
             "DEPTHWISE_CONV_2D": self._depthwise_conv,
@@ -98,7 +97,6 @@ class OnnxEmitter:
             "MEAN": self._mean,
             "PAD": self._pad_channels,
             "PRELU": self._prelu,
-            "RESHAPE": self._reshape,
             "RESIZE_BILINEAR": self._resize,
             **dict.fromkeys(_PLAIN, self._plain),
         }
@@ -239,8 +237,8 @@ class OnnxEmitter:
 
         For small pictures cuDNN's heuristic chooses, of 3x3, kernels that it compiles when they are
         first run, 0.25 s each; with zeros around them it has ready ones, and a run of Face Mesh
-        takes 0.47 ms, not 0.43 (8 faces, H100). BlazeFace and Selfie Segmentation have none of
-        those that are compiled.
+        takes 0.47 ms, not 0.43 (8 faces, H100). Selfie Segmentation has none of those that
+        are compiled.
         """
         # (1, height, width, channel) to (channel, 1, height, width)
         kernel = self._constants[operator.inputs[1]].transpose(3, 0, 1, 2)
@@ -331,8 +329,7 @@ class OnnxEmitter:
     def _pad_channels(self, operator: Operator) -> None:
         """Append zero channels, by a 1x1 convolution with an identity kernel.
 
-        It keeps ONNX Runtime's blocked layout, which Pad leaves: as fast on one thread, a sixth
-        faster for the whole detector on two.
+        It keeps ONNX Runtime's blocked layout, which Pad leaves.
         """
         paddings = self._constants[operator.inputs[1]]
         if paddings[:3].any() or paddings[3, 0]:
@@ -357,21 +354,6 @@ class OnnxEmitter:
             mode="linear",
             coordinate_transformation_mode="half_pixel",
         )
-
-    def _reshape(self, operator: Operator) -> None:
-        # The detector's heads: (N, anchors x values, H, W) to (N, H x W x anchors, values).
-        name = self._result(operator)
-        last = self._node(
-            "Transpose", [self._source(operator)], f"{name}_channels_last", perm=[0, 2, 3, 1]
-        )
-        target = np.array([0, *self._shape(operator.outputs[0])[1:]], np.int64)
-        self._node("Reshape", [last, self._constant(f"{name}_shape", target)], name)
-
-    def _concatenation(self, operator: Operator) -> None:
-        if len(self._shape(operator.outputs[0])) != 3:
-            raise ValueError("only concatenation of the detector's rows is converted")
-        inputs = [self._values[i] for i in operator.inputs]
-        self._node("Concat", inputs, self._result(operator), axis=operator.options["axis"])
 
 
 def _strides(operator: Operator) -> list[int]:

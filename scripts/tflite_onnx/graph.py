@@ -36,7 +36,6 @@ _OPTIONS = {
         tflite.ResizeBilinearOptions,
         {"align_corners": "AlignCorners", "half_pixel": "HalfPixelCenters"},
     ),
-    "CONCATENATION": (tflite.ConcatenationOptions, _ACTIVATION | {"axis": "Axis"}),
 }
 """Class of an operator's options, and the getters of those that the converter uses."""
 

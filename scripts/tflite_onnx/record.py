@@ -23,7 +23,6 @@ GOLDEN_CROP = (slice(0, 256), slice(96, 352))
 GOLDEN_WINDOWS = {
     "selfie-general": (0, 0, 256, 256, 1),
     "selfie-landscape": (40, 0, 144, 256, 1),
-    "blazeface-short": (0, 0, 256, 256, 2),
     "face-mesh": (16, 32, 192, 192, 1),
 }
 """Part of the golden crop that each model sees: top, left, height, width, step; never resampled,

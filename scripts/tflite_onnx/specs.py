@@ -83,19 +83,6 @@ MODELS = (
         outputs=(Output(name="mask", shape=(1, 144, 256)),),
     ),
     ModelSpec(
-        name="blazeface-short",
-        file="blazeface_short.onnx",
-        cuda_file="blazeface_short_cuda.onnx",
-        tflite="mediapipe/modules/face_detection/face_detection_short_range.tflite",
-        tflite_sha256="bbff11cebd1eb27a1e004cae0b0e63ec8c551cbf34a4451148b4908b8db3eca8",
-        size=(128, 128),
-        value_range=(-1.0, 1.0),
-        outputs=(
-            Output(name="boxes", shape=(896, 16)),
-            Output(name="scores", shape=(896, 1)),
-        ),
-    ),
-    ModelSpec(
         name="face-mesh",
         file="face_mesh.onnx",
         gpu_file="face_mesh_gpu.onnx",

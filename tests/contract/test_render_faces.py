@@ -157,13 +157,18 @@ def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str
 
 
 @pytest.mark.parametrize(
-    ("cut", "right", "down"),
-    [slow(11, -60, 60), slow(8, 70, 0), slow(13, 0, 90)],
+    ("cut", "right", "down", "is_far"),
+    [slow(11, -60, 60, True), slow(8, 70, 0, False), slow(13, 0, 90, False)],
 )
 def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
-    tmp_path: Path, cut: int, right: int, down: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    cut: int,
+    right: int,
+    down: int,
+    is_far: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The tracks alone have to notice."""
+    """The tracks alone have to notice; nearby it may be the same face."""
 
     def blind(_probe: object, reduced: Sequence[object]) -> list[bool]:
         return [False] * len(reduced)
@@ -187,8 +192,8 @@ def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
             middle = (left + far) / 2 - way[0], (top + bottom) / 2 - way[1]
             assert not face["detected"] or np.hypot(middle[0] - 640, middle[1] - 310) < 40, at
     assert report.faces is not None
-    assert report.faces["contested_frames"] >= 1
-    assert report.faces["contested"][0]["frame"] == cut
+    contested = [each["frame"] for each in report.faces["contested"]]
+    assert contested == [cut] if is_far else {*contested} <= {cut, cut + 1}
 
 
 @pytest.mark.slow

@@ -29,14 +29,13 @@ from tests.marks import slow
 FILES = (
     ("selfie-general", "cuda"),
     ("selfie-landscape", "cuda"),
-    ("blazeface-short", "cuda"),
     ("face-mesh", "gpu"),
 )
 of_each = pytest.mark.parametrize(("name", "kind"), FILES)
 
 # Alpha, input pixels and logits. The files differ only in what float32 rounds: measured at most
-# 1.2e-3, 6.1e-5, 1.2e-4, 5.3e-5 and 6.2e-6 in this order, on noise.
-CLOSE = {"mask": 3e-3, "boxes": 1e-3, "scores": 1e-3, "landmarks": 1e-3, "presence": 1e-3}
+# 1.2e-3, 5.3e-5 and 6.2e-6 in this order, on noise.
+CLOSE = {"mask": 3e-3, "landmarks": 1e-3, "presence": 1e-3}
 
 
 def path_of(name: str, kind: str) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,20 @@ from bgsoft.diagnose.parity import (
     FACE_SIZE_SHARE,
     PRESENCE,
 )
-from bgsoft.face.finder import FaceFinder, FinderSettings
-from bgsoft.face.geometry import Affine, Roi, frame_from_roi, frame_from_tile
-from bgsoft.face.networks import FaceNetworks
-from bgsoft.face.warp import Warper
+from bgsoft.face.canvas import Canvas, Canvases
+from bgsoft.face.create import finder_settings
+from bgsoft.face.detect import Detection
+from bgsoft.face.finder import FaceFinder
+from bgsoft.face.geometry import Affine, Roi, frame_from_roi
+from bgsoft.face.networks import FaceNetworks, resolve_detector
+from bgsoft.face.warp import EDGE, MIRRORED, Warper
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import GpuModel
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ModelSpec, ResolvedModel, find_spec
 from bgsoft.ops.sides import device
 from bgsoft.ring import FrameRing
-from bgsoft.settings.config import Precision
+from bgsoft.settings.config import FaceConfig, FaceMode, Precision
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import frame_format, make_frame, random_frame
@@ -62,41 +64,48 @@ class TwinNetwork:
         self._network.close()
 
 
-def views(size: tuple[int, int], spec: ModelSpec) -> list[Affine]:
-    """All around the frame; turned ones of the landmark model."""
+def around(size: tuple[int, int], spec: ModelSpec) -> list[Affine]:
+    """All around the frame, turned, enlarged and far outside."""
     width, height = size
-    side = max(size)
-    tiles = (
-        ((width - side) / 2, (height - side) / 2, side),
-        (-5, -7, height * 0.35),
-        (1e5, -1e5, 100),
+    rois = (
+        Roi(width / 2, height / 2, max(size), 0),
+        Roi(height * 0.175 - 5, height * 0.175 - 7, height * 0.35, 0),
+        Roi(width * 0.6, height * 0.4, height * 0.5, 0.4),
+        Roi(0, 0, height * 1.5, -2),
+        Roi(1e5, -1e5, 100, 0),
     )
-    upright = [frame_from_tile(tile, spec.width) for tile in tiles]
-    if spec.family == "face-detector":
-        return upright
-    rois = Roi(width * 0.6, height * 0.4, height * 0.5, 0.4), Roi(0, 0, height * 1.5, -2)
-    return [*upright, *(frame_from_roi(roi, spec.width) for roi in rois)]
+    return [frame_from_roi(roi, spec.width) for roi in rois]
+
+
+SIZES = [(1920, 1080), (1026, 770), (641, 359), (65, 47), (3, 2), (1, 1)]
+INPUTS = ["whole", "half", "on_side", "close", "landmarks"]
 
 
 @pytest.mark.parametrize("full_range", [False, True])
 @pytest.mark.parametrize("layout", list(PixelLayout))
-@pytest.mark.parametrize("name", ["blazeface-short", "face-mesh"])
-@pytest.mark.parametrize("size", [(1920, 1080), (1026, 770), (641, 359), (65, 47), (3, 2), (1, 1)])
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("size", SIZES)
 def test_model_inputs_are_the_same(
     gpu: Any, size: tuple[int, int], name: str, layout: PixelLayout, full_range: bool
 ) -> None:
+    """Of whole frames in all turns, with a mirrored border, and of parts of them."""
     import cupy
 
     format = frame_format(size, layout, full_range=full_range)
     frame = random_frame(format, np.random.default_rng(1))
     grid = Reducer(format).reduce([frame])[0]
-    spec = find_spec(name)
-    asked = views(size, spec)
+    canvas: Canvas | None = getattr(hiding(frame), name, None)
+    spec = find_spec("face-mesh") if name == "landmarks" else resolve_detector(canvas).spec
+    border = EDGE if name == "landmarks" else MIRRORED
+    asked = around(size, spec)
+    if canvas is not None:
+        asked += [canvas.view(quarters) for quarters in range(4)]
     expected = np.empty((len(asked), 3, spec.height, spec.width), np.float32)
-    Warper(spec, format, len(asked)).write([(frame, grid, view) for view in asked], expected)
+    on_host = Warper(spec, format, len(asked), border=border)
+    on_host.write([(frame, grid, view) for view in asked], expected)
     stream = gpu.new_stream()
     with gpu.use(stream):
-        warper = Warper(spec, format, len(asked) + 1, device())
+        warper = Warper(spec, format, len(asked) + 1, device(), border)
         tensor = cupy.full((len(asked) + 1, *expected.shape[1:]), 7, np.float32)
         device_frame, device_grid = frame_on_device(frame), grid_on_device(grid)
         stream.synchronize()
@@ -104,6 +113,12 @@ def test_model_inputs_are_the_same(
         found = tensor.get()
     assert np.all(found[-1] == 7)
     np.testing.assert_array_equal(found[:-1], expected)
+
+
+def hiding(frame: Frame) -> Canvases:
+    """What the detector is shown where faces are hidden."""
+    config = FaceConfig(mode=FaceMode.ANONYMIZE)
+    return finder_settings(config, frame.format, writes_data=False).canvases(frame.format)
 
 
 def sample() -> Iterator[Frame]:
@@ -116,20 +131,23 @@ def sample() -> Iterator[Frame]:
             ring.release(frame)
 
 
-@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize("writes_data", [False, True])
+@pytest.mark.parametrize("mode", [FaceMode.GUARD, FaceMode.ANONYMIZE])
 @pytest.mark.parametrize("batch", [1, 3, 8])
-def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) -> None:
-    """Whatever the batch."""
-
+def test_batches_give_the_faces_of_the_cpu(
+    gpu: Any, batch: int, mode: FaceMode, writes_data: bool
+) -> None:
+    """Whatever the batch; of the largest face of each frame."""
     frames = list(sample())
     format = frames[0].format
-    settings = FinderSettings(small_faces=small)
+    settings = finder_settings(FaceConfig(mode=mode), format, writes_data=writes_data)
+    canvases = settings.canvases(format)
     reduced = [Reducer(format).reduce([frame])[0] for frame in frames]
-    with FaceFinder(format, FaceNetworks(format), settings) as on_cpu:
+    with FaceFinder(format, FaceNetworks(format, canvases), settings) as on_cpu:
         expected = on_cpu.find(frames, reduced)
     found = []
     with gpu.use(gpu.new_stream()):
-        networks = FaceNetworks(format, TwinNetwork, batch, device())
+        networks = FaceNetworks(format, canvases, TwinNetwork, batch, device())
         with FaceFinder(format, networks, settings) as finder:
             finder.start()
             for start in range(0, FRAMES, batch):
@@ -137,16 +155,29 @@ def test_batches_give_the_faces_of_the_cpu(gpu: Any, batch: int, small: bool) ->
                 on_device = [frame_on_device(frame) for frame in frames[part]]
                 found += finder.find(on_device, [grid_on_device(grid) for grid in reduced[part]])
     assert len(found) == len(expected) == FRAMES
-    for (face,), (same,) in zip(found, expected, strict=True):
+    for (face, *_), (same, *_) in zip(found, expected, strict=True):
         assert (face.id, face.detected, face.age_frames) == (0, same.detected, same.age_frames)
         width = same.box_xyxy[2] - same.box_xyxy[0]
-        off = np.linalg.norm((face.landmarks - same.landmarks)[:, :2], axis=1)
-        assert off.mean() < FACE_SIZE_SHARE * width
+        np.testing.assert_allclose(face.box_xyxy, same.box_xyxy, atol=FACE_BOX_SHARE * width)
+        assert face.has_landmarks == same.has_landmarks == writes_data
+        if writes_data:
+            off = np.linalg.norm((face.landmarks - same.landmarks)[:, :2], axis=1)
+            assert off.mean() < FACE_SIZE_SHARE * width
+
+
+def assert_alike(
+    found: list[list[Detection]], expected: list[list[Detection]], most: float
+) -> None:
+    """The best detection of each view is the same, its box up to so many pixels."""
+    assert [bool(view) for view in found] == [bool(view) for view in expected]
+    for (one, *_), (other, *_) in zip(filter(None, found), filter(None, expected), strict=True):
+        np.testing.assert_allclose(one.box, other.box, atol=most)
+        assert one.score == pytest.approx(other.score, abs=PRESENCE)
+        assert one.angle == pytest.approx(other.angle, abs=0.05)
 
 
 def test_more_faces_than_a_run_takes(gpu: Any) -> None:
-    """Squares and views beyond what is waited for at once come back in order."""
-
+    """Squares and views beyond what is waited for at once come back in order, of every canvas."""
     frame = next(sample())
     format = frame.format
     grid = Reducer(format).reduce([frame])[0]
@@ -155,33 +186,52 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
     rois = [
         Roi(*(middle + rng.normal(0, 50, 2)), side * rng.uniform(0.8, 1.2), 0) for _ in range(7)
     ]
-    seen = [frame_from_tile((r.x - side, r.y - side, 2 * side), 128) for r in rois]
-    seen = seen * 3
-    with FaceNetworks(format) as on_cpu:
-        expected = on_cpu.landmarks([(frame, grid, roi) for roi in rois])
-        boxes = on_cpu.detect([(frame, grid, view) for view in seen], 0.3)
+    canvases = hiding(frame)
+    shown = [(canvases.whole, 0), (canvases.whole, 2), (canvases.half, 0), (canvases.on_side, 1)]
+    shown = [(canvas, canvas.view(quarters)) for canvas, quarters in shown if canvas is not None]
+    assert len(shown) == 4
+    shifts = [(int(shift), int(shift / 2)) for shift in rng.integers(-60, 60, 21)]
+
+    def views(view: Affine) -> list[Affine]:
+        return [view._replace(x0=view.x0 + x, y0=view.y0 + y) for x, y in shifts]
+
+    with FaceNetworks(format, canvases) as on_cpu:
+        expected = on_cpu.landmarks([((frame, grid), roi) for roi in rois])
+        boxes = [
+            on_cpu.detect(c, [(frame, grid, v) for v in views(view)], 0.3) for c, view in shown
+        ]
+        seen = [found[0] for found in boxes[0] if found]
+        close = on_cpu.detect_close([((frame, grid), each) for each in seen], 0.8)
+    assert len(seen) == 21
+    assert all(close)
     with (
         gpu.use(gpu.new_stream()),
-        FaceNetworks(format, TwinNetwork, side=device()) as networks,
+        FaceNetworks(format, canvases, TwinNetwork, 4, device()) as networks,
     ):
         there = frame_on_device(frame), grid_on_device(grid)
-        found = networks.landmarks([(*there, roi) for roi in rois])
-        views_found = networks.detect([(*there, view) for view in seen], 0.3)
+        found = networks.landmarks([(there, roi) for roi in rois])
+        for (canvas, view), known in zip(shown, boxes, strict=True):
+            answers = networks.detect(canvas, [(*there, each) for each in views(view)], 0.3)
+            assert_alike(answers, known, FACE_BOX_SHARE * side)
+        assert_alike(
+            networks.detect_close([(there, each) for each in seen], 0.8),
+            close,
+            FACE_BOX_SHARE * side,
+        )
         assert networks.landmarks([]) == []
-        assert networks.detect([], 0.3) == []
+        assert networks.detect(canvases.whole, [], 0.3) == []
+        assert networks.detect_close([], 0.3) == []
     sure = [mesh.presence for mesh in expected]
     np.testing.assert_allclose([mesh.presence for mesh in found], sure, atol=PRESENCE)
     assert max(sure) > 0.9
     for one, other in zip(found, expected, strict=True):
         if other.presence > 0.9:
             assert np.abs(one.points - other.points)[:2].mean() < FACE_SIZE_SHARE * side
-    assert [len(view) for view in views_found] == [len(view) for view in boxes]
-    for one, other in zip(chain(*views_found), chain(*boxes), strict=True):
-        np.testing.assert_allclose(one.box, other.box, atol=FACE_BOX_SHARE * side)
 
 
+@pytest.mark.parametrize("mode", [FaceMode.GUARD, FaceMode.ANONYMIZE])
 @pytest.mark.parametrize("backend", ["cuda", "tensorrt"])
-def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
+def test_the_networks_run_on_the_device(gpu: Any, backend: str, mode: FaceMode) -> None:
     """The real sessions, replayed as CUDA graphs, find the sample's face in every frame."""
     from bgsoft.errors import BackendUnavailableError
     from bgsoft.infer.cuda import GpuNetwork
@@ -200,11 +250,12 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
         return GpuNetwork(asked, stream)
 
     frames = list(sample())
-    reducer = Reducer(frames[0].format)
+    format, reducer = frames[0].format, Reducer(frames[0].format)
+    settings = finder_settings(FaceConfig(mode=mode), format, writes_data=False)
     with gpu.use(stream):
         try:
-            networks = FaceNetworks(frames[0].format, make, 8, device())
-            finder = FaceFinder(frames[0].format, networks)
+            networks = FaceNetworks(format, settings.canvases(format), make, 8, device())
+            finder = FaceFinder(format, networks, settings)
         except BackendUnavailableError as exc:
             pytest.skip(str(exc))
         finder.start()
@@ -212,5 +263,5 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str) -> None:
             part = frames[start : start + 8]
             reduced = [grid_on_device(reducer.reduce([frame])[0]) for frame in part]
             found = finder.find([frame_on_device(frame) for frame in part], reduced)
-            assert [[face.id for face in faces] for faces in found] == [[0]] * len(part)
+            assert [faces[0].id for faces in found] == [0] * len(part)
         finder.close()

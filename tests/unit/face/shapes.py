@@ -7,9 +7,17 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bgsoft.face.base import FACE_OVAL, LEFT_EYE, RIGHT_EYE, Face
+from bgsoft.face.base import (
+    FACE_OVAL,
+    LEFT_EYE,
+    RIGHT_EYE,
+    SQUARE_FALL,
+    SQUARE_SCALE,
+    Box,
+    Face,
+)
 from bgsoft.face.detect import Detection
-from bgsoft.face.geometry import Affine
+from bgsoft.face.geometry import Affine, Roi
 from bgsoft.face.landmarks import Mesh, make_mesh
 
 
@@ -54,6 +62,7 @@ def make_face(
         score=score,
         box_xyxy=(float(low[0]), float(low[1]), float(high[0]), float(high[1])),
         landmarks=landmarks,
+        angle=roll,
         detected=True,
         age_frames=age,
     )
@@ -61,15 +70,20 @@ def make_face(
 
 def seen(*places: tuple[float, float], size: float = 100, score: float = 0.9) -> list[Detection]:
     """Upright faces around the given centres."""
-    half, eye = size / 2, size / 4
+    half = size / 2
     return [
-        Detection(
-            (x - half, y - half, x + half, y + half),
-            [(x - eye, y), (x + eye, y), *[(x, y)] * 4],
-            score,
-        )
+        Detection((x - half, y - half, x + half, y + half), 0.0, score, is_sure=True)
         for x, y in places
     ]
+
+
+def box_in(square: Roi) -> Box:
+    """Where the detector saw the face that a landmark model's square is for."""
+    half = square.side / SQUARE_SCALE / 2
+    rise = 2 * half * SQUARE_FALL
+    x = square.x + rise * math.sin(square.angle)
+    y = square.y - rise * math.cos(square.angle)
+    return x - half, y - half, x + half, y + half
 
 
 def mesh(x: float, y: float, size: float = 100) -> np.ndarray:

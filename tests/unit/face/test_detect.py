@@ -1,167 +1,236 @@
-"""Anchors, decoding and merging of detections."""
+"""Reading the detector's output, and joining what several views show."""
 
 from __future__ import annotations
 
-import tomllib
-from importlib import resources
+import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from bgsoft.face.detect import (
-    MAX_VIEW_FACES,
-    PER_CELL,
-    STRIDES,
-    Detection,
-    DetectionReader,
-    anchor_centres,
-    merge,
-    nearest,
-)
-from bgsoft.face.geometry import Affine
+from bgsoft.face.detect import MAX_OVERLAP, Detection, DetectionReader, grid_cells, merge
+from bgsoft.face.geometry import Affine, box_iou
 
+HEIGHT, WIDTH = 64, 96
 WHOLE = Affine(1, 0, 0, 0, 1, 0)
+CELLS = grid_cells(HEIGHT, WIDTH)
 
 
-def detection(left: float, top: float, right: float, bottom: float, score: float) -> Detection:
-    return Detection((left, top, right, bottom), [(left, top)] * 6, score)
+def rows() -> NDArray[np.float32]:
+    """Output that shows nobody."""
+    return np.zeros((len(CELLS), 16), np.float32)
 
 
-def read(boxes: np.ndarray, logits: np.ndarray, view: Affine = WHOLE) -> list[Detection]:
-    """The faces of one view, of which the detector is sure by half."""
-    (found,) = DetectionReader(128).read([view], boxes[None], logits[None], 0.5)
+def put(
+    output: NDArray[np.float32],
+    cell: int,
+    box: tuple[float, float, float, float],
+    score: float,
+    points: NDArray[np.float64] | None = None,
+) -> None:
+    """Have a cell predict a face: left, top, right, bottom; five points x, y."""
+    column, row, stride = CELLS[cell]
+    left, top, right, bottom = box
+    corner = np.array([column, row])
+    middle = np.array([(left + right) / 2, (top + bottom) / 2])
+    points = np.tile(middle, (5, 1)) if points is None else points
+    output[cell, :2] = score, score
+    output[cell, 2:4] = middle / stride - corner
+    output[cell, 4:6] = np.log(np.array([right - left, bottom - top]) / stride)
+    output[cell, 6:] = (points / stride - corner).ravel()
+
+
+def read(
+    output: NDArray[np.float32], view: Affine = WHOLE, min_score: float = 0.1
+) -> list[Detection]:
+    (found,) = DetectionReader(HEIGHT, WIDTH, 1).read([view], output[None], min_score)
     return found
 
 
-def raw() -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros((896, 16), np.float32), np.full((896, 1), -100.0, np.float32)
+def upright(x: float, y: float, size: float) -> NDArray[np.float64]:
+    """Right eye, left eye, nose, and corners of the mouth."""
+    places = np.array([(-1, -1), (1, -1), (0, 0), (-0.7, 1), (0.7, 1)])
+    return np.array([x, y]) + size / 4 * places
 
 
-def test_anchors_are_those_of_the_catalogue() -> None:
-    text = resources.files("bgsoft.models").joinpath("catalog.toml").read_text(encoding="utf-8")
-    table = tomllib.loads(text)["blazeface-short"]
-    assert table["anchors"] == {"strides": list(STRIDES), "per_cell": list(PER_CELL)}
-    assert len(anchor_centres(128)) == table["outputs"][0]["shape"][0]
+def test_cells_are_of_three_grids_row_by_row() -> None:
+    assert len(CELLS) == 8 * 12 + 4 * 6 + 2 * 3
+    assert CELLS[[0, 1, 12, 95]].tolist() == [[0, 0, 8], [1, 0, 8], [0, 1, 8], [11, 7, 8]]
+    assert CELLS[[96, 102, 120, 125]].tolist() == [[0, 0, 16], [0, 1, 16], [0, 0, 32], [2, 1, 32]]
 
 
-def test_anchors_are_cell_centres_row_by_row() -> None:
-    centres = anchor_centres(128)
-    assert centres[[0, 1, 2, 32]].tolist() == [[4, 4], [4, 4], [12, 4], [4, 12]]
-    assert centres[[512, 517, 518, 895]].tolist() == [[8, 8], [8, 8], [24, 8], [120, 120]]
+@pytest.mark.parametrize("cell", [0, 50, 110, 125])
+def test_a_face_is_where_its_cell_predicts_it(cell: int) -> None:
+    output, box = rows(), (20.0, 8.0, 52.0, 48.0)
+    put(output, cell, box, 0.7, upright(36, 28, 32))
+    (found,) = read(output)
+    assert found.box == pytest.approx(box, abs=1e-4)
+    assert found.score == pytest.approx(0.7)
+    assert found.angle == pytest.approx(0, abs=1e-6)
+    assert not found.is_sure
 
 
-def test_positions_are_relative_to_the_anchor() -> None:
-    boxes, logits = raw()
-    boxes[518] = [1, 2, 10, 20, *range(12)]
-    logits[518] = 3.0
-    (found,) = read(boxes, logits)
-    assert found.box == pytest.approx((20, 0, 30, 20))
-    np.testing.assert_allclose(found.keypoints, 24 + np.arange(12).reshape(6, 2) - [0, 16])
-    assert found.score == pytest.approx(1 / (1 + np.exp(-3.0)))
+def test_a_score_is_the_root_of_class_and_object() -> None:
+    output = rows()
+    put(output, 40, (20, 20, 40, 40), 0.5)
+    output[40, :2] = 0.9, 0.4
+    assert read(output)[0].score == pytest.approx(0.6)
+    assert len(read(output, min_score=0.59)) == 1
+    assert read(output, min_score=0.61) == []
+    output[40, :2] = 3.0, 1.0  # above 1
+    assert read(output)[0].score == 1.0
 
 
-def test_faces_are_where_the_view_is() -> None:
-    boxes, logits = raw()
-    boxes[518] = [1, 2, 10, 20, *range(12)]
-    logits[518] = 3.0
-    (found,) = read(boxes, logits, Affine(2, 0, 100, 0, 3, 200))
-    assert found.box == pytest.approx((140, 200, 160, 260))
-    assert found.keypoints[0] == pytest.approx((148, 227))
+@pytest.mark.parametrize("quarters", range(4))
+def test_faces_of_a_turned_view_are_in_the_frame(quarters: int) -> None:
+    """The detector sees an upright face: so in the frame it is turned as the view is."""
+    angle = quarters * math.pi / 2
+    cos, sin = round(math.cos(angle)), round(math.sin(angle))
+    view = Affine(2 * cos, -2 * sin, 300, 2 * sin, 2 * cos, 200)
+    output = rows()
+    put(output, 40, (20, 10, 44, 42), 0.9, upright(32, 26, 24))
+    (found,) = read(output, view)
+    x, y = 300 + 2 * (cos * 32 - sin * 26), 200 + 2 * (sin * 32 + cos * 26)
+    half = (24, 32) if quarters % 2 == 0 else (32, 24)
+    assert found.box == pytest.approx((x - half[0], y - half[1], x + half[0], y + half[1]))
+    assert math.remainder(found.angle - angle, math.tau) == pytest.approx(0, abs=1e-6)
 
 
-def test_best_first_and_only_the_sure() -> None:
-    boxes, logits = raw()
-    boxes[:, 2:4] = 8
-    logits[[3, 7, 9], 0] = [0.5, 4.0, -0.1]
-    assert [each.score for each in read(boxes, logits)] == pytest.approx([0.98201379, 0.62245933])
+@pytest.mark.parametrize("angle", [0.4, -0.9, 2.8])
+def test_a_face_has_the_angle_of_its_points(angle: float) -> None:
+    cos, sin = math.cos(angle), math.sin(angle)
+    points = (upright(0, 0, 24) @ np.array([[cos, sin], [-sin, cos]])) + [32, 26]
+    output = rows()
+    put(output, 40, (20, 10, 44, 42), 0.9, points)
+    assert read(output)[0].angle == pytest.approx(angle, abs=1e-5)
+
+
+def test_from_the_side_eyes_and_mouth_give_the_angle() -> None:
+    points = upright(32, 26, 24)
+    points[:, 0] = 32  # the eyes are behind each other, and so are the mouth's corners
+    output = rows()
+    put(output, 40, (20, 10, 44, 42), 0.9, points)
+    assert abs(read(output)[0].angle) < 1e-5
+
+
+def test_best_first() -> None:
+    output = rows()
+    for cell, (x, score) in enumerate([(10, 0.4), (40, 0.9), (70, 0.6)]):
+        put(output, cell, (x, 10, x + 16, 26), score)
+    assert [each.score for each in read(output)] == pytest.approx([0.9, 0.6, 0.4])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_none_are_no_faces(bad: float) -> None:
-    boxes, logits = raw()
-    boxes[:, 2:4] = 8
-    logits[:3] = 5.0
-    boxes[0, 5] = bad
-    logits[4:6] = np.nan
-    boxes[2, 2] = -1
-    (found,) = read(boxes, logits)
-    assert found.box == pytest.approx((0, 0, 8, 8))  # anchor 1 has the same centre
-    assert np.isfinite(found.keypoints).all()
+@pytest.mark.parametrize("value", range(16))
+def test_rows_that_are_no_numbers_are_skipped(value: int, bad: float) -> None:
+    output = rows()
+    put(output, 3, (10, 10, 26, 26), 0.95)
+    put(output, 4, (50, 10, 66, 26), 0.5)
+    output[3, value] = bad
+    (found,) = read(output)
+    assert found.box == pytest.approx((50, 10, 66, 26))
 
 
-def test_huge_logits_do_not_overflow() -> None:
-    boxes, logits = raw()
-    boxes[:, 2:4] = 8
-    logits[:] = -3e38
-    logits[0] = 3e38
-    assert [each.score for each in read(boxes, logits)] == [1.0]
+def test_huge_numbers_do_not_overflow() -> None:
+    output = rows()
+    put(output, 3, (10, 10, 26, 26), 0.95)
+    output[3, 4:6] = 3e38
+    (found,) = read(output)
+    assert np.isfinite(found.box).all()
 
 
-def test_of_more_faces_than_there_is_room_for_the_surest_are_kept() -> None:
-    boxes, logits = raw()
-    boxes[:, 2:4] = 4
-    rng = np.random.default_rng(0)
-    cells = 2 * np.arange(256)  # the first prediction of each cell of the fine grid
-    logits[cells, 0] = rng.permutation(256) / 256
-    scores = [each.score for each in read(boxes, logits)]
-    best = 1 / (1 + np.exp(-np.arange(255, 255 - MAX_VIEW_FACES, -1) / 256))
-    assert scores == pytest.approx(best.tolist())
-
-
-def slow_nms(rows: list[tuple[float, ...]], limit: float) -> list[tuple[float, ...]]:
-    """The same by the definition, one box at a time."""
-    left, merged = list(rows), []
+def slow_faces(
+    boxes: NDArray[np.float64], scores: NDArray[np.float64]
+) -> list[tuple[NDArray[np.float64], float]]:
+    """By the definition, one at a time."""
+    left, found = [*np.argsort(-scores)], []
     while left:
         best = left[0]
-        group, others = [], []
-        for row in left:
-            width = max(0.0, min(row[2], best[2]) - max(row[0], best[0]))
-            height = max(0.0, min(row[3], best[3]) - max(row[1], best[1]))
-            areas = [(r[2] - r[0]) * (r[3] - r[1]) for r in (row, best)]
-            shared = width * height
-            same = row is best or shared / (sum(areas) - shared) > limit
-            (group if same else others).append(row)
-        total = sum(row[4] for row in group)
-        mean = [sum(row[k] * row[4] for row in group) / total for k in range(4)]
-        merged.append((*mean, best[4]))
-        left = others
-    return merged
+        shared = {k: box_iou(boxes[best].tolist(), boxes[k].tolist()) for k in left}
+        group = [k for k in left if shared[k] >= 0.5]
+        found.append((np.average(boxes[group], axis=0, weights=scores[group]), scores[best]))
+        left = [k for k in left if shared[k] <= MAX_OVERLAP and k != best]
+    return found
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_weighted_nms_is_as_defined(seed: int) -> None:
+def test_predictions_that_overlap_are_one_face_and_those_much_alike_are_averaged(seed: int) -> None:
     rng = np.random.default_rng(seed)
     corner, size = rng.uniform(0, 40, (60, 2)), rng.uniform(5, 25, (60, 2))
-    scores = np.sort(rng.uniform(0.5, 1, 60))[::-1]
-    boxes, logits = raw()
-    anchors = rng.choice(896, 60, replace=False)
-    centres = anchor_centres(128)[anchors]
-    boxes[anchors, :2] = corner + size / 2 - centres
-    boxes[anchors, 2:4] = size
-    boxes[anchors, 4:] = np.tile(corner - centres, 6)
-    logits[anchors, 0] = np.log(scores / (1 - scores))
-    found = read(boxes, logits)
-    table = np.column_stack([corner, corner + size, scores])
-    expected = np.array(slow_nms([tuple(row) for row in table], 0.3))
-    np.testing.assert_allclose([(*each.box, each.score) for each in found], expected, atol=1e-4)
-    # The key points were the top left corners, and are averaged alike.
-    np.testing.assert_allclose(
-        [each.keypoints[3] for each in found], [each.box[:2] for each in found], atol=1e-4
-    )
+    boxes, scores = np.hstack([corner, corner + size]), rng.uniform(0.2, 1, 60)
+    output = rows()
+    cells = rng.choice(len(CELLS), 60, replace=False)
+    for cell, box, score in zip(cells, boxes.tolist(), scores.tolist(), strict=True):
+        put(output, cell, tuple(box), score)
+    found = read(output)
+    for each, (box, score) in zip(found, slow_faces(boxes, scores), strict=True):
+        np.testing.assert_allclose(each.box, box, atol=1e-4)
+        assert each.score == pytest.approx(score, abs=1e-6)
 
 
-def test_nothing_stays_nothing() -> None:
-    assert read(*raw()) == merge([]) == []
-    assert nearest([], (0, 0, 9, 9)) is None
+def test_all_of_more_than_64_faces_of_a_view_are_returned() -> None:
+    """And those of the views beside it; once there is room, there stays room."""
+    reader = DetectionReader(320, 320, 3)
+    cells = grid_cells(320, 320)
+    output = np.zeros((3, len(cells), 16), np.float32)
+    for view, count in enumerate((5, 300, 0)):
+        for cell in range(count):
+            output[view, 5 * cell, :2] = 0.5 + cell / 1000
+            output[view, 5 * cell, 2:4] = 0.5
+            output[view, 5 * cell, 4:6] = np.log(0.5)
+    for _ in range(2):
+        found = reader.read([WHOLE] * 3, output, 0.3)
+        assert [len(faces) for faces in found] == [5, 300, 0]
+        column, row, stride = cells[5 * 299]
+        best = found[1][0]
+        assert best.score == pytest.approx(0.799)
+        assert best.box == pytest.approx(
+            [stride * (at + part) for part in (0.25, 0.75) for at in (column, row)]
+        )
 
 
-def test_a_face_cut_off_by_a_tile_is_the_whole_one() -> None:
-    whole = detection(10, 10, 50, 50, 0.9), detection(100, 100, 120, 120, 0.6)
-    cut = detection(12, 10, 50, 28, 0.7)
-    assert merge([cut, *whole]) == [*whole]
+def test_exactly_as_many_faces_as_there_is_room_for() -> None:
+    for count in (63, 64, 65, 255, 256, 257):
+        reader = DetectionReader(320, 320, 1)
+        output = np.zeros((1, 2100, 16), np.float32)
+        output[0, :count, :2] = 0.9
+        output[0, :count, 4:6] = -3
+        assert len(reader.read([WHOLE], output, 0.5)[0]) == count
 
 
-def test_the_nearest_is_there_or_nothing() -> None:
-    found = [detection(80, 0, 90, 10, 0.9), detection(1, 1, 11, 11, 0.8)]
-    assert nearest(found, (0, 0, 10, 10)) == found[1]
-    assert nearest(found, (20, 20, 30, 30)) is None
+def test_fewer_views_than_there_is_room_for() -> None:
+    reader = DetectionReader(HEIGHT, WIDTH, 4)
+    output = np.stack([rows()] * 4)
+    put(output[1], 40, (20, 20, 40, 40), 0.9)
+    put(output[3], 40, (20, 20, 40, 40), 0.9)
+    assert [len(faces) for faces in reader.read([WHOLE] * 2, output, 0.5)] == [0, 1]
+    assert reader.read([], output, 0.5) == []
+
+
+def detection(
+    left: float, top: float, right: float, bottom: float, score: float, *, sure: bool = False
+) -> Detection:
+    return Detection((left, top, right, bottom), 0.0, score, sure)
+
+
+def test_a_face_that_several_views_show_is_one_and_the_best() -> None:
+    best = detection(10, 10, 50, 50, 0.9)
+    again, other = detection(15, 10, 55, 50, 0.8), detection(60, 10, 90, 40, 0.3)
+    assert merge([other, again, best]) == [best, other]
+    assert merge([]) == []
+
+
+def test_a_face_is_sure_where_one_view_is() -> None:
+    """A turned view may have the better score, and yet not be sure."""
+    turned = detection(10, 10, 50, 50, 0.8)
+    straight = detection(12, 10, 52, 50, 0.7, sure=True)
+    assert merge([turned, straight]) == [turned._replace(is_sure=True)]
+
+
+def test_what_lies_in_a_sure_face_is_that_face() -> None:
+    face, part = detection(0, 0, 100, 100, 0.9, sure=True), detection(10, 10, 40, 40, 0.5)
+    assert box_iou(face.box, part.box) < MAX_OVERLAP
+    assert merge([face, part]) == [face]
+    # Not in something else: a face before a poster is none the less one.
+    doubt = face._replace(is_sure=False)
+    assert merge([doubt, part]) == [doubt, part]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bgsoft.face.geometry import Roi, box_iou, frame_from_roi, frame_from_tile, tiles
+from bgsoft.face.geometry import Affine, Roi, box_iou, frame_from_roi
 from tests.unit.face.shapes import in_frame
 
 
@@ -18,7 +18,6 @@ def floats(low: float, high: float) -> st.SearchStrategy[float]:
     return st.floats(low, high, allow_subnormal=False)
 
 
-sides = st.integers(1, 8192)
 sizes = st.sampled_from([128, 192, 256])
 angles = floats(-math.pi, math.pi)
 
@@ -44,24 +43,10 @@ def test_a_turned_face_is_upright_in_its_roi(side: float, angle: float, size: in
     np.testing.assert_allclose(found, eyes, atol=1e-6)
 
 
-@given(sides, sides, floats(1, 3000), floats(0, 0.9))
-def test_tiles_cover_the_frame(width: int, height: int, side: float, shared: float) -> None:
-    short, long = sorted((width, height))
-    side = max(side, long / 20)  # a strip may take very many small ones
-    found = tiles(width, height, side, shared)
-    side = min(side, short)
-    lefts, tops, found_sides = (sorted({*each}) for each in zip(*found, strict=True))
-    assert found_sides == [side]
-    for length, starts in ((width, lefts), (height, tops)):
-        assert starts[0] == 0
-        assert starts[-1] + side == pytest.approx(length)
-        steps = np.diff(starts)
-        assert np.all(steps <= side * (1 - shared) + 1e-6)
-
-
-def test_a_tile_is_where_it_says() -> None:
-    corners = in_frame(frame_from_tile((10, 20, 64), 128), np.array([[0.0, 0.0], [128.0, 128.0]]))
-    np.testing.assert_allclose(corners, [[10, 20], [74, 84]])
+def test_depth_is_only_scaled() -> None:
+    points = np.array([[1.0, 2.0, 3.0], [0.0, 0.0, -1.0]])
+    found = Affine(0, -2, 10, 2, 0, 20).applied(points)
+    np.testing.assert_allclose(found.T, [[6, 22, 6], [10, 20, -2]])
 
 
 def test_overlap_is_intersection_over_union() -> None:

@@ -22,12 +22,11 @@ from bgsoft.face.guard import (
     Guard,
     lay_outlines,
 )
-from bgsoft.face.landmarks import expected_box
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.sides import HOST
 from tests.pictures import SIZES, disc_mask, flat_frame, frame_format, matte_from
-from tests.unit.face.shapes import make_face
+from tests.unit.face.shapes import box_in, make_face
 
 HD = frame_format((1280, 720))
 
@@ -342,7 +341,7 @@ def test_the_first_faces_of_a_scene_are_guarded_at_once_and_later_ones_come_gent
 
 
 def test_the_journal_lists_missed_frames_with_the_faces() -> None:
-    journal = FaceJournal(measures=True)
+    journal = FaceJournal(HD, measures=True, hides=False)
     frame = flat_frame(HD, 16, 128, 128)
     journal.add(frame, [make_face(1, 1, 1, id=3), make_face(2, 2, 1, id=4)])
     journal.add(frame, [])
@@ -353,7 +352,7 @@ def test_the_journal_lists_missed_frames_with_the_faces() -> None:
     assert summary["frames_with_faces"] == 1
     assert summary["missed_frames"] == 1
     assert summary["missed"] == [{"frame": 0, "pts": 900, "time_s": 0.5, "missed_pct": {"4": 50.0}}]
-    assert FaceJournal(measures=False).summary()["missed_frames"] is None
+    assert FaceJournal(HD, measures=False, hides=False).summary()["missed_frames"] is None
 
 
 def test_the_outline_and_the_hiding_ellipse_follow_the_roll() -> None:
@@ -380,7 +379,7 @@ def test_box_overlap_is_of_the_smaller_box() -> None:
 
 def test_what_a_matte_misses_of_expected_faces() -> None:
     editor, square = MatteEditor(HD), Roi(500.0, 300.0, 300.0, 0.4)
-    left, top, right, bottom = expected_box(square)
+    left, top, right, bottom = box_in(square)
     whole = empty_matte(HD, 255)
     factor = analysis_factor(1280, 720)
     box = np.s_[int(top) // factor : int(bottom) // factor, int(left) // factor :][:2]

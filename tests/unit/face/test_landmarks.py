@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import cv2
@@ -11,16 +12,18 @@ import pytest
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.face.detect import probability
-from bgsoft.face.geometry import Affine, Roi, frame_from_roi, frame_from_tile
-from bgsoft.face.landmarks import OneEuro, make_mesh, roi_from_box
-from bgsoft.face.warp import FrameView, Warper
+from bgsoft.face.geometry import Affine, Roi, frame_from_roi
+from bgsoft.face.landmarks import OneEuro, make_mesh, square_of, steadied
+from bgsoft.face.networks import resolve_detector
+from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
 from tests.unit.face.shapes import in_frame, meshes
 
-MESH, DETECTOR = find_spec("face-mesh"), find_spec("blazeface-short")
+MESH, DETECTOR = find_spec("face-mesh"), resolve_detector().spec
+BORDERS = {EDGE: cv2.BORDER_REPLICATE, MIRRORED: cv2.BORDER_REFLECT}
 
 
 def turned_face(angle: float) -> np.ndarray:
@@ -41,14 +44,35 @@ def test_the_square_turns_with_the_face(angle: float) -> None:
     assert roi.side == pytest.approx(150, abs=0.1)
 
 
-def test_the_square_of_a_detection() -> None:
-    roi = roi_from_box((0.0, 0.0, 40.0, 80.0), [(10, 20), (30, 40), *[(0, 0)] * 4])
-    assert (roi.x, roi.y, roi.side) == (20, 40, 120)
-    assert roi.angle == pytest.approx(math.pi / 4)
+@pytest.mark.parametrize("angle", [0.0, 0.7, -2.0])
+def test_the_square_of_a_detection(angle: float) -> None:
+    """It lies towards the chin, and does not grow with a box that is only longer."""
+    square = square_of((0.0, 0.0, 40.0, 90.0), angle)
+    assert square.angle == angle
+    assert square.side == pytest.approx(1.54 * 60)
+    down = -math.sin(angle), math.cos(angle)
+    fall = np.subtract((square.x, square.y), (20, 45))
+    np.testing.assert_allclose(fall, np.multiply(0.055 * 60, down), atol=1e-9)
 
 
-def write(spec: ModelSpec, seen: FrameView, tensor: np.ndarray) -> None:
-    Warper(spec, seen[0].format).write([seen], tensor[None])
+def test_a_square_rests_until_the_face_has_left_it() -> None:
+    last = Roi(300, 200, 100, 0.1)
+    for near in (Roi(305, 195, 104, 0.15), Roi(300, 200, 93, 0.05), last):
+        assert steadied(last, near) is last
+    far = Roi(320, 205, 101, 0.12)
+    found = steadied(last, far)
+    assert max(abs(found.x - far.x), abs(found.y - far.y)) <= 0.04 * 100 + 1e-9
+    assert (found.side, found.angle) == (last.side, last.angle)
+    # Whichever way it came, it is the same square.
+    assert steadied(found, far) is found
+    turned = steadied(last, last._replace(angle=0.1 + math.tau + 0.3))
+    assert turned.angle % math.tau == pytest.approx(0.4, abs=0.05 + 1e-9)
+    grown = steadied(last, last._replace(side=150))
+    assert grown.side == pytest.approx(150, rel=0.06)
+
+
+def write(spec: ModelSpec, seen: FrameView, tensor: np.ndarray, border: int = EDGE) -> None:
+    Warper(spec, seen[0].format, border=border).write([seen], tensor[None])
 
 
 def test_landmarks_return_to_where_they_were() -> None:
@@ -117,67 +141,91 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
     assert abs((tensor - np.clip(rgb, 0, 1))[:, inside, inside].mean(axis=(1, 2))).max() < 1 / 255
 
 
-def warped(frame: Frame, view: Affine) -> np.ndarray[Any, Any]:
-    """(128, 128, 3) codes that a frame shows whose grid is not looked at, by the definition."""
+def warped(frame: Frame, view: Affine, shape: tuple[int, int], border: int) -> np.ndarray[Any, Any]:
+    """(H, W, 3) codes that a frame shows whose grid is not looked at, by the definition."""
     planes = []
-    for plane, cell, border in ((frame.luma[..., None], 1, 16), (frame.chroma, 2, 128)):
+    for plane, cell in ((frame.luma[..., None], 1), (frame.chroma, 2)):
         spacing = view.scale / cell
         taps = 1 if spacing <= 2 else 2 if spacing <= 4 else 4
-        ends = np.pad(plane.astype(float), ((1, 1), (1, 1), (0, 0)), constant_values=border)
-        at = np.stack(np.meshgrid(*[(np.arange(128 * taps) + 0.5) / taps] * 2), axis=-1)
-        # A sample of border lies around; what is farther out is border likewise.
-        place = in_frame(view, at) / cell + 0.5
-        place = np.clip(place, 0, np.array(ends.shape[1::-1]) - 1.001)
+        (rows, columns), reach = plane.shape[:2], max(plane.shape[:2]) + 4
+        if border == MIRRORED:
+            # OpenCV mirrors as often as it takes; this border is mirrored once and then stays.
+            around = [np.arange(-side, 2 * side) for side in (rows, columns)]
+            mirrored = [
+                cv2.borderInterpolate(int(at), side, cv2.BORDER_REFLECT)
+                for side, all in zip((rows, columns), around, strict=True)
+                for at in all
+            ]
+            plane = plane[mirrored[: 3 * rows]][:, mirrored[3 * rows :]]
+            start = np.array([columns, rows])
+        else:
+            start = np.array([0, 0])
+        ends = np.pad(plane.astype(float), ((reach, reach), (reach, reach), (0, 0)), mode="edge")
+        at = [(np.arange(side * taps) + 0.5) / taps for side in shape[::-1]]
+        place = in_frame(view, np.stack(np.meshgrid(*at), axis=-1)) / cell - 0.5
+        # Farther out the edge is repeated, whatever lies there.
+        place = np.clip(place + start, 1 - reach, np.array(plane.shape[1::-1]) + reach - 3) + reach
         (x, y), (dx, dy) = np.moveaxis(place.astype(int), -1, 0), np.moveaxis(place % 1, -1, 0)
         first, second = (
             ends[y, x + right] * (1 - dy[..., None]) + ends[y + 1, x + right] * dy[..., None]
             for right in (0, 1)
         )
         sampled = np.rint(first * (1 - dx[..., None]) + second * dx[..., None])
-        planes.append(np.rint(sampled.reshape(128, taps, 128, taps, -1).mean(axis=(1, 3))))
+        blocks = sampled.reshape(shape[0], taps, shape[1], taps, -1)
+        planes.append(np.rint(blocks.mean(axis=(1, 3))))
     return np.dstack(planes)
 
 
-@pytest.mark.parametrize("size", [(641, 359), (300, 200), (33, 21), (7, 5), (1, 1)])
-@pytest.mark.parametrize("side", [0.3, 0.71, 1.1, 4.3])
+@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize("size", [(301, 199), (33, 21), (1, 1)])
+@pytest.mark.parametrize("side", [0.3, 1.1, 4.3])
 @pytest.mark.parametrize("angle", [0.0, 0.7])
-def test_views_are_as_defined(size: tuple[int, int], side: float, angle: float) -> None:
+def test_views_are_as_defined(
+    size: tuple[int, int], side: float, angle: float, border: int
+) -> None:
     """From enlarged to averaged over 4×4 samples, inside of the frame and far outside."""
     format = frame_format(size)
     frame = random_frame(format, np.random.default_rng(7))
     grid = AnalysisFrame(1, frame.luma, frame.chroma)  # the frame itself is looked at
-    tensor = np.empty((3, 128, 128), np.float32)
+    spec = replace(MESH, width=96, height=64)
+    tensor = np.empty((3, 64, 96), np.float32)
     for x, y in ((0.5, 0.52), (-0.4, -2.5), (0.9, 0.85)):
-        roi = Roi(x * size[0], y * size[1], side * size[1], angle)
-        view = frame_from_roi(roi, 128)
-        write(DETECTOR, (frame, grid, view), tensor)
-        codes = warped(frame, view).reshape(-1, 3).T
+        view = frame_from_roi(Roi(x * size[0], y * size[1], side * size[1], angle), 80)
+        write(spec, (frame, grid, view), tensor, border)
+        codes = warped(frame, view, (64, 96), border).reshape(-1, 3).T
         rgb = yuv_to_rgb_matrix(format) @ np.vstack([codes, np.ones(codes.shape[1])])
-        expected = np.clip(np.floor(rgb + 0.5), 0, 255).reshape(3, 128, 128) / 127.5 - 1
-        off = np.abs(tensor - expected) * 127.5
+        expected = np.clip(np.floor(rgb + 0.5), 0, 255).reshape(3, 64, 96)
+        off = np.abs(tensor * 255 - expected)
         # Seldom, a sample half-way between two codes is rounded otherwise.
-        assert (off > 1.01).mean() < 1e-3
+        assert (off > 1.01).mean() < 4e-3
         assert off.max() < 4
 
 
-@pytest.mark.parametrize("size", [(640, 360), (360, 640), (64, 64), (641, 359)])
-def test_beyond_the_frame_is_black(size: tuple[int, int]) -> None:
-    format = frame_format(size)
-    frame = flat_frame(format, 235, 128, 128)
-    side = max(size)
-    left, top = ((side - each) / 2 for each in size)
-    view = frame_from_tile((-left, -top, side), 128)
-    grid = Reducer(format).reduce([frame])[0]
+@pytest.mark.parametrize("border", BORDERS)
+@pytest.mark.parametrize("size", [(64, 32), (40, 41), (34, 34)])
+def test_the_border_is_that_of_opencv(size: tuple[int, int], border: int) -> None:
+    """Pixel by pixel, as far as the frame is wide; grey frames are their luma."""
+    format = frame_format(size, full_range=True, matrix=1)
+    frame = random_frame(format, np.random.default_rng(3))
+    frame.chroma[:] = 128
+    across, down = 32, 24
+    spec = replace(MESH, width=size[0] + 2 * across, height=size[1] + 2 * down)
+    tensor = np.empty((3, spec.height, spec.width), np.float32)
+    grid = AnalysisFrame(1, frame.luma, frame.chroma)
+    write(spec, (frame, grid, Affine(1, 0, -across, 0, 1, -down)), tensor, border)
+    expected = cv2.copyMakeBorder(frame.luma, down, down, across, across, BORDERS[border])
+    for channel in tensor:
+        np.testing.assert_allclose(channel * 255, expected, atol=1e-3)
+
+
+def test_the_detector_takes_codes_in_the_order_of_opencv() -> None:
+    format = frame_format((64, 64), full_range=True, matrix=1)
+    frame = flat_frame(format, 120, 90, 200)
+    grid = AnalysisFrame(1, frame.luma, frame.chroma)
     tensor = np.empty((3, 128, 128), np.float32)
-    write(DETECTOR, (frame, grid, view), tensor)
-    white = np.zeros((128, 128), bool)
-    corners = np.array([[left, top], [left + size[0], top + size[1]]])
-    low, high = np.rint(corners * 128 / side).astype(int)
-    white[low[1] : high[1], low[0] : high[0]] = True
-    inner = cv2.erode(white.astype(np.uint8), np.ones((5, 5)), borderValue=0) > 0
-    outer = cv2.dilate(white.astype(np.uint8), np.ones((5, 5))) == 0
-    np.testing.assert_allclose(tensor[:, inner], 1, atol=0.02)
-    np.testing.assert_allclose(tensor[:, outer], -1, atol=0.02)
+    write(DETECTOR, (frame, grid, Affine(1, 0, 0, 0, 1, 0)), tensor, MIRRORED)
+    red, green, blue = yuv_to_rgb_matrix(format) @ [120, 90, 200, 1]
+    np.testing.assert_allclose(tensor[:, 20, 20], [blue, green, red], atol=0.6)
 
 
 def test_the_grid_serves_large_faces_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import cv2
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
-from bgsoft.face.base import Face
+from bgsoft.face.base import LOOK_AHEAD, Face
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import SIZES, frame_format
@@ -76,12 +77,46 @@ def test_a_main_person_who_turns_away_keeps_the_place_and_comes_back_under_a_new
     assert all(ids == {7} for ids in run(picker, [other, again], 30, 3.4))
 
 
-def test_a_new_track_in_the_place_of_the_main_one_has_to_become_main_by_itself() -> None:
-    """Where all others are hidden: after a cut that nobody saw it is somebody else's."""
-    picker = SubjectPicker(1, HD, inherits=False)
-    run(picker, [make_face(500, 360, 200, id=1)], 60, 0.0)
-    new = make_face(505, 360, 200, id=2, age=0)
-    assert all(2 not in ids for ids in run(picker, [new], 15, 2.0))
+def test_where_others_are_hidden_nobody_takes_the_place_of_the_main_person() -> None:
+    """Not who steps in front, nor who stays when the main person is gone."""
+    picker = SubjectPicker(1, HD, hides=True)
+    main, larger = make_face(500, 360, 160, id=1), make_face(560, 360, 300, id=2)
+    run(picker, [main], 30, 0.0)
+    assert all(ids == {1} for ids in run(picker, [main, larger], 60, 1.0))
+    assert all(ids == {1} for ids in run(picker, [larger], 300, 3.0))
+
+
+def test_where_others_are_hidden_the_first_frames_decide_together() -> None:
+    """Who is found a little later may be larger: it is main, and the first one is not."""
+    picker = SubjectPicker(1, HD, hides=True)
+    small, large = make_face(200, 360, 30, id=1), make_face(600, 360, 200, id=2, age=0)
+    assert run(picker, [small], 3, 0.0)[-1] == {1}
+    assert not picker.is_decided
+    assert run(picker, [small, large], LOOK_AHEAD + 1, 0.1)[-1] == {2}
+    assert picker.is_decided
+    assert SubjectPicker(1, HD).is_decided
+
+
+@pytest.mark.parametrize(
+    ("others", "contested", "is_main"),
+    [
+        ((), False, True),
+        ((), True, False),  # somebody else, as the detector sees it
+        (("stays",), False, True),
+        (("leaves",), False, False),  # it may be who has left
+    ],
+)
+def test_where_others_are_hidden_a_new_track_is_the_main_person_if_it_can_be_nobody_else(
+    others: tuple[str, ...], contested: bool, is_main: bool
+) -> None:
+    picker = SubjectPicker(1, HD, hides=True)
+    main, other = make_face(500, 360, 200, id=1), make_face(900, 360, 100, id=2)
+    run(picker, [main, *[other for _ in others]], 60, 0.0)
+    staying = [other] if "stays" in others else []
+    run(picker, staying, 10, 2.0)
+    again = replace(make_face(505, 360, 200, id=7, age=0), contested=contested)
+    ids = run(picker, [again, *staying], 15, 2.4)
+    assert ids == [{7} if is_main else {1}] * 15
 
 
 def test_a_face_of_another_size_in_the_same_place_is_somebody_else() -> None:

@@ -1,28 +1,28 @@
-"""A scripted world of faces: networks that show what it holds, and count what they are asked."""
+"""A scripted world of faces: networks that show what it holds, and note what they are asked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from bgsoft.face.base import Face
+from bgsoft.face.base import Box, Face
+from bgsoft.face.canvas import Canvas
 from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
-from bgsoft.face.geometry import box_iou
+from bgsoft.face.geometry import Affine, Roi, box_iou
 from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import resolve_detector
-from bgsoft.face.warp import FrameRoi, FrameView
+from bgsoft.face.networks import FramePair
+from bgsoft.face.warp import FrameView
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from tests.pictures import make_frame
 from tests.unit.face import shapes
 
 FORMAT = FrameFormat(width=1920, height=1080)
-INPUT = resolve_detector().spec.width
-CORNERS = np.array([[0, 0], [INPUT, INPUT]])
+SCALE = 0.5
 FRAME_MS = 40
 FACE = 100.0
 """The side of a box, which is what shapes have unless told otherwise."""
@@ -33,35 +33,48 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Thing:
-    """What there is to see: a face, or something else."""
+    """What there is to see: a face, or something else; scores by how it is shown."""
 
     where: Callable[[int], Place | None]
     """Its centre in a frame; None: it is not there."""
-    far: float = 0.9
-    """Score in a view of the whole frame, or of a large part."""
-    near: float = 0.95
-    """Score in a view of its surroundings."""
+    whole: float = 0.9
+    half: float = 0.85
+    turned: float = 0.3
+    close: float = 0.95
     is_face: bool = True
     """By the landmark model."""
+    size: float = FACE
+    """Side of its box."""
 
 
 def still(x: float, y: float, frames: range = ALWAYS, **kind: Any) -> Thing:
     return Thing(lambda number: (x, y) if number in frames else None, **kind)
 
 
+@dataclass(frozen=True)
+class Look:
+    """What the detector was shown, of one frame."""
+
+    frame: int
+    shown: str
+    """whole, half or turned."""
+    quarters: int
+
+
 @dataclass
 class World:
-    """Implements :class:`bgsoft.face.networks.FaceNetworks`.
-
-    What comes first hides the others. The detector sees what is cut by a quarter at most.
-    """
+    """Implements :class:`bgsoft.face.networks.FaceNetworks`; what comes first hides the others."""
 
     things: Sequence[Thing]
-    looks_per_run: int = 1
-    views: list[list[tuple[int, bool]]] = field(default_factory=list)
-    """Of each call of the detector: each view's frame, and whether it is one from near."""
-    squares: list[list[int]] = field(default_factory=list)
-    """Of each call of the landmark model: each square's frame."""
+    half: Canvas | None
+    views_per_run: int = 1
+    looks: list[Look] = field(default_factory=list)
+    runs: int = 0
+    """Calls of the detector for whole frames."""
+    close_looks: list[int] = field(default_factory=list)
+    """The frame of each."""
+    squares: list[int] = field(default_factory=list)
+    """The frame of each square that the landmark model was shown."""
     closed: bool = False
 
     def seen(self, number: int) -> list[tuple[Thing, Place]]:
@@ -75,36 +88,47 @@ class World:
                 shown.append((thing, place))
         return shown
 
-    def detect(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
-        call, answers = [], []
+    def detect(
+        self, canvas: Canvas, asked: Sequence[FrameView], min_score: float
+    ) -> list[list[Detection]]:
+        answers = []
+        self.runs += 1
         for frame, grid, view in asked:
-            left, top, right, bottom = shapes.in_frame(view, CORNERS).ravel()
-            near = right - left < FORMAT.height / 2
-            found = []
-            for thing, place in self.seen(number_of(frame, grid)):
-                box = box_around(place, FACE / 2)
-                score = thing.near if near else thing.far
-                inside = (box[:2] >= (left, top)).all() and (box[2:] <= (right, bottom)).all()
-                if inside and score >= min_score:
-                    found.append((score, place))
-            found.sort(key=lambda each: -each[0])
-            answers.append([*chain(*(shapes.seen(at, score=score) for score, at in found))])
-            call.append((number_of(frame, grid), near))
-        self.views.append(call)
+            quarters = quarters_of(view)
+            shown = "turned" if quarters else "half" if canvas == self.half else "whole"
+            number = number_of(frame, grid)
+            self.looks.append(Look(number, shown, quarters))
+            scores = [(getattr(thing, shown), thing, at) for thing, at in self.seen(number)]
+            answers.append(detections(scores, min_score))
         return answers
 
-    def landmarks(self, asked: Sequence[FrameRoi]) -> list[Mesh]:
+    def detect_close(
+        self, asked: Sequence[tuple[FramePair, Detection]], min_score: float
+    ) -> list[list[Detection]]:
+        answers = []
+        for (frame, grid), detection in asked:
+            number = number_of(frame, grid)
+            self.close_looks.append(number)
+            near = [
+                (thing.close, thing, place)
+                for thing, place in self.seen(number)
+                if box_iou(detection.box, box_around(place)) > 0
+            ]
+            answers.append(detections(near, min_score))
+        return answers
+
+    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
         points, presence = [], []
-        for frame, grid, roi in asked:
+        for (frame, grid), roi in asked:
+            number = number_of(frame, grid)
+            self.squares.append(number)
             faces = [
                 place
-                for thing, place in self.seen(number_of(frame, grid))
+                for thing, place in self.seen(number)
                 if thing.is_face and np.hypot(place[0] - roi.x, place[1] - roi.y) < roi.side / 4
             ]
-            faces.sort(key=lambda place: np.hypot(place[0] - roi.x, place[1] - roi.y))
             points.append(shapes.mesh(*(faces[0] if faces else (roi.x, roi.y))))
             presence.append(1.0 if faces else 0.0)
-        self.squares.append([number_of(frame, grid) for frame, grid, _ in asked])
         return shapes.meshes(points, presence)
 
     def start(self) -> None:
@@ -114,23 +138,41 @@ class World:
         self.closed = True
 
 
+def detections(seen: Sequence[tuple[float, Thing, Place]], min_score: float) -> list[Detection]:
+    """Those with at least a score, best first."""
+    found = [
+        shapes.seen(place, size=thing.size, score=score)[0]
+        for score, thing, place in seen
+        if score >= min_score
+    ]
+    return sorted((each._replace(is_sure=False) for each in found), key=lambda each: -each.score)
+
+
+def quarters_of(view: Affine) -> int:
+    return [(1, 0), (0, 1), (-1, 0), (0, -1)].index(
+        (round(view.xx / view.scale), round(view.yx / view.scale))
+    )
+
+
 def number_of(frame: Frame, grid: AnalysisFrame) -> int:
     number = frame.pts // FRAME_MS
     assert grid.luma[0, 0] == number  # the frame's own
     return number
 
 
-def box_around(place: Place, side: float = FACE) -> np.ndarray:
-    return np.array([c + sign * side / 2 for sign in (-1, 1) for c in place])
+def box_around(place: Place, side: float = FACE) -> Box:
+    x, y = place
+    return x - side / 2, y - side / 2, x + side / 2, y + side / 2
 
 
 class Watch:
-    """A finder in a world, from the first frame on."""
+    """A finder in a world, from one frame on."""
 
-    def __init__(self, *things: Thing, **settings: int) -> None:
-        self.world = World(things)
-        self.finder = FaceFinder(FORMAT, self.world, FinderSettings(**settings))
-        self.next = 0
+    def __init__(self, *things: Thing, first: int = 0, **settings: Any) -> None:
+        chosen = FinderSettings(scale=SCALE, **settings)
+        self.world = World(things, chosen.canvases(FORMAT).half)
+        self.finder = FaceFinder(FORMAT, self.world, chosen)
+        self.next = first
         self.planes = [np.zeros(s, np.uint8) for s in (FORMAT.luma_shape, FORMAT.chroma_shape)]
 
     def frames(self, count: int) -> tuple[list[Frame], list[AnalysisFrame]]:
@@ -142,26 +184,30 @@ class Watch:
         ]
 
     def batch(self, size: int) -> list[list[Face]]:
-        """The faces of the next frames, found at once; a run takes as many looks."""
-        self.world.looks_per_run = max(1, size)
+        """The faces of the next frames, found at once; a run takes as many views."""
+        self.world.views_per_run = max(1, size)
         found = self.finder.find(*self.frames(size))
-        assert len(found) == size
+        assert len(found) == len(self.finder.doubts) == size
         for faces in found:
             check(faces)
         return found
 
-    def run(self, count: int, size: int) -> list[list[Face]]:
+    def run(self, count: int, size: int = 1) -> list[list[Face]]:
         """The faces of so many frames, in batches; the last may be smaller."""
         found = []
         for first in range(0, count, size):
             found += self.batch(min(size, count - first))
         return found
 
+    def looked_at(self, shown: str = "whole") -> list[int]:
+        """Frames that the detector was shown in a way, each once."""
+        return sorted({look.frame for look in self.world.looks if look.shown == shown})
+
 
 def check(faces: Sequence[Face]) -> None:
-    """No id twice, and no face twice."""
+    """No id twice, and no detected face twice."""
     assert len({face.id for face in faces}) == len(faces)
-    for a, b in combinations(faces, 2):
+    for a, b in combinations((face for face in faces if face.detected), 2):
         assert box_iou(a.box_xyxy, b.box_xyxy) <= 0.5
 
 

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 
 from bgsoft.face.base import EXPECTED_HALF, NO_LANDMARKS, hiding_ellipse, oval_points
 from bgsoft.face.geometry import Roi
-from bgsoft.face.landmarks import expected_box
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import MAX_CELLS, Ellipse, HidePlan, Place, Rectangle
 from bgsoft.settings.hide import HideShape, HideStyle
 from tests.pictures import SIZES, copy_frame, flat_frame, frame_format, random_frame
-from tests.unit.face.shapes import make_face
+from tests.unit.face.shapes import box_in, make_face
 
 LAYOUTS = list(PixelLayout)
 STYLES = list(HideStyle)
@@ -154,7 +153,7 @@ def test_without_landmarks_a_face_is_hidden_where_it_is_to_be_expected(roll: flo
     square = Roi(300 - 0.04 * side * math.sin(roll), 180 + 0.04 * side * math.cos(roll), side, roll)
     width, height = (2 * half * side for half in EXPECTED_HALF)
     known = make_face(300, 180, width, height=height, roll=roll)
-    dim = replace(known, landmarks=NO_LANDMARKS, square=square, box_xyxy=expected_box(square))
+    dim = replace(known, landmarks=NO_LANDMARKS, square=square, box_xyxy=box_in(square))
     one, other = hiding_ellipse(known), hiding_ellipse(dim)
     for name in ("x", "y", "cos", "sin"):
         assert getattr(other, name) == pytest.approx(getattr(one, name), abs=0.05 * side)

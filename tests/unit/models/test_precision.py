@@ -26,8 +26,9 @@ def model(name: str) -> ResolvedModel:
         ("selfie-general", "tensorrt", FP16, None),  # of which it makes half precision
         ("selfie-general", "cuda", FP16, "fp16"),
         ("selfie-landscape", "cuda", FP16, "fp16"),
-        ("blazeface-short", "cuda", FP32, "cuda"),
-        ("blazeface-short", "tensorrt", FP32, None),
+        ("yunet", "cpu", FP32, None),
+        ("yunet", "cuda", FP32, None),
+        ("yunet", "tensorrt", FP32, None),
         ("face-mesh", "cpu", FP32, None),
         ("face-mesh", "cuda", FP32, "gpu"),
         ("face-mesh", "tensorrt", FP32, "gpu"),

@@ -1,0 +1,116 @@
+"""The journal: who vanished, what may be a face after all, and what is reported about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bgsoft.face.base import Face
+from bgsoft.face.detect import Detection
+from bgsoft.face.finder import LIKELY_SCORE
+from bgsoft.face.journal import MAX_LISTED, FaceJournal
+from tests.pictures import flat_frame, frame_format
+from tests.unit.face.shapes import make_face, seen
+
+HD = frame_format((1280, 720))
+FRAME = flat_frame(frame_format((2, 2)), 16, 128, 128)
+FRAME_MS = 100
+SOMEBODY = make_face(640, 360, 90, id=1)
+
+
+def journal_of(
+    video: Sequence[Sequence[Face]],
+    doubts: Sequence[Sequence[Detection]] = (),
+    cuts: Sequence[int] = (),
+    *,
+    hides: bool = True,
+) -> FaceJournal:
+    """Ten frames a second."""
+    journal = FaceJournal(HD, measures=False, hides=hides)
+    for index, faces in enumerate(video):
+        FRAME.index, FRAME.pts = index, FRAME_MS * index
+        maybe = doubts[index] if index < len(doubts) else ()
+        journal.add(FRAME, faces, maybe, cut=index in cuts)
+    return journal
+
+
+def vanished(journal: FaceJournal) -> list[tuple[int, int]]:
+    """Id and last frame of each."""
+    return [(each["id"], each["frame"]) for each in journal.summary()["vanished"]]
+
+
+def test_a_face_that_vanishes_in_the_middle_is_listed_with_where_it_was() -> None:
+    journal = journal_of([[SOMEBODY]] * 5 + [[]] * 12)
+    assert vanished(journal) == [(1, 4)]
+    (entry,) = journal.summary()["vanished"]
+    assert (entry["pts"], entry["time_s"]) == (400, 0.4)
+    assert entry["box"] == pytest.approx(SOMEBODY.box_xyxy, abs=0.06)
+    (notice,) = journal.notices()
+    assert "vanished away from the frame's edges 1 times, first at 0.40 s" in notice
+
+
+def test_a_face_that_is_only_expected_was_not_seen() -> None:
+    expected = replace(SOMEBODY, detected=False)
+    assert vanished(journal_of([[SOMEBODY]] * 5 + [[expected]] * 12)) == [(1, 4)]
+
+
+@pytest.mark.parametrize(
+    ("video", "cuts"),
+    [
+        ([[SOMEBODY]] * 5 + [[]] * 5 + [[SOMEBODY]] * 9, ()),  # for less than a second
+        ([[SOMEBODY]] * 5 + [[]] * 12, (7,)),  # a cut ends it
+        ([[make_face(30, 360, 90, id=1)]] * 5 + [[]] * 12, ()),  # it leaves the frame
+        ([[make_face(640, 700, 90, id=1)]] * 5 + [[]] * 12, ()),
+        ([[SOMEBODY]] * 9, ()),  # the video ends
+    ],
+)
+def test_others_have_not_vanished(video: list[list[Face]], cuts: tuple[int, ...]) -> None:
+    journal = journal_of(video, cuts=cuts)
+    assert vanished(journal) == []
+    assert journal.notices() == []
+
+
+def test_frames_with_what_may_be_a_face_are_listed() -> None:
+    likely, faint = seen((200, 200), score=LIKELY_SCORE), seen((300, 200), score=0.3)
+    journal = journal_of([[SOMEBODY]] * 4, [[], [*likely, *faint], faint, likely])
+    entries = journal.summary()["doubtful"]
+    assert [(each["frame"], each["boxes"]) for each in entries] == [
+        (1, [[150.0, 150.0, 250.0, 250.0]]),
+        (3, [[150.0, 150.0, 250.0, 250.0]]),
+    ]
+    (notice,) = journal.notices()
+    assert notice.startswith("2 frames show what may be a face and is not hidden, first at 0.10 s")
+
+
+def test_changes_of_the_main_person_are_listed() -> None:
+    journal = journal_of([[SOMEBODY]] * 3)
+    journal.add_main(FRAME, [7])
+    assert journal.summary()["main_changes"] == [
+        {"frame": 2, "pts": 200, "time_s": 0.2, "ids": [7]}
+    ]
+    assert journal.notices()[0].startswith("other people became main 1 times, first at 0.20 s")
+
+
+def test_a_video_without_a_face_is_reported() -> None:
+    assert journal_of([[]] * 3).notices() == [
+        "no face was found, so none is hidden: check the result"
+    ]
+
+
+def test_where_nothing_is_hidden_there_is_nothing_to_report() -> None:
+    doubts = [seen((200, 200), score=0.6)] * 20
+    journal = journal_of([[SOMEBODY]] * 5 + [[]] * 12, doubts, hides=False)
+    summary: dict[str, Any] = journal.summary()
+    assert (summary["vanished"], summary["doubtful"]) == (None, None)
+    assert journal.notices() == []
+    assert journal_of([[]], hides=False).notices() == []
+
+
+def test_lists_end_and_counts_do_not() -> None:
+    doubts = [seen((200, 200), score=0.6)] * (MAX_LISTED + 5)
+    journal = journal_of([[SOMEBODY]] * len(doubts), doubts)
+    assert len(journal.summary()["doubtful"]) == MAX_LISTED
+    assert journal.notices()[0].startswith(f"{MAX_LISTED + 5} frames")
