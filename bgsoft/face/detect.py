@@ -19,6 +19,8 @@ STRIDES = (8, 16, 32)
 MAX_OVERLAP = 0.3
 """Boxes that share more than this (intersection over union) are one face; OpenCV's value for this
 model."""
+PREDICTION_VALUES = 16
+"""Numbers of a prediction in the detector's output."""
 _VALUES = 15
 """Numbers of a face in what ``detections.cu`` finds."""
 

@@ -204,7 +204,7 @@ class FaceFinder(Closing):
         seen = views.see(at, canvas)
         if self._settings.hides and canvas is self._canvases.whole:
             half = self._canvases.half
-            if half is not None and (tracker.is_fresh or not tracker.tracks):
+            if half is not None and (not tracker.tracks or tracker.is_fresh or self._is_missing()):
                 seen += views.see(at, half)
             seen += self._turned(views, at, seen)
         seen = merge(filter(self._is_visible, seen))
@@ -233,10 +233,9 @@ class FaceFinder(Closing):
         first, and where upright nobody is seen surely, or a face is missing."""
         tracker = self._tracker
         is_sure = any(each.is_sure for each in found)
-        is_missing = any(track.is_missing for track in tracker.tracks)
         self._turns += 1
         due: Sequence[int] = _TURNED
-        if is_sure and not is_missing and not tracker.is_fresh:
+        if is_sure and not self._is_missing() and not tracker.is_fresh:
             turn, rest = divmod(self._turns, _TURNED_EVERY)
             due = () if rest else (_TURNED[turn % len(_TURNED)],)
         whole, _, side = self._canvases
@@ -246,6 +245,10 @@ class FaceFinder(Closing):
             if canvas is not None:
                 seen += views.see(at, canvas, quarters)
         return seen
+
+    def _is_missing(self) -> bool:
+        """Whether a face was in sight just before, and is not."""
+        return any(track.is_missing for track in self._tracker.tracks)
 
     def _is_visible(self, found: Detection) -> bool:
         left, top, right, bottom = found.box

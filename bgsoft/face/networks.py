@@ -14,12 +14,18 @@ from typing import TypeVar
 from bgsoft.closing import Closing
 from bgsoft.cuda.readback import Readback
 from bgsoft.face.canvas import Canvas, Canvases
-from bgsoft.face.detect import Detection, DetectionReader, probability
+from bgsoft.face.detect import (
+    PREDICTION_VALUES,
+    Detection,
+    DetectionReader,
+    grid_cells,
+    probability,
+)
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi
 from bgsoft.face.landmarks import Mesh, make_mesh
 from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
-from bgsoft.infer.base import Network
+from bgsoft.infer.base import Network, Shapes, Wiring
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.ops.sides import HOST, Side
@@ -53,8 +59,17 @@ def resolve_landmarker() -> ResolvedModel:
     return resolve("face-mesh", ("face-landmarks",))
 
 
+def wiring_of(model: ResolvedModel, batch: int) -> Wiring:
+    """Inputs and outputs of a face network, in batches of a size."""
+    spec = model.spec
+    free: Shapes = {}
+    if spec.family == "face-detector":
+        free = {"faces": (batch, len(grid_cells(spec.height, spec.width)), PREDICTION_VALUES)}
+    return Wiring(inputs={spec.input: spec.input_shape(batch)}, free_outputs=free)
+
+
 def _on_cpu(model: ResolvedModel, batch: int) -> Network:
-    return CpuNetwork(model.path, {model.spec.input: model.spec.input_shape(batch)}, threads=1)
+    return CpuNetwork(model.path, wiring_of(model, batch).inputs, threads=1)
 
 
 class FaceNetworks(Closing):

@@ -108,9 +108,11 @@ class SubjectPicker:
             now = self._prominence(standing.face) if id in in_sight else 0.0
             standing.value += weight * (now - standing.value)
         self._forget(seconds)
-        if not self.is_decided:
-            self._main = []
-        self._fill(fresh or not self.is_decided, in_sight)
+        if self.is_decided:
+            self._fill(fresh, in_sight)
+        else:  # the best of all so far, also who is out of sight just now
+            best = sorted(self._standings, key=lambda id: -self._standings[id].value)
+            self._main = best[: self._count]
         if not self._hides:
             self._challenge(in_sight, seconds)
         return {id: self._standings[id].face for id in self._main}

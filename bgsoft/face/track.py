@@ -19,8 +19,8 @@ from bgsoft.records import dataclass
 MIN_AGREEMENT = 0.4
 """Intersection over union of a detection with where a face was expected that had been seen three
 times: below it the face is somebody else, or has jumped, and has another id."""
-_SETTLED = 3
-"""Sightings from which a face's place is expected that well."""
+_SETTLED, _SOON_SECONDS = 3, 0.14
+"""Sightings from which a face's place is expected that well, and for how long after one."""
 _MAX_GROWTH = 1.6
 """Between two sightings a face's size changes less than by this factor."""
 _NEAR, _NEAR_YOUNG = 0.8, 3.0
@@ -209,11 +209,12 @@ class Tracker:
         self.tracks = [track for track in self.tracks if track.detected or not self._is_lost(track)]
         self.is_fresh = False
 
-    @staticmethod
-    def _is_another(track: Track, found: Detection) -> bool:
+    def _is_another(self, track: Track, found: Detection) -> bool:
         """Whether a detection shows somebody else where the track's face was expected."""
-        is_near = box_iou(track.expected, found.box) >= MIN_AGREEMENT
-        return track.sightings >= _SETTLED and not is_near and not track.unseen
+        is_settled = track.sightings >= _SETTLED and not track.unseen
+        if not is_settled or self._seconds - track.seen_at > _SOON_SECONDS:
+            return False
+        return box_iou(track.expected, found.box) < MIN_AGREEMENT
 
     def _is_lost(self, track: Track) -> bool:
         return self.is_fresh or self._seconds - track.seen_at > KEPT_SECONDS

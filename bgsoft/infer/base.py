@@ -31,6 +31,8 @@ class Wiring:
     """Of every input that is written."""
     outputs: tuple[str, ...] = ()
     """Those that are read; empty: all. The rest stays where the network runs."""
+    free_outputs: Shapes = field(default_factory=dict)
+    """Of outputs whose shapes the file leaves free, where they are known."""
     constants: Mapping[str, float] = field(default_factory=dict)
     """Inputs of one number that never changes."""
     loops: Mapping[str, str] = field(default_factory=dict)

@@ -267,7 +267,7 @@ class NetworkLoader:
         from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
 
         def output_shapes() -> Shapes:
-            return measured or self._measured(wiring)
+            return wiring.free_outputs or measured or self._measured(wiring)
 
         network: Network | None = None
         if model.backend not in self._mixed:

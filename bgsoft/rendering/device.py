@@ -10,10 +10,10 @@ from bgsoft.cuda.device import device_planes
 from bgsoft.face.base import FaceTaker
 from bgsoft.face.canvas import Canvases
 from bgsoft.face.create import create_faces
-from bgsoft.face.networks import FaceNetworks
+from bgsoft.face.networks import FaceNetworks, wiring_of
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes
-from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.base import Network
 from bgsoft.infer.cuda import for_device
 from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
@@ -97,7 +97,7 @@ class DeviceStages(SideStages):
         def face_network(face_model: ResolvedModel, batch: int) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
             loader = make_loader(face_model, None if backend == "tensorrt" else Precision.FP32)
-            wiring = Wiring(inputs={face_model.spec.input: face_model.spec.input_shape(batch)})
+            wiring = wiring_of(face_model, batch)
 
             def make_twin() -> Network:
                 (network,) = loader.on_cpu(wiring)

@@ -21,7 +21,7 @@ from bgsoft.face.create import finder_settings
 from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi
-from bgsoft.face.networks import FaceNetworks, resolve_detector
+from bgsoft.face.networks import FaceNetworks, resolve_detector, wiring_of
 from bgsoft.face.warp import EDGE, MIRRORED, Warper
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import GpuModel
@@ -240,14 +240,15 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str, mode: FaceMode) 
 
     def make(model: ResolvedModel, batch: int) -> GpuNetwork:
         chosen = model.for_provider(backend, Precision.FP32)
+        wiring = wiring_of(model, batch)
         asked = GpuModel(
             path=chosen.path,
-            shapes={model.spec.input: model.spec.input_shape(batch)},
+            shapes=wiring.inputs,
             backend=backend,
             device=gpu,
             sha256=chosen.sha256,
         )
-        return GpuNetwork(asked, stream)
+        return GpuNetwork(asked, stream, output_shapes=lambda: wiring.free_outputs)
 
     frames = list(sample())
     format, reducer = frames[0].format, Reducer(frames[0].format)

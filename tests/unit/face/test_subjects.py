@@ -67,6 +67,15 @@ def test_two_who_are_alike_never_flip() -> None:
     assert len(seen) == 1
 
 
+def test_who_is_out_of_sight_when_it_is_decided_is_main_all_the_same() -> None:
+    """Nobody smaller is shown because the main face was not seen in one frame."""
+    picker = SubjectPicker(1, HD, hides=True)
+    large, small = make_face(500, 360, 200, id=1), make_face(900, 360, 60, id=2)
+    for frame in range(40):
+        faces = [small] if frame == LOOK_AHEAD - 1 else [large, small]
+        assert {*picker.update(faces, frame / FPS)} == {1}
+
+
 def test_a_main_person_who_turns_away_keeps_the_place_and_comes_back_under_a_new_id() -> None:
     picker = SubjectPicker(1, HD)
     main, other = make_face(500, 360, 200, id=1), make_face(900, 360, 160, id=2)
