@@ -35,12 +35,12 @@ which both eyes are to be seen 0.77 and more."""
 FAINT_SCORE = 0.1
 """Of a detection that is worth a closer view, or continues a track, where faces are hidden;"""
 KNOWN_SCORE = 0.3
-"""of one that continues a track elsewhere, and of a small one that is worth a closer view;"""
+"""of one that continues a track elsewhere;"""
 LIKELY_SCORE = 0.5
 """and of one whose closer view is turned a little to either side, too: in other views a face seems
 more upright than it is."""
-_SMALL_PX = 20
-"""Frame pixels up to which a face is small. Enlarged to 64 pixels, specks have up to 0.83."""
+_TICK_SECONDS = 1e-4
+"""Times of frames are rounded."""
 _MIN_VISIBLE = 0.2
 """Part of a face's box that lies in the frame: others are seen in the mirrored border."""
 _MIN_SEEN_PX = 12
@@ -105,7 +105,8 @@ class FaceFinder(Closing):
 
     def _begin(self) -> None:
         """Look at the next frame in every way."""
-        self._waited = self._half_waited = self._turns = self._frames = 0
+        self._waited = self._turns = self._frames = 0
+        self._half_is_done = False
         self._rejected: list[tuple[int, Box]] = []
         """Places of which the closer view has shown no face, and in which frame."""
         self._looked_at: float | None = None
@@ -180,21 +181,20 @@ class FaceFinder(Closing):
         """The canvas on which this frame is looked at; None: it is not."""
         every, interval = self._settings.every, self._settings.seconds
         self._waited += 1
-        self._half_waited += 1
         last = self._looked_at
-        passed = 0.0 if last is None else seconds - last
+        passed = 0.0 if last is None else seconds - last + _TICK_SECONDS
         if every is None:
             is_time = passed >= interval or passed < 0 or self._waited >= self._settings.most_frames
-            is_half_time = passed >= interval / 2 and self._half_waited == self._waited
+            is_half_time = passed >= interval / 2
         else:
             is_time = self._waited >= every
-            is_half_time = 2 * self._waited >= every and self._half_waited == self._waited
+            is_half_time = 2 * self._waited >= every
         if last is None or is_time or self._tracker.is_restless:
-            self._waited = self._half_waited = 0
+            self._waited, self._half_is_done = 0, False
             self._looked_at = seconds
             return self._canvases.whole
-        if is_half_time:
-            self._half_waited = -1
+        if is_half_time and not self._half_is_done:
+            self._half_is_done = True
             return self._canvases.half
         return None
 
@@ -308,7 +308,7 @@ class _Views:
             rows = [
                 row
                 for row, each in enumerate(asked)
-                if seen[row] is None and each.score >= (LIKELY_SCORE if turn else _worth(each))
+                if seen[row] is None and (each.score >= LIKELY_SCORE or not turn)
             ]
             turned = [asked[row]._replace(angle=asked[row].angle + turn) for row in rows]
             for row, each in zip(rows, self._closer(at, turned), strict=True):
@@ -325,8 +325,3 @@ class _Views:
             is_sure = face and self._is_sure(face, CLOSE_SCORE, LARGE_SCORE)
             made.append(face if is_sure else None)
         return made
-
-
-def _worth(found: Detection) -> float:
-    """The score from which a detection is worth a closer view."""
-    return KNOWN_SCORE if face_size(found.box) < _SMALL_PX else FAINT_SCORE
