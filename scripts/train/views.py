@@ -207,29 +207,30 @@ class Views:
         return sampled[:, :3], sampled[:, 3:], inside[:, None].float()
 
     def _place(self, count: int, aspect: Tensor) -> Tensor:
-        """A scene without people: part of an emptied photograph, or a pattern."""
-        index = torch.randint(len(self._empty), (count,), device=self._device)
-        height, width = self._sizes[index].T / 2
-        box = self._boxes[index] / 2
-        # Mostly the larger strip beside the person, mirrored: what was filled is blurred.
+        """A scene without people: the strip beside a person, mirrored, so that it is as sharp as
+        people are; the photograph without its person; or a pattern."""
+        index = torch.randint(len(self._stored), (count,), device=self._device)
+        height, width = self._sizes[index].T
+        box = self._boxes[index]
         on_left = box[:, 0] > width - box[:, 2]
-        first = torch.where(on_left, 0.0, box[:, 2] + 6)
-        last = torch.where(on_left, box[:, 0] - 6, width)
-        strip = (last - first > 30) & (self._uniform(count) < 0.75)
+        first = torch.where(on_left, 0.0, box[:, 2] + 12)
+        last = torch.where(on_left, box[:, 0] - 12, width)
+        strip = (last - first > 50) & (self._uniform(count) < 0.85)
         first, last = torch.where(strip, first, 0.0), torch.where(strip, last, width)
-        rows = height * self._uniform(count, 0.3, 1.0)
+        rows = height * self._uniform(count, 0.4, 1.0)
         columns = rows * aspect
         left, top = self._uniform(count) * (last - first), self._uniform(count) * (height - rows)
-        u = torch.where(_each(self._uniform(count) < 0.5)[..., 0], self._u, 1 - self._u)
-        x = left[:, None, None] + u * columns[:, None, None]
+        x = left[:, None, None] + self._u * columns[:, None, None]
         span = (last - first)[:, None, None]
         x = first[:, None, None] + span - (x % (2 * span) - span).abs()
         y = top[:, None, None] + self._v * rows[:, None, None]
-        place = self._sample(self._empty[index], x, y, width, height)
-        some = self._chosen(count, 0.2)
+        sharp = self._sample(self._stored[index, :3], x, y, width, height)
+        filled = self._sample(self._empty[index], x / 2, y / 2, width / 2, height / 2)
+        place = torch.where(_each(strip), sharp, filled)
+        some = self._chosen(count, 0.12)
         if len(some):
             place[some] = self._pattern(len(some))
-        some = self._chosen(count, 0.3)
+        some = self._chosen(count, 0.25)
         if len(some):  # out of focus
             small = int(_SCENE / (2 ** (2 + 3 * torch.rand(1).item())))
             place[some] = stretched(resized(place[some], small), _SCENE)
@@ -282,7 +283,7 @@ class Views:
         soft = self._softened(alpha * inside)
         # As it is, where the photograph fills the scene.
         covered = inside.mean((1, 2, 3)) > 0.97
-        kept = covered & (self._uniform(count) < 0.75)
+        kept = covered & (self._uniform(count) < 0.85)
         composed = self._lit(own, 1.0) * soft + place * (1 - soft)
         picture = torch.where(_each(kept), own, composed)
         alpha = torch.where(_each(kept), alpha, soft)
@@ -303,13 +304,14 @@ class Views:
             mask = mask * (1 - alpha[some] * behind)
             picture[some] = self._lit(theirs, 1.0) * mask + picture[some] * (1 - mask)
             alpha[some] = mask + alpha[some] * (1 - mask)
-        some = self._chosen(count, 0.1)
-        if len(some):
-            hidden = self._slab(len(some))
-            picture[some] = self._place(len(some), aspect[some]) * hidden + picture[some] * (
-                1 - hidden
-            )
-            alpha[some] = alpha[some] * (1 - hidden)
+        for share, in_front in ((0.2, 0.0), (0.2, 0.0), (0.1, 1.0)):
+            some = self._chosen(count, share)
+            if not len(some):
+                continue
+            thing = self._slab(len(some)) * (1 - alpha[some] * (1 - in_front))
+            other = self._place(len(some), aspect[some])
+            picture[some] = other * thing + picture[some] * (1 - thing)
+            alpha[some] = alpha[some] * (1 - thing * in_front)
         some = self._chosen(count, 0.04)
         if len(some):  # nobody is there
             picture[some], alpha[some] = self._place(len(some), aspect[some]), 0.0
@@ -323,7 +325,7 @@ class Views:
         return torch.exp(edges[band] + (edges[band + 1] - edges[band]) * self._uniform(count))
 
     def _slab(self, count: int) -> Tensor:
-        """Something in front: a slanted box or an ellipse, mostly low."""
+        """A thing in front of people or behind: a slanted box or an ellipse, mostly low."""
         angle = self._uniform(count, -0.5, 0.5)[:, None, None]
         x, y = self._uniform(count)[:, None, None], self._uniform(count, 0.3, 1.2)[:, None, None]
         half_x = self._uniform(count, 0.06, 0.6)[:, None, None]
@@ -487,12 +489,12 @@ class Views:
         both, either = ((each.sum((1, 2, 3))) for each in (found & person, found | person))
         missed = both < _LEAST_PERSON * either
         draw = self._uniform(count)
-        wrong = (draw < 0.35) | (missed[:count] & (draw < 0.75))
+        wrong = (draw < 0.35) | (missed[:count] & (draw < 0.9))
         wrong = torch.cat([wrong, wrong[:twins]])
         misjudged = self._misjudged(truth[:count])
         misjudged = torch.cat([misjudged, misjudged[:twins]])
         mask = torch.where(_each(wrong), misjudged, mask)
-        none = self._uniform(count) < 0.03
+        none = self._uniform(count) < 0.01
         none = torch.cat([none, none[:twins]])
         mask = torch.where(_each(none), 0.0, mask)
         return Batch(torch.cat([pictures, mask], 1).clamp(0, 1), truth)
