@@ -48,11 +48,10 @@ class ZoomPlanes:
 
     Args:
         format: Format of the frames.
-        model: (rows, columns) of the general model's input.
+        model: (rows, columns) of the largest input of a model that sees parts of frames.
         workers: What blends, side by side on the host; a lane a frame.
         side: Where the frames are.
         batch: Frames at a time on a device.
-        half: The mean of all passes that becomes 0.5.
         device: Whose copies are counted; None: on the host.
         stream: That the general model runs over whole frames on; None: the current one.
     """
@@ -65,7 +64,6 @@ class ZoomPlanes:
         *,
         side: Side = HOST,
         batch: int = 1,
-        half: float = 0.5,
         device: CudaDevice | None = None,
         stream: Any = None,
     ) -> None:
@@ -77,7 +75,7 @@ class ZoomPlanes:
         not overwritten by its passes, be they begun a second time."""
         self._side, self._device, self._stream = side, device, stream
         self._here: AbstractContextManager[None] = nullcontext()
-        self._format, self._model, self._lift = format, model, 0.5 / half
+        self._format, self._model = format, model
         self._cell_shape = cells = cell_shape(grid)
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         self._luma_scale = 1.0 if format.bit_depth == 8 else 1.0 / 256.0
@@ -207,6 +205,26 @@ class ZoomPlanes:
         self._workers.map(self._blend, indices, blends, close)
         return self._masks[first : first + len(blends)]
 
+    def refine(self, first: int, boxes: Sequence[Box | None], refined: Sequence[Array]) -> None:
+        """Average the masks of the frames at hand from ``first`` on with refined ones, in place.
+
+        Args:
+            first: Index of the first frame.
+            boxes: Of the frames; None: its mask stays.
+            refined: (h, w) float32 for each box, stretched over it.
+        """
+        pairs = [(first + at, box) for at, box in enumerate(boxes) if box is not None]
+        self._workers.map(self._refine, pairs, refined)
+
+    def _refine(self, lane: int, place: tuple[int, Box], refined: Array) -> None:
+        index, box = place
+        mask, luma = self._masks[index], self._made[index]
+        resized = self._resized[lane].arguments(refined, box.shape, area=None)
+        # As the blend of two equal whole passes of a still picture, half a weight each.
+        whole = mask, mask, luma, luma, luma, *self._cell_shape, *(0.5,) * 4, MOVED, MOVED - STILL
+        added = *resized, *box, *box.fade_widths(self.grid), 1.0, 1.0
+        self._launch(self.grid, *whole, *added, mask, *self.grid, self._lines[lane])
+
     def _blend(self, lane: int, index: int, blend: BlendWeights, close: Array | None) -> None:
         general, landscape = blend.passes
         first, second = self._kept
@@ -221,6 +239,6 @@ class ZoomPlanes:
         self._launch(
             self.grid,
             *(first[general.slot], second[landscape.slot], *lumas, *self._cell_shape),
-            *(*blend.limits[0], *blend.limits[1], MOVED, MOVED - STILL, *added, self._lift),
+            *(*blend.limits[0], *blend.limits[1], MOVED, MOVED - STILL, *added, 1.0),
             *(self._masks[index], *self.grid, self._lines[lane]),
         )

@@ -217,12 +217,10 @@ class PassScheduler:
 
     Args:
         grid: (gh, gw) of the analysis frame.
-        turns: The whole passes take turns; else every frame has both.
     """
 
-    def __init__(self, grid: tuple[int, int], *, turns: bool) -> None:
+    def __init__(self, grid: tuple[int, int]) -> None:
         self.grid = grid
-        self._turns = turns
         self._frame = Box(0, 0, grid[1], grid[0])
         self._find_people = HOST.operation("zoom", "find_people")
         self._found = [*np.zeros((2, *cell_shape(grid)), np.float32)]
@@ -245,7 +243,7 @@ class PassScheduler:
         due: list[tuple[int, ...]] = []
         for index in indices:
             turn = index // _TURN
-            if before is None or not self._turns:
+            if before is None:
                 due.append((GENERAL, LANDSCAPE))
             elif turn == before:
                 due.append(())

@@ -35,8 +35,8 @@ class _Masks(nn.Module):
         super().__init__()
         self._refiner = refiner
 
-    def forward(self, input: Tensor) -> Tensor:
-        return self._refiner(input)[0].sigmoid()
+    def forward(self, image: Tensor, coarse: Tensor) -> Tensor:
+        return self._refiner(image, coarse)[0].sigmoid()
 
 
 def _padding_folded(model: ModelProto) -> None:
@@ -93,25 +93,33 @@ def main() -> None:
     options = parser.parse_args()
     refiner = Refiner()
     refiner.load_state_dict(torch.load(options.weights, map_location="cpu", weights_only=True))
-    example = torch.rand(1, 4, SIDE, SIDE)
+    example = torch.rand(1, 3, SIDE, SIDE), torch.rand(1, 1, SIDE, SIDE)
     model = _Masks(refiner).eval()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "refiner.onnx"
         torch.onnx.export(
-            model, (example,), path, input_names=["input"], output_names=["mask"],
-            opset_version=_OPSET, dynamic_axes={"input": {0: "batch"}, "mask": {0: "batch"}},
+            model,
+            example,
+            path,
+            input_names=["image", "coarse"],
+            output_names=["mask"],
+            opset_version=_OPSET,
+            dynamic_axes={name: {0: "batch"} for name in ("image", "coarse", "mask")},
             dynamo=False,
-        )  # fmt: skip
+        )
         exported = _optimized(path)
     _padding_folded(exported)
     _halved(exported)
+    del exported.opset_import[:]
+    exported.opset_import.append(helper.make_operatorsetid("", _OPSET))
     exported.producer_name, exported.producer_version = "bgsoft", ""
     onnx.checker.check_model(exported, full_check=True)
     onnx.save(exported, options.output)
     session = onnxruntime.InferenceSession(options.output, providers=["CPUExecutionProvider"])
-    (found,) = session.run(None, {"input": example.numpy()})
+    inputs = {name: each.numpy() for name, each in zip(("image", "coarse"), example, strict=True)}
+    (found,) = session.run(None, inputs)
     with torch.no_grad():
-        difference = np.abs(found - model(example).numpy()).max()
+        difference = np.abs(found - model(*example).numpy()).max()
     kinds = sorted({node.op_type for node in exported.graph.node})
     data = options.output.read_bytes()
     print(f"bytes = {len(data)}\nsha256 = {hashlib.sha256(data).hexdigest()}")

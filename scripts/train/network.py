@@ -171,17 +171,18 @@ class Refiner(nn.Module):
         self.encoder.eval()
         return self
 
-    def forward(self, input: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, image: Tensor, coarse: Tensor) -> tuple[Tensor, Tensor]:
         """Find the edge.
 
         Args:
-            input: (N, 4, S, S), R'G'B' and the coarse mask, 0 to 1.
+            image: (N, 3, S, S), R'G'B' in 0 to 1.
+            coarse: (N, 1, S, S), a mask in 0 to 1.
 
         Returns:
             Logits (N, 1, S, S), and (N, 1, S/16, S/16) of a rough mask on the way, which training
             scores as well.
         """
-        picture, mask = (input[:, :3] * 255 - 127) / 128, input[:, 3:] * 2 - 1
+        picture, mask = image * (255 / 128) - 127 / 128, coarse * 2 - 1
         masks = [functional.avg_pool2d(mask, 2)]
         for _ in range(4):
             masks.append(functional.avg_pool2d(masks[-1], 2))

@@ -93,7 +93,7 @@ class Trainer:
         self.model.train()
         inputs = batch.inputs.contiguous(memory_format=torch.channels_last)
         with torch.autocast(self.device, torch.bfloat16):
-            logits, rough = self.model(inputs)
+            logits, rough = self.model(inputs[:, :3], inputs[:, 3:])
         found = losses(logits.float(), rough.float(), batch, twins)
         total: Tensor = torch.stack([*found.values()]).sum()
         total.backward()
@@ -139,7 +139,7 @@ class Trainer:
         """Mean IoU of the masks, and of the coarse masks, with the truth."""
         scores: list[Tensor] = []
         for inputs, truth in batches:
-            masks = [self.average(inputs)[0] > 0, inputs[:, 3:] > 0.5]
+            masks = [self.average(inputs[:, :3], inputs[:, 3:])[0] > 0, inputs[:, 3:] > 0.5]
             person = truth > 0.5
             some = person.sum((1, 2, 3)) > 0
             ious = [
