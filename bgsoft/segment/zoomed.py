@@ -17,8 +17,8 @@ On a device, what is decided waits for what the whole passes have shown. So thos
 any case are begun as soon as there are frames, before it is known whether a scene ends among them;
 and the models are run on as many pictures as there are.
 
-The refiner, where there is one, sees the close pass's part of the frame and the mask that all passes
-made of it (:mod:`bgsoft.segment.refiner`).
+The refiner, where there is one, sees the close pass's part of the frame and the mask that all
+passes made of it (:mod:`bgsoft.segment.refiner`).
 """
 
 from __future__ import annotations
