@@ -25,7 +25,7 @@ from bgsoft.segment.network import NetworkSegmenter, runs_singly
 from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.segment.zoomed import ZoomedSegmenter
-from bgsoft.settings.config import MatteQuality
+from bgsoft.settings.config import MatteQuality, Precision
 from bgsoft.startup import StartupPool
 from bgsoft.workers import Workers
 
@@ -97,7 +97,8 @@ class HostSide:
                     "model for single frames", partial(self.driver, loader, single=True, apart=True)
                 )
             if refines:
-                beside = loader.beside(resolve(REFINER, (REFINER,)))
+                # It has no file in half precision.
+                beside = loader.beside(resolve(REFINER, (REFINER,)), Precision.FP32)
                 refining = pool.submit("model for refining", partial(self._refiner, beside))
             close = self.segmenter(spec, self.driver(loader))
             general = close if single is None else self.segmenter(spec, single.result())

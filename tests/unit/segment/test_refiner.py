@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from bgsoft.errors import ConfigError
+from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import AnalysisFrame
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import REFINER, read_spec, resolve, spec_path
@@ -18,6 +18,7 @@ from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.segment.schedule import GENERAL, BlendWeights, Box, WholePass, cell_shape
 from bgsoft.segment.sides import HostSide
+from bgsoft.settings.config import Precision
 from bgsoft.workers import Workers
 from tests.pictures import frame_format, frame_of
 
@@ -82,6 +83,14 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
     (mask,) = planes.blend(0, [blend], [None])
     planes.refine(0, [None], [])
     np.testing.assert_allclose(mask, 0.2, atol=1e-6)
+
+
+def test_it_runs_in_full_precision_beside_a_model_in_half() -> None:
+    loader = NetworkLoader(resolve("selfie-general"), Precision.FP16)
+    refiner = resolve(REFINER, (REFINER,))
+    with pytest.raises(BackendUnavailableError, match="no fp16 version of refiner"):
+        loader.beside(refiner).check("cuda")
+    loader.beside(refiner, Precision.FP32).check("cuda")
 
 
 def test_the_refiner_makes_no_masks_alone() -> None:
