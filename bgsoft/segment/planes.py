@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 
+SHARPENED = 2.0
+"""Gain of a mask before it is refined."""
 _NOTHING = (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
 """What is blended of a close pass where there is none."""
 _Part = tuple[slice, slice]
@@ -68,7 +70,8 @@ class ZoomPlanes:
         stream: Any = None,
     ) -> None:
         self._workers = workers or Workers()
-        batch = max(batch, self._workers.lanes)
+        self.batch = batch = max(batch, self._workers.lanes)
+        """Frames at a time, and parts of frames."""
         self.grid = grid = analysis_shape(format.width, format.height)
         self.slots = 2 * batch + 1
         """Masks of each model that can be kept, in turn: what is still used when a batch comes is
@@ -205,25 +208,26 @@ class ZoomPlanes:
         self._workers.map(self._blend, indices, blends, close)
         return self._masks[first : first + len(blends)]
 
-    def refine(self, first: int, boxes: Sequence[Box | None], refined: Sequence[Array]) -> None:
-        """Average the masks of the frames at hand from ``first`` on with refined ones, in place.
+    def sharpen(self, mask: Array) -> None:
+        """Raise the contrast of a mask, in place: what few passes see faintly is left out."""
+        mask -= 0.5 - 0.5 / SHARPENED
+        mask *= SHARPENED
+        self._side.xp.clip(mask, 0.0, 1.0, out=mask)
+
+    def refine(self, index: int, box: Box, refined: Array) -> None:
+        """Average the mask of the frame at hand of this index with another in a box, in place.
 
         Args:
-            first: Index of the first frame.
-            boxes: Of the frames; None: its mask stays.
-            refined: (h, w) float32 for each box, stretched over it.
+            index: Of the frame.
+            box: Where the other is.
+            refined: (h, w) float32, stretched over the box.
         """
-        pairs = [(first + at, box) for at, box in enumerate(boxes) if box is not None]
-        self._workers.map(self._refine, pairs, refined)
-
-    def _refine(self, lane: int, place: tuple[int, Box], refined: Array) -> None:
-        index, box = place
         mask, luma = self._masks[index], self._made[index]
-        resized = self._resized[lane].arguments(refined, box.shape, area=None)
         # As the blend of two equal whole passes of a still picture, half a weight each.
         whole = mask, mask, luma, luma, luma, *self._cell_shape, *(0.5,) * 4, MOVED, MOVED - STILL
+        resized = self._resized[0].arguments(refined, box.shape, area=None)
         added = *resized, *box, *box.fade_widths(self.grid), 1.0, 1.0
-        self._launch(self.grid, *whole, *added, mask, *self.grid, self._lines[lane])
+        self._launch(self.grid, *whole, *added, mask, *self.grid, self._lines[0])
 
     def _blend(self, lane: int, index: int, blend: BlendWeights, close: Array | None) -> None:
         general, landscape = blend.passes

@@ -17,8 +17,8 @@ On a device, what is decided waits for what the whole passes have shown. So thos
 any case are begun as soon as there are frames, before it is known whether a scene ends among them;
 and the models are run on as many pictures as there are.
 
-The refiner, where there is one, sees the close pass's part of the frame and the mask that all
-passes made of it (:mod:`bgsoft.segment.refiner`).
+The refiner, where there is one, sees the part of the frame round each person, or round people who
+touch, and the mask that all passes made of it (:mod:`bgsoft.segment.refiner`).
 """
 
 from __future__ import annotations
@@ -206,14 +206,33 @@ class ZoomedSegmenter(Segmenter):
         found = iter(self._close.run(shown, crops) if crops else ())
         close = [next(found) if box else None for box in boxes]
         masks = self._planes.blend(start, blends, close)
-        if self._refiner is not None and crops:
-            coarse = [
-                mask[box.top : box.bottom, box.left : box.right]
-                for mask, box in zip(masks, boxes, strict=True)
-                if box is not None
-            ]
-            self._planes.refine(start, boxes, self._refiner.run(shown, crops, coarse))
+        if self._refiner is not None:
+            self._refine(self._refiner, start, frames, reduced, blends, masks)
         return masks
+
+    def _refine(
+        self,
+        refiner: MaskRefiner,
+        start: int,
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
+        blends: Sequence[BlendWeights],
+        masks: Sequence[Array],
+    ) -> None:
+        """Refine the masks in place, round each person."""
+        planes = self._planes
+        for mask in masks:
+            planes.sharpen(mask)
+        places = [(at, box) for at, blend in enumerate(blends) for box in blend.people]
+        for first in range(0, len(places), planes.batch):
+            part = places[first : first + planes.batch]
+            boxes = [box for _, box in part]
+            shown = [frames[at] for at, _ in part]
+            crops = planes.crops(shown, [reduced[at] for at, _ in part], boxes)
+            coarse = [masks[at][box.top : box.bottom, box.left : box.right] for at, box in part]
+            made = refiner.run(shown, crops, coarse)
+            for (at, box), mask in zip(part, made, strict=True):
+                planes.refine(start + at, box, mask)
 
     def reset(self) -> None:
         self._begun = None
