@@ -214,18 +214,18 @@ class ZoomPlanes:
         mask *= SHARPENED
         self._side.xp.clip(mask, 0.0, 1.0, out=mask)
 
-    def refine(self, index: int, box: Box, refined: Array) -> None:
+    def average(self, index: int, box: Box, other: Array) -> None:
         """Average the mask of the frame at hand of this index with another in a box, in place.
 
         Args:
             index: Of the frame.
             box: Where the other is.
-            refined: (h, w) float32, stretched over the box.
+            other: (h, w) float32, stretched over the box.
         """
         mask, luma = self._masks[index], self._made[index]
         # As the blend of two equal whole passes of a still picture, half a weight each.
         whole = mask, mask, luma, luma, luma, *self._cell_shape, *(0.5,) * 4, MOVED, MOVED - STILL
-        resized = self._resized[0].arguments(refined, box.shape, area=None)
+        resized = self._resized[0].arguments(other, box.shape, area=None)
         added = *resized, *box, *box.fade_widths(self.grid), 1.0, 1.0
         self._launch(self.grid, *whole, *added, mask, *self.grid, self._lines[0])
 

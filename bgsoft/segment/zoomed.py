@@ -230,9 +230,10 @@ class ZoomedSegmenter(Segmenter):
             shown = [frames[at] for at, _ in part]
             crops = planes.crops(shown, [reduced[at] for at, _ in part], boxes)
             coarse = [masks[at][box.top : box.bottom, box.left : box.right] for at, box in part]
-            made = refiner.run(shown, crops, coarse)
-            for (at, box), mask in zip(part, made, strict=True):
-                planes.refine(start + at, box, mask)
+            refined = refiner.run(shown, crops, coarse)
+            for found in (self._close.run(shown, crops), refined):
+                for (at, box), mask in zip(part, found, strict=True):
+                    planes.average(start + at, box, mask)
 
     def reset(self) -> None:
         self._begun = None

@@ -68,7 +68,7 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
     for box in (inner, frame):
         (mask,) = planes.blend(0, [blend], [None])
         np.testing.assert_allclose(mask, 0.2, atol=1e-6)
-        planes.refine(0, box, np.full((320, 320), 0.8, np.float32))
+        planes.average(0, box, np.full((320, 320), 0.8, np.float32))
         expected = np.full(planes.grid, 0.2, np.float32)
         expected[box.top : box.bottom, box.left : box.right] = 0.5
         middle = np.zeros(planes.grid, bool)
@@ -78,7 +78,7 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
         outside = expected == np.float32(0.2)
         np.testing.assert_allclose(mask[outside], 0.2, atol=1e-6)
     (mask,) = planes.blend(0, [blend], [None])
-    planes.refine(0, inner, np.full((320, 320), 0.8, np.float32))
+    planes.average(0, inner, np.full((320, 320), 0.8, np.float32))
     assert (np.diff(mask[50, 40:48]) > 0).all(), "it fades in from an edge inside the frame"
 
 
