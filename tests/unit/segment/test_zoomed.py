@@ -304,6 +304,26 @@ def test_the_mean_of_all_passes() -> None:
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
 
 
+def test_people_who_stand_apart_have_boxes_of_their_own() -> None:
+    scheduler = PassScheduler(GRID)
+    left, right, speck = slice(4, 14), slice(40, 50), slice(30, 31)
+    mask = person(slice(10, 30), left)
+    mask[10:30, right] = 1
+    mask[2:3, speck] = 1
+    for network in (GENERAL, LANDSCAPE):
+        scheduler.add_pass(network, 0, cells(100.0), mask)
+    people = scheduler.next(0, cells(100.0)).people
+    # A margin of an eighth: 10 of 80 rows, 5 of 40 columns.
+    assert people == (Box(11, 30, 61, 130), Box(155, 30, 205, 130))
+    close = person(slice(10, 30), slice(4, 14))
+    close[10:30, slice(16, 26)] = 1
+    scheduler.reset()
+    for network in (GENERAL, LANDSCAPE):
+        scheduler.add_pass(network, 0, cells(100.0), close)
+    # Their boxes overlap, so they share one.
+    assert scheduler.next(0, cells(100.0)).people == (Box(11, 30, 109, 130),)
+
+
 @pytest.mark.parametrize("size", [(1281, 719), (320, 240), (33, 21), (7, 5), (1, 1)])
 def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
     """As OpenCV enlarges cells, with a box in the middle of the frame, and without one."""
