@@ -30,8 +30,8 @@ def refined_by_the_file(image: np.ndarray[Any, Any], coarse: np.ndarray[Any, Any
     session = onnxruntime.InferenceSession(
         str(spec_path(read_spec(REFINER, (REFINER,)))), providers=["CPUExecutionProvider"]
     )
-    seen = cv2.resize(image, (320, 320))[..., ::-1].transpose(2, 0, 1)[None]
-    mask = cv2.resize(coarse, (320, 320))[None, None]
+    seen = cv2.resize(image, (256, 256))[..., ::-1].transpose(2, 0, 1)[None]
+    mask = cv2.resize(coarse, (256, 256))[None, None]
     inputs = {"image": np.ascontiguousarray(seen, np.float32) / 255, "coarse": mask}
     return session.run(None, inputs)[0][0, 0]
 
@@ -59,7 +59,7 @@ def test_a_crop_and_its_mask_are_shown_as_the_file_wants_them(count: int) -> Non
 
 def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None:
     format = frame_format((960, 640))
-    planes = ZoomPlanes(format, (320, 320), Workers())
+    planes = ZoomPlanes(format, (256, 256), Workers())
     luma = np.zeros(cell_shape(planes.grid), np.float32)
     planes.keep(GENERAL, 0, 0, np.full((256, 256), 0.2, np.float32))
     whole = WholePass(0, luma, luma)
@@ -68,7 +68,7 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
     for box in (inner, frame):
         (mask,) = planes.blend(0, [blend], [None])
         np.testing.assert_allclose(mask, 0.2, atol=1e-6)
-        planes.average(0, box, np.full((320, 320), 0.8, np.float32))
+        planes.average(0, box, np.full((256, 256), 0.8, np.float32))
         expected = np.full(planes.grid, 0.2, np.float32)
         expected[box.top : box.bottom, box.left : box.right] = 0.5
         middle = np.zeros(planes.grid, bool)
@@ -78,7 +78,7 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
         outside = expected == np.float32(0.2)
         np.testing.assert_allclose(mask[outside], 0.2, atol=1e-6)
     (mask,) = planes.blend(0, [blend], [None])
-    planes.average(0, inner, np.full((320, 320), 0.8, np.float32))
+    planes.average(0, inner, np.full((256, 256), 0.8, np.float32))
     assert (np.diff(mask[50, 40:48]) > 0).all(), "it fades in from an edge inside the frame"
 
 
