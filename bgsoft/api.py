@@ -113,9 +113,9 @@ def render(
         model: What finds the people: a name from bgsoft models list, or your own ONNX file with a
             FILE.toml beside it. [default: selfie-general]
         matte: How thoroughly people are looked for. fast: one model, once a frame. standard: two
-            models, and a close pass over the people. best: all passes on every frame, and mirrored.
-            A model that makes a matte itself has one pass; best averages it with all of these.
-            [default: standard]
+            models, and a close pass over the people. best: the same, its edges refined by another
+            network. A model that makes a matte itself has one pass; best averages it with all of
+            these. [default: standard]
         mask_every: Look for people on every Nth frame only, 1 to 300. [default: 1]
         similarity: Keep the last mask while the picture stays this similar, in dB of PSNR, 0 to
             100, or off. [default: off]

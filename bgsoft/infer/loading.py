@@ -75,10 +75,10 @@ class NetworkLoader:
         self._told: set[str] = set()
         """Notices of files that do not run."""
 
-    def beside(self, model: ResolvedModel) -> NetworkLoader:
-        """A loader of another model that is to run with this one."""
+    def beside(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
+        """A loader of another model that is to run with this one; None: in its precision."""
         more = self._tell, self.cores, self._instead, self._user
-        return NetworkLoader(model, self._precision, *more)
+        return NetworkLoader(model, precision or self._precision, *more)
 
     def check(self, backend: str) -> None:
         """Raise BackendUnavailableError where a backend has no such precision of this model."""

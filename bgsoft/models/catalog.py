@@ -35,6 +35,9 @@ EMBEDDED = Path(__file__).with_name("data")
 SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
 """Families that a render can make masks with; :mod:`bgsoft.segment.families` has the code."""
 
+REFINER = "refiner"
+"""Family of the model that refines masks, and its name in the catalogue."""
+
 _LARGEST_NUMBER = 1e30
 _AXES = 4
 _LARGE_PIXELS = 512 * 512
@@ -75,7 +78,7 @@ class ModelSpec:
     """Name in the catalogue, or the stem of the user's file."""
     description: str = ""
     family: str
-    """``single-shot``, ``recurrent``, ``face-detector`` or ``face-landmarks``."""
+    """``single-shot``, ``recurrent``, ``refiner``, ``face-detector`` or ``face-landmarks``."""
     file: str
     """File name: under ``models/data`` when embedded, in the model cache when pulled."""
     url: str | None = None
@@ -438,7 +441,9 @@ class _Key(NamedTuple):
 
 _KEYS: Mapping[str, _Key] = {
     "description": _Key("", "description"),
-    "family": _Key("", "family", (*SEGMENTATION_FAMILIES, "face-detector", "face-landmarks")),
+    "family": _Key(
+        "", "family", (*SEGMENTATION_FAMILIES, REFINER, "face-detector", "face-landmarks")
+    ),
     "file": _Key("", "file"),
     "licence": _Key("", "licence"),
     "source": _Key("", "source"),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from bgsoft.errors import ModelError
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Wiring
-from bgsoft.models.catalog import ModelSpec
+from bgsoft.models.catalog import REFINER, ModelSpec
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import MatteQuality
 
@@ -18,6 +18,8 @@ _INNER_SIDE = 512
 """Longest side, in pixels, of the picture that a recurrent model works on inside: the advice of
 Robust Video Matting's authors."""
 _COMPANIONS = {"selfie-general": "selfie-landscape"}
+COARSE_INPUT = "coarse"
+"""The refiner's input for the mask that it refines: (N, 1, H, W)."""
 
 
 class Family(NamedTuple):
@@ -59,9 +61,16 @@ def _recurrent(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
     )
 
 
+def _refiner(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
+    image = spec.input_shape(batch)
+    coarse = (image[0], 1, *image[2:])
+    return Wiring(inputs={spec.input: image, COARSE_INPUT: coarse}, outputs=(spec.output,))
+
+
 FAMILIES: Mapping[str, Family] = {
     "single-shot": Family(wiring=_single_shot),
     "recurrent": Family(wiring=_recurrent, in_order=True, makes_alpha=True),
+    REFINER: Family(wiring=_refiner),
 }
 """Family of a :class:`bgsoft.models.catalog.ModelSpec` → what drives it."""
 

@@ -110,9 +110,7 @@ class NetworkSegmenter(Segmenter):
             return reduced
         return [AnalysisFrame(1, frame.luma, frame.chroma) for frame in frames]
 
-    def run(
-        self, frames: Sequence[Frame], shown: Sequence[AnalysisFrame], *, mirrored: bool = False
-    ) -> Sequence[Array]:
+    def run(self, frames: Sequence[Frame], shown: Sequence[AnalysisFrame]) -> Sequence[Array]:
         """Masks of pictures, which may be parts of the frames.
 
         Mirrored, the model sees them from right to left; masks are as without.
@@ -130,9 +128,6 @@ class NetworkSegmenter(Segmenter):
                     lambda _, at: preprocessors[at % lanes].write(shown[at], tensor, at - start),
                     range(start, stop),
                 )
-            if mirrored:
-                written = tensor[: stop - start]
-                _mirror(written if spec.layout == "NCHW" else written.swapaxes(2, 3))
 
         def read(network: Network, start: int, stop: int) -> None:
             raw, masks = self._raw(network)[: stop - start], self._masks[start:stop]
@@ -147,8 +142,6 @@ class NetworkSegmenter(Segmenter):
                     raw[:, None],
                     masks[:, None],
                 )
-            if mirrored:
-                _mirror(masks)
 
         self._driver.run(frames, write, read)
         masks = self._planes[: len(frames)]
@@ -207,11 +200,6 @@ def channels(network: Network, spec: ModelSpec) -> Array:
         text = "softmax takes several channels, and its output has one: sigmoid or none is right"
         raise ModelError(f"model {spec.name}: {text}")
     return raw
-
-
-def _mirror(arrays: Array) -> None:
-    """Turn the last axis round, in place."""
-    arrays[...] = arrays[..., ::-1].copy()
 
 
 def to_masks(side: Side, raw: Array, spec: ModelSpec, masks: Array) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 
+SHARPENED = 2.0
+"""Gain of a mask before it is refined."""
 _NOTHING = (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
 """What is blended of a close pass where there is none."""
 _Part = tuple[slice, slice]
@@ -48,11 +50,10 @@ class ZoomPlanes:
 
     Args:
         format: Format of the frames.
-        model: (rows, columns) of the general model's input.
+        model: (rows, columns) of the largest input of a model that sees parts of frames.
         workers: What blends, side by side on the host; a lane a frame.
         side: Where the frames are.
         batch: Frames at a time on a device.
-        half: The mean of all passes that becomes 0.5.
         device: Whose copies are counted; None: on the host.
         stream: That the general model runs over whole frames on; None: the current one.
     """
@@ -65,19 +66,19 @@ class ZoomPlanes:
         *,
         side: Side = HOST,
         batch: int = 1,
-        half: float = 0.5,
         device: CudaDevice | None = None,
         stream: Any = None,
     ) -> None:
         self._workers = workers or Workers()
-        batch = max(batch, self._workers.lanes)
+        self.batch = batch = max(batch, self._workers.lanes)
+        """Frames at a time, and parts of frames."""
         self.grid = grid = analysis_shape(format.width, format.height)
         self.slots = 2 * batch + 1
         """Masks of each model that can be kept, in turn: what is still used when a batch comes is
         not overwritten by its passes, be they begun a second time."""
         self._side, self._device, self._stream = side, device, stream
         self._here: AbstractContextManager[None] = nullcontext()
-        self._format, self._model, self._lift = format, model, 0.5 / half
+        self._format, self._model = format, model
         self._cell_shape = cells = cell_shape(grid)
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         self._luma_scale = 1.0 if format.bit_depth == 8 else 1.0 / 256.0
@@ -207,6 +208,27 @@ class ZoomPlanes:
         self._workers.map(self._blend, indices, blends, close)
         return self._masks[first : first + len(blends)]
 
+    def sharpen(self, mask: Array) -> None:
+        """Raise the contrast of a mask, in place: what few passes see faintly is left out."""
+        mask -= 0.5 - 0.5 / SHARPENED
+        mask *= SHARPENED
+        self._side.xp.clip(mask, 0.0, 1.0, out=mask)
+
+    def average(self, index: int, box: Box, other: Array) -> None:
+        """Average the mask of the frame at hand of this index with another in a box, in place.
+
+        Args:
+            index: Of the frame.
+            box: Where the other is.
+            other: (h, w) float32, stretched over the box.
+        """
+        mask, luma = self._masks[index], self._made[index]
+        # As the blend of two equal whole passes of a still picture, half a weight each.
+        whole = mask, mask, luma, luma, luma, *self._cell_shape, *(0.5,) * 4, MOVED, MOVED - STILL
+        resized = self._resized[0].arguments(other, box.shape, area=None)
+        added = *resized, *box, *box.fade_widths(self.grid), 1.0, 1.0
+        self._launch(self.grid, *whole, *added, mask, *self.grid, self._lines[0])
+
     def _blend(self, lane: int, index: int, blend: BlendWeights, close: Array | None) -> None:
         general, landscape = blend.passes
         first, second = self._kept
@@ -221,6 +243,6 @@ class ZoomPlanes:
         self._launch(
             self.grid,
             *(first[general.slot], second[landscape.slot], *lumas, *self._cell_shape),
-            *(*blend.limits[0], *blend.limits[1], MOVED, MOVED - STILL, *added, self._lift),
+            *(*blend.limits[0], *blend.limits[1], MOVED, MOVED - STILL, *added, 1.0),
             *(self._masks[index], *self.grid, self._lines[lane]),
         )

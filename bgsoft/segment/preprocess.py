@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
-from bgsoft.models.catalog import ModelSpec
+from bgsoft.models.catalog import REFINER, ModelSpec
 from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import HOST, Side
 
@@ -90,6 +90,7 @@ class Preprocessor:
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, side: Side = HOST) -> None:
         self._spec, self._side, self._size = spec, side, (spec.height, spec.width)
+        self._has_bars = spec.embedded and spec.family != REFINER
         self._most = [MAX_BILINEAR_SHRINK * each for each in self._size]
         self._luma = Resized(side, self._size, format.dtype)
         self._chroma = Resized(side, (*self._size, 2), format.dtype)
@@ -134,7 +135,7 @@ class Preprocessor:
         values, at, size, shape, target = tensor, index, self._size, self.shape, tensor[index]
         height, width = luma.shape
         part = None
-        if width * size[0] > STRETCHED * height * size[1] and self._spec.embedded:
+        if width * size[0] > STRETCHED * height * size[1] and self._has_bars:
             part = _rows_shown(size, height, width)
             size = part.stop - part.start, size[1]
             shape = 3, *size  # the embedded models' layout is NCHW

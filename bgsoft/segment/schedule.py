@@ -111,6 +111,15 @@ class Box(NamedTuple):
             max(pixel(self.bottom, rows, format.height), min(top + 2, format.height)),
         )
 
+    def overlaps(self, other: Box) -> bool:
+        """Whether both have samples in common."""
+        return (
+            self.left < other.right
+            and other.left < self.right
+            and self.top < other.bottom
+            and other.top < self.bottom
+        )
+
     def fade_widths(self, grid: tuple[int, int]) -> tuple[float, float, float, float]:
         """Samples that the close pass fades in over: left, top, right, bottom; 0 at the frame's."""
         rows, columns = (max(1.0, _FADE * side) for side in self.shape)
@@ -139,20 +148,44 @@ def find_box(person: Cells, either: Cells, grid: tuple[int, int]) -> Box | None:
 
     ``person`` is the mean of the whole passes, ``either`` their maximum, ``grid`` (gh, gw).
     """
-    large = _regions(either > _EXTENT, person > _PERSON)
-    if not large.size:
+    return _box_of(_regions(either > _EXTENT, person > _PERSON), grid)
+
+
+def _box_of(regions: Array, grid: tuple[int, int]) -> Box | None:
+    if not regions.size:
         return None
     # Left and top, width and height.
-    starts = large[:, :2]
-    first = CELL * np.minimum.reduce(starts)
-    last = CELL * np.maximum.reduce(starts + large[:, 2:4])
-    margin = np.rint(_MARGIN * (last - first)).astype(np.int32)
-    left, top = np.maximum(first - margin, 0).tolist()
-    right, bottom = np.minimum(last + margin, grid[::-1]).tolist()
-    share = _WHOLE if large.shape[0] == 1 else _WHOLE_APART
-    if (right - left) * (bottom - top) >= share * grid[0] * grid[1]:
+    starts = regions[:, :2]
+    first = np.minimum.reduce(starts)
+    box = _with_margin(first, np.maximum.reduce(starts + regions[:, 2:4]), grid)
+    share = _WHOLE if regions.shape[0] == 1 else _WHOLE_APART
+    if box.shape[0] * box.shape[1] >= share * grid[0] * grid[1]:
         return Box(0, 0, grid[1], grid[0])
+    return box
+
+
+def _with_margin(first: Array, last: Array, grid: tuple[int, int]) -> Box:
+    """The box from one cell to another, (column, row), with a margin."""
+    margin = np.rint(_MARGIN * CELL * (last - first)).astype(np.int32)
+    left, top = np.maximum(CELL * first - margin, 0).tolist()
+    right, bottom = np.minimum(CELL * last + margin, grid[::-1]).tolist()
     return Box(left, top, right, bottom)
+
+
+def _people_of(regions: Array, grid: tuple[int, int]) -> tuple[Box, ...]:
+    """A box for each region, with a margin; one for those whose boxes overlap."""
+    apart: list[Box] = []
+    for left, top, width, height in regions[:, :4]:
+        first = np.array([left, top])
+        box = _with_margin(first, np.array([left + width, top + height]), grid)
+        while touching := [other for other in apart if box.overlaps(other)]:
+            apart = [other for other in apart if other not in touching]
+            box = Box(
+                *map(min, *(each[:2] for each in (box, *touching))),
+                *map(max, *(each[2:] for each in (box, *touching))),
+            )
+        apart.append(box)
+    return tuple(apart)
 
 
 def tiles(grid: tuple[int, int]) -> list[Box]:
@@ -210,6 +243,8 @@ class BlendWeights:
     """The least and the most that each of them counts."""
     box: Box | None
     """Of the close pass; None: there is none."""
+    people: tuple[Box, ...] = ()
+    """Round those who stand apart; no two boxes overlap."""
 
 
 class PassScheduler:
@@ -217,12 +252,10 @@ class PassScheduler:
 
     Args:
         grid: (gh, gw) of the analysis frame.
-        turns: The whole passes take turns; else every frame has both.
     """
 
-    def __init__(self, grid: tuple[int, int], *, turns: bool) -> None:
+    def __init__(self, grid: tuple[int, int]) -> None:
         self.grid = grid
-        self._turns = turns
         self._frame = Box(0, 0, grid[1], grid[0])
         self._find_people = HOST.operation("zoom", "find_people")
         self._found = [*np.zeros((2, *cell_shape(grid)), np.float32)]
@@ -236,6 +269,7 @@ class PassScheduler:
         self._passes: tuple[Any, Any] = (None, None)
         self._newest = GENERAL
         self._box: Box | None = None
+        self._apart: tuple[Box, ...] = ()
         self._mask: Cells | None = None
         self._scan: Cells | None = None
 
@@ -245,7 +279,7 @@ class PassScheduler:
         due: list[tuple[int, ...]] = []
         for index in indices:
             turn = index // _TURN
-            if before is None or not self._turns:
+            if before is None:
                 due.append((GENERAL, LANDSCAPE))
             elif turn == before:
                 due.append(())
@@ -313,14 +347,22 @@ class PassScheduler:
     def next(self, index: int, luma: Cells) -> BlendWeights:
         """How the next frame's mask is made; all its whole passes have been taken in."""
         if self._since == 0:
-            self._box = _steadied(find_box(*self._people(luma), self.grid), self._box)
+            person, either = self._people(luma)
+            regions = _regions(either > _EXTENT, person > _PERSON)
+            self._box = _steadied(_box_of(regions, self.grid), self._box)
+            sure = person > _PERSON
+            apart = _people_of(_regions(sure, sure), self.grid)
+            if len(apart) == len(self._apart):
+                pairs = zip(apart, self._apart, strict=True)
+                apart = tuple(_steadied(*pair) or pair[0] for pair in pairs)
+            self._apart = apart
         limits = _LIMITS[self._newest]
         self._last = index
         self._since += 1
         if self._box == self._frame:
             # The close pass is a fresh whole one of the same model.
             limits = _UNUSED, limits[LANDSCAPE]
-        return BlendWeights(luma, self._passes, limits, self._box)
+        return BlendWeights(luma, self._passes, limits, self._box, self._apart)
 
     def _people(self, luma: Cells) -> tuple[Cells, Cells]:
         """The mean and the maximum of what is known; overwritten by the next call."""

@@ -15,7 +15,7 @@ from bgsoft.infer.base import Driver, Network
 from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
-from bgsoft.models.catalog import ModelSpec, resolve
+from bgsoft.models.catalog import REFINER, ModelSpec, resolve
 from bgsoft.ops import sides
 from bgsoft.report import Event
 from bgsoft.segment.averaged import AveragedSegmenter, MaskAverage
@@ -23,18 +23,14 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES, averaged_with, companion
 from bgsoft.segment.network import NetworkSegmenter, runs_singly
 from bgsoft.segment.planes import ZoomPlanes
+from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.segment.zoomed import ZoomedSegmenter
-from bgsoft.settings.config import MatteQuality
+from bgsoft.settings.config import MatteQuality, Precision
 from bgsoft.startup import StartupPool
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
-
-_HALF = {MatteQuality.STANDARD: 0.5, MatteQuality.BEST: 0.45}
-"""The mean of all passes that is half a person: mirrored passes do not quite fit, which makes it
-softer. 0.45 was best in a study of six passes; over 81 photographs the mean IoU of ``best`` is
-0.916 with it and 0.914 without."""
 
 
 class HostSide:
@@ -91,31 +87,41 @@ class HostSide:
         self, loader: NetworkLoader, other: NetworkLoader, quality: MatteQuality
     ) -> Segmenter:
         spec, other_spec = loader.model.spec, other.model.spec
-        turns, single = quality is MatteQuality.STANDARD, None
+        refines, single, refining = quality is MatteQuality.BEST, None, None
         with StartupPool() as pool:
             landscape = pool.submit(
-                f"model {other_spec.name}", partial(self.driver, other, single=turns)
+                f"model {other_spec.name}", partial(self.driver, other, single=True)
             )
-            if turns and self._apart is not None:
+            if self._apart is not None:
                 single = pool.submit(
                     "model for single frames", partial(self.driver, loader, single=True, apart=True)
                 )
+            if refines:
+                # It has no file in half precision.
+                beside = loader.beside(resolve(REFINER, (REFINER,)), Precision.FP32)
+                refining = pool.submit("model for refining", partial(self._refiner, beside))
             close = self.segmenter(spec, self.driver(loader))
             general = close if single is None else self.segmenter(spec, single.result())
-            beside = self.segmenter(other_spec, landscape.result())
+            wide = self.segmenter(other_spec, landscape.result())
+        refiner = None if refining is None else refining.result()
         with self.current():
             planes = ZoomPlanes(
                 self._format,
-                (spec.height, spec.width),
+                (spec.height, spec.width) if refiner is None else refiner.size,
                 self._workers,
                 side=self.side,
                 batch=self._batch,
-                half=_HALF[quality],
                 device=self._device if self.side.on_device else None,
                 stream=None if single is None else self._apart,
             )
-        mirrors = quality is MatteQuality.BEST
-        return ZoomedSegmenter(general, beside, close, planes, turns=turns, mirrors=mirrors)
+        return ZoomedSegmenter(general, wide, close, planes, refiner)
+
+    def _refiner(self, loader: NetworkLoader) -> MaskRefiner:
+        spec, driver = loader.model.spec, self.driver(loader)
+        with self.current():
+            return MaskRefiner(
+                spec, driver, self._format, self._workers, side=self.side, batch=self._batch
+            )
 
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
         """What runs a model; may be called in a thread of its own.

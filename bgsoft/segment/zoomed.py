@@ -16,6 +16,9 @@ seen for sure, close passes over parts of the frame search it for small figures.
 On a device, what is decided waits for what the whole passes have shown. So those that are due in
 any case are begun as soon as there are frames, before it is known whether a scene ends among them;
 and the models are run on as many pictures as there are.
+
+The refiner, where there is one, sees the part of the frame round each person, or round people who
+touch, and the mask that all passes made of it (:mod:`bgsoft.segment.refiner`).
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from bgsoft.records import dataclass
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.planes import ZoomPlanes
+from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.segment.schedule import (
     GENERAL,
     LANDSCAPE,
@@ -65,8 +69,7 @@ class ZoomedSegmenter(Segmenter):
         general, landscape: Run on whole frames.
         close: Runs on people: the general model, too.
         planes: Where the frames are.
-        turns: The whole passes take turns.
-        mirrors: Every pass is run a second time, mirrored, and counts as the mean of both.
+        refiner: Refines the masks; None: they stay.
     """
 
     def __init__(
@@ -75,16 +78,14 @@ class ZoomedSegmenter(Segmenter):
         landscape: NetworkSegmenter,
         close: NetworkSegmenter,
         planes: ZoomPlanes,
-        *,
-        turns: bool,
-        mirrors: bool,
+        refiner: MaskRefiner | None = None,
     ) -> None:
         self.name = close.name
         self._whole = (general, landscape)
         self._close = close
         self._planes = planes
-        self._scheduler = PassScheduler(planes.grid, turns=turns)
-        self._mirrors = mirrors
+        self._scheduler = PassScheduler(planes.grid)
+        self._refiner = refiner
         self._next_slot = [0, 0]
         self._begun: _Begun | None = None
         self._last: Array
@@ -93,6 +94,8 @@ class ZoomedSegmenter(Segmenter):
     def start(self) -> None:
         for network in dict.fromkeys((*self._whole, self._close)):
             network.start()
+        if self._refiner is not None:
+            self._refiner.start()
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
         planes, scheduler = self._planes, self._scheduler
@@ -139,8 +142,7 @@ class ZoomedSegmenter(Segmenter):
                     most = count - start
                     scheduler.add_scan(self._scan(frames[index], reduced[index], start, most, luma))
                 blends.append(scheduler.next(places[index], luma))
-            close = self._run_close(frames[start:stop], reduced[start:stop], blends)
-            masks += self._planes.blend(start, blends, close)
+            masks += self._blend(start, frames[start:stop], reduced[start:stop], blends)
         self._last = masks[-1]
         return masks
 
@@ -156,7 +158,7 @@ class ZoomedSegmenter(Segmenter):
         with self._planes.around(network):
             model, some = self._whole[network], [frames[i] for i in indices]
             shown = model.shown(some, [reduced[i] for i in indices])
-            masks = self._run(model, some, shown)
+            masks = model.run(some, shown)
             for index, mask in zip(indices, masks, strict=True):
                 slot = self._next_slot[network]
                 self._next_slot[network] = (slot + 1) % self._planes.slots
@@ -184,40 +186,54 @@ class ZoomedSegmenter(Segmenter):
             part = boxes[first : first + most]
             shown = [frame] * len(part)
             crops = planes.crops(shown, [reduced] * len(part), part)
-            close = self._run(self._close, shown, crops)
+            close = self._close.run(shown, crops)
             blends = [scheduler.close_only(box, luma) for box in part]
             found += [cells.copy() for cells in planes.read(planes.blend(start, blends, close))()]
         people: Cells = np.max(found, axis=0)
         return people
 
-    def _run_close(
+    def _blend(
         self,
+        start: int,
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
         blends: Sequence[BlendWeights],
-    ) -> Sequence[Array | None]:
+    ) -> list[Array]:
+        """The masks of frames of which the first is the one at hand of index ``start``."""
         boxes = [*map(_BOX, blends)]
         shown = list(compress(frames, boxes))
         crops = self._planes.crops(shown, compress(reduced, boxes), filter(None, boxes))
-        masks = self._run(self._close, shown, crops) if crops else ()
-        if len(masks) == len(boxes):
-            return masks
-        close = iter(masks)
-        return [next(close) if box else None for box in boxes]
-
-    def _run(
-        self,
-        network: NetworkSegmenter,
-        frames: Sequence[Frame],
-        shown: Sequence[AnalysisFrame],
-    ) -> Sequence[Array]:
-        if not self._mirrors:
-            return network.run(frames, shown)
-        masks = [mask.copy() for mask in network.run(frames, shown)]
-        for mask, other in zip(masks, network.run(frames, shown, mirrored=True), strict=True):
-            mask += other
-            mask *= 0.5
+        found = iter(self._close.run(shown, crops) if crops else ())
+        close = [next(found) if box else None for box in boxes]
+        masks = self._planes.blend(start, blends, close)
+        if self._refiner is not None:
+            self._refine(self._refiner, start, frames, reduced, blends, masks)
         return masks
+
+    def _refine(
+        self,
+        refiner: MaskRefiner,
+        start: int,
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
+        blends: Sequence[BlendWeights],
+        masks: Sequence[Array],
+    ) -> None:
+        """Refine the masks in place, round each person."""
+        planes = self._planes
+        for mask in masks:
+            planes.sharpen(mask)
+        places = [(at, box) for at, blend in enumerate(blends) for box in blend.people]
+        for first in range(0, len(places), planes.batch):
+            part = places[first : first + planes.batch]
+            boxes = [box for _, box in part]
+            shown = [frames[at] for at, _ in part]
+            crops = planes.crops(shown, [reduced[at] for at, _ in part], boxes)
+            coarse = [masks[at][box.top : box.bottom, box.left : box.right] for at, box in part]
+            refined = refiner.run(shown, crops, coarse)
+            for found in (self._close.run(shown, crops), refined):
+                for (at, box), mask in zip(part, found, strict=True):
+                    planes.average(start + at, box, mask)
 
     def reset(self) -> None:
         self._begun = None
@@ -229,3 +245,5 @@ class ZoomedSegmenter(Segmenter):
     def close(self) -> None:
         for network in (*self._whole, self._close):
             network.close()
+        if self._refiner is not None:
+            self._refiner.close()

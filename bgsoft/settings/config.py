@@ -77,7 +77,7 @@ class MatteQuality(StrEnum):
     STANDARD = "standard"
     """A close pass over the people on every frame; two models run on all of it in turn."""
     BEST = "best"
-    """All passes on every frame, and mirrored; a matting model is averaged with them."""
+    """The same, refined by another network; a matting model is averaged with the result."""
 
 
 class FaceMode(StrEnum):
@@ -187,8 +187,8 @@ class SegmentConfig:
     matte: MatteQuality = setting(
         MatteQuality.STANDARD,
         "How thoroughly people are looked for. fast: one model, once a frame. standard: two models,"
-        " and a close pass over the people. best: all passes on every frame, and mirrored. A model"
-        " that makes a matte itself has one pass; best averages it with all of these.",
+        " and a close pass over the people. best: the same, its edges refined by another network. A"
+        " model that makes a matte itself has one pass; best averages it with all of these.",
         brief="{choices}: quality of the mask.",
         without_effect=("single pass",),
     )

@@ -49,13 +49,12 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     frames = [random_frame(format, rng) for _ in range(2)]
     placed = [frame_on_device(frame) for frame in frames]
     reduced = Reducer(format, Workers(2)).reduce(frames)
-    host = ZoomPlanes(format, MODEL, Workers(2), half=0.45)
+    host = ZoomPlanes(format, MODEL, Workers(2))
     device = ZoomPlanes(
         format,
         MODEL,
         side=device_side(),
         batch=2,
-        half=0.45,
         device=gpu,
         stream=gpu.new_stream(),
     )

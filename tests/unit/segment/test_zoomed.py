@@ -61,9 +61,9 @@ def person(rows: slice = slice(10, 30), columns: slice = slice(20, 40)) -> Cells
     return mask
 
 
-def begun(turns: bool = True) -> PassScheduler:
+def begun() -> PassScheduler:
     """After the first frame."""
-    scheduler = PassScheduler(GRID, turns=turns)
+    scheduler = PassScheduler(GRID)
     scheduler.add_pass(GENERAL, 0, cells(100.0), person())
     scheduler.add_pass(LANDSCAPE, 0, cells(100.0), person())
     scheduler.next(0, cells(100.0))
@@ -71,14 +71,13 @@ def begun(turns: bool = True) -> PassScheduler:
 
 
 def test_whole_passes_take_turns() -> None:
-    scheduler = PassScheduler(GRID, turns=True)
+    scheduler = PassScheduler(GRID)
     both, first, second = (GENERAL, LANDSCAPE), (GENERAL,), (LANDSCAPE,)
     due = scheduler.due(range(13))
     assert due == [both, *[()] * 3, first, *[()] * 3, second, *[()] * 3, first]
     # By places in the video, wherever a scene or a part of it begins.
     assert scheduler.due(range(6, 13)) == [both, *due[7:]]
     assert begun().due([3, 6, 9]) == [(), first, second]
-    assert begun(turns=False).due(range(1, 4)) == [both] * 3
     scheduler = begun()
     scheduler.reset()
     assert scheduler.due([1]) == [both]
@@ -159,7 +158,7 @@ def test_masks_are_fed_back() -> None:
 
 
 def test_the_frame_is_searched_where_nobody_is_seen() -> None:
-    scheduler = PassScheduler(GRID, turns=True)
+    scheduler = PassScheduler(GRID)
 
     def add(mask: Cells) -> None:
         for network in (GENERAL, LANDSCAPE):
@@ -303,11 +302,26 @@ def test_the_mean_of_all_passes() -> None:
     once = BlendWeights(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
     (mask,) = side.blend(1, [once], [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
-    lifting = ZoomPlanes(format, (256, 256), Workers(), half=0.4)
-    lifting.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.4, np.float32))
-    for shade, lifted in ((0.4, 0.5), (0.8, 0.75), (1.0, 0.875)):
-        (mask,) = lifting.blend(0, [once], [np.full((256, 256), shade, np.float32)])
-        np.testing.assert_allclose(mask, lifted, atol=1e-6)
+
+
+def test_people_who_stand_apart_have_boxes_of_their_own() -> None:
+    scheduler = PassScheduler(GRID)
+    left, right, speck = slice(4, 14), slice(40, 50), slice(30, 31)
+    mask = person(slice(10, 30), left)
+    mask[10:30, right] = 1
+    mask[2:3, speck] = 1
+    for network in (GENERAL, LANDSCAPE):
+        scheduler.add_pass(network, 0, cells(100.0), mask)
+    people = scheduler.next(0, cells(100.0)).people
+    # A margin of an eighth: 10 of 80 rows, 5 of 40 columns.
+    assert people == (Box(11, 30, 61, 130), Box(155, 30, 205, 130))
+    close = person(slice(10, 30), slice(4, 14))
+    close[10:30, slice(16, 26)] = 1
+    scheduler.reset()
+    for network in (GENERAL, LANDSCAPE):
+        scheduler.add_pass(network, 0, cells(100.0), close)
+    # Their boxes overlap, so they share one.
+    assert scheduler.next(0, cells(100.0)).people == (Box(11, 30, 109, 130),)
 
 
 @pytest.mark.parametrize("size", [(1281, 719), (320, 240), (33, 21), (7, 5), (1, 1)])
@@ -378,22 +392,6 @@ def segment(
     made.close()
     workers.close()
     return masks
-
-
-def test_a_mirrored_pass_sees_the_other_way_round() -> None:
-    image = cv2.resize(shown(1)[0], (256, 256))
-    frames = [frame_of(image), frame_of(np.ascontiguousarray(image[:, ::-1]))]
-    format, model = frames[0].format, resolve("selfie-general")
-    workers = Workers(2)
-    side = HostSide("cpu", format, workers)
-    driver = side.driver(NetworkLoader(model))
-    segmenter = side.segmenter(model.spec, driver)
-    reduced = Reducer(format, workers).reduce(frames)
-    plain = [mask.copy() for mask in segmenter.masks(frames, reduced)]
-    mirrored = segmenter.run(frames, reduced, mirrored=True)
-    for mask, other in zip(mirrored, reversed(plain), strict=True):
-        np.testing.assert_array_equal(mask, other[:, ::-1])
-    segmenter.close()
 
 
 @pytest.mark.parametrize("quality", [MatteQuality.STANDARD, slow(MatteQuality.BEST)])

@@ -1,0 +1,95 @@
+"""The refiner: what it is shown, what it makes, and what becomes of the mask."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import onnxruntime
+import pytest
+
+from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.frame import AnalysisFrame
+from bgsoft.infer.loading import NetworkLoader
+from bgsoft.models.catalog import REFINER, read_spec, resolve, spec_path
+from bgsoft.segment.planes import ZoomPlanes
+from bgsoft.segment.refiner import MaskRefiner
+from bgsoft.segment.schedule import GENERAL, BlendWeights, Box, WholePass, cell_shape
+from bgsoft.segment.sides import HostSide
+from bgsoft.settings.config import Precision
+from bgsoft.workers import Workers
+from tests.pictures import frame_format, frame_of
+
+SAMPLE = Path(__file__).parents[3] / "samples" / "person.mp4"
+
+
+def refined_by_the_file(image: np.ndarray[Any, Any], coarse: np.ndarray[Any, Any]) -> Any:
+    """What ONNX Runtime makes of a BGR crop and its mask."""
+    session = onnxruntime.InferenceSession(
+        str(spec_path(read_spec(REFINER, (REFINER,)))), providers=["CPUExecutionProvider"]
+    )
+    seen = cv2.resize(image, (256, 256))[..., ::-1].transpose(2, 0, 1)[None]
+    mask = cv2.resize(coarse, (256, 256))[None, None]
+    inputs = {"image": np.ascontiguousarray(seen, np.float32) / 255, "coarse": mask}
+    return session.run(None, inputs)[0][0, 0]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_crop_and_its_mask_are_shown_as_the_file_wants_them(count: int) -> None:
+    image = cv2.VideoCapture(str(SAMPLE)).read()[1]
+    frames = [frame_of(image, index) for index in range(count)]
+    format, model, workers = frames[0].format, resolve(REFINER, (REFINER,)), Workers(2)
+    driver = HostSide("cpu", format, workers).driver(NetworkLoader(model))
+    refiner = MaskRefiner(model.spec, driver, format, workers, batch=count)
+    rng = np.random.default_rng(3)
+    crops = [AnalysisFrame(1, frame.planes.luma, frame.planes.chroma) for frame in frames]
+    coarse = [*cv2.blur(rng.random((45, 60, count), np.float32), (9, 9)).reshape(45, 60, -1).T]
+    found = refiner.run(frames, crops, coarse)
+    assert len(found) == count
+    for mask, given in zip(found, coarse, strict=True):
+        wanted = refined_by_the_file(image, given)
+        # The frame's chroma has half the picture's size.
+        assert np.abs(mask - wanted).mean() < 0.02
+        assert mask.std() > 0.1
+    refiner.close()
+    workers.close()
+
+
+def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None:
+    format = frame_format((960, 640))
+    planes = ZoomPlanes(format, (256, 256), Workers())
+    luma = np.zeros(cell_shape(planes.grid), np.float32)
+    planes.keep(GENERAL, 0, 0, np.full((256, 256), 0.2, np.float32))
+    whole = WholePass(0, luma, luma)
+    blend = BlendWeights(luma, (whole, whole), ((1.0, 1.0), (0.0, 0.0)), None)
+    inner, frame = Box(40, 0, 140, 100), Box(0, 0, *planes.grid[::-1])
+    for box in (inner, frame):
+        (mask,) = planes.blend(0, [blend], [None])
+        np.testing.assert_allclose(mask, 0.2, atol=1e-6)
+        planes.average(0, box, np.full((256, 256), 0.8, np.float32))
+        expected = np.full(planes.grid, 0.2, np.float32)
+        expected[box.top : box.bottom, box.left : box.right] = 0.5
+        middle = np.zeros(planes.grid, bool)
+        left, right = (0, planes.grid[1]) if box is frame else (box.left + 8, box.right - 8)
+        middle[: box.bottom - 8, left:right] = True
+        np.testing.assert_allclose(mask[middle], expected[middle], atol=1e-6)
+        outside = expected == np.float32(0.2)
+        np.testing.assert_allclose(mask[outside], 0.2, atol=1e-6)
+    (mask,) = planes.blend(0, [blend], [None])
+    planes.average(0, inner, np.full((256, 256), 0.8, np.float32))
+    assert (np.diff(mask[50, 40:48]) > 0).all(), "it fades in from an edge inside the frame"
+
+
+def test_it_runs_in_full_precision_beside_a_model_in_half() -> None:
+    loader = NetworkLoader(resolve("selfie-general"), Precision.FP16)
+    refiner = resolve(REFINER, (REFINER,))
+    with pytest.raises(BackendUnavailableError, match="no fp16 version of refiner"):
+        loader.beside(refiner).check("cuda")
+    loader.beside(refiner, Precision.FP32).check("cuda")
+
+
+def test_the_refiner_makes_no_masks_alone() -> None:
+    with pytest.raises(ConfigError, match="family refiner"):
+        resolve(REFINER)
