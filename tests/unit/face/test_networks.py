@@ -186,8 +186,9 @@ def test_a_batch_gives_the_faces_of_single_frames(mode: FaceMode) -> None:
 def test_small_faces_are_found_where_they_matter(
     mode: FaceMode, size: tuple[int, int], at: tuple[int, int], height: float
 ) -> None:
-    (face,) = find_once(on_grey(size, at, height), mode)
-    assert is_at(face, at, height)
+    found = find_once(on_grey(size, at, height), mode)
+    assert any(is_at(face, at, height) for face in found)
+    assert mode is HIDE or len(found) == 1  # where faces are hidden, specks may be, too
 
 
 def test_small_faces_are_found_when_asked_for() -> None:
