@@ -64,7 +64,7 @@ def wiring_of(model: ResolvedModel, batch: int) -> Wiring:
     spec = model.spec
     free: Shapes = {}
     if spec.family == "face-detector":
-        free = {"faces": (batch, len(grid_cells(spec.height, spec.width)), PREDICTION_VALUES)}
+        free = {"faces": (len(grid_cells(spec.height, spec.width)), PREDICTION_VALUES)}
     return Wiring(inputs={spec.input: spec.input_shape(batch)}, free_outputs=free)
 
 

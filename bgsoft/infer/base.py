@@ -32,7 +32,7 @@ class Wiring:
     outputs: tuple[str, ...] = ()
     """Those that are read; empty: all. The rest stays where the network runs."""
     free_outputs: Shapes = field(default_factory=dict)
-    """Of outputs whose shapes the file leaves free, where they are known."""
+    """Of outputs whose shapes the file leaves free, where they are known, without the batch."""
     constants: Mapping[str, float] = field(default_factory=dict)
     """Inputs of one number that never changes."""
     loops: Mapping[str, str] = field(default_factory=dict)

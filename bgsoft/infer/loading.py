@@ -267,7 +267,9 @@ class NetworkLoader:
         from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
 
         def output_shapes() -> Shapes:
-            return wiring.free_outputs or measured or self._measured(wiring)
+            batch = next(iter(wiring.inputs.values()))[0]
+            known = {name: (batch, *shape) for name, shape in wiring.free_outputs.items()}
+            return known or measured or self._measured(wiring)
 
         network: Network | None = None
         if model.backend not in self._mixed:

@@ -241,6 +241,10 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str, mode: FaceMode) 
     def make(model: ResolvedModel, batch: int) -> GpuNetwork:
         chosen = model.for_provider(backend, Precision.FP32)
         wiring = wiring_of(model, batch)
+
+        def free_outputs() -> dict[str, tuple[int, ...]]:
+            return {name: (batch, *shape) for name, shape in wiring.free_outputs.items()}
+
         asked = GpuModel(
             path=chosen.path,
             shapes=wiring.inputs,
@@ -248,7 +252,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str, mode: FaceMode) 
             device=gpu,
             sha256=chosen.sha256,
         )
-        return GpuNetwork(asked, stream, output_shapes=lambda: wiring.free_outputs)
+        return GpuNetwork(asked, stream, output_shapes=free_outputs)
 
     frames = list(sample())
     format, reducer = frames[0].format, Reducer(frames[0].format)
