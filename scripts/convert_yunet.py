@@ -4,6 +4,10 @@ The weights stay as they are. The batch becomes free, and the twelve outputs bec
 (batch, predictions, 16): class score, object score, box and five key points of each prediction,
 grid after grid (strides 8, 16, 32), row by row.
 
+``yunet_gpu.onnx`` is the same network with dense convolutions in place of depthwise ones: for those
+cuDNN compiles kernels, which delays the first frame by more than a second. Their weights are a
+diagonal times the depthwise ones, multiplied when the file is loaded.
+
 ``convert_yunet.py IN --record`` writes what OpenCV makes of OpenCV Zoo's file instead, for
 ``tests/golden``: the network's outputs in OpenCV's own runtime, and the faces of its
 ``FaceDetectorYN``.
@@ -20,12 +24,13 @@ import cv2
 import numpy as np
 import onnx
 import onnx.version_converter
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 SOURCE_SHA256 = "ebafce4e3c118d6554634be5c27ab333b4c047a9a8c3faf1d7cf93101c22f0f0"
 STRIDES = (8, 16, 32)
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "bgsoft" / "models" / "data" / "yunet.onnx"
+GPU_TARGET = TARGET.with_name("yunet_gpu.onnx")
 GOLDEN = ROOT / "tests" / "golden"
 MIN_SCORE, MAX_OVERLAP, MOST = 0.1, 0.3, 5000
 VALUES = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
@@ -96,6 +101,34 @@ def record(source: Path) -> None:
     np.savez_compressed(GOLDEN / "yunet.npz", rows=np.stack(rows), faces=np.stack(faces))
 
 
+def with_dense_convolutions(source: bytes) -> bytes:
+    """The same network without depthwise convolutions."""
+    model = onnx.load_from_string(source)
+    graph = model.graph
+    shapes = {each.name: [*each.dims] for each in graph.initializer}
+    diagonals: set[int] = set()
+    first: list[onnx.NodeProto] = []
+    for node in graph.node:
+        group = next((a for a in node.attribute if a.name == "group" and a.i > 1), None)
+        if node.op_type != "Conv" or group is None:
+            continue
+        channels, weights = group.i, node.input[1]
+        if shapes[weights][:2] != [channels, 1]:
+            raise ValueError(f"{node.name} is not depthwise")
+        if channels not in diagonals:
+            diagonals.add(channels)
+            values = np.eye(channels, dtype=np.float32)[:, :, None, None]
+            graph.initializer.append(numpy_helper.from_array(values, f"diagonal_{channels}"))
+        dense = f"{weights}_dense"
+        first.append(helper.make_node("Mul", [weights, f"diagonal_{channels}"], [dense]))
+        node.input[1], group.i = dense, 1
+    nodes = [*first, *graph.node]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("source", type=Path)
@@ -107,9 +140,10 @@ def main() -> None:
     if options.record:
         record(options.source)
         return
-    made = convert(data)
-    TARGET.write_bytes(made)
-    print(len(made), hashlib.sha256(made).hexdigest())
+    plain = convert(data)
+    for path, made in ((TARGET, plain), (GPU_TARGET, with_dense_convolutions(plain))):
+        path.write_bytes(made)
+        print(path.name, len(made), hashlib.sha256(made).hexdigest())
 
 
 if __name__ == "__main__":
