@@ -30,6 +30,7 @@ run()
 def run(crash: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", CRASHES.format(crash=crash), *map(str, arguments)],
+        env={**os.environ, "PYTHONFAULTHANDLER": ""},  # it would write a report of its own
         capture_output=True,
         text=True,
         check=False,
