@@ -50,8 +50,9 @@ class FaceJournal:
         self._size = format.width, format.height
         self._measures, self._hides = measures, hides
         self._tracks: set[int] = set()
+        self._recent: dict[int, tuple[Face, float]] = {}
+        """Faces that may go on under their ids, and when they were reported last."""
         self._before: Sequence[Face] = ()
-        self._last: Sequence[Face] = ()
         self._frames_with_faces = 0
         self._most = 0
         self._missed_frames = 0
@@ -93,9 +94,14 @@ class FaceJournal:
                 contested.append(face.id)
             if is_kept:
                 self._tracks.add(face.id)
-        self._last = faces
+        seconds = frame.time_seconds
+        if cut:
+            self._recent.clear()
+        self._recent.update((face.id, (face, seconds)) for face in faces)
+        for id in [id for id, (_, at) in self._recent.items() if seconds - at > KEPT_SECONDS]:
+            del self._recent[id]
         if not is_kept:
-            self._before = faces
+            self._before = [face for face, _ in self._recent.values()]
             return contested
         if faces:
             self._frames_with_faces += 1
@@ -174,11 +180,11 @@ class FaceJournal:
 
     def boundary(self) -> dict[str, Any]:
         """See :meth:`FaceStep.boundary`: the ids that were counted, and ids and boxes of the faces
-        in the last frame before them and in the last of all."""
+        that may have gone on before the first frame and after the last."""
         return {
             "ids": sorted(self._tracks),
             "before": [[face.id, *map(float, face.box_xyxy)] for face in self._before],
-            "last": [[face.id, *map(float, face.box_xyxy)] for face in self._last],
+            "last": [[face.id, *map(float, face.box_xyxy)] for face, _ in self._recent.values()],
         }
 
     def summary(self) -> dict[str, Any]:
