@@ -45,7 +45,9 @@ def read_side_data(frame: VideoFrame, codec: str) -> dict[str, bytes]:
         unknown = (number for number in range(_MAX_KIND) if number not in known)
         names = {number: _NEWER.get(number, f"kind {number}") for number in unknown}
         data = _take_away(frame, names, found).side_data
-    return found | {each.type.name: bytes(each) for each in data}
+    # Iterating gives the kinds from PyAV 19 on, what there is of them before.
+    every = (data[each] if isinstance(each, Type) else each for each in data)
+    return found | {each.type.name: bytes(each) for each in every}
 
 
 def _take_away(frame: VideoFrame, kinds: dict[int, str], found: dict[str, bytes]) -> VideoFrame:
