@@ -9,6 +9,7 @@ from pathlib import Path
 
 import av
 from av.packet import PacketSideData
+from av.sidedata.sidedata import Type
 from av.video.frame import VideoFrame
 
 _CC_DATA = 23  # AV_PKT_DATA_A53_CC
@@ -55,8 +56,8 @@ def write_captioned(path: Path, encoder: str, frames: int = 12, every: int = 1) 
 def captions_of(path: Path) -> list[bytes]:
     """The captions of each frame that FFmpeg's decoder finds some in, in order of presentation."""
     with av.open(str(path)) as source:
-        frames = [frame.side_data for frame in source.decode(video=0)]
-        return [bytes(each) for data in frames for each in data if each.type.name == "A53_CC"]
+        found = [frame.side_data.get(Type.A53_CC) for frame in source.decode(video=0)]
+        return [bytes(each) for each in found if each is not None]
 
 
 def box(kind: bytes, *content: bytes) -> bytes:
