@@ -218,10 +218,11 @@ class FaceFinder(Closing):
             new = [each for each in unsure if not self._was_rejected(each)]
             confirmed = views.see_close(at, new)
             taken += filter(None, confirmed)
+            rejected = [each for each, face in zip(new, confirmed, strict=True) if face is None]
+            self.doubts[at] = [each for each in unsure if each not in new or each in rejected]
             frame = self._frames
             self._rejected = [each for each in self._rejected if frame - each[0] < LOOK_AHEAD]
-            rejected = zip(new, confirmed, strict=True)
-            self._rejected += [(frame, each.box) for each, face in rejected if face is None]
+            self._rejected += [(frame, each.box) for each in rejected]
         tracker.update(taken, _MIN_SEEN_PX / canvas.scale)
 
     def _was_rejected(self, found: Detection) -> bool:
