@@ -89,12 +89,12 @@ def _never_interrupted() -> Iterator[None]:
 @pytest.mark.usefixtures("_never_interrupted")
 def test_threads_run_side_by_side() -> None:
     """A kernel works without the interpreter's lock: others go on meanwhile."""
-    rows, columns = 2000, 2000
+    rows, columns = 8000, 8000  # some 40 ms a run: longer than a busy machine's other processes run
     large = np.zeros((rows, columns), np.float32), np.zeros((rows, columns), np.uint8)
     run, counted, meanwhile = host_operation("opacity_8"), [0], []
 
     def work() -> None:
-        for _ in range(1000):  # where the machine is busy, some runs pass before the other's turn
+        for _ in range(1000):  # on a busy machine some runs pass before the main thread's turn
             before = counted[0]
             run((rows, columns), *large, rows, columns)
             meanwhile.append(counted[0] - before)
