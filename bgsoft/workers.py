@@ -33,7 +33,7 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def only_computes() -> None:
+def use_batch_scheduling() -> None:
     """Tell the system that nobody waits for a single step of what this thread does.
 
     Threads and processes that it starts from now on do as it does: they don't interrupt others the
@@ -48,7 +48,7 @@ def only_computes() -> None:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Let the other threads of a process that only computes have a core first.
 
     For this thread and those that it starts from now on. What a render makes in one thread, frame

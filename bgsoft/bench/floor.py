@@ -28,7 +28,7 @@ from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.configure import build_config
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.settings.config import RenderConfig
-from bgsoft.workers import only_computes
+from bgsoft.workers import use_batch_scheduling
 
 
 class _NoPicture(FrameStage):
@@ -114,7 +114,7 @@ def decode_alone(config: RenderConfig) -> dict[str, Any]:
 def main(argv: list[str]) -> int:
     """Run as a program; exit codes as ``bgsoft``'s."""
     part, source, settings, *seconds = argv
-    only_computes()
+    use_batch_scheduling()
     try:
         config = build_config(
             Path(source),

@@ -168,7 +168,7 @@ def batch(own: BatchFlags, settings: dict[str, Any]) -> int:
 
     go_on_in_child("go on with the batch")
     from bgsoft.cli.batch_run import BatchRun
-    from bgsoft.workers import only_computes
+    from bgsoft.workers import use_batch_scheduling
 
-    only_computes()
+    use_batch_scheduling()
     return BatchRun(own, settings).run()

@@ -93,7 +93,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     from bgsoft.report import Progress
     from bgsoft.settings.user import read_user_config
     from bgsoft.startup import StartupPool, logged, span
-    from bgsoft.workers import only_computes
+    from bgsoft.workers import use_batch_scheduling
 
     console = Console()
     kind = read_progress(own.progress, own.quiet)
@@ -102,7 +102,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     check_stdout(config.report, kind, config.output)
     missing = missing_folders(written_paths(config))
     go_on_in_child(f"render {config.input}", partial(remove_unfinished, config, missing))
-    only_computes()
+    use_batch_scheduling()
     if main.ends_after:  # nothing of a start can be thrown away
         gc.disable()
     if config.backends.gpu is not None:

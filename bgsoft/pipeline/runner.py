@@ -20,7 +20,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.stall import StallWatch
 from bgsoft.records import dataclass
 from bgsoft.ring import FrameRing, RingClosedError
-from bgsoft.workers import DaemonThread, give_way
+from bgsoft.workers import DaemonThread, lower_priority
 
 _POLL_SECONDS = 0.05
 """How often the calling thread looks for cancellation and reports progress."""
@@ -245,7 +245,7 @@ class Pipeline:
         self._on_failure()
 
     def _decode(self) -> None:
-        give_way()
+        lower_priority()
         self._started_stage.wait()
         clock, waiting = self._metrics.stages["decode"], self._ring.waiting
         frames = self._decoder.frames(self._ring)
@@ -305,7 +305,7 @@ class Pipeline:
             self._finished.put(frame)
 
     def _encode(self) -> None:
-        give_way()
+        lower_priority()
         clock = self._metrics.stages["encode"]
         for frame in self._finished:
             if self._result.first_frame_seconds is None:

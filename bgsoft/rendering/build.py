@@ -163,9 +163,9 @@ class StageBuilder:
             BackendUnavailableError: It cannot decode this; the message is the reason.
         """
         decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
-        return self.reaching(decoder, backends.on_gpu("decode", backend))
+        return self.adapt_decoder(decoder, backends.on_gpu("decode", backend))
 
-    def reaching(self, decoder: Decoder, on_device: bool) -> Decoder:
+    def adapt_decoder(self, decoder: Decoder, on_device: bool) -> Decoder:
         """A decoder, on the device or on the host, as one whose frames are where they live."""
         if on_device == self.on_device:
             return decoder
@@ -213,9 +213,9 @@ class StageBuilder:
         """
         open_encoder = backends.maker("encode", backend)
         encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
-        return self.reached(encoder, backends.on_gpu("encode", backend), info.format, kind)
+        return self.adapt_encoder(encoder, backends.on_gpu("encode", backend), info.format, kind)
 
-    def reached(
+    def adapt_encoder(
         self, encoder: Encoder, on_device: bool, format: FrameFormat, kind: PictureKind
     ) -> Encoder:
         """An encoder, on the device or on the host, as one that takes frames from where they live.

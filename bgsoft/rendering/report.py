@@ -24,7 +24,7 @@ from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
     from bgsoft.pipeline.trace import TraceRecorder
-    from bgsoft.rendering.session import Built, Ran
+    from bgsoft.rendering.session import Built, PipelineOutcome
 
 
 class RenderLog:
@@ -103,18 +103,20 @@ class RenderLog:
             text = f"{stats.repaired_pts} missing or falling timestamps repaired"
             self.tell("repair", text, stage="decode")
 
-    def render_report(self, built: Built, ran: Ran, kept: array[int]) -> RenderReport:
+    def render_report(
+        self, built: Built, outcome: PipelineOutcome, kept: array[int]
+    ) -> RenderReport:
         """The report of a render that is done.
 
         Args:
             built: The stages that frames went through.
-            ran: How that went.
+            outcome: How that went.
             kept: pts of the frames that were written, in order.
         """
         config, frames, info, builder = self._config, len(kept), built.info, built.builder
         wall = time.perf_counter() - self.started
-        first = ran.result.first_frame_seconds
-        ticks = kept[-1] - kept[0] + ran.result.last_duration
+        first = outcome.result.first_frame_seconds
+        ticks = kept[-1] - kept[0] + outcome.result.last_duration
         device, faces = builder.used_device, built.stages.faces
         spec = built.model.spec
         # A file of a provider's own operators holds the same network, and may not have run.
@@ -127,11 +129,11 @@ class RenderLog:
             output=str(config.output),
             frames_decoded=frames,
             frames_encoded=frames,
-            concealed_frames=ran.sink.concealed,
+            concealed_frames=outcome.sink.concealed,
             duration_s=float(ticks * info.time_base),
             wall_s=wall,
             fps=frames / wall,
-            first_frame_s=None if first is None else ran.setup_seconds + first,
+            first_frame_s=None if first is None else outcome.setup_seconds + first,
             process_s=self.started - process_start_ns() / 1e9,
             pixel_format=next((t.encoder.pixel_format for t in built.targets), "") or None,
             settings=plain_settings(config, info),
@@ -143,8 +145,8 @@ class RenderLog:
             events=list(self._events),
             audio=[track for target in built.targets for track in target.muxer.audio],
             peak_rss_bytes=peak_rss_bytes(),
-            peak_vram_bytes=ran.watch.peak_bytes,
-            gpu=ran.watch.summary,
+            peak_vram_bytes=outcome.watch.peak_bytes,
+            gpu=outcome.watch.summary,
             versions=library_versions(),
         )
 

@@ -45,7 +45,7 @@ from bgsoft.rendering.unfinished import written_paths
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
-from bgsoft.workers import give_way
+from bgsoft.workers import lower_priority
 
 if TYPE_CHECKING:
     from bgsoft.encode.base import Taker
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from bgsoft.rendering.build import StageBuilder
 
 
-_abandoned: list[ExitStack] = []
+_unclosed_stacks: list[ExitStack] = []
 """Resources that a stage which never came back may still be using, until the process ends."""
 
 
@@ -141,7 +141,7 @@ class Built(NamedTuple):
     """What frames go to: the targets, or who takes them instead."""
 
 
-class Ran(NamedTuple):
+class PipelineOutcome(NamedTuple):
     """How the frames went through."""
 
     result: PipelineResult
@@ -199,7 +199,7 @@ class _Session:
             raise
         finally:
             device = sys.modules.get("bgsoft.cuda.device")
-            if device is not None and not _abandoned:
+            if device is not None and not _unclosed_stacks:
                 device.free_unused()
 
     def _render(
@@ -209,11 +209,11 @@ class _Session:
         built = self._build(cancel)
         if cancel.is_set():
             raise RenderCancelledError("interrupted")
-        ran = self._run_pipeline(built, on_progress, cancel)
-        pre_roll, kept = self._verify(built, ran)
+        outcome = self._run_pipeline(built, on_progress, cancel)
+        pre_roll, kept = self._verify(built, outcome)
         self._publish(built)
-        ran.meter.finish(len(kept))
-        return self._report(built, ran, pre_roll, kept)
+        outcome.meter.finish(len(kept))
+        return self._report(built, outcome, pre_roll, kept)
 
     def _build(self, cancel: threading.Event) -> Built:
         """Probe the input, open what is written, and make the stages, beside each other."""
@@ -285,11 +285,11 @@ class _Session:
         self, info: VideoInfo, builder: StageBuilder, stops: Callable[[], bool]
     ) -> tuple[list[Target], Sequence[FrameSink]]:
         """Begin the videos that are written, if any are, and say what frames go to."""
-        give_way()  # before encoders start threads of their own
+        lower_priority()  # before encoders start threads of their own
         if (taker := self._taker) is not None:
             taker.open(info)
             place = False if taker.on_host_only else builder.on_device
-            return [], [builder.reached(taker, place, info.format, taker.kind)]
+            return [], [builder.adapt_encoder(taker, place, info.format, taker.kind)]
         targets = open_targets(
             self._config,
             info,
@@ -334,7 +334,7 @@ class _Session:
         built: Built,
         on_progress: Callable[[Progress], None] | None,
         cancel: threading.Event,
-    ) -> Ran:
+    ) -> PipelineOutcome:
         """Let all frames through."""
         config, chunk, log = self._config, self._chunk, self._log
         meter = ProgressMeter(
@@ -375,9 +375,9 @@ class _Session:
                 result = pipeline.run()
             finally:
                 if pipeline.stuck:
-                    _abandoned.append(self._stack.pop_all())
+                    _unclosed_stacks.append(self._stack.pop_all())
         built.stages.close()  # on a GPU, the last clocks are read now
-        return Ran(
+        return PipelineOutcome(
             result=result,
             sink=sink,
             meter=meter,
@@ -386,7 +386,7 @@ class _Session:
             setup_seconds=setup_seconds,
         )
 
-    def _verify(self, built: Built, ran: Ran) -> tuple[array[int], array[int]]:
+    def _verify(self, built: Built, outcome: PipelineOutcome) -> tuple[array[int], array[int]]:
         """Compare what was written with what was decoded, frame for frame.
 
         Returns:
@@ -395,15 +395,15 @@ class _Session:
         for event in built.decoder.events:
             self._log.report(event)
         if self._chunk is None:
-            self._log.damage(ran.sink.concealed, built.decoder.stats)
+            self._log.damage(outcome.sink.concealed, built.decoder.stats)
             is_file = self._pipe is None and not built.info.stills
             if is_file and stamp(self._config.input) not in (self._input_stamp, ""):
                 self._log.tell("notice", "the input changed while it was rendered", stage="decode")
         if built.targets:
-            lost = ran.sink.messages - built.targets[0].muxer.messages
+            lost = outcome.sink.messages - built.targets[0].muxer.messages
             for kind in lost:
                 self._log.tell("notice", f"{kind} left out", stage="encode")
-        pre_roll, kept = array("q"), ran.result.decoded_pts
+        pre_roll, kept = array("q"), outcome.result.decoded_pts
         if self._trim_start is not None:
             first = bisect_left(kept, self._trim_start)
             pre_roll, kept = kept[:first], kept[first:]
@@ -420,24 +420,24 @@ class _Session:
             self._face_data.publish()
 
     def _report(
-        self, built: Built, ran: Ran, pre_roll: array[int], kept: array[int]
+        self, built: Built, outcome: PipelineOutcome, pre_roll: array[int], kept: array[int]
     ) -> ChunkResult:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, built.decoder.stats, built.stages.faces
         for text in [] if faces is None else faces.notices():
             self._log.tell("notice", text, stage="face")
-        report = self._log.render_report(built, ran, kept)
+        report = self._log.render_report(built, outcome, kept)
         if self._log.recorder is not None and config.trace is not None:
             stages = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
             self._log.recorder.write(
-                config.trace, ring_slots=ran.ring_slots, stages=stages, versions=report.versions
+                config.trace, ring_slots=outcome.ring_slots, stages=stages, versions=report.versions
             )
         if config.report is not None:
             report.write_json(config.report)
         irregular = "its clock or picture size changes" if stats.irregular else None
         if stats.repaired_pts:
             irregular = "timestamps had to be repaired"
-        if ran.sink.damage_before:
+        if outcome.sink.damage_before:
             irregular = "it is damaged where chunks meet"
         return ChunkResult(
             report=report,

@@ -84,7 +84,7 @@ def config(clips: dict[int, Path], tmp_path: Path) -> Iterator[RenderConfig]:
     clip = clips[FEW]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "LEAVE_SECONDS", 0.2)
-        patch.setattr(session, "_abandoned", [])
+        patch.setattr(session, "_unclosed_stacks", [])
         yield _config(clip, tmp_path)
 
 
@@ -127,8 +127,8 @@ def judge(
     freed.cancel()
     while any(thread.name in STAGE_THREADS for thread in threading.enumerate()):
         time.sleep(0.01)
-    while session._abandoned:  # by what hung
-        session._abandoned.pop().close()
+    while session._unclosed_stacks:  # by what hung
+        session._unclosed_stacks.pop().close()
     until = time.monotonic() + 5
     while left := set(threading.enumerate()) - threads:
         assert time.monotonic() < until, left

@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from bgsoft.workers import DaemonThread, Threads, Workers, give_way
+from bgsoft.workers import DaemonThread, Threads, Workers, lower_priority
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_threads_give_way_where_a_process_only_computes(policy: str) -> None:
     def work() -> None:
         os.sched_setscheduler(0, getattr(os, policy), os.sched_param(0))
         before = niceness()
-        give_way()
+        lower_priority()
         after = niceness()
         started = threading.Thread(target=lambda: found.append(niceness() - after))
         started.start()
