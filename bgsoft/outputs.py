@@ -34,7 +34,7 @@ _REASONS: dict[int | None, str] = {
     errno.ENOENT: "the folder is gone",
     errno.EPIPE: "its reader has closed it",
 }
-_MOST_MADE = 100
+_MAX_TRIES = 100
 """How often a folder is made for a file before it is taken to have no room for one."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -406,7 +406,7 @@ class AtomicOutput(Closing):
                 # A run beside this one had made the folder, failed, and removed it again; or no
                 # file can be made there, as in /proc.
                 made += 1
-                if made > _MOST_MADE:
+                if made > _MAX_TRIES:
                     raise
                 self._target.parent.mkdir(parents=True, exist_ok=True)
                 continue

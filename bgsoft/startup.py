@@ -22,7 +22,7 @@ from bgsoft.workers import Threads
 
 R = TypeVar("R")
 
-_MOST_THREADS = 8
+_MAX_THREADS = 8
 
 
 class Span(NamedTuple):
@@ -101,7 +101,7 @@ class StartupPool:
 
     def __init__(self, on_failure: Callable[[], None] = lambda: None) -> None:
         self._on_failure = on_failure
-        self._pool = Threads(_MOST_THREADS, "bgsoft-start")
+        self._pool = Threads(_MAX_THREADS, "bgsoft-start")
         self._futures: list[Future[Any]] = []
 
     def submit(self, name: str, make: Callable[[], R]) -> Future[R]:

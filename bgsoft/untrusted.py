@@ -9,7 +9,7 @@ from typing import Any
 
 from bgsoft.errors import translated
 
-_MOST_TOML_BYTES = 1 << 20
+_MAX_TOML_BYTES = 1 << 20
 
 _too_deep = translated(RecursionError, to=lambda _: ValueError("it is nested too deeply"))
 _not_utf_8 = translated(UnicodeDecodeError, to=lambda _: ValueError("it is not UTF-8"))
@@ -29,8 +29,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         ValueError: It is no TOML in UTF-8, or larger than 1 MiB.
     """
     with path.open("rb") as file:
-        data = file.read(_MOST_TOML_BYTES + 1)
-    if len(data) > _MOST_TOML_BYTES:
+        data = file.read(_MAX_TOML_BYTES + 1)
+    if len(data) > _MAX_TOML_BYTES:
         raise ValueError("it is larger than 1 MiB")
     with _too_deep, _not_utf_8:
         return tomllib.loads(data.decode("utf-8-sig"))

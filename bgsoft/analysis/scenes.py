@@ -41,11 +41,11 @@ many cuts are seen."""
 _SURROUND = 15
 """Contrast is that to a square of so many cells around, each way. With 9 there are two to seven
 times as many false alarms, with 31 two to four times as many."""
-_MOST_OF_A_CELL = 0.2
+_MAX_CELL_SHARE = 0.2
 """What a cell adds to the change at most, so that many cells count for more than large changes:
 hands change few, another person many. Without it 0.72 of the cuts between clips of one person are
 seen, instead of 0.89, at twice the false alarms; with 0.1 there are two to six times as many."""
-_MOST_SHIFT = (5, 8)
+_MAX_SHIFT = (5, 8)
 """Cells, down and across, that a camera is thought to move by between two frames."""
 _TONES = np.linspace(0.0, 1.0, 17)
 """Shares of the cells, darkest first, by whose luma two pictures' tones are compared."""
@@ -99,10 +99,10 @@ class _Contrasts:
         self.greatest = cv2.dilate(self.cells, _NEAR)
 
     def change(self, last: _Contrasts) -> float:
-        """Mean change that small motion does not explain, from 0 to _MOST_OF_A_CELL."""
+        """Mean change that small motion does not explain, from 0 to _MAX_CELL_SHARE."""
         rise = np.maximum(self.cells - last.greatest, last.cells - self.greatest)
         fall = np.maximum(last.least - self.cells, self.least - last.cells)
-        far = np.minimum(np.maximum(np.maximum(rise, fall), 0.0), _MOST_OF_A_CELL)
+        far = np.minimum(np.maximum(np.maximum(rise, fall), 0.0), _MAX_CELL_SHARE)
         return float(np.add.reduce(far, None) / far.size)
 
 
@@ -127,7 +127,7 @@ def _tones(thumb: Thumb) -> NDArray[np.float64]:
 
 def _overlap(last: Thumb, thumb: Thumb) -> tuple[Thumb, Thumb]:
     """What both pictures show, if the camera moved as fits best."""
-    (rows, columns), (most_y, most_x) = thumb.shape, _MOST_SHIFT
+    (rows, columns), (most_y, most_x) = thumb.shape, _MAX_SHIFT
     middle = _Contrasts(last).cells[most_y : rows - most_y, most_x : columns - most_x]
     fit = cv2.matchTemplate(_Contrasts(thumb).cells, middle, cv2.TM_CCOEFF_NORMED)
     at_y, at_x = divmod(int(np.argmax(fit)), fit.shape[1])

@@ -114,7 +114,7 @@ class CutoutFilter:
 
     def __init__(self, side: Side, plan: CellsPlan, cells: Array) -> None:
         format, self._xp = plan.format, side.xp
-        self._picture = picture = FilledPicture(side, plan, least_weight=0)
+        self._picture = picture = FilledPicture(side, plan, min_weight=0)
         grid = analysis_shape(format.width, format.height)
         self._room = side.xp.empty(grid, np.uint8)
         self._shape = plan.shapes[0]

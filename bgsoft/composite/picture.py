@@ -23,7 +23,7 @@ from bgsoft.ops.sides import Side
 
 _RUN = 32
 """RUN of ``picture.cu``: samples of a row that are made together on the host."""
-_LEAST_WEIGHT = 1e-4
+_MIN_WEIGHT = 1e-4
 """Of people, against 1 of what is filled in from: decides only where there is next to nothing else,
 and gives the whole picture's mean there."""
 _BLOCK = (1024, 1, 1)
@@ -36,10 +36,10 @@ class FilledPicture:
     Args:
         side: Where frames are.
         plan: The cells that are asked for.
-        least_weight: Of what is filled in; 0: where there is nothing else, the fill is black.
+        min_weight: Of what is filled in; 0: where there is nothing else, the fill is black.
     """
 
-    def __init__(self, side: Side, plan: CellsPlan, least_weight: float = _LEAST_WEIGHT) -> None:
+    def __init__(self, side: Side, plan: CellsPlan, min_weight: float = _MIN_WEIGHT) -> None:
         format = plan.format
         size = format.width, format.height
         factor, grid = analysis_factor(*size), analysis_shape(*size)
@@ -63,7 +63,7 @@ class FilledPicture:
         pyramid = side.array(table, np.int32), side.xp.empty((count, 4), np.float32)
         marks = side.scratch(grid[1] + 3, np.uint8)
         shape = side.array((*grid, factor > 1), np.int32)
-        self._prepared = (shape, float(least_weight), pyramid[0], self.buffer, pyramid[1], marks)
+        self._prepared = (shape, float(min_weight), pyramid[0], self.buffer, pyramid[1], marks)
         self._pyramid = (*pyramid, *black_and_neutral(format))
         self._finished = (*pyramid, self.buffer)
         sizes = (*levels[0], *grid, *format.luma_shape, *format.chroma_shape[:2])

@@ -83,7 +83,7 @@ class StillDecoder(StreamDecoder[StillPicture]):
     def __init__(self, info: VideoInfo, settings: DecodeSettings | None = None) -> None:
         super().__init__(info, settings)
         self._writer = PlaneWriter(info)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[StillPicture]:
         return self._decode(from_pts, threaded=threaded)
@@ -122,8 +122,8 @@ class StillDecoder(StreamDecoder[StillPicture]):
 
     def _tell(self, message: str, pts: int) -> None:
         """Report what is the same for many pictures once."""
-        if message not in self._told:
-            self._told.add(message)
+        if message not in self._reported:
+            self._reported.add(message)
             self._report("notice", message, pts)
 
 

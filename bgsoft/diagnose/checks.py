@@ -20,7 +20,7 @@ from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 from bgsoft.decode.nv_stream import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
 from bgsoft.diagnose.machine import reason_of
-from bgsoft.diagnose.parity import LEAST_ENCODED_DB, CpuSide, CudaSide, mask_tolerance
+from bgsoft.diagnose.parity import MIN_ENCODED_DB, CpuSide, CudaSide, mask_tolerance
 from bgsoft.diagnose.stages import decode_clip, difference, encode_frames, run_model
 from bgsoft.errors import BackendUnavailableError, VerificationError, translated
 from bgsoft.frame import PixelLayout
@@ -189,14 +189,14 @@ class Checks:
         path = self.folder / f"encoded-{backend}-{codec}-{layout}.mp4"
         encoder, worst, milliseconds = encode_frames(path, frames, codec, backend, device)
         detail = f"{encoder}, exact timestamps, {decibels(worst)}"
-        check_psnr(worst, LEAST_ENCODED_DB, detail)
+        check_psnr(worst, MIN_ENCODED_DB, detail)
         return Finding(detail, milliseconds)
 
 
-def check_psnr(worst_db: float, least_db: float, detail: str) -> None:
+def check_psnr(worst_db: float, min_db: float, detail: str) -> None:
     """Raise VerificationError where a PSNR is too low."""
-    if worst_db < least_db:
-        raise VerificationError(f"{detail}: less than {least_db:g} dB")
+    if worst_db < min_db:
+        raise VerificationError(f"{detail}: less than {min_db:g} dB")
 
 
 def decibels(value: float) -> str:

@@ -16,7 +16,7 @@ import bgsoft
 from bgsoft.diagnose.checks import Checks, Finding, SkippedError, check_psnr, decibels
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, write_clip
 from bgsoft.diagnose.machine import reason_of
-from bgsoft.diagnose.parity import LEAST_COMBINATION_DB, LEAST_MATTE_DB, LEAST_SCHEDULED_MATTE_DB
+from bgsoft.diagnose.parity import MIN_COMBINATION_DB, MIN_MATTE_DB, MIN_SCHEDULED_MATTE_DB
 from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
 from bgsoft.errors import VerificationError
 from bgsoft.frame import PixelLayout
@@ -51,8 +51,8 @@ class FullChecks(Checks):
         report, shown = self._render(clip, "mattes.mkv", chosen, **options)
         worst = lowest_psnr_db(shown, self._render(clip, "mattes.mkv", _ON_CPU, **options)[1])
         detail = f"{decibels(worst)} to the CPU's, {report.d2h_bytes:,.0f} bytes back"
-        least_db = LEAST_MATTE_DB[infer] if matte == "fast" else LEAST_SCHEDULED_MATTE_DB
-        check_psnr(worst, least_db, detail)
+        min_db = MIN_MATTE_DB[infer] if matte == "fast" else MIN_SCHEDULED_MATTE_DB
+        check_psnr(worst, min_db, detail)
         return Finding(detail, report.stages["segment"].ms_per_frame)
 
     def combination(self, chosen: Mapping[str, str]) -> Finding:
@@ -81,7 +81,7 @@ class FullChecks(Checks):
             reference = self._render(clip, "c.mp4", _ON_CPU, **options)[1]
         worst = lowest_psnr_db(shown, reference)
         detail = f"{decibels(worst)} to the CPU's, {crossed}"
-        check_psnr(worst, LEAST_COMBINATION_DB, detail)
+        check_psnr(worst, MIN_COMBINATION_DB, detail)
         return Finding(detail)
 
     def _render(
@@ -187,7 +187,7 @@ def _mattes() -> dict[str, Check]:
     ]
     places = ("cuda", "cpu")
     cases = [
-        *product(models, ["fast"], LEAST_MATTE_DB, places),
+        *product(models, ["fast"], MIN_MATTE_DB, places),
         *product([SegmentConfig().model], ["standard", "best"], ["cuda"], places),
     ]
     return {

@@ -65,7 +65,7 @@ TENSOR = Tolerance(most=2.5, usual=0.2, rare=0.01)
 """A model's input: a tie in a float sum may round the other way before the colour matrix."""
 TENSOR_8_BITS = TENSOR._replace(rare=0.0001)
 """Of frames of 8 bits, where such ties are rare."""
-WHOLE_FRAME_MOST = 3.5
+MAX_WHOLE_FRAME_DIFFERENCE = 3.5
 """In place of 2.5: at odd sizes chroma falls between samples, where OpenCV rounds on its way."""
 MATTE = Tolerance(usual=2, rare=0.001, mean=0.1)
 """The guided filter sums in another order."""
@@ -100,15 +100,15 @@ PRESENCE = 0.02
 # Of whole pictures, least PSNR in dB.
 STRUCTURED_DB = 70.0
 """Composites of pictures that are no noise, on top of the rest."""
-LEAST_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
+MIN_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
 """Every matte of a render; TensorRT computes with ten bits of a number's fraction."""
-LEAST_SCHEDULED_MATTE_DB = 35.0
+MIN_SCHEDULED_MATTE_DB = 35.0
 """The same from several passes."""
-LEAST_ENCODED_DB = 34.0
+MIN_ENCODED_DB = 34.0
 """Luma of an encoder at its default quality."""
-LEAST_COMBINATION_DB = 40.0
+MIN_COMBINATION_DB = 40.0
 """Luma of any combination of backends, after encoding."""
-LEAST_FACES_DB = 32.0
+MIN_FACES_DB = 32.0
 """The same with faces, or batches of other sizes."""
 
 _STALE = 77
@@ -339,7 +339,7 @@ def _direct_codes(config: MatteConfig) -> int:
 
 
 def compare_composites(
-    ours: CpuSide, effect: EffectConfig, frame: Frame, matte: Matte, *, least_db: float = 0.0
+    ours: CpuSide, effect: EffectConfig, frame: Frame, matte: Matte, *, min_db: float = 0.0
 ) -> Parity:
     """Composite a host frame with its matte on a side and on the CPU; dB: asked for as well."""
     format = frame.format
@@ -364,7 +364,7 @@ def compare_composites(
         ok = ok and np.array_equal(got[person], source[person])
         ok = ok and not (got & ((1 << format.shift) - 1)).any()
         error = np.mean((_codes(got, format) - _codes(want, format)) ** 2)
-        ok = ok and error <= (2**bits - 1) ** 2 / 10 ** (least_db / 10)
+        ok = ok and error <= (2**bits - 1) ** 2 / 10 ** (min_db / 10)
     name = f"composite {effect.kind}, {bits} bits"
     return _result(name, found, "equal" if same else f"max {allowed}", bool(ok))
 

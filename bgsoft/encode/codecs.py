@@ -69,7 +69,7 @@ class _EncoderSpec:
     """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
     thread_key: str = ""
     """Which of these parameters is the number of threads; empty: FFmpeg's option ``threads`` is."""
-    least_threads: int = 0
+    min_threads: int = 0
     """With fewer, its pictures are others; 0: they never are."""
 
     def pixel_format(self, depth: int, *, odd: bool, alpha: bool, kept: str = "") -> str:
@@ -112,7 +112,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         # four threads on it works on several frames at a time, and all numbers make the same.
         parameters=("x265-params", "log-level=none:info=0"),
         thread_key="pools",
-        least_threads=4,
+        min_threads=4,
     ),
     Codec.AV1: _EncoderSpec(
         encoder="libsvtav1",
@@ -354,15 +354,15 @@ def choose_encoder(
         else:
             notices.append(f"{odd_size} {lacking}")
     if codec is Codec.RAW:
-        notices += _untold(container, info)
+        notices += _metadata_notices(container, info)
     elif codec in ANIMATED and not picture.color.is_near_srgb and kind is not PictureKind.MATTE:
         notices.append(f"{spec.label} does not say that colours are not sRGB's")
     elif codec not in HDR_CODECS and (info.mastering_display or info.content_light):
         notices.append(f"{spec.label} cannot hold HDR10's mastering display and content light")
     options = spec.options | _quality(spec, settings.quality) | _speed(spec, settings.speed)
     options |= _own_options(codec, picture, container, pixel_format)
-    if spec.least_threads:
-        threads = max(spec.least_threads, threads or usable_cores())
+    if spec.min_threads:
+        threads = max(spec.min_threads, threads or usable_cores())
     if threads and not spec.thread_key:
         options.setdefault("threads", str(threads))
     if parameters := _parameters(codec, info, kind, threads):
@@ -379,7 +379,7 @@ def choose_encoder(
     )
 
 
-def _untold(container: Container, info: VideoInfo) -> list[str]:
+def _metadata_notices(container: Container, info: VideoInfo) -> list[str]:
     """Notices of what raw video does not say of itself, and its container has no place for."""
     color, aspect = info.format.color, info.sample_aspect_ratio
     told = {color.primaries, color.transfer, color.matrix} != {UNSPECIFIED}

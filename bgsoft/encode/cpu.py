@@ -34,7 +34,7 @@ _X265_REORDER = 2
 """Frames that x265 waits for before it knows by how much decoding precedes showing. In videos that
 are no longer it reads that from memory it never wrote; they have nothing to reorder either."""
 
-_MOST_SIDE = {"libx264": 16384, "libsvtav1": 16384, "libvpx-vp9": 65535}
+_MAX_DIMENSIONS = {"libx264": 16384, "libsvtav1": 16384, "libvpx-vp9": 65535}
 """Pixels of width or height that encoders take; a side beyond 16 bits SVT-AV1 takes for another,
 and does not come back."""
 
@@ -56,7 +56,7 @@ class CpuEncoder:
         self.name, self.pixel_format = choice.encoder, choice.coded_format
         self.frames = 0
         size = f"{format.width}x{format.height}"
-        most = _MOST_SIDE.get(choice.encoder)
+        most = _MAX_DIMENSIONS.get(choice.encoder)
         if most is not None and max(format.width, format.height) > most:
             text = f"{choice.encoder} takes pictures of up to {most} pixels a side, not {size}"
             raise UnsupportedFormatError(f"{text}: FFV1 in .mkv takes larger ones", stage="encode")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bgsoft.frame import Frame
-from bgsoft.hide.plan import LEAST_ALPHA, MAX_CELLS, HidePlan, Place
+from bgsoft.hide.plan import MAX_CELLS, MIN_ALPHA, HidePlan, Place
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.settings.hide import HideStyle
 
@@ -38,7 +38,7 @@ class Hider:
         # Cells in which nothing counts are black: solid has no others.
         cells = self._xp.zeros(MAX_CELLS * MAX_CELLS * 5, np.float32)
         solid, smooth = plan.style is HideStyle.SOLID, int(plan.style is HideStyle.BLUR)
-        least = LEAST_ALPHA if solid or plan.by_alpha else 0.0
+        least = MIN_ALPHA if solid or plan.by_alpha else 0.0
         for patch in plan.patches(frame, places):
             left, top, right, bottom = patch.hidden
             place = (*plan.format.luma_shape, *patch.hidden, patch.edge)

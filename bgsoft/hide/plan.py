@@ -31,7 +31,7 @@ FEATHER = 0.15
 """Width of the rim in which the frame returns, as a part of the half axes; all of it outside."""
 _HARD = 1e-3
 """The same of a hard edge: under half a sample in a face as high as a 1080p frame."""
-LEAST_ALPHA = 1e-3
+MIN_ALPHA = 1e-3
 """Mean alpha of a cell of a cutout that counts as much as the black of what is clear."""
 
 

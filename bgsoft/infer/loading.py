@@ -21,7 +21,7 @@ from bgsoft.errors import (
 )
 from bgsoft.infer.base import GpuModel, Network, Shapes, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
-from bgsoft.infer.shared import MOST_ITEMS, ModelUser, SharedNetwork
+from bgsoft.infer.shared import MAX_ITEMS, ModelUser, SharedNetwork
 from bgsoft.infer.warm import loaded
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.models.onnx_file import bake
@@ -31,10 +31,10 @@ from bgsoft.workers import usable_cores
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-_left: dict[Hashable, str] = {}
+_moved_models: dict[Hashable, str] = {}
 """Models left to another backend, with the reason, found out once a process."""
 
-_refused: dict[tuple[Path, int], str] = {}
+_failed_files: dict[tuple[Path, int], str] = {}
 """Files of a provider's own operators that do not run on a device of that number, with the reason,
 found out once a process."""
 
@@ -72,7 +72,7 @@ class NetworkLoader:
         self._instead = instead
         self._mixed: set[str] = set()
         """Backends that share this model with others."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """Notices of files that do not run."""
 
     def beside(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
@@ -160,7 +160,7 @@ class NetworkLoader:
             device.make_current()
             spec, place = self.model.spec, (device, device.new_stream())
             items = next(iter(wiring.inputs.values()))[0]
-            at_once, largest = min(MOST_ITEMS, user.models.users), MOST_ITEMS
+            at_once, largest = min(MAX_ITEMS, user.models.users), MAX_ITEMS
             if spec.large or spec.batch:
                 at_once, largest = 1, items
             inputs = {n: (at_once * shape[0], *shape[1:]) for n, shape in wiring.inputs.items()}
@@ -192,7 +192,7 @@ class NetworkLoader:
         if own is None or chosen.path.name != own.name:
             return load(chosen)
         plain, key = find(replays=False), (chosen.path, device.number)
-        reason = _refused.get(key)
+        reason = _failed_files.get(key)
         if reason is None:
             try:
                 return load(chosen, must_run=True)
@@ -202,12 +202,12 @@ class NetworkLoader:
                 network = load(plain, must_run=True)
             except (BackendUnavailableError, InferenceError):
                 return load(plain)  # it is not the file's fault
-            _refused[key] = reason
+            _failed_files[key] = reason
         else:
             network = load(plain)
         notice = f"{plain.path.name} in place of {chosen.path.name}: {reason}"
-        if notice not in self._told:
-            self._told.add(notice)
+        if notice not in self._reported:
+            self._reported.add(notice)
             self._tell(notice)
         return network
 
@@ -245,8 +245,8 @@ class NetworkLoader:
             must_run=must_run,
         )
 
-        if key in _left:
-            raise BackendUnavailableError(_left[key], stage="infer")
+        if key in _moved_models:
+            raise BackendUnavailableError(_moved_models[key], stage="infer")
         load = partial(self._load_on_gpu, model, stream, graphs, wiring, measured, key)
         network = loaded(key, load)
         if network.mixed and backend not in self._mixed:
@@ -278,10 +278,10 @@ class NetworkLoader:
         if network is None:
             network = MixedNetwork(model)
             if model.backend not in self._mixed:
-                self._leave_to_others(network, model.backend, wiring, key)
+                self._move_to_other_backend(network, model.backend, wiring, key)
         return LoopingNetwork(network, wiring) if wiring.loops else network
 
-    def _leave_to_others(
+    def _move_to_other_backend(
         self, network: Network, backend: str, wiring: Wiring, key: Hashable
     ) -> None:
         """Refuse a model that several providers share, where another backend serves as well.
@@ -296,7 +296,7 @@ class NetworkLoader:
             return
         if reason:
             network.close()
-            _left[key] = reason
+            _moved_models[key] = reason
             raise BackendUnavailableError(reason, stage="infer")
 
     def _slower_than_cpu(self, network: Network, wiring: Wiring) -> str:

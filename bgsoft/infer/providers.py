@@ -36,7 +36,7 @@ CUDA_OPTIONS = {
 
 _TENSORRT_LIBRARIES = ("libnvinfer.so.10", "libnvonnxparser.so.10")
 """ONNX Runtime's provider is linked against them; in the order of their dependence."""
-_TENSORRT_LEAST = (10, 14)
+_TENSORRT_MIN_VERSION = (10, 14)
 """ONNX Runtime was compiled against it: calls into an older library would go astray."""
 _PACKAGES = ("onnxruntime", "onnxruntime_gpu")
 """Distributions that own the same folder."""
@@ -128,8 +128,8 @@ def _missing_tensorrt() -> Missing | None:
     for library in _TENSORRT_LIBRARIES:
         if not _loads(library):
             return Missing(f"{library} not found", fix)
-    if _tensorrt_numbers() < _TENSORRT_LEAST:
-        least = ".".join(map(str, _TENSORRT_LEAST))
+    if _tensorrt_numbers() < _TENSORRT_MIN_VERSION:
+        least = ".".join(map(str, _TENSORRT_MIN_VERSION))
         return Missing(f"TensorRT {tensorrt_version()} is older than {least}", fix)
     return None
 

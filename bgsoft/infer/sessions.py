@@ -41,7 +41,7 @@ _CONVOLUTION = (
 )
 """An ONNX file: y = Conv(x, w), float32 of any shapes, opset 17."""
 
-_MOST_KINDS = 3
+_MAX_KINDS = 3
 """Operators named of those that a backend lacks."""
 
 _VOLATILE = frozenset({"user_compute_stream", "device_id", "trt_cuda_graph_enable"})
@@ -158,7 +158,7 @@ def placement(session: Any, backend: str) -> str:
     if not other:
         return "no node runs elsewhere, but it has branches or loops, which the host decides"
     places = sorted({provider.removesuffix("ExecutionProvider") for provider, _ in other})
-    kinds = Counter(kind for _, kind in other).most_common(_MOST_KINDS)
+    kinds = Counter(kind for _, kind in other).most_common(_MAX_KINDS)
     what = ", ".join(kind for kind, _ in kinds)
     return f"{len(other)} of {len(nodes)} nodes run on {' and '.join(places)} ({what})"
 

@@ -21,7 +21,7 @@ from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.workers import DaemonThread, usable_cores
 
-MOST_ITEMS = 8
+MAX_ITEMS = 8
 """Frames of one run, as a render has: the same TensorRT engine serves both."""
 _DEADLINE_SECONDS = 0.002
 """How long a run waits for those who are at work on a frame and have not asked yet."""

@@ -18,7 +18,7 @@ from bgsoft.workers import DaemonThread, Workers
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
-_MOST = 16
+_MAX_IDLE = 16
 """Networks kept idle. A look has six; those of recurrent models depend on the frame size."""
 
 
@@ -55,7 +55,7 @@ class WarmNetworks:
         most: Idle networks to keep; the longest unused is freed.
     """
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = _MAX_IDLE) -> None:
         self._most = most
         self._idle: OrderedDict[tuple[Hashable, int], Network] = OrderedDict()
 

@@ -70,9 +70,11 @@ class Engine(Closing):
 
     def _make_builder(self) -> StageBuilder:
         device = self._first.used_device if self.streams else None
-        return StageBuilder(self._backends, self._told, device=device, user=ModelUser(self._models))
+        return StageBuilder(
+            self._backends, self._report_event, device=device, user=ModelUser(self._models)
+        )
 
-    def _told(self, event: Event) -> None:
+    def _report_event(self, event: Event) -> None:
         self._report(f"{event.kind}: {event.message}")
 
     def add(self, name: str, spec: SourceSpec, config: RenderConfig) -> LiveStream:

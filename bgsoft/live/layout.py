@@ -37,7 +37,7 @@ VERSION = 1
 CONTROL_MAGIC, RING_MAGIC = b"BGSOFT-C", b"BGSOFT-R"
 HEADER_BYTES = 4096
 """Of the control, and of a ring before its slots: a page."""
-MOST_FACES = 32
+MAX_FACES = 32
 
 _FOLDER = Path("/dev/shm")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -101,7 +101,7 @@ def slot_type(format: FrameFormat, pixel_format: SharedFormat) -> np.dtype[Any]:
     planes: dict[str, Any] = {
         name: (samples, shapes[name]) for name in picture_fields(pixel_format)
     }
-    planes |= {"alpha": ("u1", format.luma_shape), "faces": (FACE, (MOST_FACES,))}
+    planes |= {"alpha": ("u1", format.luma_shape), "faces": (FACE, (MAX_FACES,))}
     for name, kind in planes.items():
         # Chroma follows luma without a gap, as in every NV12 buffer.
         start = end if name == "chroma" else -(-end // _LINE) * _LINE

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 VIEWS = ("source", "matte", "result")
 _PAGE = Path(__file__).with_name("page.html")
-_MOST_BODY_BYTES = 1 << 16
+_MAX_BODY_BYTES = 1 << 16
 _END_SECONDS = 2.0
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -141,7 +141,7 @@ class _Request(BaseHTTPRequestHandler):
     def _body(self) -> dict[str, Any]:
         """The JSON object that was sent; ConfigError: it is none."""
         length = _number(self.headers.get("Content-Length", ""))
-        if length is None or length > _MOST_BODY_BYTES:
+        if length is None or length > _MAX_BODY_BYTES:
             raise ConfigError("the request has no length, or is too long")
         with errors_as((ValueError,), ConfigError, "the request is no JSON"):
             sent = parse_json(self.rfile.read(length))

@@ -12,7 +12,7 @@ from bgsoft.records import dataclass
 
 T = TypeVar("T")
 
-_LEAST_STEP_SECONDS = 0.002
+_MIN_STEP_SECONDS = 0.002
 """From one frame's time to the next: so that Matroska, which counts milliseconds, has two."""
 
 LATE_SECONDS = 0.1
@@ -28,7 +28,7 @@ _FAR_BEHIND_SECONDS = 0.5
 _LAG_WINDOW_SECONDS = 10.0
 _JUMP_SECONDS = 2.0
 """A source's clock that moves so far against ours was set anew."""
-_MOST_DRIFT_SECONDS = 0.25
+_MAX_DRIFT_SECONDS = 0.25
 """How far a frame's time may lie off its arrival: jitter of a network, not another clock."""
 
 
@@ -72,8 +72,8 @@ class Newest(Generic[T]):
 class Backoff:
     """How long to wait before a source is opened again: twice as long each time in a row."""
 
-    def __init__(self, first_seconds: float = 0.25, most_seconds: float = 5.0) -> None:
-        self._first, self._most = first_seconds, most_seconds
+    def __init__(self, first_seconds: float = 0.25, max_seconds: float = 5.0) -> None:
+        self._first, self._most = first_seconds, max_seconds
         self._next = first_seconds
 
     def wait_seconds(self) -> float:
@@ -156,12 +156,12 @@ class StreamClock:
             self._began = arrived
         ours = arrived - self._began
         time = ours if seconds is None or not math.isfinite(seconds) else seconds + self._offset
-        if abs(time - ours) > _MOST_DRIFT_SECONDS:
+        if abs(time - ours) > _MAX_DRIFT_SECONDS:
             self._offset += ours - time
             time = ours
         stamp = round(time * self._ticks)
         if self._last is not None:
-            stamp = max(stamp, self._last + round(_LEAST_STEP_SECONDS * self._ticks))
+            stamp = max(stamp, self._last + round(_MIN_STEP_SECONDS * self._ticks))
         self._last = stamp
         return stamp
 

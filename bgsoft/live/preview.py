@@ -28,7 +28,7 @@ from bgsoft.settings.presets import list_presets, merge, save_preset
 from bgsoft.suggestions import did_you_mean
 
 SLIDERS = ("strength", "threshold", "feather", "temporal")
-_MOST_WIDTH = 1280
+_MAX_WIDTH = 1280
 _QUALITY = 85
 _INTERVAL_SECONDS = 0.05
 """Between pictures: a third of a core for three views of 1080p, with none to spare for more."""
@@ -136,7 +136,7 @@ class PreviewServer(Closing):
         for name in SLIDERS:
             option = OPTIONS[name]
             value = getattr(getattr(config, option.section), option.field.name)
-            low, high = option.setting.range or (0, config.effect.most_strength)
+            low, high = option.setting.range or (0, config.effect.max_strength)
             if name == "strength":
                 value = config.effect.effective_strength
             sliders[name] = {"value": value, "low": low, "high": high, "help": option.help}
@@ -206,7 +206,7 @@ class _Snapshot:
     def take(self, shared: LiveFrame, views: list[str]) -> None:
         format = shared.frame.format
         if format != self._format:
-            divisor = -(-format.width // _MOST_WIDTH)
+            divisor = -(-format.width // _MAX_WIDTH)
             size = (max(1, side // divisor) for side in (format.width, format.height))
             width, height = size
             color = format.color.with_matrix(format.height)

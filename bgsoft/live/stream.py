@@ -106,7 +106,7 @@ class LiveStream:
         self._last: Frame | None = None
         self._came = 0.0
         self._shown_stale = 0.0
-        self._told = ""
+        self._last_message = ""
         self._failed = 0
         """Frames that a stage has failed on."""
         self._given = config
@@ -184,8 +184,8 @@ class LiveStream:
     def _tell(self, exc: BgsoftError) -> None:
         """Say what is wrong with a picture; once, if it goes on."""
         text = one_line(exc)
-        if text != self._told:
-            self._told = text
+        if text != self._last_message:
+            self._last_message = text
             self._report(f"{self.name}: {text}")
 
     def _work(self, picture: Picture) -> None:

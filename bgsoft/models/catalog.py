@@ -22,7 +22,7 @@ from bgsoft.errors import (
     errors_as,
 )
 from bgsoft.models import cache
-from bgsoft.models.onnx_check import MOST_SAMPLES, check_model
+from bgsoft.models.onnx_check import MAX_SAMPLES, check_model
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.config import Precision
@@ -343,7 +343,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
     for key in ("state", "downsample_ratio"):
         if key in table and spec.family != "recurrent":
             raise ConfigError(f'{sidecar}: [{key}] is for family = "recurrent"', path=sidecar)
-    if spec.family == "single-shot" and not 0 < 3 * spec.width * spec.height <= MOST_SAMPLES:
+    if spec.family == "single-shot" and not 0 < 3 * spec.width * spec.height <= MAX_SAMPLES:
         text = "needs width and height" if not spec.width * spec.height else "is too large"
         raise ConfigError(f"{sidecar}: [input] {text}", path=sidecar)
     return spec

@@ -33,7 +33,7 @@ from bgsoft.models.onnx_file import (
     varint,
 )
 
-MOST_SAMPLES = 1 << 26
+MAX_SAMPLES = 1 << 26
 """Of one tensor that goes in or out, or is made: 256 MB of float32."""
 _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 _SIZED = {"ConstantOfShape", "Expand", "Tile", "Resize", "Upsample", "Pad", "Range"}
@@ -50,7 +50,7 @@ _TENSOR_NUMBERS = 4, 7
 _TENSOR_DATA, _TENSOR_LOCATION = 13, 14
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _FLOAT, _INT64 = 1, 7
-_MOST_DEPTH = 16
+_MAX_DEPTH = 16
 _FEW_BYTES = 256
 """Of a tensor that may say how large another is."""
 
@@ -88,7 +88,7 @@ class _Check:
         return ModelError(f"{self._path.name} is refused: {reason}", path=self._path)
 
     def _graph(self, graph: Message, depth: int) -> None:
-        if depth > _MOST_DEPTH:
+        if depth > _MAX_DEPTH:
             raise self._refuse("its graphs are nested too deeply")
         for number, _, value in fields(graph):
             if number == GRAPH_INITIALIZER:
@@ -96,7 +96,7 @@ class _Check:
             elif number in (GRAPH_INPUT, GRAPH_OUTPUT):
                 with suppress(KeyError):  # a type other than a tensor, or none
                     samples = math.prod(map(float, filter(None, shape_of(value))))
-                    if samples > MOST_SAMPLES:
+                    if samples > MAX_SAMPLES:
                         raise self._refuse(f"a tensor of {samples:.0e} numbers is too large")
             elif number == _GRAPH_SPARSE:
                 self._sparse(value)
@@ -118,7 +118,7 @@ class _Check:
                     self._attribute(value, made, depth)
             if domain in ("", "ai.onnx") and kind in _SIZED:
                 most = max((self._numbers.get(name, 0.0) for name in inputs), default=0.0)
-                if most > MOST_SAMPLES:
+                if most > MAX_SAMPLES:
                     raise self._refuse(f"a node ({kind}) makes a tensor of {most:.0e} numbers")
 
     def _attribute(self, attribute: Message, made: str, depth: int) -> None:

@@ -25,7 +25,7 @@ _FIXED_ONE = 2048
 """8-bit bilinear weights are whole multiples of its reciprocal."""
 _SLIVER = 1e-3
 """Overlaps smaller than this part of a sample are left out, as OpenCV leaves them out."""
-_MOST_TABLES = 256
+_MAX_TABLES = 256
 """Pairs of sizes that tables are kept for; crops and boxes may have any."""
 
 
@@ -51,7 +51,7 @@ class Resized:
             self._run = side.operation("resize", "resize_area")
             self._room = np.empty(0, np.float32)
 
-        @lru_cache(_MOST_TABLES)
+        @lru_cache(_MAX_TABLES)
         def tables(
             source: tuple[int, int], target: tuple[int, int], area: bool, scale: Scale | None
         ) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ class Resized:
             fixed_point = np.dtype(dtype) == np.uint8
             return resampling(side, source, target, area=area, fixed_point=fixed_point)
 
-        self._tables, self._views = tables, lru_cache(_MOST_TABLES)(self._view)
+        self._tables, self._views = tables, lru_cache(_MAX_TABLES)(self._view)
 
     def _view(self, shape: tuple[int, int]) -> tuple[Array, tuple[Any, ...]]:
         """Where a plane of this shape is made, on the host, and :meth:`arguments` of it."""

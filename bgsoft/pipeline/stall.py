@@ -10,7 +10,7 @@ from bgsoft.errors import StallError
 from bgsoft.infer.warm import StageThread
 from bgsoft.report import STAGE_NAMES
 
-_MOST_STEP_SECONDS = 1.0
+_MAX_STEP_SECONDS = 1.0
 """What one look adds at most: a process that was stopped for an hour has not stalled."""
 _STAGES = {*STAGE_NAMES, "analysis"}
 _WAITING = {"bgsoft.pipeline.channel", "bgsoft.ring"}
@@ -33,7 +33,7 @@ class StallWatch:
     def look(self, counts: tuple[int, ...]) -> None:
         """Compare what has passed each stage with the last look."""
         now = time.monotonic()
-        step, self._looked = min(now - self._looked, _MOST_STEP_SECONDS), now
+        step, self._looked = min(now - self._looked, _MAX_STEP_SECONDS), now
         if counts != self._seen:
             self._seen, self._since = counts, 0.0
             return

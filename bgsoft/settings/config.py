@@ -143,9 +143,9 @@ class EffectConfig:
         check_ranges(self)
         if self.strength is not None:
             unit = _OF_HEIGHT if self.kind in LENGTH_EFFECTS else " %"
-            if not 0 <= self.strength <= self.most_strength:
+            if not 0 <= self.strength <= self.max_strength:
                 raise ConfigError(
-                    f"--strength must be between 0 and {self.most_strength:g}{unit},"
+                    f"--strength must be between 0 and {self.max_strength:g}{unit},"
                     f" not {self.strength:g}"
                 )
         if self.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and not self.background:
@@ -162,7 +162,7 @@ class EffectConfig:
         return DEFAULT_STRENGTH_PCT.get(self.kind, 0.0)
 
     @property
-    def most_strength(self) -> float:
+    def max_strength(self) -> float:
         """What ``strength`` may be at most."""
         return _MAX_LENGTH_PCT if self.kind in LENGTH_EFFECTS else 100.0
 

@@ -23,7 +23,7 @@ from bgsoft.settings.setting import declared
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
 
-_MOST_PARENTS = 32
+_MAX_PARENTS = 32
 _NAME = r"[A-Za-z0-9_-]{1,64}"
 
 _RENAMED: Mapping[str, str] = {"looks": "matte"}
@@ -209,7 +209,7 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
     if path in children:
         chain = " → ".join(p.stem for p in (*children, path))
         raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
-    if len(children) == _MOST_PARENTS:
+    if len(children) == _MAX_PARENTS:
         raise PresetError(f"preset {children[0].name} extends too many others", path=path)
     file = read_file(path, f"preset {path.name}")
     below = _load(file.extends, (*children, path), path.parent).settings if file.extends else {}

@@ -78,8 +78,8 @@ def to_host(frame: Frame) -> Frame:
     return make_frame(frame.format, frame.luma.get(), frame.chroma.get(), frame.pts)
 
 
-def check(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte, least_db: float = 0) -> None:
-    found = compare_composites(CudaSide(gpu), config, frame, matte, least_db=least_db)
+def check(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte, min_db: float = 0) -> None:
+    found = compare_composites(CudaSide(gpu), config, frame, matte, min_db=min_db)
     assert found.ok, found
 
 

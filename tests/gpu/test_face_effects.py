@@ -11,7 +11,7 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.diagnose.parity import LEAST_FACES_DB
+from bgsoft.diagnose.parity import MIN_FACES_DB
 from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.base import Face
 from bgsoft.face.editor import MatteEditor
@@ -120,7 +120,7 @@ def test_parting_is_the_same_in_any_batch(gpu: Any, tmp_path: Path, preset: str)
         assert report.faces is not None
         assert report.faces["shared_frames"] > 15
         films.append(decode_clip(target)[0])
-    assert lowest_psnr_db(*films) > LEAST_FACES_DB
+    assert lowest_psnr_db(*films) > MIN_FACES_DB
 
 
 @pytest.mark.parametrize("mode", ["guard", "main", "anonymize"])
@@ -145,7 +145,7 @@ def test_a_render_is_the_same_film(gpu: Any, tmp_path: Path, mode: str) -> None:
         assert report.faces is not None
         assert report.faces["frames_with_faces"] == 24
         films.append(decode_clip(target)[0])
-    assert lowest_psnr_db(*films) > LEAST_FACES_DB
+    assert lowest_psnr_db(*films) > MIN_FACES_DB
 
 
 def test_frames_are_held_over_batches(gpu: Any, tmp_path: Path) -> None:

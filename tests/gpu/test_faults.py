@@ -59,7 +59,7 @@ def test_a_file_of_the_providers_own_operators_that_fails(
 
     whole = cuda.open_session
     monkeypatch.setattr(cuda, "open_session", opened)
-    monkeypatch.setattr(loading, "_refused", {})
+    monkeypatch.setattr(loading, "_failed_files", {})
     source = tmp_path / "in.mp4"
     write_video(source, VideoSpec(width=320, height=240, times=regular_times(24)))
     report = bgsoft.render(source, tmp_path / "out.mkv", infer="cuda", composite="cuda")

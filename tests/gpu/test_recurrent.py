@@ -11,11 +11,11 @@ import pytest
 import bgsoft
 from bgsoft.diagnose.parity import (
     CELLS,
-    LEAST_MATTE_DB,
+    MAX_WHOLE_FRAME_DIFFERENCE,
+    MIN_MATTE_DB,
     RECURRENT_ALPHA,
     TENSOR,
     TENSOR_8_BITS,
-    WHOLE_FRAME_MOST,
 )
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
@@ -136,7 +136,7 @@ def test_the_whole_frame_as_a_tensor(
     codes = np.abs(got[0].get() - want) * 255
     even = layout is PixelLayout.NV12 and size[0] % 2 == 0
     tolerance = TENSOR_8_BITS if even else TENSOR
-    assert tolerance._replace(most=WHOLE_FRAME_MOST).allows(codes)
+    assert tolerance._replace(most=MAX_WHOLE_FRAME_DIFFERENCE).allows(codes)
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,5 @@ def test_renders_agree(
         )
         shown.append([frame.planes[0] for frame in read_back(target)])
     assert (
-        min(psnr(one, other, 8) for one, other in zip(*shown, strict=True))
-        >= LEAST_MATTE_DB["cuda"]
+        min(psnr(one, other, 8) for one, other in zip(*shown, strict=True)) >= MIN_MATTE_DB["cuda"]
     )

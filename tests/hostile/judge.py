@@ -30,7 +30,7 @@ from tests.hostile import data, media, models
 from tests.hostile.case import NEVER_OPENED, OUTPUT, REPORT, Case, Stock
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 
-MOST_BYTES = 2 * 1024**3
+MAX_BYTES = 2 * 1024**3
 """Of memory, while a case runs."""
 MAKERS = {**media.MAKERS, **data.MAKERS, **models.MAKERS}
 _TOLD = ("notice", "repair", "fault", "fallback")
@@ -173,7 +173,7 @@ class Judge(Closing):
         gc.collect()  # what an exception has held
         if _open_files() > descriptors:
             problems.append("a file is left open")
-        if verdict.bytes > MOST_BYTES:
+        if verdict.bytes > MAX_BYTES:
             problems.append(f"{verdict.bytes / 1e9:.1f} GB of memory")
         with suppress(BlockingIOError):
             self._listener.accept()[0].close()

@@ -96,8 +96,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     module.GpuNetwork = gpu.whole  # type: ignore[attr-defined]
     module.MixedNetwork = gpu.mixed  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bgsoft.infer.cuda", module)
-    monkeypatch.setattr(loading, "_left", {})
-    monkeypatch.setattr(loading, "_refused", {})
+    monkeypatch.setattr(loading, "_moved_models", {})
+    monkeypatch.setattr(loading, "_failed_files", {})
     monkeypatch.setattr(loading.time, "perf_counter", lambda: gpu.now[0])
     run = HostNetwork.run
 

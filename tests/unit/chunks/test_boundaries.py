@@ -37,7 +37,7 @@ def waves(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_video(path, VideoSpec(times=regular_times(20), options={"crf": "4"}))
 
 
-def least_psnr(one: Path, other: Path) -> float:
+def min_psnr(one: Path, other: Path) -> float:
     """Of the worst plane of all frames."""
     pairs = list(zip(read_back(one), read_back(other), strict=True))
     assert [a.seconds for a, _ in pairs] == [b.seconds for _, b in pairs]
@@ -75,7 +75,7 @@ def test_pictures_are_those_of_a_whole_render(
     config = settings(person, chunks, codec="ffv1", chunks=3, **given)
     report = render_in_chunks(config)
     assert len(report.parts) > 1
-    assert least_psnr(whole, chunks) >= MIN_DB
+    assert min_psnr(whole, chunks) >= MIN_DB
     cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in (first, report)]
     assert cuts[0] == cuts[1] == [40]
     if first.faces is not None:
@@ -116,7 +116,7 @@ def test_cuts_are_seen_as_in_a_whole_render_where_a_chunk_begins(tmp_path: Path)
     first = bgsoft.render_config(settings(clip, whole, **given, chunks=1))
     report = render_in_chunks(settings(clip, chunks, **given, chunks=3))
     assert len(report.parts) == 3
-    assert least_psnr(whole, chunks) >= MIN_DB
+    assert min_psnr(whole, chunks) >= MIN_DB
     cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in (first, report)]
     assert cuts[0] == cuts[1] == [11, 27, 43, 59, 75]
 
@@ -134,7 +134,7 @@ def test_the_mask_is_written_in_chunks_too(person: Path, tmp_path: Path) -> None
             render_in_chunks(config)
     one, other = (tmp_path / f"{name}-matte.mkv" for name in ("whole", "chunks"))
     assert [a.seconds for a in read_back(one)] == [b.seconds for b in read_back(other)]
-    assert least_psnr(one, other) > 35  # it is encoded with loss
+    assert min_psnr(one, other) > 35  # it is encoded with loss
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.unit.chunks.short_chunks import (
     render_in_chunks,
     settings,
 )
-from tests.unit.chunks.test_boundaries import MIN_DB, least_psnr
+from tests.unit.chunks.test_boundaries import MIN_DB, min_psnr
 
 LOOK: dict[str, Any] = {"effect": "dim", "matte": "fast", "codec": "ffv1"}
 
@@ -66,7 +66,7 @@ def test_faces_are_those_of_a_whole_render(people: Path, tmp_path: Path) -> None
     assert [chunk.frames for chunk in chunks.parts] == [24, 16, 24]
     cuts = [[e.frame for e in r.events if e.kind == "scene-cut"] for r in reports]
     assert cuts[0] == cuts[1] == [40]
-    assert least_psnr(tmp_path / "whole.mkv", tmp_path / "chunks.mkv") >= MIN_DB
+    assert min_psnr(tmp_path / "whole.mkv", tmp_path / "chunks.mkv") >= MIN_DB
     expected, found = lines(tmp_path / "whole.jsonl"), lines(tmp_path / "chunks.jsonl")
     assert found == expected
     assert {len(line["faces"]) for line in expected} >= {1, 2}

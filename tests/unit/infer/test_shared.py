@@ -28,7 +28,7 @@ from bgsoft.workers import Workers
 from tests.pictures import random_frame
 from tests.recurrent_model import recurrent_model
 
-MOST = 2
+MAX_ITEMS = 2
 
 
 class HostOrder:
@@ -50,8 +50,8 @@ class Doubling(Network):
     provider = "none"
 
     def __init__(self) -> None:
-        self.inputs = {"x": np.zeros((MOST, 3), np.float32)}
-        self.outputs = {"y": np.zeros((MOST, 3), np.float32), "n": np.zeros(1, np.float32)}
+        self.inputs = {"x": np.zeros((MAX_ITEMS, 3), np.float32)}
+        self.outputs = {"y": np.zeros((MAX_ITEMS, 3), np.float32), "n": np.zeros(1, np.float32)}
         self.batches: list[list[float]] = []
         self.faults = 0
         self.closed = False
@@ -249,7 +249,7 @@ def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
     random = np.random.default_rng(3)
     clips = [[random_frame(size, random, at) for at in range(3)] for _ in users]
     alone = [masks(segmenter(network(1)), frames) for frames in clips]
-    batch, runs = network(MOST), []
+    batch, runs = network(MAX_ITEMS), []
     monkeypatch.setattr(batch, "run", lambda run=batch.run: (runs.append(1), run()))
     shared = [
         segmenter(models.join("key", user, lambda: SharedNetwork(batch, 1, HostOrder())))
