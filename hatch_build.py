@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,20 @@ class NativeLibrary(BuildHookInterface[Any]):
         self._machine = os.environ.get("BGSOFT_MACHINE") or platform.machine()
 
     def dependencies(self) -> list[str]:
-        """What compiles: Zig brings a C++ compiler, so that no machine needs one of its own."""
+        """The compiler, if there is something to compile and it cannot be fetched in part."""
         variants = self._variants("standard")
         if self._build.are_current(self._folder, self._machine, variants):
             return []
-        return ["ziglang>=0.14,<1"]
+        if importlib.util.find_spec("ziglang") or not self._build.fetch_compiler(self._folder):
+            return [self._build.COMPILER]
+        return []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         variants = self._variants(version)
-        self._build.build(self._folder, self._machine, variants)
+        try:
+            self._build.build(self._folder, self._machine, variants)
+        finally:
+            shutil.rmtree(self._folder / "ziglang", ignore_errors=True)
         # Ignored by git, so hatchling is told of it; nothing in it is bound to a Python version.
         libraries = self._build.library_name(self._machine, "*")
         build_data["artifacts"].append(f"/bgsoft/ops/lib/{libraries}")

@@ -1,8 +1,8 @@
 """Compiles the host's side of the operations into shared libraries, when the package is built.
 
 Run as a script, ``build.py [ARCHITECTURE [FOLDER]]``, it compiles all variants in place, for a
-checkout that is not installed, or for another machine. It imports nothing of bgsoft: the build has
-only a C++ compiler, that of Zig, whose package brings one to any machine.
+checkout that is not installed, or for another machine. It imports nothing of bgsoft. The compiler
+is Zig's, which an installation does not need to have: the package ``ziglang`` brings it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
+from zipfile import ZipFile
+
+COMPILER = "ziglang>=0.14,<1"
+"""The requirement that brings the compiler."""
 
 _BOTH_DEPTHS = (
     *("blend", "picture", "analysis", "warp", "foreground", "zoom", "hide"),
@@ -55,6 +60,8 @@ VARIANTS = {
     "aarch64": (Variant("neon", ("-mcpu=generic",), frozenset()),),
 }
 GLIBC = "2.17"
+
+_ZIG = "ziglang/zig"
 
 _KERNEL = r"(?m)^(?:BLOCK_)?KERNEL\((\w+)\)"
 
@@ -112,6 +119,30 @@ def are_current(folder: Path, machine: str, variants: Sequence[Variant]) -> bool
     return all(_is_current(folder / library_name(machine, one.name), one) for one in variants)
 
 
+def fetch_compiler(folder: Path) -> bool:
+    """Put the compiler into a folder of libraries, for :func:`build`; return whether that worked.
+
+    The kernels include no headers, so 2 of the 20,000 files of its wheel are enough: pip takes 17
+    seconds to install all, and 5 to download the wheel. Where there is no pip, or it finds no wheel
+    without the options that the user gave, the compiler has to be installed.
+    """
+    if (folder / _ZIG).is_file():
+        return True
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder) as temporary:
+        # -I: the environment of a build hides pip.
+        download = (sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-deps")
+        options = ("--retries", "1", "--only-binary", ":all:", "--dest", temporary, COMPILER)
+        if subprocess.run((*download, *options), capture_output=True, check=False).returncode:
+            return False
+        with ZipFile(next(Path(temporary).glob("ziglang-*.whl"))) as wheel:
+            for name in (_ZIG, "ziglang/lib/std/std.zig"):  # it looks for its folder by the latter
+                wheel.extract(name, temporary)
+        Path(temporary, _ZIG).chmod(0o755)
+        Path(temporary, "ziglang").replace(folder / "ziglang")
+    return True
+
+
 def build(folder: Path, machine: str, variants: Sequence[Variant]) -> list[Path]:
     """Compile variants for an architecture, where they are not current; others are removed.
 
@@ -135,10 +166,11 @@ def build(folder: Path, machine: str, variants: Sequence[Variant]) -> list[Path]
 
 def _compile(library: Path, machine: str, variant: Variant) -> None:
     from concurrent.futures import ThreadPoolExecutor  # which no thread can import at the end
-    from tempfile import TemporaryDirectory
 
     sources = Path(__file__).parent
-    compiler = (sys.executable, "-m", "ziglang", "cc", "-target", f"{machine}-linux-gnu.{GLIBC}")
+    fetched = library.parent / _ZIG
+    zig = (str(fetched),) if fetched.is_file() else (sys.executable, "-m", "ziglang")
+    compiler = (*zig, "cc", "-target", f"{machine}-linux-gnu.{GLIBC}")
 
     def compile_one(source: Path) -> str:
         made = str(temporary / f"{source.stem}.o")
