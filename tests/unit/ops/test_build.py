@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from zipfile import ZipFile
 
 import av
 import numpy as np
@@ -154,6 +155,34 @@ def test_a_library_is_current_until_a_source_changes(tmp_path: Path) -> None:
     header = copy / "samples.cuh"
     header.write_text(header.read_text() + "\n")
     assert not copied.are_current(copy / "lib", MACHINE, [variant])
+
+
+def test_two_files_of_the_compilers_wheel_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pip")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    assert not build.fetch_compiler(tmp_path / "lib")
+    files = {
+        "ziglang/zig": "#!/bin/sh\necho compiled\n",
+        "ziglang/lib/std/std.zig": "",
+        "ziglang/lib/libc/stdio.h": "",
+        "ziglang-0.15.dist-info/METADATA": "Metadata-Version: 2.1\nName: ziglang\nVersion: 0.15\n",
+        "ziglang-0.15.dist-info/WHEEL": "Wheel-Version: 1.0\nTag: py3-none-any\n",
+        "ziglang-0.15.dist-info/RECORD": "",
+    }
+    with ZipFile(tmp_path / "ziglang-0.15-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+    assert build.fetch_compiler(tmp_path / "lib")
+    fetched = tmp_path / "lib" / "ziglang"
+    assert subprocess.run([fetched / "zig"], capture_output=True).stdout == b"compiled\n"
+    folders = {fetched, fetched / "lib", fetched / "lib" / "std"}
+    assert set(fetched.parent.rglob("*")) - folders == {
+        fetched / "zig",
+        fetched / "lib" / "std" / "std.zig",
+    }
 
 
 @pytest.fixture
