@@ -12,7 +12,7 @@ import os
 
 TYPE_CHECKING = False  # without the 10 ms that typing takes
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "BgsoftError",

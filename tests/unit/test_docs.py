@@ -182,11 +182,12 @@ def scripts() -> list[str]:
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
-def test_a_page_is_linked_and_begins_with_its_most_common_command(page: Path) -> None:
+def test_a_page_is_linked_and_begins_with_its_task_and_most_common_command(page: Path) -> None:
     assert f"](docs/{page.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
-    title, empty, fence, *_ = page.read_text(encoding="utf-8").splitlines()
+    title, empty, task, space, fence, *_ = page.read_text(encoding="utf-8").splitlines()
     assert title.startswith("# ")
-    assert not empty
+    assert task.endswith(".")
+    assert not empty + space
     assert fence.startswith("```")
 
 
