@@ -103,89 +103,86 @@ def render(
         input: Video to read.
         output: Video to write; its suffix chooses the container.
         preset: A preset's name or TOML file; None: the bare defaults.
-        effect: What becomes of the background; alpha makes it transparent, matte writes the mask.
+        effect: Effect on the background; alpha makes it transparent, matte writes the mask instead.
             [default: blur]
-        strength: How strong. blur, bokeh, pixelate: size in percent of the frame height, 0 to 25;
-            dim: percent of light taken away, 0 to 100. [default: blur 2.5, bokeh 2.5, pixelate 3,
-            dim 60]
-        background: Picture, video (looped), or colour like '#00b140' or green, to put behind
-            people. Without effect it also chooses the effect.
-        model: What finds the people: a name from bgsoft models list, or your own ONNX file with a
-            FILE.toml beside it. [default: selfie-general]
-        matte: How thoroughly people are looked for. fast: one model, once a frame. standard: two
-            models, and a close pass over the people. best: the same, its edges refined by another
-            network. A model that makes a matte itself has one pass; best averages it with all of
+        strength: Strength. blur, bokeh, pixelate: size in percent of the frame height, 0 to 25;
+            dim: percent of light removed, 0 to 100. [default: blur 2.5, bokeh 2.5, pixelate 3, dim
+            60]
+        background: Picture, video (looped), or colour such as '#00b140' or green, to put behind
+            people. It also chooses the effect, unless effect does.
+        model: Model that finds people: a name from bgsoft models list, or your own ONNX file with a
+            FILE.toml in the same folder. [default: selfie-general]
+        matte: Quality of the segmentation. fast: one model, one pass a frame. standard: two models,
+            and a close pass over the people. best: also refines edges with another network. A
+            matting model such as rvm-mobilenetv3 runs in one pass; best averages it with all of
             these. [default: standard]
-        mask_every: Look for people on every Nth frame only, 1 to 300. [default: 1]
-        similarity: Keep the last mask while the picture stays this similar, in dB of PSNR, 0 to
-            100, or off. [default: off]
-        face: guard: faces that the mask missed stay sharp. main: only the main person does.
-            anonymize: other people's faces are blurred beyond recognition. [default: guard]
-        subjects: How many people are main for face main or anonymize: the largest, most central,
-            longest in sight; 0 anonymizes everybody. [default: 1]
-        face_every: Look for faces on every Nth frame; between, they are expected to move on as they
-            did. [default: by time; with face_data 1]
-        small_faces: Also look for faces under a twentieth of the frame height; anonymize always
-            does.
-        hide: Also hide this place: left, top, width and height, in pixels or percent of the frame
-            as it is shown, and from when to when, counted like start: 10%,20%,15%,30%@1:05-1:20.
-            May be given again.
-        anonymize_style: What hidden faces, and places of hide, become; solid is black. [default:
-            blur, subjects 0: solid]
+        mask_every: Segment only every Nth frame, 1 to 300. [default: 1]
+        similarity: Reuse the last mask while frames are this similar: PSNR in dB, 0 to 100, or off.
+            [default: off]
+        face: guard: keep faces sharp that the mask missed. main: keep only the main person sharp.
+            anonymize: make other people's faces unrecognisable. [default: guard]
+        subjects: Number of main people for face main or anonymize: the largest, most central and
+            longest in view; 0 hides every face. [default: 1]
+        face_every: Detect faces on every Nth frame, and predict their movement in between.
+            [default: by time; with face_data 1]
+        small_faces: Also detect faces smaller than a twentieth of the frame height; anonymize
+            always does.
+        hide: Also hide this place: left, top, width and height, in pixels or percent of the upright
+            frame; optionally a time span: 10%,20%,15%,30%@1:05-1:20. Repeatable.
+        anonymize_style: Style of hidden faces and places; solid is black. [default: blur, subjects
+            0: solid]
         anonymize_shape: Shape of hidden faces. [default: ellipse]
-        anonymize_margin: Hide more around faces, in percent of the hidden place's size, 0 to 100.
+        anonymize_margin: Enlarge the hidden place around a face, in percent of its size, 0 to 100.
             [default: 0]
-        threshold: How sure the model must be that a pixel is a person; off takes its answer as
-            opacity. [default: 0.5]
-        softness: Width of the soft step around the threshold; 0 is a hard edge. [default: 0.5]
-        min_area: Islands, and holes in doubt, smaller than this fraction of the frame are removed.
+        threshold: Probability from which a pixel is a person; off uses the probability as opacity.
+            [default: 0.5]
+        softness: Width of the soft edge around the threshold; 0 is a hard edge. [default: 0.5]
+        min_area: Remove islands, and uncertain holes, smaller than this fraction of the frame.
             [default: 0.002]
-        smooth: Rounds the outline. [default: 0.5]
-        expand: Move the edge outwards, or inwards if negative; percent of the frame height, -5 to
-            5. [default: 0]
-        feather: Extra soft rim outside the person, percent of the frame height, 0 to 10. [default:
-            0]
-        temporal: Steadies the edge over time; 0 is off, 1 the heaviest. [default: 0.7]
-        refine: Fit the edge to the picture. [default: guided]
-        codec: Video codec of the output; auto takes h264 where the container, bit depth and effect
-            allow. [default: auto]
-        quality: The encoder's own quality number. Of videos (CRF, CQ or qscale) lower is better and
-            larger, of JPEG and WebP pictures higher, 1 to 100. [default: by codec; h264: 18, JPEG:
-            95, WebP: 90]
+        smooth: Smoothness of the outline; 0 is off. [default: 0.5]
+        expand: Move the edge outwards, or inwards if negative, in percent of the frame height, -5
+            to 5. [default: 0]
+        feather: Width of an extra soft rim outside the person, in percent of the frame height, 0 to
+            10. [default: 0]
+        temporal: Steadiness of the edge over time; 0 is off, 1 is strongest. [default: 0.7]
+        refine: guided: fit the edge to the picture. none: keep the edge of the mask. [default:
+            guided]
+        codec: Video codec of the output; auto: h264 if the container, bit depth and effect allow
+            it. [default: auto]
+        quality: The encoder's own quality number. For videos (CRF, CQ or qscale) lower is better
+            and larger. For JPEG and WebP pictures higher is better, 1 to 100. [default: by codec;
+            h264: 18, JPEG: 95, WebP: 90]
         speed: The encoder's own preset: x264/x265 ultrafast to veryslow, AV1 and VP9 a number,
             NVENC P1 to P7. [default: by codec; h264: veryfast]
-        chroma: How fine colour is. keep: as in the source, also 4:2:2 and 4:4:4; people's colour
-            comes back as it was. 420: as in most videos. auto keeps it with prores, ffv1 and raw.
-            [default: auto]
-        encoder_option: Pass an option on to the encoder, e.g. tune=film; may be given again.
-        metadata: Tags, data tracks and subtitles that tell who, where, when or with which device.
-            auto: strip where faces or places are hidden, else keep. [default: auto]
-        decode: Where to decode. [default: auto]
-        infer: Where the model runs. [default: auto]
-        composite: Where matte and effect are made. [default: auto]
-        encode: Where to encode. [default: auto]
-        gpu: Which GPU, counted from 0. [default: the first]
-        require_gpu: Fail rather than run any stage on the CPU.
-        batch: Frames worked on at a time, 1 to 64, or auto. [default: auto]
-        precision: Number format of the model. [default: fp32]
-        threads: Cores to plan for, 1 to 256; 0 is all there are. x264 goes by the machine's.
-            [default: 0]
-        stall: Fail once no frame has passed any stage for so long, rather than wait for ever; or
-            off. [default: 300]
-        start: Begin here: seconds or HH:MM:SS. [default: 0]
-        fps: Frames per second of a sequence of pictures that is read, 0.1 to 1000. [default: 25]
-        duration: Render at most this long: seconds or HH:MM:SS. [default: to the end]
+        chroma: Chroma resolution. keep: that of the source, including 4:2:2 and 4:4:4. 420: that of
+            most videos. auto: keep with prores, ffv1 and raw, otherwise 420. [default: auto]
+        encoder_option: Pass an option to the encoder, e.g. tune=film; repeatable.
+        metadata: Tags, data tracks and subtitles that identify people, places, times or devices.
+            auto: strip if faces or places are hidden, otherwise keep. [default: auto]
+        decode: Backend for decoding. [default: auto]
+        infer: Backend for the models. [default: auto]
+        composite: Backend for matte and effect. [default: auto]
+        encode: Backend for encoding. [default: auto]
+        gpu: Number of the GPU, from 0. [default: the first]
+        require_gpu: Fail instead of running any stage on the CPU.
+        batch: Frames processed at a time, 1 to 64, or auto. [default: auto]
+        precision: Number format of the models. [default: fp32]
+        threads: Number of cores to use, 1 to 256; 0: all. x264 ignores it. [default: 0]
+        stall: Fail if no frame passes any stage for this time; off: wait for ever. [default: 300]
+        start: Start at this time: seconds or HH:MM:SS. [default: 0]
+        fps: Frame rate of an input sequence of pictures, 0.1 to 1000. [default: 25]
+        duration: Render at most this length: seconds or HH:MM:SS. [default: to the end]
         face_data: Also write the faces of every frame, with 468 landmarks each.
-        format: Container of OUT; auto goes by the ending of its name, and takes mkv for a pipe.
-            [default: auto]
+        format: Container of OUT; auto: by the extension of its name, mkv for a pipe. [default:
+            auto]
         matte_out: Also write the mask as a grey video or picture.
-        overwrite: Replace OUT, and what is written beside it, where that exists.
-        skip_existing: Do nothing, successfully, if OUT exists.
-        report: Write what was done, how fast and by what, as JSON.
-        chunks: Render a long video in up to this many chunks side by side, and join them; auto does
-            so where it pays. A render in chunks that was interrupted goes on where it was.
-            [default: auto]
-        trace: Write what each thread and GPU stream did when; open it in ui.perfetto.dev.
+        overwrite: Replace OUT and the other output files if they exist.
+        skip_existing: Skip the render, with exit code 0, if OUT exists.
+        report: Write a report as JSON: frames, speed, backends, notices.
+        chunks: Render a long video in up to N parallel chunks and join them; auto: where that is
+            faster. Repeat an interrupted command to continue with its finished chunks. [default:
+            auto]
+        trace: Write a timeline of threads and GPU streams; open it in ui.perfetto.dev.
         on_progress: Called about ten times a second, from the calling thread.
         on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
             never from two at a time.

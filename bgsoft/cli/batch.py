@@ -19,8 +19,8 @@ _ELSEWHERE = ("gpu", "report", "format")
 _BRIEF = ("effect", "strength", "background", "quality", "overwrite", "skip_existing")
 """Of a render's settings, those in the short help."""
 _EPILOG = (
-    "IN is a file, a folder (searched to the bottom, its tree is kept) or a quoted pattern."
-    " --matte-out, --face-data and --trace take names like --name does: '{stem}-matte.mkv'."
+    "IN is a file, a folder (with its subfolders; the tree is kept) or a quoted pattern."
+    " --matte-out, --face-data and --trace take names like --name: '{stem}-matte.mkv'."
     " Exit code 1: some files failed; they are listed at the end.\n\n"
     + flags.examples(
         "batch holiday/ soft/",
@@ -43,24 +43,24 @@ class BatchFlags:
     lists: Annotated[
         list[str] | None,
         _files(
-            "Also take the files FILE lists, one a line (# comments); -: stdin.",
+            "Also take the files listed in FILE, one a line (# comments); -: stdin.",
             "--from",
             metavar="FILE",
         ),
-        flags.Brief("Also take the files that FILE lists."),
+        flags.Brief("Also take the files listed in FILE."),
     ] = None
     exclude: Annotated[
         list[str] | None,
         _files(
-            "Leave out this name, or path inside IN; * and ? match others. Repeatable.",
+            "Skip this name, or path inside IN; * and ? are wildcards. Repeatable.",
             metavar="PATTERN",
         ),
-        flags.Brief("Leave out this name or path; may be given again."),
+        flags.Brief("Skip this name or path. Repeatable."),
     ] = None
     name: Annotated[
         str,
         _files(
-            "Names of the outputs, of {stem}, {suffix}, {parent} and {index}."
+            "Names of the outputs, made of {stem}, {suffix}, {parent} and {index}."
             " [default: {stem}{suffix}]",
             metavar="TEMPLATE",
         ),
@@ -69,36 +69,39 @@ class BatchFlags:
     resume: Annotated[
         bool,
         _files(
-            "Go on with the batch that was begun in OUT_DIR: what failed is tried again, what has"
-            " changed is rendered anew.",
+            "Continue the batch in OUT_DIR: render the files that are left, have failed or have"
+            " changed.",
             "--resume",
         ),
-        flags.Brief("Go on with the batch that was begun in OUT_DIR."),
+        flags.Brief("Continue the batch in OUT_DIR."),
     ] = False
     dry_run: Annotated[
-        bool, _files("Only say what would be rendered, or skipped, and why.", "--dry-run")
+        bool, _files("Only print what would be rendered or skipped, and why.", "--dry-run")
     ] = False
     watch: Annotated[
         bool,
         _files(
-            "Go on and take what is put into the folders IN, once it is whole, until Ctrl-C"
-            " (pip install '.[watch]').",
+            "Keep running until Ctrl-C, and render files that appear in IN, once they are"
+            " complete (pip install '.[watch]').",
             "--watch",
         ),
-        flags.Brief("Go on and take what is put into IN, until Ctrl-C."),
+        flags.Brief("Keep running, and render files that appear in IN."),
     ] = False
     settle: Annotated[
         str | None,
-        _files("With --watch: take a file unchanged for so long. [default: 2]", metavar="SECONDS"),
+        _files(
+            "With --watch: wait until a file is unchanged for this time. [default: 2]",
+            metavar="SECONDS",
+        ),
         flags.Brief(),
     ] = None
     report: Annotated[
-        Path | None, _files("Write what became of each file, as JSON.", metavar="FILE.json")
+        Path | None, _files("Write the report of each file, as JSON.", metavar="FILE.json")
     ] = None
     jobs: Annotated[
         int | None,
         _work(
-            "Files at a time. [default: 2, or half the cores; with GPUs two for each]",
+            "Files at a time. [default: half the cores, at least 2; with GPUs at most two each]",
             *("--jobs", "-j"),
             metavar="N",
             min=1,
@@ -108,14 +111,14 @@ class BatchFlags:
     ] = None
     gpu: Annotated[
         str | None,
-        _work("Which GPUs, counted from 0; files are dealt out to them.", metavar="N[,N...]"),
-        flags.Brief("Which GPUs, counted from 0."),
+        _work("Numbers of the GPUs, from 0; they share the files.", metavar="N[,N...]"),
+        flags.Brief("Numbers of the GPUs, from 0."),
     ] = None
     ray: Annotated[
         str | None,
         _work(
-            "Render on the nodes of a Ray cluster: HOST:PORT where this machine is one of them,"
-            " ray://HOST:PORT from outside, local to try it (pip install '.[ray]').",
+            "Render on the nodes of a Ray cluster: HOST:PORT on one of them, ray://HOST:PORT from"
+            " outside, local to try it (pip install '.[ray]').",
             metavar="ADDRESS",
         ),
         flags.Brief("Render on the nodes of a Ray cluster."),
@@ -123,7 +126,7 @@ class BatchFlags:
     gpu_share: Annotated[
         float | None,
         _work(
-            "With --ray: a file's part of a GPU; 0: none. [default: 0.5, where there are GPUs]",
+            "With --ray: share of a GPU for each file; 0: none. [default: 0.5 if there are GPUs]",
             metavar="PART",
             min=0.0,
             max=1.0,
@@ -133,7 +136,7 @@ class BatchFlags:
     retries: Annotated[
         int,
         _work(
-            "Further tries where a file's process dies or stands still. [default: 1]",
+            "Further tries if a file's process dies or stalls. [default: 1]",
             metavar="N",
             min=0,
         ),
@@ -141,14 +144,14 @@ class BatchFlags:
     ] = 1
     timeout: Annotated[
         str | None,
-        _work("Give a file up after so long: seconds or HH:MM:SS.", metavar="TIME"),
+        _work("Time limit for a file: seconds or HH:MM:SS.", metavar="TIME"),
         flags.Brief(),
     ] = None
     preset: flags.Preset = None
     progress: flags.Progress = "auto"
     quiet: flags.Quiet = False
     verbose: Annotated[
-        bool, flags.option("Also print what renders report, and tracebacks.", "--verbose", "-v")
+        bool, flags.option("Also print notices of renders, and tracebacks.", "--verbose", "-v")
     ] = False
 
 
@@ -161,8 +164,8 @@ def register(app: typer.Typer) -> None:
 def batch(own: BatchFlags, settings: dict[str, Any]) -> int:
     """Render many videos: files, folders, patterns and lists.
 
-    A file that fails does not end it. What is done is kept in OUT_DIR: --resume goes on after a
-    crash, a kill or a power cut.
+    A failed file does not end the batch. OUT_DIR keeps the state: --resume continues after a crash,
+    a kill or a power cut.
     """
     from bgsoft.cli.guard import go_on_in_child
 

@@ -14,8 +14,8 @@ from bgsoft.records import dataclass
 _result = partial(flags.option, panel="Results")
 _effort = partial(flags.option, panel="Effort")
 _EPILOG = (
-    "Renders run one after another in processes of their own. Close other programs first: what"
-    " they take is missing here.\n\n"
+    "Each render is a process of its own, one after another. Close other programs first: they"
+    " slow the renders down.\n\n"
     + flags.examples(
         "bench",
         "bench in.mp4 --json now.json --plot now.png",
@@ -37,45 +37,48 @@ class BenchFlags:
     input: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[IN]", help="Video; by default a checkout's sample.", readable=False
+            metavar="[IN]",
+            help="Video to render. [default: the sample of a checkout]",
+            readable=False,
         ),
     ] = None
     json_file: Annotated[
-        Path | None, _result("Write everything, raw samples too.", "--json", metavar="FILE.json")
+        Path | None, _result("Write all results, with raw samples.", "--json", metavar="FILE.json")
     ] = None
     plot: Annotated[
         Path | None,
         _result(
-            "Draw the speed, and each stage's time (pip install '.[plot]').", metavar="FILE.png|svg"
+            "Draw the speed and the time of each stage (pip install '.[plot]').",
+            metavar="FILE.png|svg",
         ),
-        flags.Brief("Draw the speed, and each stage's time."),
+        flags.Brief("Draw the speed and the time of each stage."),
     ] = None
     overwrite: Annotated[
-        bool, _result("Replace what --json and --plot name, if it exists.", "--overwrite", "-y")
+        bool, _result("Replace the files of --json and --plot if they exist.", "--overwrite", "-y")
     ] = False
     baseline: Annotated[
         Path | None,
         _result(
-            "Compare with an earlier run's JSON, and mark what is slower.", metavar="FILE.json"
+            "Compare with the JSON of an earlier run, and mark slower rows.", metavar="FILE.json"
         ),
-        flags.Brief("Compare with an earlier run's JSON."),
+        flags.Brief("Compare with the JSON of an earlier run."),
     ] = None
     fail_slower: Annotated[
         float | None,
         _result(
-            "Exit code 1 if anything is slower than --baseline by more than this and than noise.",
+            "Exit code 1 if a row is slower than --baseline by more than PCT and noise.",
             metavar="PCT",
             min=0.0,
         ),
-        flags.Brief("Exit code 1 if anything is slower by more."),
+        flags.Brief("Exit code 1 if a row is slower by more."),
     ] = None
     seconds: Annotated[
         float,
-        _effort("Seconds of video in each render, at most. [default: 10]", metavar="N", min=0.5),
+        _effort("Most seconds of video in each render. [default: 10]", metavar="N", min=0.5),
         flags.Brief("Seconds of video in each render. [default: 10]"),
     ] = 10.0
     rounds: Annotated[
-        int, _effort("How often each row is measured. [default: 3]", metavar="N", min=1)
+        int, _effort("Number of measurements of each row. [default: 3]", metavar="N", min=1)
     ] = 3
     preset: flags.Preset = None
     quiet: flags.Quiet = False
@@ -92,8 +95,8 @@ def register(app: typer.Typer) -> None:
 def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     """Measure how fast this machine renders, and where the time goes.
 
-    Renders on the CPU alone, then with one stage after another on the GPU; beside them a render
-    without its encoder, the decoder alone, and a plain transcode.
+    Renders on the CPU, then moves one stage after another to the GPU. Also measures a render
+    without encoding, the decoder alone, and a plain transcode.
     """
     import sys
 

@@ -12,7 +12,7 @@ from bgsoft.cli import flags
 from bgsoft.records import dataclass
 
 _pictures = partial(flags.option, panel="Pictures")
-_limit = partial(flags.option, panel="Exit code 1 where B misses")
+_limit = partial(flags.option, panel="Exit code 1 if B misses")
 _output = partial(flags.option, panel=flags.OUTPUT)
 _EPILOG = flags.examples(
     "compare in.mp4 out.mp4",
@@ -25,36 +25,36 @@ _EPILOG = flags.examples(
 class CompareFlags:
     """Its arguments and flags."""
 
-    a: Annotated[Path, typer.Argument(metavar="A", help="The reference.", readable=False)]
-    b: Annotated[Path, typer.Argument(metavar="B", help="The one to judge.", readable=False)]
+    a: Annotated[Path, typer.Argument(metavar="A", help="The reference video.", readable=False)]
+    b: Annotated[Path, typer.Argument(metavar="B", help="The video to judge.", readable=False)]
     mask: Annotated[
         Path | None,
-        _pictures("Matte video (of --matte-out): count one side of it only.", metavar="FILE"),
+        _pictures("Matte video (from --matte-out): measure only one region of it.", metavar="FILE"),
     ] = None
     mask_region: Annotated[
         str | None,
         _pictures(
-            "Where the mask is at least half white, or the rest. [default: foreground]",
+            "foreground: where the mask is at least half white. [default: foreground]",
             metavar="foreground|background",
         ),
     ] = None
-    no_vmaf: Annotated[
-        bool, _pictures("Leave out VMAF, which takes most of the time.", "--no-vmaf")
-    ] = False
-    min_vmaf: Annotated[float | None, _limit("Mean VMAF.", metavar="0-100")] = None
-    min_psnr: Annotated[float | None, _limit("PSNR of luma.", metavar="DB")] = None
-    min_ssim: Annotated[float | None, _limit("Mean SSIM of luma.", metavar="0-1")] = None
-    strict: Annotated[bool, _limit("Any check.", "--strict")] = False
+    no_vmaf: Annotated[bool, _pictures("Skip VMAF, which takes most of the time.", "--no-vmaf")] = (
+        False
+    )
+    min_vmaf: Annotated[float | None, _limit("Lowest mean VMAF.", metavar="0-100")] = None
+    min_psnr: Annotated[float | None, _limit("Lowest PSNR of luma.", metavar="DB")] = None
+    min_ssim: Annotated[float | None, _limit("Lowest mean SSIM of luma.", metavar="0-1")] = None
+    strict: Annotated[bool, _limit("Require every check to pass.", "--strict")] = False
     json_file: Annotated[
         Path | None,
-        _output("Write everything, with the figures of each frame.", "--json", metavar="FILE"),
+        _output("Write all results, with the figures of each frame.", "--json", metavar="FILE"),
     ] = None
     plot: Annotated[
         Path | None,
         _output("Draw each frame's figures (pip install '.[plot]').", metavar="FILE.png|svg"),
     ] = None
     overwrite: Annotated[
-        bool, _output("Replace what --json and --plot name, if it exists.", "--overwrite", "-y")
+        bool, _output("Replace the files of --json and --plot if they exist.", "--overwrite", "-y")
     ] = False
     verbose: flags.Verbose = False
 
@@ -67,8 +67,8 @@ def register(app: typer.Typer) -> None:
 def compare(own: CompareFlags, _settings: dict[str, Any]) -> int:
     """Compare two videos: quality, timestamps, sound, metadata.
 
-    Frame i of A is compared with frame i of B. PSNR and SSIM are those of FFmpeg's filters; VMAF
-    needs an ffmpeg with libvmaf (pip install '.[quality]').
+    Frame i of A is compared with frame i of B. PSNR and SSIM follow FFmpeg's filters. VMAF needs an
+    ffmpeg with libvmaf (pip install '.[quality]').
     """
     from bgsoft.cli.compare_tables import checks_table, pictures_table, write_comparison_plot
     from bgsoft.cli.console import Console

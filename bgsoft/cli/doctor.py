@@ -25,26 +25,25 @@ def doctor(
     full: Annotated[
         bool,
         flags.option(
-            "Also try every codec, model and combination of backends, for some minutes.", "--full"
+            "Also test every codec, model and combination of backends; takes some minutes.",
+            "--full",
         ),
     ] = False,
-    as_json: Annotated[bool, flags.option("Print JSON for programs.", "--json")] = False,
+    as_json: Annotated[bool, flags.option("Print JSON.", "--json")] = False,
     gpu: Annotated[
         int | None,
-        flags.option("Which GPU to look at. [default: the first]", metavar="N", min=0),
+        flags.option("Number of the GPU to check. [default: the first]", metavar="N", min=0),
     ] = None,
     require_gpu: Annotated[
         bool,
-        flags.option(
-            "Let the exit code say whether every stage works on the GPU.", "--require-gpu"
-        ),
+        flags.option("Exit code 0 only if every stage works on the GPU.", "--require-gpu"),
     ] = False,
 ) -> int:
-    """Check what works on this machine, and say how to mend the rest.
+    """Check what works on this machine, and how to repair the rest.
 
-    Every backend is run for a moment. The exit code is 0 if a render works, on the GPU or the CPU;
-    with --require-gpu, if `bgsoft render --require-gpu` would. With --full it is 1 if anything
-    that is installed failed.
+    Every backend runs briefly. The exit code is 0 if a render works, on the GPU or the CPU. With
+    --require-gpu it is 0 if `bgsoft render --require-gpu` works. With --full it is 1 if anything
+    installed fails.
     """
     from bgsoft.cuda.driver import show_only
     from bgsoft.diagnose.doctor import examine
@@ -98,7 +97,7 @@ def report_lines(report: DoctorReport) -> list[str]:
         "NVDEC and NVENC": _rows(report.video_engines, 21),
         "Models": _rows({name: reason or "ok" for name, reason in report.models.items()}),
         "GPU against CPU, in code values": [
-            f"{found.name:<28} {'ok' if found.ok else 'TOO FAR'}: max {found.max_difference:.3g}, "
+            f"{found.name:<28} {'ok' if found.ok else 'DIFFERS'}: max {found.max_difference:.3g}, "
             f"mean {found.mean_difference:.2g} (allowed: {found.tolerance})"
             for found in report.parity
         ],
@@ -107,13 +106,15 @@ def report_lines(report: DoctorReport) -> list[str]:
     for title, rows in sections.items():
         if rows:
             lines += [title, *(f"  {row}" for row in rows)]
-    lines.append(f"Never run by bgsoft's makers: {', '.join(report.never_run)}")
+    lines.append(f"Not yet run by bgsoft's developers: {', '.join(report.never_run)}")
     if report.problems:
         return [*lines, "Problems", *(f"  {problem}" for problem in report.problems)]
+    if report.gpu_driver is None:
+        return [*lines, "A render works, on the CPU. There is no NVIDIA driver."]
     if report.gpu_problems:
-        lines.append("A render works. Not every stage is on the GPU:")
+        lines.append("A render works, but not every stage runs on the GPU:")
         return [*lines, *(f"  {problem}" for problem in report.gpu_problems)]
-    return [*lines, "A render works, every stage on the GPU."]
+    return [*lines, "A render works, with every stage on the GPU."]
 
 
 def _rows(values: Mapping[str, object], width: int = 16) -> list[str]:
@@ -134,7 +135,7 @@ def _machine(report: DoctorReport) -> list[str]:
     from bgsoft.settings.user import config_path
 
     rows: dict[str, object] = {"CPUs": report.cpu_count}
-    rows["Operations"] = report.operations or "not built"
+    rows["Native code"] = report.operations or "not built"
     rows["config.toml"] = report.config_file or f"none ({config_path() or 'switched off'})"
     rows["NVIDIA driver"] = report.gpu_driver or "none"
     gpu = report.gpu

@@ -144,7 +144,7 @@ Input = Annotated[
 Preset = Annotated[
     str | None,
     option(
-        "Start from these settings (see: bgsoft presets list); other flags win over it."
+        "Named settings to start from (see: bgsoft presets list); other flags override them."
         f" [default: {DEFAULT_PRESET}]",
         metavar="NAME|FILE.toml",
         panel=OPTIONS["effect"].panel,
@@ -156,12 +156,12 @@ Progress = Annotated[
     str,
     typer.Option(
         metavar="auto|rich|plain|json|none",
-        help="auto: live on a terminal, else plain lines; json: one object a line on stdout.",
+        help="auto: live on a terminal, otherwise plain lines; json: one object a line on stdout.",
     ),
     Brief(),
 ]
-Quiet = Annotated[bool, option("Only print errors.", "--quiet", "-q")]
-Verbose = Annotated[bool, option("Also print where an error came from.", "--verbose", "-v")]
+Quiet = Annotated[bool, option("Print errors only.", "--quiet", "-q")]
+Verbose = Annotated[bool, option("Also print the traceback of an error.", "--verbose", "-v")]
 
 
 Own = TypeVar("Own")

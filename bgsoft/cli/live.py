@@ -13,7 +13,7 @@ from bgsoft.cli import flags
 from bgsoft.records import dataclass
 from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
 
-_EPILOG = "Ctrl-C ends it at once, and finishes recordings.\n\n" + flags.examples(
+_EPILOG = "Ctrl-C stops at once and finishes recordings.\n\n" + flags.examples(
     "live /dev/video0 --to /dev/video10",
     "live rtsp://camera.local/main --to door.mkv --share door",
     "live clip.mp4 --loop --preview",
@@ -52,9 +52,9 @@ _sink = partial(flags.option, panel="Where frames go")
 _input = partial(flags.option, panel="Source")
 _TO = (
     "A recording (.mkv .mp4 .ts), a stream (rtmp:// srt:// udp:// rtsp://) or a virtual camera"
-    " (/dev/videoN); may be given again."
+    " (/dev/videoN). Repeatable."
 )
-_PAGE = "Show source, matte and result on a page, with sliders. [default port: any]"
+_PAGE = "Serve a page with source, matte, result and sliders. [default port: any]"
 _Text = str | None
 """Of flags that may be left out."""
 
@@ -84,31 +84,31 @@ class LiveFlags:
     preview: Annotated[
         int | None,
         _sink(_PAGE, metavar="[PORT]", min=0, max=65535),
-        flags.Brief("Show a page with sliders."),
+        flags.Brief("Serve a page with sliders."),
     ] = None
     overwrite: Annotated[
-        bool, _sink("Replace recordings, and a trace, that exist.", "--overwrite", "-y")
+        bool, _sink("Replace existing recordings and traces.", "--overwrite", "-y")
     ] = False
-    size: Annotated[_Text, _input("Size to ask a camera for.", metavar="WxH")] = None
+    size: Annotated[_Text, _input("Size to request from a camera.", metavar="WxH")] = None
     rate: Annotated[
-        float | None, _input("Frames a second to ask a camera for.", metavar="FPS"), flags.Brief()
+        float | None, _input("Frame rate to request from a camera.", metavar="FPS"), flags.Brief()
     ] = None
     input_format: Annotated[
-        _Text, _input("What to ask a camera for.", metavar="mjpeg|yuyv"), flags.Brief()
+        _Text, _input("Format to request from a camera.", metavar="mjpeg|yuyv"), flags.Brief()
     ] = None
-    realtime: Annotated[bool, _input("Play a file at its own pace.", "--realtime")] = False
-    loop: Annotated[bool, _input("The same, again and again.", "--loop")] = False
+    realtime: Annotated[bool, _input("Play a file at its own speed.", "--realtime")] = False
+    loop: Annotated[bool, _input("Play a file repeatedly at its own speed.", "--loop")] = False
     config: Annotated[
-        Path | None, _input("Run the sources that a file lists.", metavar="FILE.toml")
+        Path | None, _input("Run the sources listed in a file.", metavar="FILE.toml")
     ] = None
     stats: Annotated[
         _Text,
-        flags.option("Print figures every 5 s; json: on stdout.", metavar="[text|json]"),
-        flags.Brief("Print figures every 5 s; json: on stdout."),
+        flags.option("Print statistics every 5 s; json: on stdout.", metavar="[text|json]"),
+        flags.Brief("Print statistics every 5 s; json: on stdout."),
     ] = None
     trace: Annotated[
         Path | None,
-        flags.option("Write what each thread did when, at the end.", metavar="FILE.json"),
+        flags.option("Write a timeline of the threads, at the end.", metavar="FILE.json"),
         flags.Brief(),
     ] = None
     quiet: flags.Quiet = False
@@ -125,9 +125,9 @@ def register(app: typer.Typer) -> None:
 
 
 def live(own: LiveFlags, settings: dict[str, Any]) -> int:
-    """Change the background behind people in a stream that cannot wait.
+    """Change the background behind people in a camera or stream, in real time.
 
-    What is late is dropped, and counted.
+    Late frames are dropped and counted.
     """
     from bgsoft.cli.console import Console, on_one_line
     from bgsoft.cli.guard import go_on_in_child

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
     flags.add_group(
         app,
         "models",
-        "The models that find people: list, pull, path.",
+        "List, download and locate the models that find people.",
         {
             "models list": list_,
             "models pull NAME --yes": pull,
@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_() -> int:
-    """List the models by name, with licence and whether they are here."""
+    """List the models with state, size and licence."""
     from bgsoft.models.catalog import catalog, spec_path
 
     for spec in catalog().values():
@@ -57,7 +57,7 @@ def list_() -> int:
 
 
 def path(name: _Name) -> int:
-    """Print where a model's file is."""
+    """Print the path of a model's file."""
     from bgsoft.errors import ModelError
     from bgsoft.models.catalog import find_spec, spec_path
 
@@ -72,7 +72,7 @@ def pull(
     name: _Name,
     yes: Annotated[bool, flags.option("Accept the model's licence.", "--yes")] = False,
 ) -> int:
-    """Fetch a model into the cache and check it."""
+    """Download a model and check it."""
     from bgsoft.errors import ConfigError
     from bgsoft.models import cache
     from bgsoft.models.catalog import find_spec, spec_path

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
     flags.add_group(
         app,
         "presets",
-        "Named settings for --preset: list them, show one.",
+        "List or show presets: named settings for --preset.",
         {"presets list": list_, "presets show soft > mine.toml": show},
     )
 
@@ -44,16 +44,16 @@ def show(
         str,
         typer.Argument(
             metavar="NAME|FILE.toml",
-            help="Preset to show.",
+            help="Preset to print.",
             autocompletion=flags.completion(flags.preset_names),
         ),
     ],
     all_settings: Annotated[
         bool,
-        typer.Option("--all", help="Show every setting in force, defaults too, as a preset file."),
+        typer.Option("--all", help="Print every setting, including defaults, as a preset file."),
     ] = False,
 ) -> int:
-    """Show a preset's file; copy it to make your own."""
+    """Print a preset's file; save a copy to make your own."""
     from bgsoft.settings.presets import as_toml, load_preset
 
     preset = load_preset(name)

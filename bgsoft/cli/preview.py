@@ -25,7 +25,7 @@ class PreviewFlags:
     at: Annotated[
         str | None,
         flags.option(
-            "Which moment: seconds or HH:MM:SS. [default: 1 s, or the middle if shorter]",
+            "Time of the frame: seconds or HH:MM:SS. [default: 1 s, or the middle if shorter]",
             metavar="TIME",
             panel=OPTIONS["effect"].panel,
         ),
@@ -34,7 +34,7 @@ class PreviewFlags:
     faces: Annotated[
         bool,
         flags.option(
-            "Draw the boxes, ids and meshes of faces into the source picture.",
+            "Draw boxes, ids and meshes of faces into the source.",
             "--faces",
             panel=OPTIONS["face"].panel,
         ),
@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
 def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
     """Try settings on one frame: source, matte and result.
 
-    The frames just before are worked on too, so that the edge is as steady as in a render.
+    The frames just before are processed, too, so that the edge is as steady as in a render.
     """
     from bgsoft.cli.console import Console
     from bgsoft.cli.guard import go_on_in_child

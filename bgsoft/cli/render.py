@@ -15,7 +15,7 @@ from bgsoft.records import dataclass
 from bgsoft.settings.options import OPTIONS
 
 _EPILOG = (
-    "Lengths are percent of the frame height: 4K looks like 1080p. stdin is read only as IN.\n\n"
+    "Lengths are percent of the frame height, so 4K looks like 1080p. stdin is read only as IN.\n\n"
     + flags.examples(
         "render in.mp4 out.mp4",
         "render in.mp4 out.mp4 --preset studio --strength 3",
@@ -51,9 +51,9 @@ class RenderFlags:
         Path | None,
         typer.Argument(
             metavar="[OUT]",
-            help="Video to write; its ending chooses the container, e.g. .mp4 .mkv; -: stdout. Or a"
-            " picture: .png .jpg .webp .tif, of all frames with a number: frames/%05d.png. Left"
-            " out: a new file next to IN, in.soft.mp4 with the preset soft.",
+            help="Video to write; its extension chooses the container, e.g. .mp4 .mkv; -: stdout."
+            " Or a picture: .png .jpg .webp .tif. Or one picture a frame: frames/%05d.png. Without"
+            " OUT: a new file next to IN, such as in.soft.mp4.",
         ),
         flags.Brief("Video or picture to write. [default: next to IN, as in.soft.mp4]"),
     ] = None
@@ -62,7 +62,7 @@ class RenderFlags:
     quiet: flags.Quiet = False
     verbose: Annotated[
         bool,
-        flags.option("Also print scene cuts, and where an error came from.", "--verbose", "-v"),
+        flags.option("Also print scene cuts, and the traceback of an error.", "--verbose", "-v"),
         flags.Brief("Print more."),
     ] = False
 

@@ -45,32 +45,32 @@ class Precision(StrEnum):
 class BackendConfig:
     """Backends of the stages, and the machine's resources."""
 
-    decode: DecodeBackend = setting(DecodeBackend.AUTO, "Where to decode.")
-    infer: InferBackend = setting(InferBackend.AUTO, "Where the model runs.")
-    composite: CompositeBackend = setting(CompositeBackend.AUTO, "Where matte and effect are made.")
-    encode: EncodeBackend = setting(EncodeBackend.AUTO, "Where to encode.")
+    decode: DecodeBackend = setting(DecodeBackend.AUTO, "Backend for decoding.")
+    infer: InferBackend = setting(InferBackend.AUTO, "Backend for the models.")
+    composite: CompositeBackend = setting(CompositeBackend.AUTO, "Backend for matte and effect.")
+    encode: EncodeBackend = setting(EncodeBackend.AUTO, "Backend for encoding.")
     gpu: int | None = setting(
         None,
-        "Which GPU, counted from 0.",
+        "Number of the GPU, from 0.",
         range=(0, 63),
         shown_default="the first",
         without_effect=("all on the CPU",),
     )
-    require_gpu: bool = setting(False, "Fail rather than run any stage on the CPU.")
+    require_gpu: bool = setting(False, "Fail instead of running any stage on the CPU.")
     batch: int | None = setting(
-        None, "Frames worked on at a time, {range}, or auto.", range=(1, 64), shown_default="auto"
+        None, "Frames processed at a time, {range}, or auto.", range=(1, 64), shown_default="auto"
     )
-    precision: Precision = setting(Precision.FP32, "Number format of the model.")
+    precision: Precision = setting(Precision.FP32, "Number format of the models.")
     ring_slots: int | None = setting(None, range=(4, 256))
     """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
     threads: int = setting(
         0,
-        "Cores to plan for, 1 to 256; 0 is all there are. x264 goes by the machine's.",
+        "Number of cores to use, 1 to 256; 0: all. x264 ignores it.",
         range=(0, 256),
     )
     stall_seconds: float | None = setting(
         300.0,
-        "Fail once no frame has passed any stage for so long, rather than wait for ever; or off.",
+        "Fail if no frame passes any stage for this time; off: wait for ever.",
         name="stall",
         metavar="TIME|off",
         range=(1, math.inf),

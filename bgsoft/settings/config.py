@@ -111,15 +111,15 @@ class EffectConfig:
 
     kind: EffectKind = setting(
         EffectKind.BLUR,
-        "What becomes of the background; alpha makes it transparent, matte writes the mask.",
+        "Effect on the background; alpha makes it transparent, matte writes the mask instead.",
         brief="{choices}",
         name="effect",
     )
     strength: float | None = setting(
         None,
-        "How strong. blur, bokeh, pixelate: size in percent of the frame height,"
-        f" 0 to {_MAX_LENGTH_PCT:g}; dim: percent of light taken away, 0 to 100.",
-        brief="How strong; of blur: percent of the frame height.",
+        "Strength. blur, bokeh, pixelate: size in percent of the frame height,"
+        f" 0 to {_MAX_LENGTH_PCT:g}; dim: percent of light removed, 0 to 100.",
+        brief="Strength; of blur in percent of the frame height.",
         metavar="PCT",
         shown_default=", ".join(f"{kind} {pct:g}" for kind, pct in DEFAULT_STRENGTH_PCT.items()),
         belongs_to="kind",
@@ -128,8 +128,8 @@ class EffectConfig:
     """blur: standard deviation, bokeh: disc radius, pixelate: block edge."""
     background: str | None = setting(
         None,
-        "Picture, video (looped), or colour like '#00b140' or green, to put behind people."
-        " Without --effect it also chooses the effect.",
+        "Picture, video (looped), or colour such as '#00b140' or green, to put behind people."
+        " It also chooses the effect, unless --effect does.",
         brief="Picture, video or colour to put behind people.",
         metavar="FILE|COLOR",
         is_path=True,
@@ -179,26 +179,24 @@ class SegmentConfig:
 
     model: str = setting(
         "selfie-general",
-        "What finds the people: a name from bgsoft models list, or your own ONNX file with a"
-        " FILE.toml beside it.",
+        "Model that finds people: a name from bgsoft models list, or your own ONNX file with a"
+        " FILE.toml in the same folder.",
         metavar="NAME|FILE.onnx",
         is_path=True,
     )
     matte: MatteQuality = setting(
         MatteQuality.STANDARD,
-        "How thoroughly people are looked for. fast: one model, once a frame. standard: two models,"
-        " and a close pass over the people. best: the same, its edges refined by another network. A"
-        " model that makes a matte itself has one pass; best averages it with all of these.",
+        "Quality of the segmentation. fast: one model, one pass a frame. standard: two models, and"
+        " a close pass over the people. best: also refines edges with another network. A matting"
+        " model such as rvm-mobilenetv3 runs in one pass; best averages it with all of these.",
         brief="{choices}: quality of the mask.",
         without_effect=("single pass",),
     )
     """Of the embedded models; others have one pass; matting models may have these beside them."""
-    mask_every: int = setting(
-        1, "Look for people on every Nth frame only, {range}.", range=(1, 300)
-    )
+    mask_every: int = setting(1, "Segment only every Nth frame, {range}.", range=(1, 300))
     similarity_db: float | None = setting(
         None,
-        "Keep the last mask while the picture stays this similar, in dB of PSNR, {range}, or off.",
+        "Reuse the last mask while frames are this similar: PSNR in dB, {range}, or off.",
         name="similarity",
         metavar="DB",
         range=(0, 100),
@@ -217,23 +215,23 @@ class FaceConfig:
 
     mode: FaceMode = setting(
         FaceMode.GUARD,
-        "guard: faces that the mask missed stay sharp. main: only the main person does."
-        " anonymize: other people's faces are blurred beyond recognition.",
+        "guard: keep faces sharp that the mask missed. main: keep only the main person sharp."
+        " anonymize: make other people's faces unrecognisable.",
         brief="{choices}",
         name="face",
         without_effect=("nobody seen",),
     )
     subjects: int = setting(
         1,
-        "How many people are main for --face main or anonymize: the largest, most central, longest"
-        " in sight; 0 anonymizes everybody.",
-        brief="How many people are main; 0 hides all faces.",
+        "Number of main people for --face main or anonymize: the largest, most central and longest"
+        " in view; 0 hides every face.",
+        brief="Number of main people; 0 hides every face.",
         range=(0, 32),
         without_effect=("nobody is main", "nobody seen"),
     )
     detect_every: int | None = setting(
         None,
-        "Look for faces on every Nth frame; between, they are expected to move on as they did.",
+        "Detect faces on every Nth frame, and predict their movement in between.",
         name="face_every",
         range=(1, 300),
         shown_default="by time; with --face-data 1",
@@ -241,7 +239,7 @@ class FaceConfig:
     )
     small_faces: bool = setting(
         False,
-        "Also look for faces under a twentieth of the frame height; anonymize always does.",
+        "Also detect faces smaller than a twentieth of the frame height; anonymize always does.",
         without_effect=("no faces",),
     )
 
@@ -258,32 +256,32 @@ class MatteConfig:
     style: MatteStyle = MatteStyle.SOFT
     threshold: float | None = setting(
         0.5,
-        "How sure the model must be that a pixel is a person; off takes its answer as opacity.",
+        "Probability from which a pixel is a person; off uses the probability as opacity.",
         range=(0, 1),
         without_effect=("own matte",),
     )
     softness: float = setting(
         0.5,
-        "Width of the soft step around the threshold; 0 is a hard edge.",
+        "Width of the soft edge around the threshold; 0 is a hard edge.",
         range=(0, 1),
         without_effect=("obs", "no threshold", "own matte"),
     )
     min_area: float = setting(
         0.002,
-        "Islands, and holes in doubt, smaller than this fraction of the frame are removed.",
+        "Remove islands, and uncertain holes, smaller than this fraction of the frame.",
         range=(0, 1),
         without_effect=("obs without threshold", "own matte"),
     )
     """In style obs: contours up to it are dropped."""
     smooth: float = setting(
         0.5,
-        "Rounds the outline.",
+        "Smoothness of the outline; 0 is off.",
         range=(0, 1),
         without_effect=("obs without threshold", "own matte"),
     )
     expand_pct: float = setting(
         0.0,
-        "Move the edge outwards, or inwards if negative; percent of the frame height, {range}.",
+        "Move the edge outwards, or inwards if negative, in percent of the frame height, {range}.",
         name="expand",
         metavar="PCT",
         range=(-5, 5),
@@ -292,7 +290,7 @@ class MatteConfig:
     )
     feather_pct: float = setting(
         0.0,
-        "Extra soft rim outside the person, percent of the frame height, {range}.",
+        "Width of an extra soft rim outside the person, in percent of the frame height, {range}.",
         name="feather",
         metavar="PCT",
         range=(0, 10),
@@ -301,13 +299,15 @@ class MatteConfig:
     )
     temporal: float = setting(
         0.7,
-        "Steadies the edge over time; 0 is off, 1 the heaviest.",
+        "Steadiness of the edge over time; 0 is off, 1 is strongest.",
         range=(0, 1),
         without_effect=("own matte",),
     )
     """OBS's factor is 1 minus this."""
     refine: Refine = setting(
-        Refine.GUIDED, "Fit the edge to the picture.", without_effect=("obs", "own matte")
+        Refine.GUIDED,
+        "guided: fit the edge to the picture. none: keep the edge of the mask.",
+        without_effect=("obs", "own matte"),
     )
 
     def __post_init__(self) -> None:
@@ -335,8 +335,8 @@ class RenderConfig:
     backends: BackendConfig = _section(BackendConfig, "Machine")
     start_seconds: float = setting(
         0.0,
-        "Begin here: seconds or HH:MM:SS.",
-        brief="Begin here: seconds or HH:MM:SS.",
+        "Start at this time: seconds or HH:MM:SS.",
+        brief="Start at this time: seconds or HH:MM:SS.",
         name="start",
         metavar="TIME",
         range=(0, math.inf),
@@ -344,7 +344,7 @@ class RenderConfig:
     )
     fps: float | None = setting(
         None,
-        "Frames per second of a sequence of pictures that is read, {range}.",
+        "Frame rate of an input sequence of pictures, {range}.",
         range=(0.1, 1000),
         shown_default="25",
         without_effect=("no sequence",),
@@ -352,8 +352,8 @@ class RenderConfig:
     """Of the input; others have times of their own."""
     duration_seconds: float | None = setting(
         None,
-        "Render at most this long: seconds or HH:MM:SS.",
-        brief="Render at most this long.",
+        "Render at most this length: seconds or HH:MM:SS.",
+        brief="Render at most this length.",
         name="duration",
         metavar="TIME",
         unit=" seconds",
@@ -367,7 +367,7 @@ class RenderConfig:
     )
     format: OutputFormat = setting(
         OutputFormat.AUTO,
-        "Container of OUT; auto goes by the ending of its name, and takes mkv for a pipe.",
+        "Container of OUT; auto: by the extension of its name, mkv for a pipe.",
         brief="{choices}",
         short="-f",
     )
@@ -379,31 +379,31 @@ class RenderConfig:
     )
     overwrite: bool = setting(
         False,
-        "Replace OUT, and what is written beside it, where that exists.",
-        brief="Replace OUT where it exists.",
+        "Replace OUT and the other output files if they exist.",
+        brief="Replace OUT if it exists.",
         short="-y",
     )
     skip_existing: bool = setting(
         False,
-        "Do nothing, successfully, if OUT exists.",
-        brief="Do nothing, successfully, if OUT exists.",
+        "Skip the render, with exit code 0, if OUT exists.",
+        brief="Skip the render, with exit code 0, if OUT exists.",
     )
     report: Path | None = setting(
         None,
-        "Write what was done, how fast and by what, as JSON.",
+        "Write a report as JSON: frames, speed, backends, notices.",
         metavar="FILE.json",
     )
     chunks: int | None = setting(
         None,
-        "Render a long video in up to this many chunks side by side, and join them; auto does so"
-        " where it pays. A render in chunks that was interrupted goes on where it was.",
+        "Render a long video in up to N parallel chunks and join them; auto: where that is"
+        " faster. Repeat an interrupted command to continue with its finished chunks.",
         range=(1, 10_000),
         shown_default="auto",
         panel="Machine",
     )
     trace: Path | None = setting(
         None,
-        "Write what each thread and GPU stream did when; open it in ui.perfetto.dev.",
+        "Write a timeline of threads and GPU streams; open it in ui.perfetto.dev.",
         metavar="FILE.json",
     )
     preset: str | None = None

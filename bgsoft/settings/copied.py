@@ -23,6 +23,6 @@ class CopyConfig:
 
     metadata: Metadata = setting(
         Metadata.AUTO,
-        "Tags, data tracks and subtitles that tell who, where, when or with which device. auto:"
-        " strip where faces or places are hidden, else keep.",
+        "Tags, data tracks and subtitles that identify people, places, times or devices. auto:"
+        " strip if faces or places are hidden, otherwise keep.",
     )

@@ -38,15 +38,14 @@ class EncodeConfig:
 
     codec: Codec = setting(
         Codec.AUTO,
-        "Video codec of the output; auto takes h264 where the container, bit depth and effect"
-        " allow.",
+        "Video codec of the output; auto: h264 if the container, bit depth and effect allow it.",
         brief="{choices}",
     )
     quality: int | None = setting(
         None,
-        "The encoder's own quality number. Of videos (CRF, CQ or qscale) lower is better and"
-        " larger, of JPEG and WebP pictures higher, 1 to 100.",
-        brief="Of videos the CRF: less is better, and larger.",
+        "The encoder's own quality number. For videos (CRF, CQ or qscale) lower is better and"
+        " larger. For JPEG and WebP pictures higher is better, 1 to 100.",
+        brief="CRF of videos: lower is better, and larger.",
         shown_default="by codec; h264: 18, JPEG: 95, WebP: 90",
         belongs_to="codec",
     )
@@ -60,14 +59,14 @@ class EncodeConfig:
     )
     chroma: Chroma = setting(
         Chroma.AUTO,
-        "How fine colour is. keep: as in the source, also 4:2:2 and 4:4:4; people's colour comes"
-        " back as it was. 420: as in most videos. auto keeps it with prores, ffv1 and raw.",
+        "Chroma resolution. keep: that of the source, including 4:2:2 and 4:4:4. 420: that of most"
+        " videos. auto: keep with prores, ffv1 and raw, otherwise 420.",
         belongs_to="codec",
         without_effect=("no picture",),
     )
     encoder_option: tuple[str, ...] = setting(
         (),
-        "Pass an option on to the encoder, e.g. tune=film; may be given again.",
+        "Pass an option to the encoder, e.g. tune=film; repeatable.",
         metavar="KEY=VALUE",
         belongs_to="codec",
     )

@@ -38,9 +38,8 @@ class HideConfig:
 
     regions: tuple[str, ...] = setting(
         (),
-        "Also hide this place: left, top, width and height, in pixels or percent of the frame as it"
-        " is shown, and from when to when, counted like --start: 10%,20%,15%,30%@1:05-1:20. May be"
-        " given again.",
+        "Also hide this place: left, top, width and height, in pixels or percent of the upright"
+        " frame; optionally a time span: 10%,20%,15%,30%@1:05-1:20. Repeatable.",
         brief="Also hide this place, in pixels or percent.",
         name="hide",
         metavar="X,Y,W,H[@T0-T1]",
@@ -48,7 +47,7 @@ class HideConfig:
     )
     style: HideStyle | None = setting(
         None,
-        "What hidden faces, and places of --hide, become; solid is black.",
+        "Style of hidden faces and places; solid is black.",
         name="anonymize_style",
         shown_default="blur, --subjects 0: solid",
         without_effect=("no picture", "nothing hidden"),
@@ -61,7 +60,7 @@ class HideConfig:
     )
     margin_pct: float = setting(
         0.0,
-        "Hide more around faces, in percent of the hidden place's size, {range}.",
+        "Enlarge the hidden place around a face, in percent of its size, {range}.",
         name="anonymize_margin",
         metavar="PCT",
         range=(0, 100),

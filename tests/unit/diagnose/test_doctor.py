@@ -67,6 +67,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
                 yield stage, replace(one, available=fault is None, reason=fault), found
 
     monkeypatch.setattr(doctor, "probe_all", lambda _gpu: GPU_STAGES)
+    monkeypatch.setattr(doctor, "driver_version", lambda: "580.1")
     stand_in_parity(monkeypatch)
     monkeypatch.setattr("bgsoft.diagnose.checks.try_candidates", run)
     return faults
@@ -85,13 +86,13 @@ def test_a_gpu_without_nvenc(machine: dict[tuple[str, str], str]) -> None:
     text = "\n".join(report_lines(report))
     assert "no: libnvinfer.so.10 not found (pip install '.[tensorrt]')" in text
     assert "ok, 1.25 ms a frame: nvdec ran" in text
-    assert "Not every stage is on the GPU" in text
+    assert "A render works, but not every stage runs on the GPU:" in text
 
 
 def test_a_whole_gpu(machine: dict[tuple[str, str], str]) -> None:
     report = examine()
     assert report.gpu_problems == []
-    assert report_lines(report)[-1] == "A render works, every stage on the GPU."
+    assert report_lines(report)[-1] == "A render works, with every stage on the GPU."
 
 
 def test_a_gpu_makes_up_for_the_cpu(machine: dict[tuple[str, str], str]) -> None:
@@ -113,9 +114,11 @@ def test_this_machine_renders() -> None:
         assert set(report.findings[stage]) == {one.name for one in candidates if one.available}
         assert candidates[-1].available
     assert report.to_dict()["never_run"] == report.never_run
-    assert "Never run by bgsoft's makers: inference on TensorRT, encoding on NVENC" in report_lines(
-        report
-    )
+    lines = report_lines(replace(report, gpu_driver=None))
+    assert lines[-2:] == [
+        "Not yet run by bgsoft's developers: inference on TensorRT, encoding on NVENC",
+        "A render works, on the CPU. There is no NVIDIA driver.",
+    ]
 
 
 def test_everything_about_a_gpu_is_shown(machine: dict[tuple[str, str], str]) -> None:
@@ -152,7 +155,7 @@ def test_everything_about_a_gpu_is_shown(machine: dict[tuple[str, str], str]) ->
         "TensorRT         not found",
         "NVDEC HEVC 10 bits    up to 8192x8192",
         "NVENC av1             no: status 8",
-        "TOO FAR: max 3, mean 0.01 (allowed: 2)",
+        "DIFFERS: max 3, mean 0.01 (allowed: 2)",
     ):
         assert words in text
 
