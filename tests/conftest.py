@@ -18,9 +18,32 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import bgsoft  # noqa: F401 - OpenCV and others are loaded after it: it sets what they look for
 from bgsoft.settings.user import CONFIG_VARIABLE
 from bgsoft.workers import usable_cores
+from tests.endurance import Endurance
 
 if TYPE_CHECKING:
     from bgsoft.ops.sides import Operation, Side
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the tests that can run for longer: kills, hostile input, memory."""
+    group = parser.getgroup("bgsoft")
+    group.addoption("--size", type=float, default=1.0, metavar="FACTOR", help="how long they run")
+    group.addoption("--seed", type=int, default=1, help="of kills and of hostile inputs")
+    group.addoption("--case", type=int, metavar="N", help="this hostile input alone")
+
+
+@pytest.fixture(scope="session")
+def endurance(pytestconfig: pytest.Config) -> Endurance:
+    """How long a test runs that can run for longer."""
+    return Endurance(*map(pytestconfig.getoption, ("size", "seed", "case")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give tests that can run for longer the time for it."""
+    seconds = 900 * max(1.0, config.getoption("size"))
+    for item in items:
+        if "endurance" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(seconds))
 
 
 def pytest_configure(config: pytest.Config) -> None:

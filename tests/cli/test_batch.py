@@ -24,6 +24,7 @@ from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
 from bgsoft.errors import OutputError
 from bgsoft.settings.config import RenderConfig
+from tests.endurance import Endurance
 from tests.marks import slow
 from tests.stills import colourful, load
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
@@ -443,15 +444,18 @@ def test_a_file_that_takes_too_long_is_given_up(run: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_killed_at_random_it_ends_with_every_file_whole(tmp_path: Path) -> None:
-    """``scripts/kill_batch.py`` does it for longer."""
-    for number in range(6):
-        make(tmp_path / "in" / f"d{number % 2}" / f"{number}.mp4", 250)
-    (tmp_path / "out").mkdir()
-    killed = kill_and_resume(
-        tmp_path / "in", tmp_path / "out", 250, kills=4, longest_seconds=2.0, seed=3
-    )
-    assert killed > 0
+def test_killed_at_random_it_ends_with_every_file_whole(
+    tmp_path: Path, endurance: Endurance
+) -> None:
+    left, seed = endurance.times(4), endurance.seed
+    while left > 0:
+        # A batch that ends before it was killed so often is followed by another.
+        source, target = tmp_path / str(seed) / "in", tmp_path / str(seed) / "out"
+        for number in range(6):
+            make(source / f"d{number % 2}" / f"{number}.mp4", 250)
+        killed = kill_and_resume(source, target, 250, kills=left, longest_seconds=2.0, seed=seed)
+        assert killed > 0
+        left, seed = left - killed, seed + 1
 
 
 @pytest.mark.slow

@@ -1,20 +1,17 @@
-"""A few hostile inputs of each kind; ``scripts/fuzz_inputs.py`` runs thousands."""
+"""Hostile inputs: a few of each kind, and thousands by seed."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.endurance import Endurance
 from tests.hostile.case import OUTPUT, Case, render
 from tests.hostile.judge import MAKERS, Judge, frames, lost
+from tests.hostile.pool import judge_all
 from tests.synthetic import truncate
-
-SCRIPT = Path(__file__).parents[2] / "scripts" / "fuzz_inputs.py"
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +46,8 @@ def test_a_frame_that_is_missing_is_noticed(judge: Judge) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_thousands() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_hostile_inputs_by_seed(endurance: Endurance) -> None:
+    numbers = range(endurance.times(2000)) if endurance.case is None else [endurance.case]
+    verdicts = list(judge_all(numbers, endurance.seed))
+    assert len(verdicts) == len(numbers)
+    assert not [verdict for verdict in verdicts if verdict.problems]

@@ -178,7 +178,8 @@ def command_flags(command: Any) -> list[str]:
 
 @cache
 def scripts() -> list[str]:
-    return [path.read_text(encoding="utf-8") for path in (ROOT / "scripts").glob("*.py")]
+    files = [*(ROOT / "scripts").glob("*.py"), ROOT / "tests" / "conftest.py"]
+    return [path.read_text(encoding="utf-8") for path in files]
 
 
 @pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)

@@ -1,0 +1,20 @@
+"""How long the tests run that can run for longer: kills, hostile inputs, memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Endurance(NamedTuple):
+    """Options of the command line."""
+
+    size: float
+    """How many times as long as by default."""
+    seed: int
+    """Of what a test does at random."""
+    case: int | None
+    """The hostile input to run alone."""
+
+    def times(self, count: int) -> int:
+        """Scale a count."""
+        return max(1, round(count * self.size))
