@@ -14,7 +14,7 @@ of the photographs that another program has written, under the same stems. Three
   as a clip of three equal frames, the last of which counts. *IoU* (mean and 10th percentile) and
   *boundary F* at half opacity: one-pixel edges, the picture's rim included, may lie 0.5 % of the
   diagonal apart, rounded up to whole pixels. *error*: mean absolute error of alpha.
-* The same people cut out, moving before a drawn room (``scripts/matte_truth.py``), so that alpha
+* The same people cut out, moving before a drawn room (``scripts/quality/truth.py``), so that alpha
   is known. Of the whole frame, as Rhemann et al. define them (CVPR 2009): *SAD* in thousands,
   *MSE* in thousandths, *gradient* (sigma 1.4) and *connectivity* (steps of 0.1) in thousands.
   *edge color*: over green (``--effect color``), mean distance of R'G'B' from the true composite
@@ -43,7 +43,8 @@ from pathlib import Path
 import av
 import cv2
 import numpy as np
-from matte_truth import Image, blend, can_move, moving, read_pair, write_clip, write_moving
+from quality.loader import Image, read_clip, read_pairs
+from quality.truth import blend, can_move, moving, write_clip, write_moving
 
 from bgsoft.cli.main import main as bgsoft
 
@@ -179,12 +180,6 @@ def _alpha_of(frame: av.VideoFrame) -> Image:
     return ((codes.astype(np.float32) - 16) / 219).clip(0, 1)
 
 
-def read_clip(path: Path) -> list[Image]:
-    """The BGR frames of a clip."""
-    with av.open(str(path)) as container:
-        return [frame.to_ndarray(format="bgr24") for frame in container.decode(video=0)]
-
-
 def edge_of(person: Image, border: int = 1) -> Image:
     """One-pixel inner edge of a 0/1 plane, beyond whose rim everything is ``border``."""
     kernel = np.ones((3, 3), np.uint8)
@@ -219,12 +214,15 @@ def binary(alpha: Image) -> Image:
 def measure_portraits(
     renderer: Renderer,
     choices: dict[str, list[str]],
-    pairs: Sequence[tuple[Image, Image]],
-    others: dict[str, Sequence[tuple[Image, Image]]],
+    pairs: dict[str, tuple[Image, Image]],
+    others: dict[str, dict[str, tuple[Image, Image]]],
 ) -> Table:
     table = Table("photographs", PORTRAITS)
     for other, made in others.items():
-        for (_, found), (_, person) in zip(made, pairs, strict=True):
+        for name, (_, person) in pairs.items():
+            if name not in made:
+                raise SystemExit(f"cannot measure {other}: it has no mask of {name}")
+            found = made[name][1]
             figures = {
                 "iou": overlap(found, person),
                 "boundary F": boundary_f(found, person),
@@ -233,7 +231,7 @@ def measure_portraits(
             table.add(other, figures)
     with tempfile.TemporaryDirectory() as folder:
         clip = Path(folder) / "clip.mkv"
-        for image, person in pairs:
+        for image, person in pairs.values():
             write_clip(clip, [image] * 3)
             for choice, flags in choices.items():
                 mattes = renderer.mattes(clip, flags)
@@ -397,13 +395,6 @@ def lag(mattes: Sequence[Image], unsmoothed: Sequence[Image], lumas: Sequence[Im
     return product / max(square, 1e-9)
 
 
-def read_pairs(images: Path, masks: Path) -> list[tuple[Image, Image]]:
-    truths = {path.stem: path for path in masks.iterdir()}
-    files = [path for path in sorted(images.iterdir()) if path.stem in truths]
-    pairs = (read_pair(path, truths[path.stem]) for path in files)
-    return [pair for pair in pairs if pair is not None]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Measure mattes.")
@@ -424,7 +415,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     choices = {name: shlex.split(flags) for name, _, flags in named}
     if (options.images is None) != (options.masks is None):
         parser.error("--images and --masks go together")
-    pairs = read_pairs(options.images, options.masks) if options.images else []
+    pairs = read_pairs(options.images, options.masks) if options.images else {}
     others = {
         name: read_pairs(options.images, Path(masks))
         for name, _, masks in (text.partition("=") for text in options.others or ())
@@ -432,7 +423,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         renderer = Renderer(Path(folder))
         measure_portraits(renderer, choices, pairs, others).print()
-        measure_truths(renderer, choices, pairs, options.moving).print()
+        measure_truths(renderer, choices, list(pairs.values()), options.moving).print()
         measure_clips(renderer, choices, options.clips).print()
 
 

@@ -34,7 +34,8 @@ from typing import Any
 import av
 import cv2
 import numpy as np
-from matte_truth import Image, Truth, blend, can_move, moving, read_pair, room
+from quality.loader import Image, read_clip, read_pairs
+from quality.truth import Truth, blend, can_move, moving, room
 
 from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.frame import AnalysisFrame, FrameFormat
@@ -67,11 +68,6 @@ class Case:
     name: str
     frames: Video
     cuts: frozenset[int] = frozenset()
-
-
-def read_clip(path: Path) -> Video:
-    with av.open(str(path)) as file:
-        return [fitted(f.to_ndarray(format="bgr24")) for f in file.decode(video=0)]
 
 
 def fitted(image: Image) -> Image:
@@ -332,7 +328,7 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
     people = {name: people for people in arguments.person for name in people.split(",")}
     clips = {
         path.stem: Clip(
-            read_clip(path),
+            list(map(fitted, read_clip(path))),
             path.parent,
             people.get(path.stem, path.stem),
             cuts.get(path.stem, frozenset()),
@@ -348,14 +344,9 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
 
 
 def of_photographs(images: Path, masks: Path, clips: Sequence[Video]) -> Iterator[Case]:
-    photographs: dict[str, Image] = {}
-    truths: dict[str, list[Truth]] = {}
-    for path in sorted(images.iterdir()):
-        pair = read_pair(path, masks / f"{path.stem}.png")
-        if pair is not None:
-            photographs[path.stem] = fitted(pair[0])
-            if can_move(pair[1]):
-                truths[path.stem] = list(moving(*pair))
+    pairs = read_pairs(images, masks)
+    photographs = {name: fitted(image) for name, (image, _) in pairs.items()}
+    truths = {name: list(moving(*pair)) for name, pair in pairs.items() if can_move(pair[1])}
     yield from photograph_joins(photographs)
     people = {
         name: grainy((fitted(blend(t, room())) for t in truth), 1.0)

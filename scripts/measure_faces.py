@@ -44,8 +44,8 @@ from typing import Any
 
 import cv2
 import numpy as np
-from face_reference import LARGE, TIGHT_MATCH, Comparison, Seen, read_reference
 from numpy.typing import NDArray
+from quality.faces import LARGE, TIGHT_MATCH, Comparison, Seen, read_reference
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder

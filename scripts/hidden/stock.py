@@ -9,8 +9,8 @@ from pathlib import Path
 import av
 import cv2
 import numpy as np
-from matte_truth import room
 from numpy.typing import NDArray
+from quality.truth import room
 
 from hidden.drawn import Drawn, Patch, Picture
 from hidden.truth import CenterFace, Face

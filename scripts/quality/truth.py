@@ -18,11 +18,9 @@ from typing import Any
 import av
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 from sample_clip.room import draw_room
 
-Image = NDArray[Any]
-"""(H, W, 3) BGR or (H, W)."""
+from quality.loader import Image
 
 SIZE = (640, 360)
 FRAMES = 30
@@ -41,21 +39,6 @@ class Truth:
     """(H, W, 3) float32 BGR in 0–255: the person's own colours, everywhere."""
     alpha: Image
     """(H, W) float32 in 0–1."""
-
-
-def read_pair(image_path: Path, mask_path: Path) -> tuple[Image, Image] | None:
-    """A photograph and its person in 0 and 1, uint8; None where a file is no picture.
-
-    Both without the last row or column of an odd size, which many codecs refuse.
-    """
-    image = cv2.imread(str(image_path))
-    drawn = cv2.imread(str(mask_path), cv2.IMREAD_GRAYSCALE)
-    if image is None or drawn is None:
-        return None
-    size = image.shape[1], image.shape[0]
-    person = (cv2.resize(drawn, size) > 127).astype(np.uint8)
-    height, width = (side // 2 * 2 for side in person.shape)
-    return image[:height, :width], person[:height, :width]
 
 
 def can_move(person: Image) -> bool:
