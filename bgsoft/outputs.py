@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -348,7 +349,41 @@ def remove_leftovers(path: Path, *, keeps: bool = False) -> list[Path]:
     return kept
 
 
-class AtomicOutput(Closing):
+class OutputFile(Closing):
+    """Something that is being written, and appears with :meth:`commit`."""
+
+    temporary: Path
+    """Where the data goes."""
+    waits = 0
+    """Grows while a pipe's reader takes nothing."""
+
+    def part(self, number: int) -> Path:
+        """Return where to write a picture, counted from 1."""
+        return self.temporary
+
+    def check(self) -> None:
+        """Raise OutputError where a pipe's reader has gone away, also while nothing is written."""
+
+    def stop(self) -> None:
+        """Wait no longer for a pipe's reader; from any thread."""
+
+    def prepare_commit(self) -> None:
+        """Write everything to the disk, so that of several files none appears alone.
+
+        Raises:
+            OutputError: As :meth:`commit`, as far as it can be known before.
+        """
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Write everything to the disk and let it appear under its name.
+
+        Raises:
+            OutputError: That failed, or something of that name has appeared in the meantime.
+        """
+
+
+class AtomicOutput(OutputFile):
     """A video that is being written; without :meth:`commit` nothing is left behind, or a part.
 
     The constructor checks what can be checked before any work is done, removes what killed runs
@@ -423,16 +458,7 @@ class AtomicOutput(Closing):
                 return fd, temporary
             os.close(fd)
 
-    def part(self, _number: int) -> Path:
-        """Where to write the only picture of a still."""
-        return self.temporary
-
-    def settle(self) -> None:
-        """Write everything to the disk, so that of several files none appears alone.
-
-        Raises:
-            OutputError: As :meth:`commit`, as far as it can be known before.
-        """
+    def prepare_commit(self) -> None:
         with writing(self._path):
             os.fsync(self._lock_fd)
         is_kept = not self._overwrite or self._receipt is not None

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, RenderCancelledError
-from bgsoft.outputs import DASH, write_error, writing
+from bgsoft.outputs import DASH, OutputFile, write_error, writing
 
 DEV_STDIN, DEV_STDOUT = Path("/dev/stdin"), Path("/dev/stdout")
 LOOK_MS = 100
@@ -58,29 +57,13 @@ def output_name(path: Path) -> Path:
     return DEV_STDOUT
 
 
-def is_input_pipe(path: Path) -> bool:
-    """Whether an input can be read once only."""
-    return path == DEV_STDIN or _is_fifo(path)
-
-
-def is_output_pipe(path: Path) -> bool:
-    """Whether an output is sent away as it is made."""
-    return path == DEV_STDOUT or _is_fifo(path)
-
-
-def _is_fifo(path: Path) -> bool:
-    with suppress(OSError):  # whoever opens it says what is wrong with it
-        return path.is_fifo()
-    return False
-
-
 def widen(descriptor: int) -> None:
     """Let a pipe hold more, where the system allows it: fewer calls for the same bytes."""
     with suppress(OSError, AttributeError):
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
-class PipeOutput(Closing):
+class PipeOutput(OutputFile):
     """A video that is sent away as it is made: what has been sent cannot be taken back.
 
     As long as it is open, whatever else prints to stdout goes to stderr.
@@ -95,9 +78,7 @@ class PipeOutput(Closing):
     """
 
     def __init__(self, path: Path, stops: Callable[[], bool] = lambda: False) -> None:
-        self.path = path
-        self.waits = 0
-        """Grows while the reader takes nothing."""
+        self.path = self.temporary = path
         self._stops = stops
         self._stopped = threading.Event()
         self._saved: int | None = None
@@ -156,18 +137,14 @@ class PipeOutput(Closing):
         return len(data)
 
     def check(self) -> None:
-        """Raise OutputError where the reader has gone away, also while nothing is written."""
         if any(events & select.POLLERR for _, events in self._gone.poll(0)):
             raise write_error(BrokenPipeError(errno.EPIPE, ""), self.path)
 
-    def settle(self) -> None:
-        """Everything has been sent."""
-
     def commit(self) -> None:
-        """It has no other name."""
+        """Do nothing: everything has been sent."""
 
     def stop(self) -> None:
-        """Send nothing more, and wait for nobody; from any thread."""
+        """Send nothing more, and wait no longer; from any thread."""
         self._stopped.set()
 
     def close(self) -> None:

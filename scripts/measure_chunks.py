@@ -68,12 +68,9 @@ def throw_away(clip: Path, chunks: int, gpus: Sequence[int]) -> dict[str, Any]:
         pool.start()
         info = probe(clip)
         frames = read_frames(config, info, threading.Event())
-        assert not isinstance(frames, str), frames
         parts: Sequence[Chunk | None] = [None]
         if chunks > 1:
-            divided = divide(frames, chunks, pre_roll_frames(config) or 0)
-            assert not isinstance(divided, str), divided
-            parts = divided
+            parts = divide(frames, chunks, pre_roll_frames(config))
         driver.submit([ThrownAway(config, info, each) for each in parts])
         while True:
             for update in driver.poll(1.0):
@@ -129,9 +126,7 @@ def main(argv: Sequence[str]) -> None:
         folder = Path(name)
         clip = looped(given.clip, given.loop, folder)
         config = build_config(clip, folder / "o.mp4", preset="soft")
-        found = read_frames(config, probe(clip), threading.Event())
-        assert not isinstance(found, str), found
-        frames = len(found.pts)
+        frames = len(read_frames(config, probe(clip), threading.Event()).pts)
         rows: dict[str, Callable[[], float]] = {}
         for chunks in given.chunks:
             if given.no_encode:

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.cuda.driver import driver_problem
-from bgsoft.encode.base import PictureKind
 from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError
 from bgsoft.face.data import FACE_DATA_SUFFIXES
 from bgsoft.frame import FrameFormat
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
-from bgsoft.media.containers import container_for
 from bgsoft.models.catalog import is_model_file, read_spec, resolve
 from bgsoft.rendering import backends
 from bgsoft.rendering.backends import STAGES, may_use_gpu
+from bgsoft.rendering.request import Request
 from bgsoft.settings.config import BackendConfig, Codec, EffectKind, RenderConfig
 from bgsoft.workers import usable_cores
 
@@ -81,26 +80,25 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
     Raises:
         ConfigError, UnsupportedFormatError: They do not fit.
     """
-    from bgsoft.rendering.target import PICTURE_KINDS
-
-    by_container: dict[str, BatchJob] = {}
+    by_container: dict[str, Request] = {}
     for job in jobs:
-        by_container.setdefault(container_for(job.config.output).name, job)
-    for job in by_container.values():
-        kind = PICTURE_KINDS.get(job.config.effect.kind, PictureKind.COLOR)
-        container, settings = container_for(job.config.output), job.config.encode
+        request = Request(job.config)
+        by_container.setdefault(request.outputs[0].destination.container.name, request)
+    for request in by_container.values():
+        destination, kind, settings, _ = request.outputs[0]
+        container = destination.container
         try:
             if container.still is not None:
                 from bgsoft.encode.stills import choose_still
 
                 choose_still(settings, container, _FORMAT, kind)
-            elif backends.first_available("encode", job.config.backends.encode) == "cpu":
+            elif backends.first_available("encode", request.config.backends.encode) == "cpu":
                 from bgsoft.diagnose.clips import stream_info
                 from bgsoft.encode.codecs import choose_encoder
 
                 choose_encoder(settings, container, stream_info(_FORMAT), kind)
         except BgsoftError as exc:
-            exc.path = job.config.input  # the first of its kind: others may be fine
+            exc.path = request.config.input  # the first of its kind: others may be fine
             raise
 
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
-from bgsoft.media.naming import STILL_SUFFIXES
+from bgsoft.media.containers import STILL_SUFFIXES
 from bgsoft.outputs import resolved
 from bgsoft.records import dataclass
 

@@ -14,14 +14,15 @@ from typing import Any
 
 from bgsoft.batch.find import Found
 from bgsoft.errors import ConfigError, ModelError
-from bgsoft.media.containers import container_for, suffix_like
-from bgsoft.media.naming import is_pattern
+from bgsoft.media.containers import suffix_like
+from bgsoft.media.endpoints import EndpointKind
 from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import read_spec
 from bgsoft.models.onnx_check import check_model
 from bgsoft.outputs import real_path, stamp
 from bgsoft.records import dataclass
 from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.request import Request
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import SECTIONS, TOP
 from bgsoft.settings.presets import Layer, Preset
@@ -220,10 +221,10 @@ class Planner:
         flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **beside}}
         output = self._folder / expand(self._name, found, number)
         config = build_config(found.path, output, preset=self._preset, flags=flags)
-        for path in config.videos:
-            container_for(path)
-            if is_pattern(path):
-                raise ConfigError(f"a batch writes no sequences of pictures: {path}")
+        for destination in (each.destination for each in Request(config).outputs):
+            if destination.container.still and destination.kind is EndpointKind.SEQUENCE:
+                text = f"a batch writes no sequences of pictures: {destination.path}"
+                raise ConfigError(text)
         return config
 
     def _check_names(self, job: BatchJob) -> None:

@@ -27,8 +27,8 @@ from bgsoft.errors import (
     VerificationError,
 )
 from bgsoft.jobs.task import Finished, Message, Retrying, Started
+from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
-from bgsoft.pipes import is_input_pipe
 from bgsoft.records import dataclass
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.untrusted import parse_json
@@ -230,7 +230,9 @@ class Batch:
             try:
                 if decision.act is Act.REFUSE:
                     raise OutputError(f"{decision.reason}: use --overwrite to replace it")
-                if is_input_pipe(job.config.input):  # nobody may ever write into it
+                if (
+                    source_for(job.config.input).kind is EndpointKind.PIPE
+                ):  # nobody may ever write into it
                     raise OpenError(f"{job.config.input} is a pipe, which only render reads")
                 self._folders.enter_context(made_folders([job.config.output], lambda _text: None))
             except (OpenError, OutputError) as exc:
@@ -349,7 +351,7 @@ def _clean_up(job: BatchJob, error: BaseException | None = None) -> None:
     for path in job.config.videos:
         remove_leftovers(path)
     if error is not None:
-        WorkFolder(job.config.output).settle(error)
+        WorkFolder(job.config.output).keep_or_remove(error)
 
 
 def clear_skipped(decisions: Sequence[Decision], folder: Path) -> list[str]:

@@ -176,7 +176,7 @@ class WorkFolder:
         """Sizes of a chunk's files."""
         return {path.name: path.stat().st_size for path in self.path.glob(f"{number:05}-*")}
 
-    def settle(self, exc: BaseException) -> str | None:
+    def keep_or_remove(self, exc: BaseException) -> str | None:
         """After a failure, keep it where another run of the same command may get further.
 
         Returns:

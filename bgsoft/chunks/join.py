@@ -32,8 +32,9 @@ from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
 from bgsoft.rendering.chunk import ChunkResult, JoinError
+from bgsoft.rendering.outcome import commit
 from bgsoft.rendering.report import damage_text, plain_settings
-from bgsoft.rendering.target import commit, open_faces, open_target
+from bgsoft.rendering.request import Request
 from bgsoft.report import AudioReport, ChunkReport, Event, RenderReport
 from bgsoft.settings.config import RenderConfig
 
@@ -59,7 +60,8 @@ def join(
         OutputError: The output cannot be written.
         RenderCancelledError: ``cancel`` was set.
     """
-    config, info, folder = plan.config, plan.info, plan.folder
+    request, info, folder = plan.request, plan.info, plan.folder
+    config = request.config
     chunks = _load(folder, len(plan.chunks), config)
     pts = check_chunks(chunks)
     events: list[Event] = []
@@ -70,20 +72,21 @@ def join(
 
     audio: list[AudioReport] = []
     with ExitStack() as stack:
-        targets = [
-            open_target(path, config, info, stack, stack, note, copy_tracks=path is config.output)
-            for path in config.videos
-        ]
-        for index, (path, (_, muxer)) in enumerate(zip(config.videos, targets, strict=True)):
+        opened = []
+        for output in request.outputs:
+            opened.append(request.open_output(output, info, note))
+            stack.enter_context(opened[-1].file)
+            stack.enter_context(opened[-1].writer)
+        for index, (path, (_, muxer)) in enumerate(zip(config.videos, opened, strict=True)):
             sources = [folder.video(number, path, index) for number in range(len(chunks))]
             assert isinstance(muxer, Muxer)  # others are not divided
             _copy(muxer, info, sources, [chunk.packets[index] for chunk in chunks], pts, cancel)
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
             audio += muxer.audio
-        data = _write_faces(config, folder, chunks, stack)
+        data = _write_faces(request, folder, chunks, stack)
         folder.check_sources(config)
-        commit([file for file, _ in targets])
+        commit([each.file for each in opened])
         if data is not None:
             data.publish()
     if config.start_seconds == 0 and config.duration_seconds is None:
@@ -132,13 +135,14 @@ def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
 
 
 def _write_faces(
-    config: RenderConfig, folder: WorkFolder, chunks: Sequence[ChunkResult], stack: ExitStack
+    request: Request, folder: WorkFolder, chunks: Sequence[ChunkResult], stack: ExitStack
 ) -> FaceDataWriter | None:
     """Write the faces of all frames to a temporary file; None where nobody asks for them."""
-    if config.face_data is None:
+    path = request.config.face_data
+    if path is None:
         return None
-    stack.enter_context(made_folders([config.face_data], lambda _text: None))
-    data = open_faces(config)
+    stack.enter_context(made_folders([path], lambda _text: None))
+    data = request.open_faces()
     assert data is not None
     stack.enter_context(data)
     for chunk, numbers in enumerate(joined_ids(chunks)):

@@ -44,7 +44,7 @@ from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
 from bgsoft.errors import RenderCancelledError
-from bgsoft.media.containers import ANIMATED, container_for
+from bgsoft.media.containers import ANIMATED
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import read_packets
 from bgsoft.media.splice import FORWARD_SECONDS
@@ -52,8 +52,8 @@ from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.refresh import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
 from bgsoft.records import dataclass
 from bgsoft.rendering.backends import may_use_gpu
-from bgsoft.rendering.chunk import Chunk
-from bgsoft.rendering.target import keeps_chroma
+from bgsoft.rendering.chunk import Chunk, NotDivisibleError
+from bgsoft.rendering.request import Request
 from bgsoft.segment.families import FAMILIES
 from bgsoft.settings.config import FaceMode, RenderConfig
 
@@ -101,15 +101,16 @@ class Frames:
     """pts of all key frames that decoding can begin at, in order; some may lie before."""
 
 
-def workers_for(config: RenderConfig, info: VideoInfo) -> int:
-    """How many chunks of a video to render side by side on this machine."""
+def workers_for(request: Request, info: VideoInfo) -> int:
+    """Return how many chunks of a video to render side by side on this machine."""
+    config = request.config
     workers = max(1, config.backends.cores // _CORES_PER_WORKER)
     if _on_gpu(config):
         workers = min(workers, _WORKERS_PER_GPU * max(1, len(gpus_for(config))))
     pixels = info.format.width * info.format.height
     least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
     least += _WORKER_BYTES_PER_PIXEL * pixels
-    if keeps_chroma(config, info):
+    if request.keeps_chroma(info):
         least += _BYTES_PER_FINE_PIXEL * pixels
     spec = read_spec(config.segment.model)
     if spec.large:
@@ -144,38 +145,42 @@ def _free_bytes() -> float:
 
 
 def divide_video(
-    config: RenderConfig, info: VideoInfo, workers: int, begun: bool, cancel: threading.Event
-) -> list[Chunk] | str:
-    """Divide a video for so many workers; or why it is not to be divided.
+    request: Request, info: VideoInfo, workers: int, begun: bool, cancel: threading.Event
+) -> list[Chunk]:
+    """Divide a video for so many workers.
 
-    It comes to two chunks at least where it has ``begun``: was divided before. Nothing is against
-    it by :func:`reason_against`.
+    There are two chunks at least where the render has ``begun``: was divided before.
 
     Raises:
+        NotDivisibleError: It cannot be divided.
         RenderCancelledError: ``cancel`` was set.
     """
+    config = request.config
     frames = read_frames(config, info, cancel)
-    if isinstance(frames, str):
-        return frames
     count = max(_chunk_count(config, len(frames.pts), workers), 1 + begun)
-    return divide(frames, count, pre_roll_frames(config) or 0)
+    return divide(frames, count, pre_roll_frames(config))
 
 
-def reason_against(config: RenderConfig, info: VideoInfo) -> str | None:
-    """Why a video is not to be divided, as far as that shows before its packets are read."""
+def check_divisible(request: Request, info: VideoInfo) -> None:
+    """Check whether a video can be divided, as far as that shows before its packets are read.
+
+    Raises:
+        NotDivisibleError: It cannot.
+    """
+    config = request.config
     if info.container in NOT_SEEKABLE or info.is_untimed:
-        return f"a file of kind {info.container} cannot be read from the middle"
-    if any(container_for(path).still is not None for path in config.videos):
-        return "pictures are written in one go"
-    if any(container_for(path, config.format).codecs <= ANIMATED for path in config.videos):
-        return "animated pictures are written in one go"
+        raise NotDivisibleError(f"a file of kind {info.container} cannot be read from the middle")
+    containers = [output.destination.container for output in request.outputs]
+    if any(container.still is not None for container in containers):
+        raise NotDivisibleError("pictures are written in one go")
+    if any(container.codecs <= ANIMATED for container in containers):
+        raise NotDivisibleError("animated pictures are written in one go")
     if info.start_pts is None:
-        return "its frames carry no times"
+        raise NotDivisibleError("its frames carry no times")
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
-        return f"--face {config.face.mode} decides who is who by all frames before"
-    if pre_roll_frames(config) is None:
-        return f"--temporal {config.matte.temporal:g} reaches too far back"
-    return None
+        text = f"--face {config.face.mode} decides who is who by all frames before"
+        raise NotDivisibleError(text)
+    pre_roll_frames(config)
 
 
 def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
@@ -196,13 +201,14 @@ def _frames_per_chunk(config: RenderConfig) -> tuple[int, int]:
     return _MOST_FRAMES_ON_GPU, _LEAST_FRAMES_ON_GPU
 
 
-def pre_roll_frames(config: RenderConfig) -> int | None:
-    """Frames of a chunk's pre-roll; None: too many."""
+def pre_roll_frames(config: RenderConfig) -> int:
+    """Return the frames of a chunk's pre-roll; NotDivisibleError where they are too many."""
     if FAMILIES[read_spec(config.segment.model).family].in_order:
         return _RECURRENT_PRE_ROLL
     strength = config.matte.temporal
+    too_far = NotDivisibleError(f"--temporal {strength:g} reaches too far back")
     if strength >= 1:
-        return None
+        raise too_far
     masks = math.log(_SETTLED) / math.log(strength) if strength > 0 else 0.0
     needed = masks * config.segment.mask_every - BACKGROUND_REFRESH_OFFSET
     if config.segment.similarity_db is not None:
@@ -210,13 +216,16 @@ def pre_roll_frames(config: RenderConfig) -> int | None:
     pre_roll = BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL * max(
         0, math.ceil(needed / REFRESH_INTERVAL)
     )
-    return pre_roll if pre_roll <= _MOST_PRE_ROLL else None
+    if pre_roll > _MOST_PRE_ROLL:
+        raise too_far
+    return pre_roll
 
 
-def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) -> Frames | str:
-    """The frames of a render; or why the video cannot be divided.
+def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) -> Frames:
+    """Read the times of a render's frames.
 
     Raises:
+        NotDivisibleError: They do not allow to divide the video.
         RenderCancelledError: ``cancel`` was set.
     """
     settings = DecodeSettings(
@@ -233,21 +242,21 @@ def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) 
             raise RenderCancelledError("interrupted")
         if packet.dts is not None:
             if clock is not None and not 0 <= packet.dts - clock < leap:
-                return "its clock is restarted midway"
+                raise NotDivisibleError("its clock is restarted midway")
             clock = packet.dts
         if packet.is_discard:
             continue
         if packet.pts is None:
-            return "not all of its frames carry times"
+            raise NotDivisibleError("not all of its frames carry times")
         if packet.is_keyframe and packet.pts >= start:
             keys.append(packet.pts)
         if packet.pts >= low and (end is None or packet.pts < end):
             pts.append(packet.pts)
     pts, keys = array("q", sorted(pts)), array("q", sorted(keys))
     if any(map(int.__eq__, pts, pts[1:])):
-        return "some of its frames have the same time"
+        raise NotDivisibleError("some of its frames have the same time")
     if len(keys) < 2:
-        return "it has one key frame only"
+        raise NotDivisibleError("it has one key frame only")
     return Frames(first, end, pts, keys)
 
 
@@ -260,15 +269,18 @@ def _chunk_count(config: RenderConfig, total: int, workers: int) -> int:
     return max(1, min(workers * rounds, total // least))
 
 
-def divide(frames: Frames, count: int, pre_roll: int) -> list[Chunk] | str:
-    """Divide frames into ``count`` chunks at most; or why there are not two.
+def divide(frames: Frames, count: int, pre_roll: int) -> list[Chunk]:
+    """Divide frames into ``count`` chunks at most.
 
     ``pre_roll`` is how many frames before a chunk are rendered and dropped.
+
+    Raises:
+        NotDivisibleError: There are not two.
     """
     total = len(frames.pts)
     begins = [0, *_beginnings(frames, count, pre_roll)]
     if len(begins) < 2:
-        return "it is too short"
+        raise NotDivisibleError("it is too short")
     chunks = []
     for begin, end in zip(begins, [*begins[1:], total], strict=True):
         # Scene cuts are seen as in one go where the pre-roll begins.

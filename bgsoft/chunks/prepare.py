@@ -8,17 +8,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.pipes import is_input_pipe, is_output_pipe
+from bgsoft.outputs import made_folders
 from bgsoft.records import NamedTuple
+from bgsoft.rendering.chunk import Chunk, NotDivisibleError
+from bgsoft.rendering.request import Request
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 
 if TYPE_CHECKING:
     from bgsoft.chunks.tasks import RenderChunk
     from bgsoft.media.info import VideoInfo
-    from bgsoft.rendering.chunk import Chunk
 
-_LEAST_CORES = 4
+_MIN_CORES = 4
 """From which on videos are rendered in chunks without being asked for."""
 
 
@@ -34,7 +35,7 @@ class Whole(NamedTuple):
 class Plan(NamedTuple):
     """How a video is rendered in chunks."""
 
-    config: RenderConfig
+    request: Request
     folder: WorkFolder
     """It is there."""
     info: VideoInfo
@@ -45,14 +46,15 @@ class Plan(NamedTuple):
     """On the clock of :func:`time.monotonic`."""
 
     def tasks(self) -> list[RenderChunk]:
-        """One for each chunk."""
+        """Return one task for each chunk."""
         from bgsoft.chunks.tasks import RenderChunk
 
-        return [RenderChunk(self.config, self.info, *each) for each in enumerate(self.chunks)]
+        config = self.request.config
+        return [RenderChunk(config, self.info, *each) for each in enumerate(self.chunks)]
 
 
-def plan_render(
-    config: RenderConfig,
+def prepare(
+    request: Request,
     folder: WorkFolder,
     workers: int | None = None,
     cancel: threading.Event | None = None,
@@ -61,63 +63,47 @@ def plan_render(
     """Decide whether a video is rendered in chunks, and in which.
 
     Args:
-        config: What to do.
+        request: What to do, checked.
         folder: Where chunks of the output are kept.
         workers: How many may be rendered side by side; None: as many as fit this machine.
         cancel: Set where the render is to stop.
         ahead: Called as soon as a number of workers is likely to be wanted, and no more will be.
 
     Raises:
-        BgsoftError: As :func:`bgsoft.rendering.session.render_config`, as far as that shows without
+        BgsoftError: As :func:`bgsoft.rendering.session.render_whole`, as far as that shows without
             rendering.
     """
-    started = time.monotonic()
-    if is_input_pipe(config.input) or is_output_pipe(config.output):
-        return Whole(None, _told(config, "a pipe is read and written once"))
+    started, config = time.monotonic(), request.config
     # Of several processes there is no one trace.
-    is_whole = config.chunks == 1 or config.trace is not None
-    if is_whole or (config.skip_existing and config.output.exists()):
+    if config.chunks == 1 or config.trace is not None or request.is_skipped:
         return Whole()
+    if request.passes_through_pipe:
+        return Whole(None, _notices(config, "a pipe is read and written once"))
     begun = folder.path.exists()
     is_open = config.chunks is None and not begun
-    if is_open and (workers == 1 or config.backends.cores < _LEAST_CORES):
+    if is_open and (workers == 1 or config.backends.cores < _MIN_CORES):
         return Whole()
     from bgsoft.chunks import plan
-    from bgsoft.rendering.target import check_outputs, probe_input
 
-    check_outputs(config)
-    info = probe_input(config)
+    info = request.source.probe(rate=config.fps)
     if workers is None:
-        workers = plan.workers_for(config, info)
+        workers = plan.workers_for(request, info)
     if is_open and not plan.pays(config, info, workers):
         return Whole(info)
-    against = plan.reason_against(config, info)
-    if against is not None:
-        return Whole(info, _told(config, against))
-    ahead(min(workers, config.chunks or workers))
-    chunks = plan.divide_video(config, info, workers, begun, cancel or threading.Event())
-    if isinstance(chunks, str):
-        return Whole(info, _told(config, chunks))
-    chunks = _prepare_folder(folder, config, chunks)
+    try:
+        plan.check_divisible(request, info)
+        ahead(min(workers, config.chunks or workers))
+        chunks = plan.divide_video(request, info, workers, begun, cancel or threading.Event())
+    except NotDivisibleError as exc:
+        return Whole(info, _notices(config, str(exc)))
+    with made_folders(config.videos, lambda _text: None):
+        request.check_writable(info)
+        chunks = folder.prepare(config, chunks)
     threads = plan.threads_for(config, min(workers, len(chunks)))
-    return Plan(config, folder, info, tuple(chunks), threads, started)
+    return Plan(request, folder, info, tuple(chunks), threads, started)
 
 
-def _told(config: RenderConfig, reason: str) -> tuple[Event, ...]:
-    """Why a video is rendered whole, where the user wanted it otherwise."""
+def _notices(config: RenderConfig, reason: str) -> tuple[Event, ...]:
+    """Report why a video is rendered whole, where the user wanted it otherwise."""
     text = f"rendered whole, not in {config.chunks} chunks: {reason}"
     return (Event(kind="notice", message=text),) if (config.chunks or 1) > 1 else ()
-
-
-def _prepare_folder(folder: WorkFolder, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
-    """Check what will be written, and make the working folder; the chunks as they are there."""
-    from bgsoft.outputs import AtomicOutput, made_folders
-    from bgsoft.rendering.target import open_faces
-
-    with made_folders(config.videos, lambda _text: None):
-        for path in config.videos:
-            AtomicOutput(path, overwrite=config.overwrite, inputs=config.inputs).close()
-        faces = open_faces(config)
-        if faces is not None:
-            faces.close()
-        return folder.prepare(config, chunks)

@@ -14,7 +14,7 @@ from traceback import format_exception
 from typing import Any
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.prepare import Plan, Whole, plan_render
+from bgsoft.chunks.prepare import Plan, Whole, prepare
 from bgsoft.chunks.tasks import RenderWhole
 from bgsoft.closing import Closing
 from bgsoft.jobs.driver import Driver
@@ -22,6 +22,7 @@ from bgsoft.jobs.task import Finished, Message, Retrying, Started, Update
 from bgsoft.pipeline.metrics import RecentFrames
 from bgsoft.records import dataclass
 from bgsoft.rendering.chunk import JoinError
+from bgsoft.rendering.request import Request
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import Threads, usable_cores
@@ -130,7 +131,7 @@ class Renders(Closing):
         else:
             # The files fill the machine: one is divided only where that was asked for.
             workers = 1 if config.chunks is None else None
-            planning = self._threads.submit(plan_render, config, folder, workers, self._cancel)
+            planning = self._threads.submit(self._prepare, config, folder, workers)
             self._beside[planning] = render
         return render.id
 
@@ -147,6 +148,11 @@ class Renders(Closing):
         self._cancel.set()
         self._driver.close()
         self._threads.close()
+
+    def _prepare(self, config: RenderConfig, folder: WorkFolder, workers: int | None) -> object:
+        request = Request(config)
+        request.check()
+        return prepare(request, folder, workers, self._cancel)
 
     def _divide(self, render: _Render, plan: Plan) -> None:
         render.plan = plan

@@ -10,8 +10,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder, leftovers
-from bgsoft.chunks.prepare import Plan, Whole, plan_render
+from bgsoft.chunks.prepare import Plan, Whole, prepare
 from bgsoft.errors import BgsoftError, RenderCancelledError
+from bgsoft.rendering.listener import Listener
+from bgsoft.rendering.request import Request
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import Threads
@@ -44,17 +46,18 @@ def render_config(
         What was done.
 
     Raises:
-        BgsoftError: As :func:`bgsoft.rendering.session.render_config`; or WorkerDiedError, where
+        BgsoftError: As :func:`bgsoft.rendering.session.render_whole`; or WorkerDiedError, where
             a process that renders a chunk was killed twice.
     """
-    from bgsoft.rendering.session import render_config as render_whole
+    from bgsoft.rendering.session import render_whole
 
+    request, listener = Request(config), Listener(on_progress, on_event, cancel)
+    request.check()
     folder = WorkFolder(config.output)
-    cancel = cancel or threading.Event()
     notices: list[str] = []
     likely: SimpleQueue[int] = SimpleQueue()
     with Threads(1, "bgsoft-plan") as threads, ExitStack() as stack:
-        planning = threads.submit(plan_render, config, folder, None, cancel, likely.put)
+        planning = threads.submit(prepare, request, folder, None, listener.cancel, likely.put)
         planning.add_done_callback(lambda _planning: likely.put(0))
         workers = likely.get()
         pool = stack.enter_context(_workers(config, workers, notices.append)) if workers else None
@@ -70,20 +73,14 @@ def render_config(
             notices += left
             stack.enter_context(folder.used())
             try:
-                return _render_chunks(plan, pool, notices, on_progress, on_event, cancel)
+                return _render_chunks(plan, pool, notices, listener)
             except BaseException as exc:
-                kept = folder.settle(exc)
+                kept = folder.keep_or_remove(exc)
                 if kept is not None:
                     exc.add_note(kept)
                 raise
-    report = render_whole(
-        config,
-        on_progress=on_progress,
-        on_event=on_event,
-        cancel=cancel,
-        info=plan.info,
-        events=[*plan.notices, *(Event(kind="notice", message=text) for text in left)],
-    )
+    events = [*plan.notices, *(Event(kind="notice", message=text) for text in left)]
+    report = render_whole(request, listener, info=plan.info, events=events)
     folder.remove_unused()
     return report
 
@@ -104,12 +101,7 @@ def _workers(config: RenderConfig, count: int, on_notice: Callable[[str], None])
 
 
 def _render_chunks(
-    plan: Plan,
-    pool: Pool,
-    notices: Sequence[str],
-    on_progress: Callable[[Progress], None] | None,
-    on_event: Callable[[Event], None] | None,
-    cancel: threading.Event,
+    plan: Plan, pool: Pool, notices: Sequence[str], listener: Listener
 ) -> RenderReport:
     """Render a video in chunks that are planned."""
     from bgsoft.chunks.renders import Renders
@@ -118,10 +110,10 @@ def _render_chunks(
     from bgsoft.jobs.worker import TaskError
 
     def hear(message: object) -> None:
-        if isinstance(message, Event) and on_event is not None:
-            on_event(message)
-        elif isinstance(message, Progress) and on_progress is not None:
-            on_progress(message)
+        if isinstance(message, Event):
+            listener.event(message)
+        elif isinstance(message, Progress):
+            listener.progress(message)
 
     def tell(kind: str, text: str) -> None:
         hear(Event(kind=kind, message=text))
@@ -129,11 +121,12 @@ def _render_chunks(
     for notice in notices:
         tell("notice", notice)
     pool.threads = plan.threads
-    driver = Driver(pool, stall_seconds=stall_limit(plan.config.backends.stall_seconds))
+    config = plan.request.config
+    driver = Driver(pool, stall_seconds=stall_limit(config.backends.stall_seconds))
     with Renders(driver) as renders:
-        renders.submit(plan.config, plan)
+        renders.submit(config, plan)
         while True:
-            stopped = cancel.is_set()
+            stopped = listener.cancel.is_set()
             if stopped:
                 renders.close()  # which waits for what is being given its name
             for update in renders.poll(_POLL_SECONDS):

@@ -10,6 +10,8 @@ from bgsoft.errors import BgsoftError, OutputError
 from bgsoft.jobs.task import TaskContext
 from bgsoft.outputs import read_receipt
 from bgsoft.records import dataclass
+from bgsoft.rendering.listener import Listener
+from bgsoft.rendering.request import Request
 from bgsoft.report import Event, Progress
 from bgsoft.settings.config import RenderConfig
 
@@ -31,21 +33,16 @@ class RenderWhole:
     """Reported before it begins."""
 
     def run(self, context: TaskContext) -> object:
-        from bgsoft.rendering.session import render_config
+        from bgsoft.rendering.session import render_whole
 
         threads = self.config.backends.threads or self.threads or context.threads
         config = replace(_placed(self.config, context, threads), chunks=1)
         if config.receipt is not None and any(read_receipt(config.receipt).values()):
             # A worker made it, and died before it could say so.
             config = replace(config, overwrite=True, skip_existing=False)
-        return render_config(
-            config,
-            on_progress=context.tell,
-            on_event=context.tell,
-            cancel=context.cancel,
-            info=self.info,
-            events=self.notices,
-        )
+        request = Request(config)
+        request.check()
+        return render_whole(request, _listener(context), info=self.info, events=self.notices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +88,7 @@ class RenderChunk:
             receipt=None,
         )
         try:
-            result = render_chunk(
-                own,
-                self.info,
-                self.chunk,
-                on_progress=context.tell,
-                on_event=context.tell,
-                cancel=context.cancel,
-            )
+            result = render_chunk(Request(own), self.info, self.chunk, _listener(context))
         except BgsoftError as exc:
             for file, target in zip(files, config.videos, strict=True):
                 exc.message = exc.message.replace(file.name, target.name)
@@ -107,6 +97,10 @@ class RenderChunk:
                 exc.path = config.output
             raise
         folder.finish(self.number, result)
+
+
+def _listener(context: TaskContext) -> Listener:
+    return Listener(context.tell, context.tell, context.cancel)
 
 
 def _placed(config: RenderConfig, context: TaskContext, threads: int) -> RenderConfig:

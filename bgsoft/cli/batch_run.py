@@ -32,7 +32,7 @@ from bgsoft.jobs.ray_cluster import check_address
 from bgsoft.jobs.task import Executor
 from bgsoft.outputs import check_target, made_folders
 from bgsoft.rendering.backends import STAGES
-from bgsoft.rendering.target import read_files
+from bgsoft.rendering.request import Request
 from bgsoft.settings.setting import parse_seconds
 from bgsoft.settings.user import read_user_config
 
@@ -127,7 +127,7 @@ class BatchRun:
         if path is None:
             return
         overwrite = self._common.overwrite or (self._flags.resume and is_report(path))
-        others = [file for job in jobs for file in (*read_files(job.config), *job.files)]
+        others = [file for job in jobs for file in (*Request(job.config).read_files, *job.files)]
         others.append(self._folder / STATE_NAME)
         check_target(path, "report", overwrite=overwrite, others=others)
 

@@ -85,11 +85,11 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     from bgsoft.cuda.driver import cuda_number, open_context, show_only
     from bgsoft.errors import RenderCancelledError
     from bgsoft.exitcodes import exit_code
+    from bgsoft.media.endpoints import EndpointKind
     from bgsoft.outputs import missing_folders
-    from bgsoft.pipes import is_output_pipe
     from bgsoft.rendering.backends import may_use_gpu
     from bgsoft.rendering.configure import build_config
-    from bgsoft.rendering.unfinished import remove_unfinished, written_paths
+    from bgsoft.rendering.request import Request
     from bgsoft.report import Progress
     from bgsoft.settings.user import read_user_config
     from bgsoft.startup import StartupPool, logged, span
@@ -100,8 +100,9 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     preset = read_user_config().preset(own.preset)
     config = build_config(own.input, own.output, preset=preset, flags=settings)
     check_stdout(config.report, kind, config.output)
-    missing = missing_folders(written_paths(config))
-    go_on_in_child(f"render {config.input}", partial(remove_unfinished, config, missing))
+    request = Request(config)
+    missing = missing_folders(request.written_paths)
+    go_on_in_child(f"render {config.input}", partial(request.remove_unfinished, missing))
     use_batch_scheduling()
     if main.ends_after:  # nothing of a start can be thrown away
         gc.disable()
@@ -134,7 +135,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
             code = stop.exit_code if cancelled else exit_code(exc)
             view.failed(exc, code)
             if cancelled:
-                if is_output_pipe(config.output):
+                if request.outputs[0].destination.kind is EndpointKind.PIPE:
                     console.error(f"{code.name.lower()}; the output is cut off")
                 return code
             raise

@@ -291,6 +291,19 @@ def codes_odd_size(codec: Codec, picture: FrameFormat, kind: PictureKind) -> boo
     return coarse and spec.full_chroma == "444" and _is_odd(picture)
 
 
+def reports_lost_chroma(
+    settings: EncodeConfig, container: Container, info: VideoInfo, kind: PictureKind
+) -> bool:
+    """Whether the encoder's own notice says what becomes of colour finer than 4:2:0.
+
+    Raises:
+        ConfigError, UnsupportedFormatError: As :func:`choose_codec`.
+    """
+    if container.still is not None or kind is not PictureKind.COLOR:
+        return False
+    return codes_odd_size(choose_codec(settings, container, info.format, kind), info.format, kind)
+
+
 def _is_odd(picture: FrameFormat) -> bool:
     return picture.width % 2 == 1 or picture.height % 2 == 1
 

@@ -20,6 +20,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.pyav import pyav_errors_as
 from bgsoft.media.stillfiles import StillFiles
+from bgsoft.media.writer import Writer
 from bgsoft.resources import Resources
 from bgsoft.settings.config import Codec, EncodeConfig
 
@@ -154,24 +155,25 @@ class CpuEncoder:
 
 
 def open_encoder(
-    muxer: Muxer | StillFiles,
+    writer: Writer,
     config: EncodeConfig,
     info: VideoInfo,
     kind: PictureKind,
     resources: Resources,
 ) -> CpuEncoder | StillEncoder:
     """The encoder that a render's settings ask for."""
-    if isinstance(muxer, StillFiles):
+    if isinstance(writer, StillFiles):
         from bgsoft.encode.stills import StillEncoder, choose_still
 
         aspect = info.sample_aspect_ratio
-        still = choose_still(config, muxer.container, info.format, kind, aspect)
+        still = choose_still(config, writer.container, info.format, kind, aspect)
         resources.notice("encode", *still.notices)
-        return StillEncoder(muxer, still, info.format)
-    choice = choose_encoder(config, muxer.container, info, kind, resources.threads)
+        return StillEncoder(writer, still, info.format)
+    assert isinstance(writer, Muxer)
+    choice = choose_encoder(config, writer.container, info, kind, resources.threads)
     if config.encoder_option:
         from bgsoft.encode.options import with_options
 
         choice = with_options(choice, config, info)
     resources.notice("encode", *choice.notices)
-    return CpuEncoder(muxer, choice)
+    return CpuEncoder(writer, choice)

@@ -17,7 +17,7 @@ from bgsoft.errors import BackendUnavailableError, EncodeError
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
-from bgsoft.media.stillfiles import StillFiles
+from bgsoft.media.writer import Writer
 from bgsoft.ops.loader import kernel
 from bgsoft.resources import Resources
 from bgsoft.settings.config import EncodeConfig
@@ -193,17 +193,17 @@ class NvencEncoder:
 
 
 def open_encoder(
-    muxer: Muxer | StillFiles,
+    writer: Writer,
     config: EncodeConfig,
     info: VideoInfo,
     kind: PictureKind,
     resources: Resources,
 ) -> NvencEncoder:
     """The encoder that a render's settings ask for."""
-    if isinstance(muxer, StillFiles):
-        reason = f"NVENC: {muxer.container.name} pictures are encoded on the CPU"
+    if not isinstance(writer, Muxer):
+        reason = f"NVENC: {writer.container.name} pictures are encoded on the CPU"
         raise BackendUnavailableError(reason, stage="encode")
-    choice = choose_nvenc(config, muxer.container, info, kind)
-    encoder = NvencEncoder(muxer, choice, device=resources.device)
+    choice = choose_nvenc(config, writer.container, info, kind)
+    encoder = NvencEncoder(writer, choice, device=resources.device)
     resources.notice("encode", *encoder.notices)
     return encoder

@@ -34,12 +34,13 @@ from bgsoft.errors import (
     translated,
 )
 from bgsoft.live.policy import Deadline, LagMeter, skip_at
+from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pipe import MAX_READ_ERRORS, PipeInput
 from bgsoft.media.probe import describe
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
-from bgsoft.pipes import input_name, is_input_pipe
+from bgsoft.pipes import input_name
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.suggestions import network_address
 
@@ -166,7 +167,8 @@ def _kind(name: str) -> SourceKind:
         return SourceKind.NETWORK
     if name.startswith("/dev/video"):
         return SourceKind.CAMERA
-    return SourceKind.PIPE if is_input_pipe(input_name(Path(name))) else SourceKind.FILE
+    is_pipe = source_for(input_name(Path(name))).kind is EndpointKind.PIPE
+    return SourceKind.PIPE if is_pipe else SourceKind.FILE
 
 
 class Picture(NamedTuple):

@@ -6,8 +6,6 @@ from dataclasses import field
 from pathlib import Path
 
 from bgsoft.errors import UnsupportedFormatError
-from bgsoft.media.naming import STILL_SUFFIXES
-from bgsoft.pipes import is_output_pipe
 from bgsoft.records import dataclass
 from bgsoft.settings.config import Codec, OutputFormat
 
@@ -78,6 +76,23 @@ class Container:
         return self.muxer in ("matroska", "webm")
 
 
+STILL_NAMES = {
+    "jpeg": "JPEG",
+    "png": "PNG",
+    "webp": "WebP",
+    "tiff": "TIFF",
+    "bmp": "BMP",
+    "avif": "AVIF",
+    "heif": "HEIC",
+}
+"""Kinds of pictures that are read, and their names in messages."""
+STILL_SUFFIXES = frozenset(
+    {
+        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".tif", ".tiff", ".bmp"),
+        *(".avif", ".heic", ".heif", ".hif"),
+    }
+)
+"""Extensions of pictures that are read."""
 ANIMATED = frozenset({Codec.GIF, Codec.WEBP})
 """Codecs of animated pictures."""
 _H26X = frozenset({Codec.H264, Codec.HEVC})
@@ -224,20 +239,12 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
     """The container of a format, or the one that a file name's extension stands for.
 
     Raises:
-        UnsupportedFormatError: The extension is missing or stands for none we write, or the format
-            cannot be written to a pipe.
+        UnsupportedFormatError: The extension is missing or stands for none we write.
     """
-    piped = is_output_pipe(path)
-    if format is OutputFormat.AUTO and piped:
-        format = OutputFormat.MKV
     suffix = path.suffix.lower() if format is OutputFormat.AUTO else f".{format}"
     for container in CONTAINERS:
         is_asked = format is OutputFormat.AUTO or container.still is None
         if suffix in container.extensions and is_asked:
-            if piped and not container.streams:
-                fits = ", ".join(c.extensions[0][1:] for c in CONTAINERS if c.streams)
-                text = f"{container.name} cannot be written to a pipe; use --format {fits}"
-                raise UnsupportedFormatError(text, stage="encode", path=path)
             return container
     if not suffix and path.is_dir():
         text = f"output {path} is a folder; name a file in it"

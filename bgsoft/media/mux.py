@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
@@ -18,7 +17,6 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from bgsoft.closing import Closing
 from bgsoft.errors import EncodeError, UnsupportedFormatError, translated
 from bgsoft.media.containers import Container
 from bgsoft.media.headers import ROOM, disable_track, write_languages, write_pixel_aspect
@@ -29,6 +27,7 @@ from bgsoft.media.source import open_input, rendered_packets
 from bgsoft.media.tags import Labels, file_tags, is_picture, is_picture_tag, stream_tags
 from bgsoft.media.timeline import FrameGrid, Timeline
 from bgsoft.media.tracks import SHOWS_ALL, SideTracks
+from bgsoft.media.writer import Writer
 from bgsoft.outputs import writing
 from bgsoft.pipes import PipeOutput
 from bgsoft.report import AudioReport, Event
@@ -43,7 +42,7 @@ _HEVC_NAME = "hvc1"
 """In MP4 and QuickTime: with its parameter sets in the header. Apple's players open no other."""
 
 
-class Muxer(Closing):
+class Muxer(Writer):
     """Owns the output container.
 
     Exactly one video stream is added (:meth:`add_encoder` or :meth:`add_packets`), then its
@@ -83,14 +82,7 @@ class Muxer(Closing):
         output_path: Path | None = None,
         on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        self.container = container
-        self.info = info
-        self.video_pts: array[int] = array("q")
-        """Source pts of every video packet written, in decoding order, in ``info.time_base``."""
-        self.video_durations: array[int] = array("q")
-        """Their durations; 0 where unknown."""
-        self.messages: Counter[str] = Counter()
-        """Messages of frames that packets were given, by kind."""
+        super().__init__(container, info)
         self._pipe = path if isinstance(path, PipeOutput) else None
         self._file = path.path if isinstance(path, PipeOutput) else path
         self._path = output_path or self._file
@@ -144,7 +136,6 @@ class Muxer(Closing):
 
     @property
     def audio(self) -> list[AudioReport]:
-        """Outcome of each audio track."""
         return self._side.audio if self._side is not None else []
 
     def _note_video_tags(self, source: InputContainer) -> None:
@@ -331,12 +322,7 @@ class Muxer(Closing):
                     self._damaged[index] += 1
 
     def finish(self) -> None:
-        """Write the rest of the other tracks and the trailer, and close the file.
-
-        Raises:
-            EncodeError: No video packet has been written.
-            OutputError: The file could not be completed.
-        """
+        """Write the rest of the other tracks and the trailer, and close the file."""
         if not self.video_pts:
             raise EncodeError("no frame was encoded", path=self._path, stage="encode")
         if self._side is not None:

@@ -10,14 +10,13 @@ from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
-from bgsoft.closing import Closing
 from bgsoft.errors import OpenError, OutputError, os_errors_as
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
+from bgsoft.media.containers import STILL_SUFFIXES
+from bgsoft.media.endpoints import is_pattern, picture_name, picture_number
 from bgsoft.media.info import STILLS, VideoInfo
-from bgsoft.media.naming import STILL_SUFFIXES, is_pattern, is_sequence, name_of, number_of
-from bgsoft.media.source import read_head
-from bgsoft.media.stills import read_file, still_kind
-from bgsoft.outputs import lock_folder, resolved, sync_folder, writing
+from bgsoft.media.stills import read_file
+from bgsoft.outputs import OutputFile, lock_folder, resolved, sync_folder, writing
 from bgsoft.part_names import hidden_parts, with_token
 
 _RATE = Fraction(25)
@@ -28,8 +27,8 @@ _SRGB = ColorInfo(primaries=1, transfer=13, matrix=1, range_specified=True)
 255 darker, and its green 0.6 lighter; so it is 0.2 and 0.1."""
 
 
-def still_files(path: Path) -> list[Path] | None:
-    """The stills that an input consists of, in order; None: it is something else.
+def list_pictures(path: Path) -> tuple[Path, ...]:
+    """Return the pictures of a sequence, in order.
 
     Of a folder these are all pictures directly in it, ``9.png`` before ``10.png``; of a pattern all
     that it stands for, by their numbers.
@@ -37,8 +36,6 @@ def still_files(path: Path) -> list[Path] | None:
     Raises:
         OpenError: There are none; the input cannot be read.
     """
-    if not is_sequence(path):
-        return [path] if still_kind(read_head(path)) else None
     with os_errors_as(OpenError, f"{path} cannot be read", path=path):
         names = os.listdir(path if path.is_dir() else path.parent)  # noqa: PTH208 - no stat each
     if path.is_dir():
@@ -47,11 +44,13 @@ def still_files(path: Path) -> list[Path] | None:
         if not found:
             text = f"{path} is a folder without pictures; several videos are for bgsoft batch"
             raise OpenError(text, path=path)
-        return [path / name for name in found]
-    numbered = [(number, name) for name in names if (number := number_of(path, name)) is not None]
+        return tuple(path / name for name in found)
+    numbered = [
+        (number, name) for name in names if (number := picture_number(path, name)) is not None
+    ]
     if not numbered:
         raise OpenError(f"there is no picture of the name {path}", path=path)
-    return [path.with_name(name) for _, name in sorted(numbered)]
+    return tuple(path.with_name(name) for _, name in sorted(numbered))
 
 
 def gaps(path: Path, files: Iterable[Path]) -> str | None:
@@ -60,7 +59,7 @@ def gaps(path: Path, files: Iterable[Path]) -> str | None:
     In a folder whose files differ in more than the last number of their names, none are missing.
     """
     if is_pattern(path):
-        numbers = {number_of(path, file.name) or 0 for file in files}
+        numbers = {picture_number(path, file.name) or 0 for file in files}
     else:
         found = [re.fullmatch(r"(.*?)(\d+)(\D*)", file.stem) for file in files]
         numbers = {int(match[2]) for match in found if match}
@@ -78,7 +77,7 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
 
     Args:
         path: The input.
-        files: Its pictures, from :func:`still_files`.
+        files: Its pictures, from :func:`list_pictures`.
         rate: Frames per second; None: 25.
 
     Raises:
@@ -131,7 +130,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
-class SequenceOutput(Closing):
+class SequenceOutput(OutputFile):
     """A sequence that is being written, in a hidden folder; without :meth:`commit` nothing stays.
 
     A folder that is not there yet appears whole. In one that is there already, the pictures take
@@ -157,7 +156,9 @@ class SequenceOutput(Closing):
             raise OutputError(f"output folder {pattern.parent} is no folder", path=pattern)
         for other in inputs:
             places = (other.parent.resolve() / other.name, other.resolve())  # a link is a name, too
-            if any(number_of(pattern, x.name) is not None and x.parent == folder for x in places):
+            if any(
+                picture_number(pattern, x.name) is not None and x.parent == folder for x in places
+            ):
                 raise OutputError(
                     f"output {pattern} is the same as the input {other}", path=pattern
                 )
@@ -189,15 +190,13 @@ class SequenceOutput(Closing):
                         os.close(lock)
 
     def part(self, number: int) -> Path:
-        """Where to write a picture, counted from 1."""
-        return self.temporary / name_of(self._pattern, number)
+        return self.temporary / picture_name(self._pattern, number)
 
-    def settle(self) -> list[str]:
-        """Write everything to the disk; the names of all pictures.
+    def prepare_commit(self) -> None:
+        self._synced()
 
-        Raises:
-            OutputError: The data could not be written.
-        """
+    def _synced(self) -> list[str]:
+        """Return the names of all pictures, once they are on the disk."""
         with writing(self._pattern):
             written = sorted(os.listdir(self.temporary))  # noqa: PTH208 - names only, no stat each
             for name in written:
@@ -207,13 +206,8 @@ class SequenceOutput(Closing):
         return written
 
     def commit(self) -> None:
-        """Write everything to the disk and give the pictures their names.
-
-        Raises:
-            OutputError: The data could not be written, or the folder has appeared meanwhile.
-        """
         with self, writing(self._pattern):
-            written = self.settle()
+            written = self._synced()
             if self._is_new:
                 # Takes the place of an empty folder, but not of one with files.
                 self.temporary.rename(self._folder)
@@ -221,7 +215,7 @@ class SequenceOutput(Closing):
                 for name in written:
                     (self.temporary / name).replace(self._folder / name)
                 for name in set(os.listdir(self._folder)) - set(written):  # noqa: PTH208
-                    if number_of(self._pattern, name) is not None:
+                    if picture_number(self._pattern, name) is not None:
                         (self._folder / name).unlink()
             sync_folder(self._folder.parent)
 

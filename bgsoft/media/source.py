@@ -21,7 +21,7 @@ from av.stream import Disposition
 from av.video.stream import VideoStream
 
 from bgsoft.errors import MediaError, OpenError, UnsupportedFormatError, translated
-from bgsoft.media.naming import STILL_NAMES
+from bgsoft.media.containers import STILL_NAMES
 from bgsoft.media.pipe import PipeInput, PipePackets
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.outputs import DASH

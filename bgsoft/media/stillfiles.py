@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from bgsoft.closing import Closing
 from bgsoft.errors import EncodeError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import open_input
+from bgsoft.media.writer import Writer
 from bgsoft.outputs import writing
-from bgsoft.report import AudioReport, Event
+from bgsoft.report import Event
 
 
-class StillFiles(Closing):
-    """Takes encoded pictures. What it shares with :class:`bgsoft.media.mux.Muxer` means the same.
+class StillFiles(Writer):
+    """Writes encoded pictures as files.
 
     Args:
         file: Where to write a picture, by its number from 1.
@@ -38,12 +36,7 @@ class StillFiles(Closing):
         output_path: Path,
         on_event: Callable[[Event], None],
     ) -> None:
-        self.container = container
-        self.info = info
-        self.video_pts: array[int] = array("q")
-        self.video_durations: array[int] = array("q")
-        self.audio: list[AudioReport] = []
-        self.messages: Counter[str] = Counter()
+        super().__init__(container, info)
         self._file, self._path = file, output_path
         if copy_tracks and not info.stills:
             with open_input(info.path) as source:
@@ -64,7 +57,6 @@ class StillFiles(Closing):
             self._file(len(self.video_pts)).write_bytes(data)
 
     def finish(self) -> None:
-        """No picture follows; EncodeError where there was none."""
         if not self.video_pts:
             raise EncodeError("no frame was encoded", path=self._path, stage="encode")
 

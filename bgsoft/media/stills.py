@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from bgsoft.errors import OpenError, UnsupportedFormatError, os_errors_as
+from bgsoft.media.containers import STILL_NAMES
 from bgsoft.media.identifying import PICTURE_TAGS
-from bgsoft.media.naming import STILL_NAMES
 from bgsoft.media.pillow import coded_kind, open_coded
 from bgsoft.media.source import read_head
 from bgsoft.records import dataclass
@@ -49,7 +49,7 @@ class StillFacts:
     """What a file says of its picture before that is decoded."""
 
     kind: str = ""
-    """One of :data:`bgsoft.media.naming.STILL_NAMES`."""
+    """One of :data:`bgsoft.media.containers.STILL_NAMES`."""
     width: int = 0
     height: int = 0
     """As stored, pixels."""

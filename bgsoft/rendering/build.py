@@ -20,8 +20,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.mux import Muxer
-from bgsoft.media.stillfiles import StillFiles
+from bgsoft.media.writer import Writer
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.picture import MaskSchedule, PictureStages
@@ -176,7 +175,7 @@ class StageBuilder:
 
     def open_encoder(
         self,
-        muxer: Muxer | StillFiles,
+        writer: Writer,
         config: EncodeConfig,
         info: VideoInfo,
         kind: PictureKind,
@@ -184,7 +183,7 @@ class StageBuilder:
         """The encoder of the output, on the device if it can be encoded there.
 
         Args:
-            muxer: Takes its packets.
+            writer: Takes its packets or pictures.
             config: The codec and its settings.
             info: The input.
             kind: The planes to encode.
@@ -195,13 +194,13 @@ class StageBuilder:
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
         return self._choose(
-            "encode", lambda name: self.make_encoder(name, muxer, config, info, kind)
+            "encode", lambda name: self.make_encoder(name, writer, config, info, kind)
         )
 
     def make_encoder(
         self,
         backend: str,
-        muxer: Muxer | StillFiles,
+        writer: Writer,
         config: EncodeConfig,
         info: VideoInfo,
         kind: PictureKind = PictureKind.COLOR,
@@ -212,7 +211,7 @@ class StageBuilder:
             BackendUnavailableError: It cannot encode this; the message is the reason.
         """
         open_encoder = backends.maker("encode", backend)
-        encoder: Encoder = open_encoder(muxer, config, info, kind, self._resources)
+        encoder: Encoder = open_encoder(writer, config, info, kind, self._resources)
         return self.adapt_encoder(encoder, backends.on_gpu("encode", backend), info.format, kind)
 
     def adapt_encoder(

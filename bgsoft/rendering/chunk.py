@@ -45,3 +45,7 @@ class ChunkResult(NamedTuple):
 
 class JoinError(Exception):
     """Finished chunks are not those of one video; the message says why."""
+
+
+class NotDivisibleError(Exception):
+    """A video cannot be rendered in chunks; the message says why."""

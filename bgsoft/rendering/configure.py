@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
-from bgsoft.media.containers import container_for
+from bgsoft.media.endpoints import destination_for
 from bgsoft.pipes import input_name, output_name
 from bgsoft.rendering.without_effect import check_named
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat, RenderConfig
@@ -127,7 +127,7 @@ def _codec_is_h264(settings: Layer, output: Path, format: OutputFormat) -> bool:
     if settings.get("effect", {}).get("kind") is EffectKind.ALPHA:
         return False
     try:
-        return Codec.H264 in container_for(output, format).codecs
+        return Codec.H264 in destination_for(output, format).container.codecs
     except UnsupportedFormatError:
         return True  # the render explains the error
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.media.containers import CONTAINERS, Container, container_for, suffix_like
-from bgsoft.media.naming import is_pattern, is_sequence, output_exists
+from bgsoft.media.endpoints import EndpointKind, destination_for, is_pattern, source_for
 from bgsoft.outputs import DASH
-from bgsoft.pipes import DEV_STDIN, is_input_pipe
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat
 from bgsoft.settings.presets import Layer, Preset, load_preset
 from bgsoft.suggestions import network_address
@@ -53,7 +52,7 @@ def default_output(
     else:
         suffix = f".{format}"
     output = input.with_name(f"{input.stem}.{label}{suffix}")
-    if output_exists(output) and not (top.get("overwrite") or top.get("skip_existing")):
+    if destination_for(output).exists() and not (top.get("overwrite") or top.get("skip_existing")):
         text = "it exists; use --overwrite to replace it, or name another file as OUT"
         raise OutputError(f"cannot write {output}: {text}", path=output)
     if os.path.exists(input) and not os.access(output.parent, os.W_OK | os.X_OK):  # noqa: PTH110
@@ -66,11 +65,12 @@ def _obstacle(input: Path) -> str | None:
     """Why nothing can be written next to an input, and what to do."""
     if network_address(input) is not None:
         return "it is an address, and only local files are read; download it first"
-    if input in (DASH, DEV_STDIN) or is_input_pipe(input):
+    kind = source_for(input).kind
+    if input == DASH or kind is EndpointKind.PIPE:
         return "it is a pipe; name a file as OUT, or - for stdout"
     if os.path.isdir(input):  # noqa: PTH112 - also of a name too long
         return "it is a folder; name a video as OUT, or use bgsoft batch for all videos in it"
-    if is_sequence(input) or is_pattern(input):
+    if kind is EndpointKind.SEQUENCE or is_pattern(input):
         return "it stands for several pictures; name a video as OUT, or pictures: out/%05d.png"
     if os.path.exists(input) and not os.path.isfile(input):  # noqa: PTH110, PTH113
         return "it is not a regular file; name a file as OUT, or use bgsoft live for a camera"

@@ -28,8 +28,8 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.runner import LEAVE_SECONDS
 from bgsoft.records import dataclass
+from bgsoft.rendering.request import picture_kind
 from bgsoft.rendering.session import hand_over_frames
-from bgsoft.rendering.target import PICTURE_KINDS
 from bgsoft.report import Event, RenderReport
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import errors_in_keywords
@@ -84,7 +84,7 @@ class HandOver:
 
     def __init__(self, effect: EffectKind, *, alpha: bool) -> None:
         self.frames = 0
-        self._shown = PICTURE_KINDS.get(effect, PictureKind.COLOR)
+        self._shown = picture_kind(effect)
         self._alpha = alpha or self._shown is PictureKind.COLOR_ALPHA
         self._queue: Channel[RenderedFrame] = Channel(_AHEAD)
         self._is_full = False

@@ -24,7 +24,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.host import host_planes
-from bgsoft.rendering.target import probe_input, read_files
+from bgsoft.rendering.request import Request
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
 
@@ -70,10 +70,11 @@ def write_preview(
     output = config.output
     if output.suffix.lower() != ".png":
         raise ConfigError(f"the preview is a .png file, not {output.name!r}", path=output)
-    check_target(output, "preview", overwrite=config.overwrite, others=read_files(config))
+    request = Request(config)
+    check_target(output, "preview", overwrite=config.overwrite, others=request.read_files)
     if at_seconds is not None and not at_seconds >= 0:
         raise ConfigError(f"--at must be 0 or more seconds, not {at_seconds:g}")
-    info = probe_input(config)
+    info = request.source.probe(rate=config.fps)
     if at_seconds is None:
         length = info.duration_seconds
         short = length is not None and length <= _DEFAULT_SECONDS

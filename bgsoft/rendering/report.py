@@ -17,6 +17,7 @@ from bgsoft.outputs import made_folders
 from bgsoft.pipeline.metrics import Metrics, peak_rss_bytes
 from bgsoft.rendering.backends import STAGES, Choice
 from bgsoft.rendering.chunk import Chunk
+from bgsoft.rendering.outcome import PipelineOutcome, RenderStages
 from bgsoft.report import Event, ModelReport, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import process_start_ns
@@ -24,7 +25,6 @@ from bgsoft.versions import library_versions
 
 if TYPE_CHECKING:
     from bgsoft.pipeline.trace import TraceRecorder
-    from bgsoft.rendering.session import Built, PipelineOutcome
 
 
 class RenderLog:
@@ -34,12 +34,12 @@ class RenderLog:
 
     Args:
         config: What is rendered.
-        listener: Called for each event.
+        on_event: Called for each event.
         chunk: Events of frames outside it are left out; None: the whole video is rendered.
     """
 
     def __init__(
-        self, config: RenderConfig, listener: Callable[[Event], None] | None, chunk: Chunk | None
+        self, config: RenderConfig, on_event: Callable[[Event], None], chunk: Chunk | None
     ) -> None:
         self.recorder: TraceRecorder | None = None
         if config.trace is not None:
@@ -50,7 +50,7 @@ class RenderLog:
         self.started = time.perf_counter()
         self._config = config
         self._events: list[Event] = []
-        self._listener = listener
+        self._on_event = on_event
         self._chunk = chunk
         self._lock = threading.Lock()
 
@@ -65,8 +65,7 @@ class RenderLog:
             self._events.append(event)
             if self.recorder is not None:
                 self.recorder.instant(f"{event.kind}: {event.message}")
-            if self._listener is not None:
-                self._listener(event)
+            self._on_event(event)
 
     def tell(self, kind: str, message: str, **more: Any) -> None:
         """Report an event of these fields."""
@@ -104,23 +103,23 @@ class RenderLog:
             self.tell("repair", text, stage="decode")
 
     def render_report(
-        self, built: Built, outcome: PipelineOutcome, kept: array[int]
+        self, stages: RenderStages, outcome: PipelineOutcome, kept: array[int]
     ) -> RenderReport:
         """The report of a render that is done.
 
         Args:
-            built: The stages that frames went through.
-            outcome: How that went.
+            stages: The stages that frames passed through.
+            outcome: The pipeline's.
             kept: pts of the frames that were written, in order.
         """
-        config, frames, info, builder = self._config, len(kept), built.info, built.builder
+        config, frames, info, builder = self._config, len(kept), stages.info, stages.builder
         wall = time.perf_counter() - self.started
         first = outcome.result.first_frame_seconds
         ticks = kept[-1] - kept[0] + outcome.result.last_duration
-        device, faces = builder.used_device, built.stages.faces
-        spec = built.model.spec
+        device, faces = builder.used_device, stages.pictures.faces
+        spec = stages.model.spec
         # A file of a provider's own operators holds the same network, and may not have run.
-        loaded = built.model.for_provider(
+        loaded = stages.model.for_provider(
             builder.choices["infer"].backend, config.backends.precision, replays=False
         )
         return RenderReport(
@@ -135,23 +134,27 @@ class RenderLog:
             fps=frames / wall,
             first_frame_s=None if first is None else outcome.setup_seconds + first,
             process_s=self.started - process_start_ns() / 1e9,
-            pixel_format=next((t.encoder.pixel_format for t in built.targets), "") or None,
+            pixel_format=next((t.encoder.pixel_format for t in stages.outputs), "") or None,
             settings=plain_settings(config, info),
             model=ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence),
-            stages=self._stage_reports(built, frames),
+            stages=self._stage_reports(stages, frames),
             h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
             d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
             faces=None if faces is None else faces.summary(),
             events=list(self._events),
-            audio=[track for target in built.targets for track in target.muxer.audio],
+            audio=[track for output in stages.outputs for track in output.writer.audio],
             peak_rss_bytes=peak_rss_bytes(),
             peak_vram_bytes=outcome.watch.peak_bytes,
             gpu=outcome.watch.summary,
             versions=library_versions(),
         )
 
-    def _stage_reports(self, built: Built, frames: int) -> dict[str, StageReport]:
-        choices, used, faces = built.builder.choices, built.builder.used_device, built.stages.faces
+    def _stage_reports(self, stages: RenderStages, frames: int) -> dict[str, StageReport]:
+        choices, used, faces = (
+            stages.builder.choices,
+            stages.builder.used_device,
+            stages.pictures.faces,
+        )
         device = "cpu" if used is None else used.label
         reports = {}
         for stage in ("decode", "segment", "matte", "composite", "encode"):

@@ -15,34 +15,28 @@ from typing import TYPE_CHECKING
 
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import GpuWatch
-from bgsoft.decode.base import Decoder, DecodeSettings
+from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pipe import PipeInput
-from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.outputs import made_folders, stamp
+from bgsoft.models.catalog import resolve
+from bgsoft.outputs import OutputFile, made_folders
 from bgsoft.pipeline.metrics import ProgressMeter
-from bgsoft.pipeline.runner import FrameSink, Pipeline, PipelineResult, check_pts
-from bgsoft.pipes import PipeOutput, is_input_pipe
-from bgsoft.records import NamedTuple
-from bgsoft.rendering.backends import may_use_gpu
+from bgsoft.pipeline.runner import FrameSink, Pipeline, check_pts
+from bgsoft.rendering.backends import matte_out_encoder, may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
-from bgsoft.rendering.report import RenderLog, skipped_report
-from bgsoft.rendering.target import (
-    Sink,
-    Target,
-    check_outputs,
+from bgsoft.rendering.listener import Listener
+from bgsoft.rendering.outcome import (
+    EncodedOutput,
+    PipelineOutcome,
+    RenderStages,
+    TrimmingSink,
     commit,
-    keeps_chroma,
-    keeps_profile,
-    lost_chroma,
-    open_faces,
-    open_targets,
-    probe_input,
 )
-from bgsoft.rendering.unfinished import written_paths
-from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.rendering.report import RenderLog, skipped_report
+from bgsoft.rendering.request import Request
+from bgsoft.report import Event, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
 from bgsoft.workers import lower_priority
@@ -50,7 +44,6 @@ from bgsoft.workers import lower_priority
 if TYPE_CHECKING:
     from bgsoft.encode.base import Taker
     from bgsoft.face.data import FaceDataWriter
-    from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
 
 
@@ -58,21 +51,18 @@ _unclosed_stacks: list[ExitStack] = []
 """Resources that a stage which never came back may still be using, until the process ends."""
 
 
-def render_config(
-    config: RenderConfig,
+def render_whole(
+    request: Request,
+    listener: Listener,
     *,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_event: Callable[[Event], None] | None = None,
-    cancel: threading.Event | None = None,
     info: VideoInfo | None = None,
     events: Sequence[Event] = (),
 ) -> RenderReport:
-    """Render one video, in one go; what is not said here is as in
-    :func:`bgsoft.chunks.run.render_config`.
+    """Render one video in one go.
 
     Args:
-        config: The settings.
-        on_progress, on_event, cancel: As there.
+        request: What to do, checked.
+        listener: Whom to report to.
         info: The input, where it has been probed.
         events: Reported first.
 
@@ -86,30 +76,24 @@ def render_config(
         DecodeError, EncodeError, InferenceError, VerificationError: The render failed part-way.
         StallError: A stage stands still. What it has open stays so: it may not be safe to render
             more in this process.
-        RenderCancelledError: ``cancel`` was set.
+        RenderCancelledError: The listener stopped it.
 
     Nothing is left behind where it raises.
     """
-    if not check_outputs(config):
-        return skipped_report(config)
-    return _Session(config, info, None, on_event).run(on_progress, cancel, events).report
+    if request.is_skipped:
+        return skipped_report(request.config)
+    return _Session(request, listener, info=info).run(events).report
 
 
 def render_chunk(
-    config: RenderConfig,
-    info: VideoInfo,
-    chunk: Chunk,
-    *,
-    on_progress: Callable[[Progress], None] | None = None,
-    on_event: Callable[[Event], None] | None = None,
-    cancel: threading.Event | None = None,
+    request: Request, info: VideoInfo, chunk: Chunk, listener: Listener
 ) -> ChunkResult:
     """Render one chunk of a video, without the tracks that are copied.
 
-    Args and errors as :func:`render_config`; of the settings, the output is the chunk's, start and
+    Args and errors as :func:`render_whole`; of the settings, the output is the chunk's, start and
     duration count no more, and events of frames outside the chunk are not reported.
     """
-    return _Session(config, info, chunk, on_event).run(on_progress, cancel)
+    return _Session(request, listener, info=info, chunk=chunk).run()
 
 
 def hand_over_frames(
@@ -123,35 +107,10 @@ def hand_over_frames(
 ) -> RenderReport:
     """Render one video, or a chunk of it, but give its frames to ``taker``; nothing is written.
 
-    The output of the settings is not looked at; all else is as for :func:`render_config`.
+    The output of the settings is ignored; all else is as for :func:`render_whole`.
     """
-    return _Session(config, info, chunk, on_event, taker).run(None, cancel).report
-
-
-class Built(NamedTuple):
-    """The stages that frames go through, and what they were built for."""
-
-    info: VideoInfo
-    model: ResolvedModel
-    builder: StageBuilder
-    decoder: Decoder
-    stages: PictureStages
-    targets: list[Target]
-    takers: Sequence[FrameSink]
-    """What frames go to: the targets, or who takes them instead."""
-
-
-class PipelineOutcome(NamedTuple):
-    """How the frames went through."""
-
-    result: PipelineResult
-    sink: Sink
-    meter: ProgressMeter
-    ring_slots: int
-    watch: GpuWatch
-    """Over the GPU while frames went through."""
-    setup_seconds: float
-    """From the beginning of the render to that of the pipeline."""
+    request, listener = Request(config, writes=False), Listener(None, on_event, cancel)
+    return _Session(request, listener, info=info, chunk=chunk, taker=taker).run().report
 
 
 class _Session:
@@ -159,39 +118,36 @@ class _Session:
 
     def __init__(
         self,
-        config: RenderConfig,
-        info: VideoInfo | None,
-        chunk: Chunk | None,
-        on_event: Callable[[Event], None] | None,
+        request: Request,
+        listener: Listener,
+        *,
+        info: VideoInfo | None = None,
+        chunk: Chunk | None = None,
         taker: Taker | None = None,
     ) -> None:
-        self._config = config
+        self._request = request
+        self._listener = listener
+        self._config = request.config
         self._taker = taker
         self._info = info
         self._chunk = chunk
         self._trim_start = None if chunk is None else chunk.trim_start
-        self._log = RenderLog(config, on_event, chunk)
+        self._log = RenderLog(request.config, listener.event, chunk)
         self._pipe: PipeInput | None = None
-        self._input_stamp = stamp(config.input)
         self._files = ExitStack()
         """The files that are written; closed in any case."""
         self._stack = ExitStack()
         """Everything else; a stage that does not come back keeps it open."""
         self._face_data: FaceDataWriter | None = None
 
-    def run(
-        self,
-        on_progress: Callable[[Progress], None] | None,
-        cancel: threading.Event | None,
-        events: Sequence[Event] = (),
-    ) -> ChunkResult:
+    def run(self, events: Sequence[Event] = ()) -> ChunkResult:
         """Render; nothing stays open, and nothing is left behind where it fails."""
         require_runtime()
         for event in events:
             self._log.report(event)
         try:
             with self._files, self._stack:
-                return self._render(on_progress, cancel or threading.Event())
+                return self._render()
         except BaseException as exc:
             data = self._face_data
             if data is not None and data.kept is not None and self._chunk is None:
@@ -202,52 +158,50 @@ class _Session:
             if device is not None and not _unclosed_stacks:
                 device.free_unused()
 
-    def _render(
-        self, on_progress: Callable[[Progress], None] | None, cancel: threading.Event
-    ) -> ChunkResult:
+    def _render(self) -> ChunkResult:
         # Apart from run: what lives on a device has to be gone when that gives its memory back.
-        built = self._build(cancel)
-        if cancel.is_set():
+        stages = self._build()
+        if self._listener.cancel.is_set():
             raise RenderCancelledError("interrupted")
-        outcome = self._run_pipeline(built, on_progress, cancel)
-        pre_roll, kept = self._verify(built, outcome)
-        self._publish(built)
+        outcome = self._run_pipeline(stages)
+        pre_roll, kept = self._verify(stages, outcome)
+        self._publish(stages)
         outcome.meter.finish(len(kept))
-        return self._report(built, outcome, pre_roll, kept)
+        return self._report(stages, outcome, pre_roll, kept)
 
-    def _build(self, cancel: threading.Event) -> Built:
-        """Probe the input, open what is written, and make the stages, beside each other."""
-        config, chunk, log, stack = self._config, self._chunk, self._log, self._stack
+    def _build(self) -> RenderStages:
+        """Probe the input, open the outputs, and make the stages, in parallel."""
+        request, config, chunk = self._request, self._config, self._chunk
+        log, stack, source = self._log, self._stack, self._request.source
         spans = self._files.enter_context(logged())
-        if is_input_pipe(config.input):
-            self._pipe = stack.enter_context(PipeInput(config.input, cancel))
+        pipe = self._pipe = source.open_pipe(self._listener.cancel)
+        if pipe is not None:
+            stack.enter_context(pipe)
         failed = threading.Event()
 
         def wait_no_more() -> None:
             failed.set()
-            if self._pipe is not None:
-                self._pipe.stop()
+            if pipe is not None:
+                pipe.stop()
 
         def stops() -> bool:
-            return failed.is_set() or cancel.is_set()
+            return failed.is_set() or self._listener.cancel.is_set()
 
         with StartupPool(wait_no_more) as pool:
             building = pool.submit("backends", partial(self._make_builder, pool))
-            probing = pool.submit("probe", lambda: self._info or probe_input(config, self._pipe))
+            probing = pool.submit("probe", lambda: self._info or source.probe(pipe, config.fps))
             model = resolve(config.segment.model)
             info, builder = probing.result(), building.result()
             stack.callback(builder.close)
             self._open_side_files()
-            keeps = self._taker is None and keeps_chroma(config, info)
-            lost = info.lost_chroma if self._taker is not None else lost_chroma(config, info)
-            for notice in (*info.notices, *(() if keeps else lost)):
+            for notice in (*info.notices, *request.chroma_notices(info)):
                 log.tell("notice", notice, stage="decode")
             settings = DecodeSettings(
                 start_seconds=config.start_seconds,
                 duration_seconds=config.duration_seconds,
                 range=None if chunk is None else chunk.frames,
-                keeps_chroma=keeps,
-                keeps_profile=self._taker is None and keeps_profile(config),
+                keeps_chroma=request.keeps_chroma(info),
+                keeps_profile=request.keeps_profile,
             )
             make_stages = partial(
                 builder.make_picture_stages,
@@ -260,47 +214,51 @@ class _Session:
                 trim_start=self._trim_start,
                 began=None if chunk is None else chunk.began * info.time_base,
             )
-            open_decoder = partial(builder.open_decoder, config.input, settings, info)
+            open_decoder = partial(builder.open_decoder, source.path, settings, info)
             decoding = pool.submit("decoder", open_decoder)
             making = pool.submit("picture stages", make_stages)
             opening = pool.submit("output", partial(self._open_outputs, info, builder, stops))
-        decoder, stages = decoding.result(), making.result()
-        targets, takers = opening.result()
+        decoder, pictures = decoding.result(), making.result()
+        outputs, takers = opening.result()
         stack.callback(decoder.close)
-        stack.callback(stages.close)
+        stack.callback(pictures.close)
         log.fallbacks(builder.choices)
         if log.recorder is not None:
             log.recorder.add_start(spans)
-        return Built(
+        return RenderStages(
             info=info,
             model=model,
             builder=builder,
             decoder=decoder,
-            stages=stages,
-            targets=targets,
+            pictures=pictures,
+            outputs=outputs,
             takers=takers,
         )
 
     def _open_outputs(
         self, info: VideoInfo, builder: StageBuilder, stops: Callable[[], bool]
-    ) -> tuple[list[Target], Sequence[FrameSink]]:
-        """Begin the videos that are written, if any are, and say what frames go to."""
+    ) -> tuple[list[EncodedOutput], Sequence[FrameSink]]:
+        """Begin the videos that are written, if any; return them and who gets the frames."""
         lower_priority()  # before encoders start threads of their own
         if (taker := self._taker) is not None:
             taker.open(info)
             place = False if taker.on_host_only else builder.on_device
             return [], [builder.adapt_encoder(taker, place, info.format, taker.kind)]
-        targets = open_targets(
-            self._config,
-            info,
-            builder,
-            self._files,
-            self._stack,
-            self._log.report,
-            copy_tracks=self._chunk is None,
-            stops=stops,
-        )
-        return targets, targets
+        outputs = []
+        for output in self._request.outputs:
+            file, writer = self._request.open_output(
+                output, info, self._log.report, copies_tracks=self._chunk is None, stops=stops
+            )
+            self._files.enter_context(file)
+            self._stack.enter_context(writer)
+            if output.is_main:
+                encoder = builder.open_encoder(writer, output.encode, info, output.kind)
+            else:
+                backend = matte_out_encoder()
+                encoder = builder.make_encoder(backend, writer, output.encode, info, output.kind)
+            self._stack.callback(encoder.close)
+            outputs.append(EncodedOutput(file, writer, encoder))
+        return outputs, outputs
 
     def _make_builder(self, pool: StartupPool) -> StageBuilder:
         # Imported here, while the input is looked at: most of a short start is imports.
@@ -320,63 +278,58 @@ class _Session:
 
     def _open_side_files(self) -> None:
         """Begin the file of faces, and make the folders of all files."""
-        config, chunk = self._config, self._chunk
-        if chunk is not None and config.face_data is None:
+        is_chunk = self._chunk is not None
+        if is_chunk and self._config.face_data is None:
             return
-        self._face_data = open_faces(config, exact=chunk is not None)
-        paths = written_paths(config)
+        self._face_data = self._request.open_faces(exact=is_chunk)
+        paths = self._request.written_paths
         self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
         if self._face_data is not None:
             self._files.enter_context(self._face_data)
 
-    def _run_pipeline(
-        self,
-        built: Built,
-        on_progress: Callable[[Progress], None] | None,
-        cancel: threading.Event,
-    ) -> PipelineOutcome:
-        """Let all frames through."""
-        config, chunk, log = self._config, self._chunk, self._log
+    def _run_pipeline(self, stages: RenderStages) -> PipelineOutcome:
+        """Let all frames pass."""
+        config, chunk, log, taker = self._config, self._chunk, self._log, self._taker
         meter = ProgressMeter(
-            _expected_frames(built.info, config) if chunk is None else chunk.length,
+            _expected_frames(stages.info, config) if chunk is None else chunk.length,
             log.metrics,
-            on_progress or (lambda _progress: None),
+            self._listener.progress,
         )
-        ring = built.builder.make_ring(built.info.format, built.stages.held)
+        ring = stages.builder.make_ring(stages.info.format, stages.pictures.held)
         setup_seconds = time.perf_counter() - log.started
-        sink = Sink(built.takers, built.decoder.stats, self._trim_start)
-        sent = [target.file for target in built.targets if isinstance(target.file, PipeOutput)]
-        pipes: list[PipeInput | PipeOutput] = [*sent, *filter(None, [self._pipe])]
+        sink = TrimmingSink(stages.takers, stages.decoder.stats, self._trim_start)
+        files = [output.file for output in stages.outputs]
+        ends: list[PipeInput | OutputFile] = [*files, *filter(None, [self._pipe])]
 
         def tick() -> None:
             meter.tick(sink.frames)
-            for output in sent:
-                output.check()
+            for file in files:
+                file.check()
 
         def stop() -> None:
-            for pipe in pipes:
-                pipe.stop()
+            for end in ends:
+                end.stop()
 
         pipeline = Pipeline(
-            decoder=built.decoder,
-            stage=built.stages,
+            decoder=stages.decoder,
+            stage=stages.pictures,
             sink=sink,
             ring=ring,
             metrics=log.metrics,
             on_tick=tick,
             on_failure=stop,
-            outside=lambda: sum(end.waits for end in (*pipes, *filter(None, [self._taker]))),
-            cancel=cancel,
+            outside=lambda: sum(end.waits for end in ends) + (0 if taker is None else taker.waits),
+            cancel=self._listener.cancel,
             stall_seconds=config.backends.stall_seconds,
         )
         on_value = None if log.recorder is None else log.recorder.counter
-        with GpuWatch(built.builder.used_device, on_value) as watch:
+        with GpuWatch(stages.builder.used_device, on_value) as watch:
             try:
                 result = pipeline.run()
             finally:
                 if pipeline.stuck:
                     _unclosed_stacks.append(self._stack.pop_all())
-        built.stages.close()  # on a GPU, the last clocks are read now
+        stages.pictures.close()  # on a GPU, the last clocks are read now
         return PipelineOutcome(
             result=result,
             sink=sink,
@@ -386,51 +339,52 @@ class _Session:
             setup_seconds=setup_seconds,
         )
 
-    def _verify(self, built: Built, outcome: PipelineOutcome) -> tuple[array[int], array[int]]:
+    def _verify(
+        self, stages: RenderStages, outcome: PipelineOutcome
+    ) -> tuple[array[int], array[int]]:
         """Compare what was written with what was decoded, frame for frame.
 
         Returns:
             pts of the frames of the pre-roll, and of those that were kept.
         """
-        for event in built.decoder.events:
+        for event in stages.decoder.events:
             self._log.report(event)
         if self._chunk is None:
-            self._log.damage(outcome.sink.concealed, built.decoder.stats)
-            is_file = self._pipe is None and not built.info.stills
-            if is_file and stamp(self._config.input) not in (self._input_stamp, ""):
+            self._log.damage(outcome.sink.concealed, stages.decoder.stats)
+            if self._request.source.has_changed(stages.info):
                 self._log.tell("notice", "the input changed while it was rendered", stage="decode")
-        if built.targets:
-            lost = outcome.sink.messages - built.targets[0].muxer.messages
+        if stages.outputs:
+            lost = outcome.sink.messages - stages.outputs[0].writer.messages
             for kind in lost:
                 self._log.tell("notice", f"{kind} left out", stage="encode")
         pre_roll, kept = array("q"), outcome.result.decoded_pts
         if self._trim_start is not None:
             first = bisect_left(kept, self._trim_start)
             pre_roll, kept = kept[:first], kept[first:]
-        for target in built.targets:
-            check_pts(kept, sorted(target.muxer.video_pts), "written", "was written as")
+        for output in stages.outputs:
+            check_pts(kept, sorted(output.writer.video_pts), "written", "was written as")
         return pre_roll, kept
 
-    def _publish(self, built: Built) -> None:
+    def _publish(self, stages: RenderStages) -> None:
         """Let what was written take its names."""
         if self._face_data is not None:
             self._face_data.finish()
-        commit([target.file for target in built.targets])
+        commit([output.file for output in stages.outputs])
         if self._face_data is not None:
             self._face_data.publish()
 
     def _report(
-        self, built: Built, outcome: PipelineOutcome, pre_roll: array[int], kept: array[int]
+        self, stages: RenderStages, outcome: PipelineOutcome, pre_roll: array[int], kept: array[int]
     ) -> ChunkResult:
         """Say what was done, also in the files that were asked for."""
-        config, stats, faces = self._config, built.decoder.stats, built.stages.faces
+        config, stats, faces = self._config, stages.decoder.stats, stages.pictures.faces
         for text in [] if faces is None else faces.notices():
             self._log.tell("notice", text, stage="face")
-        report = self._log.render_report(built, outcome, kept)
+        report = self._log.render_report(stages, outcome, kept)
         if self._log.recorder is not None and config.trace is not None:
-            stages = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
+            clocks = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
             self._log.recorder.write(
-                config.trace, ring_slots=outcome.ring_slots, stages=stages, versions=report.versions
+                config.trace, ring_slots=outcome.ring_slots, stages=clocks, versions=report.versions
             )
         if config.report is not None:
             report.write_json(config.report)
@@ -443,7 +397,9 @@ class _Session:
             report=report,
             pre_roll=pre_roll,
             kept=kept,
-            packets=[(t.muxer.video_pts, t.muxer.video_durations) for t in built.targets],
+            packets=[
+                (each.writer.video_pts, each.writer.video_durations) for each in stages.outputs
+            ],
             corrupt_packets=stats.corrupt_packets,
             irregular=irregular,
             faces=None if faces is None else faces.boundary(),

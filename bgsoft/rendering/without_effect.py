@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bgsoft.errors import ConfigError
-from bgsoft.media.naming import is_sequence
+from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import (
     DEFAULT_STRENGTH_PCT,
@@ -129,7 +129,7 @@ REASONS: Mapping[str, Reason] = {
         "a model that makes masks, like selfie-general",
     ),
     "no sequence": Reason(
-        lambda config: not is_sequence(config.input),
+        lambda config: source_for(config.input).kind is not EndpointKind.SEQUENCE,
         "an input that is no sequence",
         "a folder of pictures or a pattern like frames/%05d.png",
     ),

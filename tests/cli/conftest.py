@@ -13,6 +13,8 @@ import pytest
 
 from bgsoft.cli.main import main
 from bgsoft.cuda import driver
+from bgsoft.rendering.listener import Listener
+from bgsoft.rendering.request import Request
 from bgsoft.report import AudioReport, Event, ModelReport, Progress, RenderReport, StageReport
 from bgsoft.settings.config import RenderConfig
 
@@ -111,13 +113,14 @@ class FakeRender:
     skipped: bool = False
     calls: list[tuple[RenderConfig, dict[str, Any]]] = field(default_factory=list)
 
-    def __call__(self, config: RenderConfig, **options: Any) -> RenderReport:
+    def __call__(self, request: Request, listener: Listener, **options: Any) -> RenderReport:
+        config = request.config
         self.calls.append((config, options))
         event = Event(kind="notice", message="4:2:2 converted to 4:2:0")
-        options["on_event"](event)
-        options["on_event"](event)
-        options["on_event"](Event(kind="scene-cut", message="new scene", frame=12))
-        options["on_progress"](
+        listener.event(event)
+        listener.event(event)
+        listener.event(Event(kind="scene-cut", message="new scene", frame=12))
+        listener.progress(
             Progress(
                 frames=50,
                 total=100,
@@ -142,7 +145,7 @@ class FakeRender:
 def fake_render(monkeypatch: pytest.MonkeyPatch) -> FakeRender:
     fake = FakeRender()
     module = types.ModuleType("bgsoft.rendering.session")
-    module.render_config = fake  # type: ignore[attr-defined]
+    module.render_whole = fake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "bgsoft.rendering.session", module)
     return fake
 

@@ -22,16 +22,17 @@ PROGRAM = """
 import sys, threading, types
 from bgsoft.errors import RenderCancelledError
 
-def render_config(config, *, cancel, **_):
+def render_whole(request, listener, **_):
+    config = request.config
     print("rendering", flush=True)
-    cancel.wait()
+    listener.cancel.wait()
     print("cancelled", flush=True)
     if "stubborn" in config.output.name:
         threading.Event().wait()
     raise RenderCancelledError("stop")
 
 module = types.ModuleType("bgsoft.rendering.session")
-module.render_config = render_config
+module.render_whole = render_whole
 sys.modules["bgsoft.rendering.session"] = module
 from bgsoft.cli.main import main
 sys.exit(main(["render", "in.mp4", sys.argv[1], "-q"]))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from bgsoft.chunks.run import render_config
 from bgsoft.diagnose.clips import ClipSpec, write_clip
 from bgsoft.rendering.configure import build_config
-from bgsoft.rendering.session import render_config
 
 pytestmark = pytest.mark.gpu
 

@@ -25,7 +25,7 @@ from bgsoft.outputs import (
     write_error,
     write_whole,
 )
-from bgsoft.rendering.target import commit
+from bgsoft.rendering.outcome import commit
 from bgsoft.settings.formats import OutputFormat
 
 

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from bgsoft.errors import OutputError, RenderCancelledError, UnsupportedFormatError
-from bgsoft.media.containers import container_for
+from bgsoft.media.endpoints import EndpointKind, destination_for, source_for
 from bgsoft.pipes import (
     DEV_STDIN,
     DEV_STDOUT,
     PipeOutput,
     input_name,
-    is_input_pipe,
-    is_output_pipe,
     output_name,
 )
 from bgsoft.settings.config import OutputFormat
@@ -40,13 +38,13 @@ def test_a_file_as_stdin_has_its_own_name_while_it_is_whole(tmp_path: Path, stdi
     with file.open("rb") as opened:
         os.dup2(opened.fileno(), 0)
     assert input_name(Path("-")) == input_name(stdin) == file
-    assert not is_input_pipe(file)
+    assert source_for(file).kind is EndpointKind.FILE
     os.read(0, 1)  # somebody has begun it: only the rest is meant
     assert input_name(Path("-")) == DEV_STDIN
     os.lseek(0, 0, os.SEEK_SET)
     file.unlink()
     assert input_name(Path("-")) == DEV_STDIN
-    assert is_input_pipe(DEV_STDIN)
+    assert source_for(DEV_STDIN).kind is EndpointKind.PIPE
     assert input_name(tmp_path / "other") == tmp_path / "other"
 
 
@@ -54,10 +52,10 @@ def test_names_of_outputs(tmp_path: Path) -> None:
     assert output_name(Path("-")) == DEV_STDOUT
     assert output_name(tmp_path / "-") == tmp_path / "-"
     os.mkfifo(tmp_path / "pipe")
-    assert is_output_pipe(DEV_STDOUT)
-    assert is_output_pipe(tmp_path / "pipe")
-    assert not is_output_pipe(tmp_path)
-    assert not is_output_pipe(tmp_path / ("long" * 99))
+    for pipe in (DEV_STDOUT, tmp_path / "pipe"):
+        assert destination_for(pipe).kind is EndpointKind.PIPE
+    for file in (tmp_path, tmp_path / ("long" * 99)):
+        assert destination_for(file).kind is EndpointKind.FILE
 
 
 @pytest.mark.parametrize(
@@ -73,14 +71,14 @@ def test_names_of_outputs(tmp_path: Path) -> None:
 def test_the_format_is_named_or_follows_from_the_name(
     name: str, format: OutputFormat, muxer: str
 ) -> None:
-    assert container_for(Path(name), format).muxer == muxer
+    assert destination_for(Path(name), format).container.muxer == muxer
 
 
 @pytest.mark.parametrize("format", [OutputFormat.MP4, OutputFormat.MOV, OutputFormat.AVI])
 def test_what_is_completed_at_its_end_goes_through_no_pipe(format: OutputFormat) -> None:
     with pytest.raises(UnsupportedFormatError, match="--format mkv, webm, ts, nut, y4m"):
-        container_for(PIPE, format)
-    assert container_for(Path("out"), format).muxer == str(format)
+        _ = destination_for(PIPE, format).container
+    assert destination_for(Path("out"), format).container.muxer == str(format)
 
 
 def test_what_else_is_printed_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:

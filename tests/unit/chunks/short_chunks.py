@@ -13,13 +13,14 @@ import pytest
 
 from bgsoft.chunks import plan
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.prepare import Plan, Whole, plan_render
+from bgsoft.chunks.prepare import Plan, Whole, prepare
 from bgsoft.chunks.renders import Renders
 from bgsoft.closing import Closing
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Message, Started, Task, TaskContext, Update
 from bgsoft.pipeline import picture
 from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.request import Request
 from bgsoft.report import RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import settings_from_options
@@ -51,7 +52,9 @@ def context(
 def plan_for(
     config: RenderConfig, workers: int | None = 2, cancel: threading.Event | None = None
 ) -> Plan | Whole:
-    return plan_render(config, WorkFolder(config.output), workers, cancel)
+    request = Request(config)
+    request.check()
+    return prepare(request, WorkFolder(config.output), workers, cancel)
 
 
 def planned(config: RenderConfig) -> Plan:
@@ -103,7 +106,7 @@ class Here(Closing):
 def joined(plan: Plan, told: list[object] | None = None) -> RenderReport:
     """Render the chunks, and join them; gives the report."""
     with Renders(Driver(Here())) as renders:
-        renders.submit(plan.config, plan)
+        renders.submit(plan.request.config, plan)
         while True:
             for update in renders.poll(1.0):
                 if isinstance(update, Message) and told is not None:

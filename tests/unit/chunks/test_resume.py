@@ -179,7 +179,7 @@ class TestChunks:
     ) -> None:
         planned(config).tasks()[0].run(context())
         folder = WorkFolder(config.output)
-        note = folder.settle(error)
+        note = folder.keep_or_remove(error)
         assert folder.path.exists() is kept
         assert (note is not None and str(folder.path) in note) is kept
 
@@ -194,7 +194,7 @@ class TestChunks:
 
     def test_nothing_is_left_where_no_chunk_was_finished(self, config: RenderConfig) -> None:
         planned(config)
-        assert WorkFolder(config.output).settle(RenderCancelledError("stop")) is None
+        assert WorkFolder(config.output).keep_or_remove(RenderCancelledError("stop")) is None
         assert not WorkFolder(config.output).path.exists()
 
     def test_a_lost_frame_where_chunks_meet_is_noticed(self, config: RenderConfig) -> None:

@@ -20,8 +20,10 @@ from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledEr
 from bgsoft.frame import FrameFormat
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished
+from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.pipeline.refresh import REFRESH_INTERVAL
+from bgsoft.rendering.request import Request
 from bgsoft.report import Event, Progress, RenderReport
 from tests.outside_models import write_mixed
 from tests.synthetic import VideoSpec, regular_times, write_video
@@ -105,12 +107,16 @@ def test_files_are_planned_and_rendered_whole_where_that_needs_no_chunks(
 def test_a_video_that_is_not_divided_is_probed_once(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def again(path: Path) -> None:
-        raise AssertionError(path)
+    probed = []
 
-    monkeypatch.setattr("bgsoft.rendering.session.probe_input", again)
+    def once(path: Path) -> VideoInfo:
+        probed.append(path)
+        return probe(path)
+
+    monkeypatch.setattr("bgsoft.media.probe.probe", once)
     config = settings(clip, tmp_path / "out.mp4", chunks=2, duration=0.5, **LOOK)
     assert bgsoft.render_config(config).parts == []
+    assert probed == [clip]
 
 
 def test_a_file_whose_planning_was_cancelled_leaves_nothing(clip: Path, tmp_path: Path) -> None:
@@ -176,9 +182,9 @@ def test_colour_that_is_kept_leaves_memory_for_fewer_chunks(clip: Path, tmp_path
         settings(clip, target, threads=16, infer="cpu", codec=codec, **LOOK)
         for codec in ("h264", "ffv1")
     )
-    assert plan.workers_for(plain, info) == 3
-    assert plan.workers_for(kept, info) == 2
-    assert plan.workers_for(kept, replace(info, sampling="4:2:0")) == 3
+    assert plan.workers_for(Request(plain), info) == 3
+    assert plan.workers_for(Request(kept), info) == 2
+    assert plan.workers_for(Request(kept), replace(info, sampling="4:2:0")) == 3
 
 
 @pytest.mark.usefixtures("_seven_gigabytes")
@@ -189,8 +195,8 @@ def test_a_large_model_leaves_memory_for_fewer_chunks(clip: Path, tmp_path: Path
         settings(clip, tmp_path / "out.mkv", threads=16, infer="cpu", **look)
         for look in (LOOK, {**LOOK, "matte": None, "model": str(own)})
     )
-    assert plan.workers_for(small, info) == 8
-    assert plan.workers_for(large, info) == 2
+    assert plan.workers_for(Request(small), info) == 8
+    assert plan.workers_for(Request(large), info) == 2
 
 
 @pytest.mark.parametrize(
@@ -215,7 +221,7 @@ def test_a_render_is_divided_where_that_pays(
     monkeypatch.setattr(plan, "_free_bytes", lambda: 64e9)
     info = replace(probe(clip), num_frames_from_header=3000)
     config = settings(clip, tmp_path / "out.mkv", threads=threads, encode=encode, **LOOK)
-    workers = plan.workers_for(config, info)
+    workers = plan.workers_for(Request(config), info)
     assert plan.pays(config, info, workers) == (chunks > 1)
     assert plan._chunk_count(config, 3000, workers) == chunks
 

@@ -15,7 +15,7 @@ from PIL import Image, ImageOps, features
 from bgsoft.decode.stills import read_still
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import container_for, suffix_like
-from bgsoft.media.sequence import still_files
+from bgsoft.media.endpoints import source_for
 from bgsoft.media.source import open_input
 from bgsoft.media.stills import read_file, still_kind
 from tests.stills import colourful, encoded, profile
@@ -82,7 +82,7 @@ def test_heic(tmp_path: Path) -> None:
     path.write_bytes(heic(smooth(), icc_profile=profile()))
     still = read_still(path)
     assert np.abs(still.pixels[..., ::-1] - np.asarray(smooth()).astype(int)).max() <= 3
-    assert still_files(path) == [path]
+    assert source_for(path).pictures == (path,)
     assert read_file(path)[0].kind == "heif"
 
 

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from bgsoft.errors import OpenError, OutputError
-from bgsoft.media.naming import is_pattern, is_sequence, number_of, output_exists
-from bgsoft.media.sequence import SequenceOutput, exact_rate, gaps, probe_stills, still_files
+from bgsoft.media.endpoints import (
+    EndpointKind,
+    destination_for,
+    is_pattern,
+    picture_number,
+    source_for,
+)
+from bgsoft.media.sequence import SequenceOutput, exact_rate, gaps, list_pictures, probe_stills
 from bgsoft.outputs import lock_folder
 from tests.stills import colourful, save
 
@@ -50,13 +56,13 @@ def test_what_is_a_pattern(name: str, pattern: bool) -> None:
     ],
 )
 def test_the_number_in_a_name(pattern: str, name: str, number: int | None) -> None:
-    assert number_of(Path(pattern), name) == number
+    assert picture_number(Path(pattern), name) == number
 
 
 def test_a_file_with_the_name_of_a_pattern_is_a_file(tmp_path: Path) -> None:
     path = save(tmp_path / "%03d.png", colourful())
-    assert not is_sequence(path)
-    assert still_files(path) == [path]
+    assert source_for(path).kind is EndpointKind.FILE
+    assert source_for(path).pictures == (path,)
 
 
 def test_files_are_taken_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -64,10 +70,10 @@ def test_files_are_taken_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         save(tmp_path / f"f{number}.png", colourful())
     (tmp_path / ".f3.png").touch()
     (tmp_path / "notes.txt").touch()
-    wanted = [tmp_path / f"f{number}.png" for number in (1, 2, 9, 10, 11, 101)]
-    assert still_files(tmp_path) == wanted
+    wanted = tuple(tmp_path / f"f{number}.png" for number in (1, 2, 9, 10, 11, 101))
+    assert source_for(tmp_path).pictures == wanted
     pattern = tmp_path / "f%d.png"
-    assert still_files(pattern) == wanted
+    assert source_for(pattern).pictures == wanted
     assert "95 numbers" in (gaps(pattern, wanted) or "")
     assert gaps(pattern, wanted[:2]) is None
     info = probe_stills(pattern, wanted, 29.97)
@@ -94,9 +100,9 @@ def test_missing_numbers_of_a_folder_are_told(
 
 def test_where_there_is_no_picture(tmp_path: Path) -> None:
     with pytest.raises(OpenError, match="folder without pictures"):
-        still_files(tmp_path)
+        list_pictures(tmp_path)
     with pytest.raises(OpenError, match="no picture of the name"):
-        still_files(tmp_path / "%d.png")
+        list_pictures(tmp_path / "%d.png")
 
 
 @pytest.mark.parametrize(
@@ -121,11 +127,11 @@ def test_a_folder_appears_whole(tmp_path: Path) -> None:
     with SequenceOutput(pattern) as output:
         write(output, 3)
         assert not pattern.parent.exists()
-        assert not output_exists(pattern)
+        assert not destination_for(pattern).exists()
         output.commit()
     assert names(pattern.parent) == ["01.png", "02.png", "03.png"]
     assert names(tmp_path) == ["out"]
-    assert output_exists(pattern)
+    assert destination_for(pattern).exists()
 
 
 def test_nothing_stays_without_commit(tmp_path: Path) -> None:

@@ -1,0 +1,375 @@
+"""Sources and destinations of frames: files, pipes and sequences of pictures.
+
+What a path names is decided here, once. A sequence is named by a printf pattern,
+``frames/%05d.png``; one that is read may also be a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from bgsoft.errors import ConfigError, UnsupportedFormatError
+from bgsoft.media.containers import CONTAINERS, STILL_SUFFIXES, Container, container_for
+from bgsoft.outputs import AtomicOutput, OutputFile, check_apart, remove_leftovers, stamp
+from bgsoft.pipes import DEV_STDIN, DEV_STDOUT, PipeOutput
+from bgsoft.records import NamedTuple, dataclass
+from bgsoft.report import Event
+from bgsoft.settings.config import OutputFormat
+
+if TYPE_CHECKING:
+    from bgsoft.media.info import VideoInfo
+    from bgsoft.media.pipe import PipeInput
+    from bgsoft.media.writer import Writer
+
+_FIELD = r"%(?:0\d{1,2})?d"
+
+
+class EndpointKind(StrEnum):
+    """What a path names."""
+
+    FILE = "file"
+    """A video or a picture."""
+    PIPE = "pipe"
+    """A stream that is read or written once, in order."""
+    SEQUENCE = "sequence"
+    """Numbered pictures."""
+
+
+def is_pattern(path: Path) -> bool:
+    """Whether a path stands for numbered pictures: one ``%d`` or ``%05d`` in its name."""
+    name = path.name.replace("%%", "")
+    return (
+        name.count("%") == 1
+        and re.search(_FIELD, name) is not None
+        and path.suffix.lower() in STILL_SUFFIXES
+    )
+
+
+def picture_name(pattern: Path, number: int) -> str:
+    """Return the name of a sequence's picture."""
+    return pattern.name % number
+
+
+def picture_number(pattern: Path, name: str) -> int | None:
+    """Return the number of a sequence's picture; None where the name is not one of its names."""
+    field = re.search(_FIELD, pattern.name.replace("%%", "\0\0"))
+    if field is None:
+        return None
+    before, after = pattern.name[: field.start()], pattern.name[field.end() :]
+    before, after = before.replace("%%", "%"), after.replace("%%", "%")
+    digits = name[len(before) : len(name) - len(after)]
+    if not (name.startswith(before) and name.endswith(after) and digits.isdecimal()):
+        return None
+    number = int(digits)
+    return number if digits.isascii() and picture_name(pattern, number) == name else None
+
+
+def _is_fifo(path: Path) -> bool:
+    with suppress(OSError):  # opening it reports what is wrong
+        return path.is_fifo()
+    return False
+
+
+class Source:
+    """A file that is read: a video or a picture, which its contents tell."""
+
+    kind: ClassVar = EndpointKind.FILE
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stamp = stamp(path)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that are read, and must not be written."""
+        return (self.path,)
+
+    @cached_property
+    def pictures(self) -> tuple[Path, ...]:
+        """The picture files that its frames are, in order; none where it is a video.
+
+        Raises:
+            OpenError: It cannot be read, or holds no pictures.
+        """
+        from bgsoft.media.source import read_head
+        from bgsoft.media.stills import still_kind
+
+        return (self.path,) if still_kind(read_head(self.path)) else ()
+
+    def open_pipe(self, cancel: threading.Event) -> PipeInput | None:
+        """Return the opened pipe; None for files, which are opened as often as need be."""
+        return None
+
+    def probe(self, pipe: PipeInput | None = None, rate: float | None = None) -> VideoInfo:
+        """Describe the video, or the pictures as a video.
+
+        Args:
+            pipe: What :meth:`open_pipe` returned.
+            rate: Frames per second of pictures; None: 25.
+
+        Raises:
+            OpenError, UnsupportedFormatError: As :func:`bgsoft.media.probe.probe`.
+        """
+        if pipe is None and self.pictures:
+            from bgsoft.media.sequence import probe_stills
+
+            return probe_stills(self.path, self.pictures, rate)
+        from bgsoft.media.probe import probe
+
+        return probe(pipe or self.path)
+
+    def has_changed(self, info: VideoInfo) -> bool:
+        """Whether the file is another than when this was made; False for pipes and pictures."""
+        is_video = info.pipe is None and not info.stills
+        return is_video and stamp(self.path) not in (self._stamp, "")
+
+
+class PipeSource(Source):
+    """A pipe that is read: standard input, or a named pipe."""
+
+    kind = EndpointKind.PIPE
+
+    def open_pipe(self, cancel: threading.Event) -> PipeInput:
+        from bgsoft.media.pipe import PipeInput
+
+        return PipeInput(self.path, cancel)
+
+
+class SequenceSource(Source):
+    """Pictures that are read: those of a pattern, or all in a folder."""
+
+    kind = EndpointKind.SEQUENCE
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self.path, *self.pictures)
+
+    @cached_property
+    def pictures(self) -> tuple[Path, ...]:
+        from bgsoft.media.sequence import list_pictures
+
+        return list_pictures(self.path)
+
+
+def source_for(path: Path) -> Source:
+    """Return what a path names as an input."""
+    if path == DEV_STDIN or _is_fifo(path):
+        return PipeSource(path)
+    # pathlib's raise where a name is too long; opening it reports that.
+    if os.path.isdir(path) or (is_pattern(path) and not os.path.exists(path)):  # noqa: PTH110, PTH112
+        return SequenceSource(path)
+    return Source(path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRules:
+    """What an output keeps of its input besides the picture."""
+
+    tracks: bool = True
+    """Sound, subtitles, attachments, chapters and tags."""
+    pictures: bool = True
+    """Among these, covers, attached files other than fonts, and tags that are pictures."""
+    identifying: bool = True
+    """Among these, what tells who, where, when or with which device."""
+    start_seconds: float = 0.0
+    """Begin of the rendered part, from the video's first frame."""
+    duration_seconds: float | None = None
+    """Length of that part; None: to the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How a destination is written."""
+
+    overwrite: bool = False
+    """It may be replaced where it exists."""
+    inputs: tuple[Path, ...] = ()
+    """Files that must not be overwritten."""
+    receipt: Path | None = None
+    """See :func:`bgsoft.outputs.note_receipt`."""
+    copied: CopyRules = CopyRules()
+    on_event: Callable[[Event], None] = lambda _event: None
+    """Called for conversions, and for tracks that cannot be kept."""
+    stops: Callable[[], bool] = lambda: False
+    """Whether to wait no longer for a pipe's reader."""
+
+
+class OpenOutput(NamedTuple):
+    """A destination that is being written."""
+
+    file: OutputFile
+    """It appears with its ``commit``."""
+    writer: Writer
+    """Takes the encoded pictures."""
+
+
+class Destination:
+    """A file that is written: a video or a picture.
+
+    Args:
+        path: As the user named it.
+        format: Container of a video; AUTO: the extension chooses it.
+    """
+
+    kind: ClassVar = EndpointKind.FILE
+
+    def __init__(self, path: Path, format: OutputFormat = OutputFormat.AUTO) -> None:
+        self.path = path
+        self._format = format
+
+    @cached_property
+    def container(self) -> Container:
+        """The container that is written.
+
+        Raises:
+            UnsupportedFormatError: There is none for the extension, or the format does not fit.
+        """
+        return container_for(self.path, self._format)
+
+    @property
+    def place(self) -> Path:
+        """The file or folder that appears."""
+        return self.path
+
+    def exists(self) -> bool:
+        """Whether there is such an output."""
+        return os.path.exists(self.path)  # noqa: PTH110 - also of a name too long
+
+    def check_apart(self, others: Iterable[Path]) -> None:
+        """Raise OutputError where it would replace one of these files."""
+        check_apart(self.path, "output", others)
+
+    def check_writable(self, info: VideoInfo, options: WriteOptions) -> None:
+        """Raise what :meth:`open` would, as far as it shows without the input's tracks."""
+        self._create(info, options).close()
+
+    def open(self, info: VideoInfo, options: WriteOptions) -> OpenOutput:
+        """Begin to write the video of an input.
+
+        Raises:
+            ConfigError: One picture is to be written of an input that has more.
+            OpenError: The input cannot be opened for its other tracks.
+            OutputError: It cannot be written, or exists.
+        """
+        file = self._create(info, options)
+        try:
+            return OpenOutput(file, self._make_writer(file, info, options))
+        except BaseException:
+            file.close()
+            raise
+
+    def _create(self, info: VideoInfo, options: WriteOptions) -> OutputFile:
+        """Create what is written to."""
+        path = self.path
+        if self.container.still is not None and len(info.stills) != 1:
+            raise ConfigError(
+                f"{path} is one picture: for all frames of a video name a pattern like"
+                f" {path.stem}/%05d{path.suffix}, for one of them use bgsoft preview, for an"
+                " animation write .gif or add --format webp"
+            )
+        overwrite, receipt = options.overwrite, options.receipt
+        return AtomicOutput(path, overwrite=overwrite, inputs=options.inputs, receipt=receipt)
+
+    def _make_writer(self, file: OutputFile, info: VideoInfo, options: WriteOptions) -> Writer:
+        copied = options.copied
+        if self.container.still is not None:
+            from bgsoft.media.stillfiles import StillFiles
+
+            return StillFiles(
+                file.part,
+                self.container,
+                info,
+                copy_tracks=copied.tracks,
+                output_path=self.path,
+                on_event=options.on_event,
+            )
+        from bgsoft.media.mux import Muxer
+
+        return Muxer(
+            file if isinstance(file, PipeOutput) else file.temporary,
+            self.container,
+            info,
+            copy_tracks=copied.tracks and not info.stills,
+            copy_pictures=copied.pictures,
+            copy_identifying=copied.identifying,
+            start_seconds=copied.start_seconds,
+            duration_seconds=copied.duration_seconds,
+            output_path=self.path,
+            on_event=options.on_event,
+        )
+
+    def remove_leftovers(self) -> None:
+        """Remove the hidden files of renders that have died."""
+        remove_leftovers(self.path)
+
+
+class PipeDestination(Destination):
+    """Standard output, or a named pipe."""
+
+    kind = EndpointKind.PIPE
+
+    @cached_property
+    def container(self) -> Container:
+        format = OutputFormat.MKV if self._format is OutputFormat.AUTO else self._format
+        container = container_for(self.path, format)
+        if not container.streams:
+            fits = ", ".join(each.extensions[0][1:] for each in CONTAINERS if each.streams)
+            text = f"{container.name} cannot be written to a pipe; use --format {fits}"
+            raise UnsupportedFormatError(text, stage="encode", path=self.path)
+        return container
+
+    def check_apart(self, others: Iterable[Path]) -> None:
+        """Do nothing: a pipe replaces no file."""
+
+    def _create(self, info: VideoInfo, options: WriteOptions) -> OutputFile:
+        return PipeOutput(self.path, options.stops)
+
+    def remove_leftovers(self) -> None:
+        """Do nothing: a pipe leaves no file."""
+
+
+class SequenceDestination(Destination):
+    """Numbered pictures in a folder."""
+
+    kind = EndpointKind.SEQUENCE
+
+    @property
+    def place(self) -> Path:
+        return self.path.absolute().parent
+
+    def exists(self) -> bool:
+        with suppress(OSError):
+            names = os.listdir(self.path.parent)  # noqa: PTH208 - names only, no stat each
+            return any(picture_number(self.path, name) is not None for name in names)
+        return False
+
+    def check_apart(self, others: Iterable[Path]) -> None:
+        """Do nothing: the pictures' names are compared when the folder is made."""
+
+    def _create(self, info: VideoInfo, options: WriteOptions) -> OutputFile:
+        from bgsoft.media.sequence import SequenceOutput
+
+        inputs = (*options.inputs, *info.stills)
+        return SequenceOutput(self.path, overwrite=options.overwrite, inputs=inputs)
+
+    def remove_leftovers(self) -> None:
+        from bgsoft.media.sequence import remove_leftover_sequences
+
+        remove_leftover_sequences(self.path)
+
+
+def destination_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Destination:
+    """Return what a path names as an output; arguments as :class:`Destination`."""
+    if path == DEV_STDOUT or _is_fifo(path):
+        return PipeDestination(path, format)
+    if format is OutputFormat.AUTO and is_pattern(path):
+        return SequenceDestination(path)
+    return Destination(path, format)
