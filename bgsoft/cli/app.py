@@ -54,7 +54,7 @@ def _program(
 ) -> None:
     """Soften, replace or cut out the background behind people in videos.
 
-    Begin with: bgsoft render in.mp4
+    Start with: bgsoft render in.mp4
     """
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())

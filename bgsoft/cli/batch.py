@@ -38,7 +38,9 @@ class BatchFlags:
 
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="IN... OUT_DIR", help="Videos to read, and the folder to write to."),
+        typer.Argument(
+            metavar="IN... OUT_DIR", help="Videos and pictures to read, and the folder to write to."
+        ),
     ]
     lists: Annotated[
         list[str] | None,

@@ -125,7 +125,7 @@ def register(app: typer.Typer) -> None:
 
 
 def live(own: LiveFlags, settings: dict[str, Any]) -> int:
-    """Change the background behind people in a camera or stream, in real time.
+    """Change the background of a camera or stream in real time.
 
     Late frames are dropped and counted.
     """
