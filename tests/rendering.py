@@ -19,6 +19,8 @@ from bgsoft.frame import Frame, FrameFormat, Planes
 from bgsoft.media.containers import container_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
+from bgsoft.media.writer import COPY_NOTHING, CopyOptions
+from bgsoft.report import Event
 from bgsoft.settings.config import EncodeConfig
 from tests.fakes import host_planes
 from tests.synthetic import Plane, chroma_pictures, luma_picture
@@ -72,7 +74,8 @@ def encode_frames(
     draw_frame: Callable[[Planes, FrameFormat, int], None] = draw,
     last_duration: int = 0,
     threads: int = 2,
-    **mux_options: Any,
+    copied: CopyOptions = COPY_NOTHING,
+    on_event: Callable[[Event], None] = lambda _event: None,
 ) -> Muxer:
     """Encode one drawn frame for each timestamp, all through a single ring slot.
 
@@ -85,7 +88,7 @@ def encode_frames(
     format = info.format
     if choice is None:
         choice = choose_encoder(settings or EncodeConfig(), container, info, kind, threads)
-    with Muxer(path, container, info, **({"copy_tracks": False} | mux_options)) as muxer:
+    with Muxer(path, container, info, copied, on_event=on_event) as muxer:
         encoder = CpuEncoder(muxer, choice)
         planes = host_planes(format)
         for index, value in enumerate(pts):

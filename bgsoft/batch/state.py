@@ -89,6 +89,10 @@ class Entry:
     ended_at: float | None = None
 
 
+class _UnusableError(Exception):
+    """A state file cannot be used; the message says what is wrong with it."""
+
+
 _COLUMNS = [entry.name for entry in fields(Entry)]
 
 
@@ -139,21 +143,20 @@ class State(Closing):
         if not self._path.exists():
             return
         try:
-            entries = self._load()
+            self.entries = self._load()
         except sqlite3.Error as exc:
             if getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _DAMAGE:
                 raise self._error(exc) from exc
             problem = f"is damaged, or none of bgsoft's ({exc})"
         except (ValueError, TypeError):
             problem = "is damaged"
+        except _UnusableError as exc:
+            problem = str(exc)
         else:
-            if not isinstance(entries, str):
-                self.entries = entries
-                for entry in entries.values():
-                    if entry.state is FileState.RUNNING:  # when an earlier run was killed
-                        self.settle(entry)
-                return
-            problem = entries
+            for entry in self.entries.values():
+                if entry.state is FileState.RUNNING:  # when an earlier run was killed
+                    self.settle(entry)
+            return
         self._disconnect()
         if not anew:
             raise OutputError(
@@ -161,17 +164,17 @@ class State(Closing):
                 " which leaves the outputs that are there"
             )
 
-    def _load(self) -> dict[Path, Entry] | str:
-        """All entries; or what is wrong with the file."""
+    def _load(self) -> dict[Path, Entry]:
+        """Return all entries; _UnusableError where they cannot be read."""
         if self._path.stat().st_size == 0:
-            return "is empty, as a full disk leaves it"
+            raise _UnusableError("is empty, as a full disk leaves it")
         database = self._database = self._connect()
         self._known = self._identity()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if 0 < version < _VERSION:
-            return "was written by an earlier version of bgsoft"
+            raise _UnusableError("was written by an earlier version of bgsoft")
         if version > _VERSION:
-            return "was written by a later version of bgsoft"
+            raise _UnusableError("was written by a later version of bgsoft")
         query = f"SELECT {', '.join(_COLUMNS)} FROM files ORDER BY number"
         with closing(database.execute(query)) as rows:
             found = [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in rows]

@@ -54,33 +54,31 @@ def shown_number(number: int) -> int:
 
 def driver_problem(gpu: int) -> str | None:
     """Why no work can be put on a CUDA device; None where the driver offers it."""
-    count = _count_gpus()
-    if isinstance(count, str):
-        return count
-    if gpu >= count:
+    count, problem = _count_gpus()
+    if problem is None and gpu >= count:
         return f"there is no GPU {gpu}: this machine has {count}"
-    return None
+    return problem
 
 
 def gpu_count() -> int:
     """Number of GPUs that the driver offers."""
-    count = _count_gpus()
-    return 0 if isinstance(count, str) else count
+    return _count_gpus()[0]
 
 
 @functools.cache
-def _count_gpus() -> int | str:
+def _count_gpus() -> tuple[int, str | None]:
+    """Return the number of GPUs and, where there are none, the reason."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return "no NVIDIA driver found (libcuda.so.1)"
+        return 0, "no NVIDIA driver found (libcuda.so.1)"
     count = ctypes.c_int(0)
     started = driver.cuInit(0)
     if started == _NO_DEVICE:
-        return NO_GPU
+        return 0, NO_GPU
     if started != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return "the NVIDIA driver does not start"
-    return count.value or NO_GPU
+        return 0, "the NVIDIA driver does not start"
+    return count.value, None if count.value else NO_GPU
 
 
 def open_context(gpu: int) -> None:

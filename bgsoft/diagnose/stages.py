@@ -21,6 +21,7 @@ from bgsoft.frame import Array, Frame
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
+from bgsoft.media.writer import COPY_NOTHING
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
@@ -173,7 +174,7 @@ def encode_frames(
     info, settings = stream_info(frames[0].format), EncodeConfig(codec=codec)
     builder = _builder(None if backend == "cpu" else device)
     fed = [to_device(frame) for frame in frames] if builder.on_device else frames
-    with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
+    with Muxer(path, container_for(path), info, COPY_NOTHING) as muxer:
         encoder = builder.make_encoder(backend, muxer, settings, info)
         try:
             started = time.perf_counter()

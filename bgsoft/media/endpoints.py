@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.media.containers import CONTAINERS, STILL_SUFFIXES, Container, container_for
+from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import AtomicOutput, OutputFile, check_apart, remove_leftovers, stamp
 from bgsoft.pipes import DEV_STDIN, DEV_STDOUT, PipeOutput
 from bgsoft.records import NamedTuple, dataclass
@@ -27,7 +28,6 @@ from bgsoft.settings.config import OutputFormat
 if TYPE_CHECKING:
     from bgsoft.media.info import VideoInfo
     from bgsoft.media.pipe import PipeInput
-    from bgsoft.media.writer import Writer
 
 _FIELD = r"%(?:0\d{1,2})?d"
 
@@ -170,22 +170,6 @@ def source_for(path: Path) -> Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopyRules:
-    """What an output keeps of its input besides the picture."""
-
-    tracks: bool = True
-    """Sound, subtitles, attachments, chapters and tags."""
-    pictures: bool = True
-    """Among these, covers, attached files other than fonts, and tags that are pictures."""
-    identifying: bool = True
-    """Among these, what tells who, where, when or with which device."""
-    start_seconds: float = 0.0
-    """Begin of the rendered part, from the video's first frame."""
-    duration_seconds: float | None = None
-    """Length of that part; None: to the end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """How a destination is written."""
 
@@ -195,7 +179,7 @@ class WriteOptions:
     """Files that must not be overwritten."""
     receipt: Path | None = None
     """See :func:`bgsoft.outputs.note_receipt`."""
-    copied: CopyRules = CopyRules()
+    copied: CopyOptions = COPY_ALL
     on_event: Callable[[Event], None] = lambda _event: None
     """Called for conversions, and for tracks that cannot be kept."""
     stops: Callable[[], bool] = lambda: False
@@ -279,32 +263,17 @@ class Destination:
         return AtomicOutput(path, overwrite=overwrite, inputs=options.inputs, receipt=receipt)
 
     def _make_writer(self, file: OutputFile, info: VideoInfo, options: WriteOptions) -> Writer:
-        copied = options.copied
+        path, copied, on_event = self.path, options.copied, options.on_event
         if self.container.still is not None:
             from bgsoft.media.stillfiles import StillFiles
 
             return StillFiles(
-                file.part,
-                self.container,
-                info,
-                copy_tracks=copied.tracks,
-                output_path=self.path,
-                on_event=options.on_event,
+                file.part, self.container, info, copied, output_path=path, on_event=on_event
             )
         from bgsoft.media.mux import Muxer
 
-        return Muxer(
-            file if isinstance(file, PipeOutput) else file.temporary,
-            self.container,
-            info,
-            copy_tracks=copied.tracks and not info.stills,
-            copy_pictures=copied.pictures,
-            copy_identifying=copied.identifying,
-            start_seconds=copied.start_seconds,
-            duration_seconds=copied.duration_seconds,
-            output_path=self.path,
-            on_event=options.on_event,
-        )
+        target = file if isinstance(file, PipeOutput) else file.temporary
+        return Muxer(target, self.container, info, copied, output_path=path, on_event=on_event)
 
     def remove_leftovers(self) -> None:
         """Remove the hidden files of renders that have died."""

@@ -27,7 +27,7 @@ from bgsoft.media.source import open_input, rendered_packets
 from bgsoft.media.tags import Labels, file_tags, is_picture, is_picture_tag, stream_tags
 from bgsoft.media.timeline import FrameGrid, Timeline
 from bgsoft.media.tracks import SHOWS_ALL, SideTracks
-from bgsoft.media.writer import Writer
+from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import writing
 from bgsoft.pipes import PipeOutput
 from bgsoft.report import AudioReport, Event
@@ -54,13 +54,9 @@ class Muxer(Writer):
             sends it away.
         container: What to write; the path's extension plays no part.
         info: The video that is rendered.
-        copy_tracks: Copy sound, subtitles, attachments, chapters and tags of the input.
-        copy_pictures: Among these, what is or may hold a picture: covers, attached files other than
-            fonts, and tags.
-        copy_identifying: Among these, what tells who, where, when or with which device.
-        start_seconds, duration_seconds: The rendered part, from the video's first frame.
+        copied: What is kept of the input besides the picture.
         output_path: The name to give in errors; None: ``path``.
-        on_event: Told of conversions and of tracks that could not be kept.
+        on_event: Called for conversions, and for tracks that cannot be kept.
 
     Raises:
         OpenError: The input cannot be opened a second time.
@@ -73,26 +69,20 @@ class Muxer(Writer):
         path: Path | PipeOutput,
         container: Container,
         info: VideoInfo,
+        copied: CopyOptions = COPY_ALL,
         *,
-        copy_tracks: bool = True,
-        copy_pictures: bool = True,
-        copy_identifying: bool = True,
-        start_seconds: float = 0.0,
-        duration_seconds: float | None = None,
         output_path: Path | None = None,
         on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        super().__init__(container, info)
         self._pipe = path if isinstance(path, PipeOutput) else None
         self._file = path.path if isinstance(path, PipeOutput) else path
-        self._path = output_path or self._file
+        super().__init__(container, info, output_path or self._file, on_event)
         self._writing = writing(self._path, None, av.FFmpegError)
         self._video: Stream | None = None
         self._closed = False
         self._damaged: Counter[int] = Counter()
-        self._on_event = on_event
-        self._copy_pictures = copy_pictures
-        self._filter = MetadataFilter(not copy_identifying)
+        self._copied = copied
+        self._filter = MetadataFilter(not copied.identifying)
         self._settled = False
         self._tick = info.time_base.as_integer_ratio()
         self._grid: FrameGrid | None = None
@@ -100,9 +90,13 @@ class Muxer(Writer):
         self._video_tags: dict[str, str] = {}
         self._sent: SentFile | None = None
         with ExitStack() as stack:
-            source = self._open_source(stack) if copy_tracks else None
+            source = self._open_source(stack) if copied.tracks and not info.stills else None
             self.timeline = Timeline.plan(
-                info, container, _earliest_start(source), start_seconds, duration_seconds
+                info,
+                container,
+                _earliest_start(source),
+                copied.start_seconds,
+                copied.duration_seconds,
             )
             self._shift = self.timeline.ticks(info.time_base)
             """What is subtracted from timestamps; settled by the first."""
@@ -124,7 +118,7 @@ class Muxer(Writer):
             self._note_video_tags(source)
             in_order = self._sent is not None
             self._side = SideTracks(
-                *(source, info, container, self.timeline, copy_pictures, self._filter),
+                *(source, info, container, self.timeline, copied.pictures, self._filter),
                 *(in_order, on_event),
             )
 
@@ -239,7 +233,7 @@ class Muxer(Writer):
         stream.disposition = Disposition.default
         if self._side is not None:
             self._side.attach(self._output)
-        if not self._copy_pictures:
+        if not self._copied.pictures:
             self._drop_picture_tags()
         if self._filter.notice is not None:
             self._report("notice", self._filter.notice)
@@ -372,9 +366,6 @@ class Muxer(Writer):
         # No decoder is let near it: decoding its first picture takes 10 ms and more.
         with open_input(self._file, codec_whitelist="none") as kept:
             return Labels.of(kept)
-
-    def _report(self, kind: str, message: str) -> None:
-        self._on_event(Event(kind=kind, message=message, stage="mux"))
 
     def close(self) -> None:
         """Free everything; an unfinished file is removed. Safe to call twice."""

@@ -9,7 +9,7 @@ from bgsoft.errors import EncodeError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import open_input
-from bgsoft.media.writer import Writer
+from bgsoft.media.writer import CopyOptions, Writer
 from bgsoft.outputs import writing
 from bgsoft.report import Event
 
@@ -18,12 +18,9 @@ class StillFiles(Writer):
     """Writes encoded pictures as files.
 
     Args:
-        file: Where to write a picture, by its number from 1.
-        container: Their kind.
-        info: What is rendered.
-        copy_tracks: Say what of the input pictures cannot hold.
-        output_path: The name to give in errors.
-        on_event: Told of what is left out.
+        file: Returns where to write a picture, by its number from 1.
+        container, info, output_path, on_event: As for :class:`Writer`.
+        copied: With ``tracks``, tracks that pictures cannot hold are reported.
     """
 
     def __init__(
@@ -31,19 +28,19 @@ class StillFiles(Writer):
         file: Callable[[int], Path],
         container: Container,
         info: VideoInfo,
+        copied: CopyOptions,
         *,
-        copy_tracks: bool,
         output_path: Path,
-        on_event: Callable[[Event], None],
+        on_event: Callable[[Event], None] = lambda _event: None,
     ) -> None:
-        super().__init__(container, info)
-        self._file, self._path = file, output_path
-        if copy_tracks and not info.stills:
+        super().__init__(container, info, output_path, on_event)
+        self._file = file
+        if copied.tracks and not info.stills:
             with open_input(info.path) as source:
                 others = len(source.streams) - 1
             if others:
                 text = f"pictures hold no sound and subtitles: tracks left out: {others}"
-                on_event(Event(kind="notice", message=text, stage="mux"))
+                self._report("notice", text)
 
     def write(self, data: bytes, pts: int, duration: int) -> None:
         """Write the next picture.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from bgsoft.encode.base import PictureKind
 from bgsoft.errors import ConfigError
 from bgsoft.media.endpoints import (
-    CopyRules,
     Destination,
     EndpointKind,
     OpenOutput,
@@ -19,6 +18,7 @@ from bgsoft.media.endpoints import (
     destination_for,
     source_for,
 )
+from bgsoft.media.writer import CopyOptions
 from bgsoft.models.catalog import is_model_file
 from bgsoft.outputs import DASH, check_target, remove_empty, remove_leftovers
 from bgsoft.pipes import DEV_STDOUT
@@ -212,7 +212,7 @@ class Request:
         self, output: Output, *, copies_tracks: bool = True, **others: Any
     ) -> WriteOptions:
         config = self.config
-        copied = CopyRules(
+        copied = CopyOptions(
             tracks=output.is_main and copies_tracks,
             pictures=not (config.hides or config.effect.kind in REPLACING),
             identifying=not config.strips_metadata,

@@ -14,6 +14,7 @@ from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
+from bgsoft.media.writer import COPY_ALL, CopyOptions
 from tests.contract.test_mux import (
     assert_in_step,
     chirp,
@@ -76,7 +77,7 @@ def test_a_varying_rate_is_refused_before_anything_is_encoded(tmp_path: Path) ->
         pytest.raises(UnsupportedFormatError, match=r"the frame at 1\.613 s fits no"),
     ):
         muxer.add_encoder("libx264", width=96, height=72)
-    with Muxer(target, container_for(target), info, duration_seconds=1.6) as muxer:
+    with Muxer(target, container_for(target), info, CopyOptions(duration_seconds=1.6)) as muxer:
         muxer.add_encoder("libx264", width=96, height=72)
 
 
@@ -105,7 +106,7 @@ def test_avi_with_b_frames_to_avi(tmp_path: Path, codec: str) -> None:
         ffmpeg("-i", write_movie(tmp_path / "in.mp4", video, sounds), "-c", "copy", source)
     times = decoded(source)
     info = probe(source)
-    muxer = encode_frames(tmp_path / "out.avi", info, [pts for _, pts in times], copy_tracks=True)
+    muxer = encode_frames(tmp_path / "out.avi", info, [pts for _, pts in times], copied=COPY_ALL)
     assert muxer.audio[0].action == "copied"
     assert payloads(tmp_path / "out.avi", "audio") == payloads(source, "audio")
     shown = [pts * info.time_base for _, pts in times]

@@ -32,6 +32,7 @@ from bgsoft.media.containers import ANIMATED, CONTAINERS, container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import content_light_of, mastering_display_of
 from bgsoft.media.side_data import read_side_data
+from bgsoft.media.writer import COPY_NOTHING
 from bgsoft.settings.config import Codec, EncodeConfig
 from tests.fakes import host_planes
 from tests.marks import slow
@@ -469,7 +470,7 @@ def test_a_picture_that_no_such_encoder_takes_is_wrong_usage(
     container = container_for(Path("a.mkv"))
     choice = choose_encoder(EncodeConfig(codec=codec), container, info)
     with (
-        Muxer(tmp_path / "a.mkv", container, info, copy_tracks=False) as muxer,
+        Muxer(tmp_path / "a.mkv", container, info, COPY_NOTHING) as muxer,
         pytest.raises(UnsupportedFormatError, match=f"16384 pixels a side, not {width}x4") as told,
     ):
         CpuEncoder(muxer, choice)
@@ -482,7 +483,7 @@ def test_an_encoder_that_refuses_is_an_encode_error(tmp_path: Path) -> None:
     choice = choose_encoder(EncodeConfig(), container, info)
     broken = replace(choice, options={**choice.options, "preset": "nonsense"})
     with (
-        Muxer(tmp_path / "a.mp4", container, info, copy_tracks=False) as muxer,
+        Muxer(tmp_path / "a.mp4", container, info, COPY_NOTHING) as muxer,
         pytest.raises(EncodeError, match="libx264 refuses 96x72"),
     ):
         CpuEncoder(muxer, broken)
@@ -492,7 +493,7 @@ def test_an_encoder_that_refuses_is_an_encode_error(tmp_path: Path) -> None:
 def test_a_failing_frame_is_named(tmp_path: Path) -> None:
     info = video_info(NV12)
     container = container_for(Path("a.mp4"))
-    with Muxer(tmp_path / "a.mp4", container, info, copy_tracks=False) as muxer:
+    with Muxer(tmp_path / "a.mp4", container, info, COPY_NOTHING) as muxer:
         encoder = CpuEncoder(muxer, choose_encoder(EncodeConfig(), container, info))
         frame = Frame(host_planes(NV12), NV12, 7, 25_200, info.time_base)
         encoder.encode(frame)

@@ -29,6 +29,7 @@ from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import CopiedTrack
 from bgsoft.media.transcode import TranscodedTrack
+from bgsoft.media.writer import COPY_ALL, COPY_NOTHING, CopyOptions
 from bgsoft.report import Event
 from tests.marks import slow
 from tests.outside import ffmpeg, lines_by_ffmpeg, shown_by_ffmpeg
@@ -91,11 +92,8 @@ def rerender(
         target,
         info,
         kept,
-        copy_tracks=True,
-        start_seconds=start,
-        duration_seconds=duration,
+        copied=CopyOptions(start_seconds=start, duration_seconds=duration, **options),
         on_event=events.append,
-        **options,
     )
     assert sorted(muxer.video_pts) == kept
     return muxer, events
@@ -545,7 +543,7 @@ def test_attachments_but_fonts_may_be_left_out(tmp_path: Path) -> None:
     source = remux(write_video(tmp_path / "clip.mkv", film(1)), tmp_path / "in.mkv", attach)
     for pictures, names in ((True, [*attached]), (False, ["serif.ttf", "sans.otf"])):
         target = tmp_path / "out.mkv"
-        _, events = rerender(source, target, copy_pictures=pictures)
+        _, events = rerender(source, target, pictures=pictures)
         with av.open(str(target), mode="r") as container:
             assert [s.metadata["filename"] for s in container.streams if s.index > 0] == names
         left_out = [name for name in attached if name not in names]
@@ -582,7 +580,7 @@ def test_tags_that_are_pictures_may_be_left_out(
     clip = write_movie(tmp_path / "clip.mkv", film(1), [SoundSpec()])
     source, target = remux(clip, tmp_path / "in.mkv", tag), tmp_path / "out.mkv"
     for pictures in (True, False):
-        _, events = rerender(source, target, copy_pictures=pictures)
+        _, events = rerender(source, target, pictures=pictures)
         with av.open(str(target), mode="r") as container:
             chapters = [chapter["metadata"] for chapter in container.chapters()]
             labelled = [container.metadata, *(stream.metadata for stream in container.streams)]
@@ -730,7 +728,7 @@ def test_mp4_headers_come_first(tmp_path: Path) -> None:
 def test_an_output_without_frames_is_an_error(tmp_path: Path) -> None:
     info = video_info(FrameFormat(width=96, height=72))
     with (
-        Muxer(tmp_path / "a.mp4", container_for(Path("a.mp4")), info, copy_tracks=False) as muxer,
+        Muxer(tmp_path / "a.mp4", container_for(Path("a.mp4")), info, COPY_NOTHING) as muxer,
         pytest.raises(EncodeError, match="no frame"),
     ):
         muxer.finish()
@@ -741,7 +739,7 @@ def test_a_container_that_cannot_hold_the_codec_says_so(tmp_path: Path) -> None:
     info = video_info(FrameFormat(width=96, height=72))
     container = container_for(Path("a.webm"))
     with (
-        Muxer(tmp_path / "a.webm", container, info, copy_tracks=False) as muxer,
+        Muxer(tmp_path / "a.webm", container, info, COPY_NOTHING) as muxer,
         pytest.raises(UnsupportedFormatError, match="WebM cannot hold"),
     ):
         muxer.add_encoder("libx264", width=96, height=72)
@@ -757,7 +755,7 @@ def test_packets_made_elsewhere(tmp_path: Path, extension: str) -> None:
     target = tmp_path / f"out{extension}"
     with (
         av.open(str(made), mode="r") as source,
-        Muxer(target, container_for(target), info, copy_tracks=False) as muxer,
+        Muxer(target, container_for(target), info, COPY_NOTHING) as muxer,
     ):
         stream = muxer.add_packets("h264")
         packets = [packet for packet in source.demux(video=0) if packet.size]
@@ -913,9 +911,9 @@ def test_joined_broadcasts_stay_in_step(tmp_path: Path) -> None:
     step = round(Fraction(1, 25) / info.time_base)
     follows = [value + pts[-1] + step - pts[0] for value in pts]
     target = tmp_path / "out.mkv"
-    encode_frames(target, info, [*pts, *follows], copy_tracks=True)
+    encode_frames(target, info, [*pts, *follows], copied=COPY_ALL)
     single = tmp_path / "single.mkv"
-    encode_frames(single, probe(part), pts, copy_tracks=True)
+    encode_frames(single, probe(part), pts, copied=COPY_ALL)
     alone, both = packet_times(single), packet_times(target)
     length = float((follows[0] - pts[0]) * info.time_base)
     wanted = [*alone, *(time + length for time in alone)]

@@ -16,6 +16,7 @@ from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
+from bgsoft.media.writer import COPY_NOTHING
 from bgsoft.settings.config import Codec, EncodeConfig
 from tests.fakes import host_planes
 from tests.gpu.video_device import device_frame, to_host
@@ -56,7 +57,7 @@ def encode(
     info = video_info(format)
     choice = choose_nvenc(EncodeConfig(codec=codec), container_for(path), info, kind)
     host, target = host_planes(format, 0), device_planes(format, 0)
-    with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
+    with Muxer(path, container_for(path), info, COPY_NOTHING) as muxer:
         encoder = NvencEncoder(muxer, choice, device=device)
         for index, pts in enumerate(PTS):
             draw(host, format, index)
@@ -123,7 +124,7 @@ def test_a_gpu_without_nvenc_says_so(device: Any, tmp_path: Path) -> None:
     info = video_info(NV12)
     path = tmp_path / "out.mp4"
     choice = choose_nvenc(EncodeConfig(), container_for(path), info)
-    with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
+    with Muxer(path, container_for(path), info, COPY_NOTHING) as muxer:
         with pytest.raises(BackendUnavailableError):
             NvencEncoder(muxer, choice, device=device)
         # Nothing has been added: the CPU encoder can have the same muxer.

@@ -22,6 +22,7 @@ from bgsoft.frame import ColorInfo, ContentLight, FrameFormat, MasteringDisplay,
 from bgsoft.media.containers import container_for
 from bgsoft.media.inventory import Kind
 from bgsoft.media.mux import Muxer
+from bgsoft.media.writer import COPY_NOTHING
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 from tests.carried import caption, captions_of
 from tests.outside import described_by_ffmpeg
@@ -70,7 +71,7 @@ def test_rates_have_two_decimals() -> None:
 @pytest.mark.parametrize("declared", [90_000, 0])
 def test_rates_beyond_reason_are_those_of_the_file(tmp_path: Path, declared: int) -> None:
     info = video_info(NV12, frame_rate=Fraction(declared))
-    with Muxer(tmp_path / "a.mp4", MP4, info, copy_tracks=False) as muxer:
+    with Muxer(tmp_path / "a.mp4", MP4, info, COPY_NOTHING) as muxer:
         assert choose_nvenc(EncodeConfig(), MP4, info).options["fps"] == "25.00"
         muxer.add_encoder("libx264", width=96, height=72, pix_fmt="yuv420p")
 
@@ -297,7 +298,7 @@ def mux(
 ) -> Muxer:
     aspect = (1, 1) if codec == "av1" else (4, 3)
     info = video_info(P010, sample_aspect_ratio=Fraction(*aspect))
-    with Muxer(path, container_for(path), info, copy_tracks=False) as muxer:
+    with Muxer(path, container_for(path), info, COPY_NOTHING) as muxer:
         packets = CodedPackets(
             muxer,
             codec,

@@ -17,6 +17,7 @@ from bgsoft.hide.plan import HidePlan, Rectangle
 from bgsoft.media.containers import container_for
 from bgsoft.media.sequence import probe_stills
 from bgsoft.media.stillfiles import StillFiles
+from bgsoft.media.writer import COPY_NOTHING
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import Codec, EncodeConfig, RenderConfig
 from tests.fakes import host_planes
@@ -37,9 +38,8 @@ def written(
         lambda _number: path,
         container,
         video_info(frame.format),
-        copy_tracks=False,
+        COPY_NOTHING,
         output_path=path,
-        on_event=lambda _event: None,
     )
     choice = choose_still(EncodeConfig(quality=quality), container, frame.format, kind)
     encoder = StillEncoder(files, choice, frame.format)
