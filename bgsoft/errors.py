@@ -18,10 +18,10 @@ Tree::
     │   ├── ModelDownloadError         a catalogue model could not be fetched
     │   └── ModelIntegrityError        a model file is not what the catalogue says
     ├── InferenceError                 a model failed on a frame
-    ├── VerificationError              frames or timestamps were lost on the way
-    ├── StallError                     a stage has come to a standstill
-    ├── WorkerDiedError                a process that worked on a task ended without an answer
-    │   └── WorkerCrashedError         a library crashed in it, as some do on damaged files
+    ├── VerificationError              frames or timestamps were lost during the render
+    ├── StallError                     no frame passed any stage for too long
+    ├── WorkerDiedError                a worker process ended before its task did
+    │   └── WorkerCrashedError         a library crashed in it, as on some damaged files
     └── RenderCancelledError           the caller asked the render to stop
 
 The errors of vendors (PyAV, ONNX Runtime, CuPy, PyNvVideoCodec) and of the system are translated by
@@ -147,10 +147,10 @@ class RenderCancelledError(BgsoftError):
 
 
 class translated:  # noqa: N801 - a context manager, entered several times a frame
-    """Turn others' exceptions into ours, with theirs as the cause.
+    """Context manager that turns exceptions of libraries into ours, which they become the cause of.
 
     Args:
-        theirs: What is caught.
+        theirs: Types of exceptions to catch.
         to: Makes the error to raise, from what was caught.
     """
 
@@ -175,12 +175,12 @@ def errors_as(
     reason: Callable[[Any], object] = lambda exc: getattr(exc, "strerror", None) or exc,
     **where: Any,
 ) -> AbstractContextManager[None]:
-    """Turn others' exceptions into ``error``: ``text``, a colon, and their ``reason``.
+    """Turn exceptions of libraries into ``error``: ``text``, a colon, and their ``reason``.
 
-    ``where`` is what :class:`BgsoftError` takes beside its message.
+    ``where`` are keywords of :class:`BgsoftError`.
     """
     return translated(*theirs, to=lambda exc: error(f"{text}: {reason(exc)}", **where))
 
 
 os_errors_as = partial(errors_as, (OSError,))
-"""The system's, of files and folders."""
+"""Turn the system's errors of files and folders into ``error``."""

@@ -1,4 +1,4 @@
-"""Exit codes, and which error ends in which: the only place that knows."""
+"""Exit codes of the program, and the errors that lead to them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bgsoft.errors import (
 
 
 class ExitCode(IntEnum):
-    """What the shell sees. Documented in ``bgsoft --help``; never renumbered."""
+    """Exit status of the program. Documented in ``bgsoft --help``; never renumbered."""
 
     OK = 0
     RENDER_FAILED = 1
@@ -53,20 +53,20 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 
 
 def exit_code(exc: BaseException) -> ExitCode:
-    """The exit code for an exception."""
+    """Return the exit code for an exception."""
     if isinstance(exc, UnsupportedFormatError) and exc.stage == "encode":
-        return ExitCode.USAGE  # the input is fine; what was asked of the output is not
+        return ExitCode.USAGE  # the input is supported, the requested output is not
     codes = (code for kind, code in _CODES if isinstance(exc, kind))
     return next(codes, ExitCode.RENDER_FAILED)
 
 
 def error_of(code: int) -> type[BaseException]:
-    """The kind of error behind an exit code of this program."""
+    """Return the type of error behind an exit code of this program."""
     return next((kind for kind, each in _CODES if each == code), BgsoftError)
 
 
 def one_line(exc: BaseException) -> str:
-    """An exception for the user, in one line."""
+    """Format an exception for the user, in one line."""
     text = " ".join(str(exc).split())
     if isinstance(exc, BgsoftError):
         where = f"{exc.stage}: " if exc.stage and exit_code(exc) is ExitCode.RENDER_FAILED else ""

@@ -191,7 +191,7 @@ def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Ite
             missing = missing_folders([path])
             if not missing:
                 continue
-            with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
+            with os_errors_as(OutputError, f"cannot create folder {path.parent}", path=path):
                 folder.mkdir(parents=True, exist_ok=True)
             made = missing + made
             on_notice(f"made the folder {path.parent}")

@@ -1,4 +1,4 @@
-"""Text that anybody may have written, or damaged: the worst that comes of it is a ValueError."""
+"""Parsers for text from untrusted files: malformed text raises ValueError, nothing worse."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _not_utf_8 = translated(UnicodeDecodeError, to=lambda _: ValueError("it is not U
 
 
 def parse_json(data: str | bytes) -> Any:
-    """What JSON holds; raises ValueError where it is none."""
+    """Parse JSON; raises ValueError where it is malformed."""
     with _too_deep:
         return json.loads(data)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table that a file holds.
+    """Read a TOML file.
 
     Raises:
         OSError: It cannot be read.
-        ValueError: It is no TOML in UTF-8, or larger than 1 MiB.
+        ValueError: It is malformed, not UTF-8, or larger than 1 MiB.
     """
     with path.open("rb") as file:
         data = file.read(_MAX_TOML_BYTES + 1)

@@ -269,7 +269,7 @@ class State(Closing):
         if self._database is None or self._identity() == self._known:
             return None
         self._disconnect()
-        with os_errors_as(OutputError, f"cannot make the folder {self.folder}"):
+        with os_errors_as(OutputError, f"cannot create folder {self.folder}"):
             self.folder.mkdir(parents=True, exist_ok=True)
         os.dup2(lock := self._locked(self.folder), self.lock, inheritable=False)
         os.close(lock)

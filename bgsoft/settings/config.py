@@ -1,8 +1,8 @@
 """Settings of a render: defaults, ranges, choices, flags and help, each declared once.
 
-The command line, preset files and :func:`bgsoft.render` are made from these fields: a new setting
-is one line here (and ``scripts/make_keywords.py`` run once, for editors). The classes check
-themselves and raise ConfigError with the name of the setting as the command line spells it.
+The command line, preset files and :func:`bgsoft.render` are made from these fields. A new setting
+is one line here; ``scripts/make_keywords.py`` then updates the keywords for editors. The classes
+validate themselves: a ConfigError names the setting as the command line spells it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class EffectKind(StrEnum):
     IMAGE = "image"
     VIDEO = "video"
     ALPHA = "alpha"
-    """Transparent. Colour under alpha 0 is black; next to the foreground its own runs out."""
+    """Transparent. Colour is black under alpha 0, and the foreground's own next to its edge."""
     MATTE = "matte"
 
 
 REPLACING = (EffectKind.COLOR, EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.ALPHA)
-"""Effects after which nothing may remain of the old background. Others make theirs of it."""
+"""Effects that remove the old background entirely. The others are computed from it."""
 
 
 class Refine(StrEnum):
@@ -61,23 +61,23 @@ class Refine(StrEnum):
 
 
 class MatteStyle(StrEnum):
-    """Chain of filters that makes the matte."""
+    """Chain of filters from the mask to the matte."""
 
     SOFT = "soft"
-    """Soft alpha throughout; bgsoft's own."""
+    """Soft alpha throughout; bgsoft's own chain."""
     OBS = "obs"
-    """The binary mask maths of the OBS background-removal filter, faults included."""
+    """The binary mask of the OBS background-removal filter, including its faults."""
 
 
 class MatteQuality(StrEnum):
-    """How thoroughly the embedded models look for people."""
+    """Quality of the segmentation by the embedded models."""
 
     FAST = "fast"
-    """One model, once a frame."""
+    """One model, one pass a frame."""
     STANDARD = "standard"
-    """A close pass over the people on every frame; two models run on all of it in turn."""
+    """Two models take turns on the whole frame; a close pass covers the people on every frame."""
     BEST = "best"
-    """The same, refined by another network; a matting model is averaged with the result."""
+    """As standard, plus a refining network; a matting model is averaged with the result."""
 
 
 class FaceMode(StrEnum):
@@ -85,11 +85,11 @@ class FaceMode(StrEnum):
 
     OFF = "off"
     GUARD = "guard"
-    """A face that the mask has missed is filled in, inside its outline."""
+    """Fill in a face that the mask missed, inside its outline."""
     MAIN = "main"
-    """Only the main people stay sharp; their faces are guarded."""
+    """Keep only the main people sharp; their faces are guarded."""
     ANONYMIZE = "anonymize"
-    """Faces other than the main people's are made unrecognisable."""
+    """Make faces unrecognisable, except those of the main people."""
 
 
 LENGTH_EFFECTS = frozenset({EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE})
@@ -137,7 +137,7 @@ class EffectConfig:
         without_effect=("no background",),
     )
     highlights: float = setting(0.6, range=(0, 1))
-    """bokeh: how much brighter than their surroundings highlights bloom, 0–1."""
+    """bokeh: how much brighter highlights bloom than their surroundings, 0–1."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -152,22 +152,24 @@ class EffectConfig:
             raise ConfigError(f"--effect {self.kind} needs --background FILE")
         address = network_address(self.background or "")
         if address is not None:
-            raise ConfigError(f"--background {address} is an address: only local files are read")
+            raise ConfigError(
+                f"cannot read --background {address}: it is an address; name a local file"
+            )
 
     @property
     def effective_strength(self) -> float:
-        """``strength``, or the effect's default where it is None; 0 where it has no meaning."""
+        """``strength``, or the effect's default where it is None; 0 for effects without one."""
         if self.strength is not None and self.kind in DEFAULT_STRENGTH_PCT:
             return self.strength
         return DEFAULT_STRENGTH_PCT.get(self.kind, 0.0)
 
     @property
     def max_strength(self) -> float:
-        """What ``strength`` may be at most."""
+        """Upper limit of ``strength``: percent of the frame height, or percent."""
         return _MAX_LENGTH_PCT if self.kind in LENGTH_EFFECTS else 100.0
 
     def strength_px(self, height: int) -> float | None:
-        """Strength in pixels of a frame ``height`` pixels high; None where it is no length."""
+        """Return the strength in pixels for a frame height; None where it is not a length."""
         if self.kind not in LENGTH_EFFECTS:
             return None
         return self.effective_strength * height / 100.0
@@ -175,7 +177,7 @@ class EffectConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentConfig:
-    """Model of the mask, and its use."""
+    """The segmentation model, and when it runs."""
 
     model: str = setting(
         "selfie-general",
@@ -192,7 +194,7 @@ class SegmentConfig:
         brief="{choices}: quality of the mask.",
         without_effect=("single pass",),
     )
-    """Of the embedded models; others have one pass; matting models may have these beside them."""
+    """Applies to the embedded models. Others have one pass; a matting model may add these to it."""
     mask_every: int = setting(1, "Segment only every Nth frame, {range}.", range=(1, 300))
     similarity_db: float | None = setting(
         None,
@@ -203,7 +205,7 @@ class SegmentConfig:
         unit=" dB",
         shown_default="off",
     )
-    """Of the analysis frame's luma against the last segmented one's."""
+    """Measured on the analysis frame's luma, against the frame that was segmented last."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -211,7 +213,7 @@ class SegmentConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaceConfig:
-    """Treatment of faces, and their detection."""
+    """Treatment and detection of faces."""
 
     mode: FaceMode = setting(
         FaceMode.GUARD,
@@ -251,7 +253,7 @@ class FaceConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatteConfig:
-    """From the model's mask to the matte."""
+    """Steps from the model's mask to the matte."""
 
     style: MatteStyle = MatteStyle.SOFT
     threshold: float | None = setting(
@@ -272,7 +274,7 @@ class MatteConfig:
         range=(0, 1),
         without_effect=("obs without threshold", "own matte"),
     )
-    """In style obs: contours up to it are dropped."""
+    """In style obs: contours of at most this area are dropped."""
     smooth: float = setting(
         0.5,
         "Smoothness of the outline; 0 is off.",
@@ -303,7 +305,7 @@ class MatteConfig:
         range=(0, 1),
         without_effect=("own matte",),
     )
-    """OBS's factor is 1 minus this."""
+    """OBS's own factor is 1 minus this."""
     refine: Refine = setting(
         Refine.GUIDED,
         "guided: fit the edge to the picture. none: keep the edge of the mask.",
@@ -315,13 +317,13 @@ class MatteConfig:
 
 
 def _section(kind: type[T], panel: str) -> T:
-    """A part of the settings, with the title above its flags in the help."""
+    """Declare a section of the settings, with its flags' title in the help."""
     return field(default_factory=kind, metadata={"panel": panel})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderConfig:
-    """Everything that one render needs to know."""
+    """All settings of one render."""
 
     input: Path
     output: Path
@@ -349,7 +351,7 @@ class RenderConfig:
         shown_default="25",
         without_effect=("no sequence",),
     )
-    """Of the input; others have times of their own."""
+    """Frame rate of the input; only picture sequences lack their own timestamps."""
     duration_seconds: float | None = setting(
         None,
         "Render at most this length: seconds or HH:MM:SS.",
@@ -407,11 +409,11 @@ class RenderConfig:
         metavar="FILE.json",
     )
     preset: str | None = None
-    """Name of the preset these settings came from, for the report only."""
+    """Name of the preset behind these settings; used by the report only."""
     config_file: Path | None = None
-    """The user's defaults among them, for the report only."""
+    """The user's config file behind these settings; used by the report only."""
     receipt: Path | None = None
-    """A batch's note of files about to appear; :func:`bgsoft.outputs.note_receipt`."""
+    """Where a batch notes output files before they appear; :func:`bgsoft.outputs.note_receipt`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -419,42 +421,42 @@ class RenderConfig:
         if length is not None and not (math.isfinite(length) and length > 0):
             raise ConfigError(f"--duration must be more than 0 seconds, not {length:g}")
         if self.trace is not None and (self.chunks or 1) > 1:
-            raise ConfigError("--trace and --chunks exclude each other")
+            raise ConfigError("cannot combine --trace and --chunks: a trace covers one process")
         for name in ("matte_out", "face_data", "trace"):
             if getattr(self, name) == Path("-"):
                 flag = f"--{name.replace('_', '-')}"
-                raise ConfigError(f"{flag} cannot be written to stdout: name a file")
+                raise ConfigError(f"cannot write {flag} to stdout: name a file")
         if self.overwrite and self.skip_existing:
-            raise ConfigError("--overwrite and --skip-existing exclude each other")
+            raise ConfigError("cannot combine --overwrite and --skip-existing: choose one of them")
         if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():
-            raise ConfigError("--matte-out and the output are the same file")
+            raise ConfigError("cannot write --matte-out: it is the same file as the output")
 
     @property
     def hides(self) -> bool:
-        """Whether anything in the picture is made unrecognisable."""
+        """Whether faces or places are made unrecognisable."""
         return self.face.mode is FaceMode.ANONYMIZE or bool(self.hide.regions)
 
     @property
     def hide_style(self) -> HideStyle:
-        """``hide.style``, or its default where it is None."""
+        """``hide.style``, or its default where that is None."""
         everybody = self.face.subjects == 0
         return self.hide.style or (HideStyle.SOLID if everybody else HideStyle.BLUR)
 
     @property
     def strips_metadata(self) -> bool:
-        """Whether what identifies people or places is left out of tags and tracks."""
+        """Whether tags and tracks that identify people or places are left out."""
         if self.copy.metadata is Metadata.AUTO:
             return self.hides
         return self.copy.metadata is Metadata.STRIP
 
     @property
     def videos(self) -> tuple[Path, ...]:
-        """The videos that are written, the output first."""
+        """The videos to write, the output first."""
         return (self.output,) if self.matte_out is None else (self.output, self.matte_out)
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """The files that are read, and must not be written; the video first."""
+        """The files to read, the video first; none of them may be overwritten."""
         background = self.effect.background
         if background and self.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
             return (self.input, Path(background))

@@ -1,4 +1,4 @@
-"""Settings of what an output keeps of its input besides the picture."""
+"""Settings of the tags and tracks that are copied from the input."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class Metadata(StrEnum):
     """Whether tags and tracks that identify people or places are copied."""
 
     AUTO = "auto"
-    """Strip where something is hidden, else keep."""
+    """Strip where faces or places are hidden, else keep."""
     KEEP = "keep"
     STRIP = "strip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyConfig:
-    """What is copied from the input."""
+    """Tags and tracks that are copied from the input."""
 
     metadata: Metadata = setting(
         Metadata.AUTO,

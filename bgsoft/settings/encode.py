@@ -1,4 +1,4 @@
-"""Settings of the output's codec; :mod:`bgsoft.settings.config` says how they are made use of."""
+"""Settings of the output's codec; :mod:`bgsoft.settings.config` explains their declaration."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Codec(StrEnum):
 
 
 class Chroma(StrEnum):
-    """How fine the output's colour is."""
+    """Resolution of the output's colour planes."""
 
     AUTO = "auto"
-    """As the source's in codecs of which people expect that, else 4:2:0."""
+    """As in the source for prores, ffv1 and raw; else 4:2:0."""
     C420 = "420"
     KEEP = "keep"
-    """As the source's."""
+    """As in the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

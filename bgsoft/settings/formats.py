@@ -1,4 +1,4 @@
-"""Kinds of files that are written."""
+"""Containers of the output."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from enum import StrEnum
 
 
 class OutputFormat(StrEnum):
-    """Containers, by the ending that names usually have."""
+    """Containers, named by their usual file suffix."""
 
     AUTO = "auto"
-    """By the name; of what has none, like a pipe, Matroska."""
+    """By the output's suffix; Matroska where there is none, as for a pipe."""
     MP4 = "mp4"
     MOV = "mov"
     MKV = "mkv"
@@ -20,4 +20,4 @@ class OutputFormat(StrEnum):
     Y4M = "y4m"
     GIF = "gif"
     WEBP = "webp"
-    """Animated; by its name alone, a file is a picture."""
+    """Animated WebP. By its suffix alone, a WebP file is a single picture."""

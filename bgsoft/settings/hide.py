@@ -1,4 +1,4 @@
-"""Settings of hidden places, and how ``--hide`` names one: ``10%,20%,15%,30%@1:05-1:20``."""
+"""Settings of hidden places, and the syntax of ``--hide``: ``10%,20%,15%,30%@1:05-1:20``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _FORM = "X,Y,W,H[@T0-T1] in pixels or percent, e.g. 10%,20%,15%,30%@1:05-1:20"
 
 
 class HideStyle(StrEnum):
-    """Look of a hidden place."""
+    """Appearance of a hidden place."""
 
     BLUR = "blur"
-    """Smooth; around a face with a soft rim outside it."""
+    """Smooth, with a soft rim outside a face."""
     PIXELATE = "pixelate"
     """A mosaic of a few cells."""
     SOLID = "solid"
@@ -34,7 +34,7 @@ class HideShape(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HideConfig:
-    """Places that are hidden beside the faces that are found, and how."""
+    """Hidden places in addition to detected faces, and the style of all hidden places."""
 
     regions: tuple[str, ...] = setting(
         (),
@@ -76,36 +76,36 @@ class HideConfig:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A distance in the frame."""
+    """A distance in the frame, in pixels or in percent of the frame's width or height."""
 
     amount: Fraction
     """0 or more."""
     is_percent: bool
-    """Of the frame's width or height, else pixels."""
+    """True: percent of the frame's width or height; False: pixels."""
 
     def pixels(self, whole: int) -> Fraction:
-        """In pixels, of a frame so wide or high."""
+        """Return the distance in pixels, for a frame ``whole`` pixels wide or high."""
         return self.amount * whole / 100 if self.is_percent else self.amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """A rectangle of the upright frame, for some time."""
+    """A rectangle of the upright frame during a time range."""
 
     text: str
-    """As it was given."""
+    """The text that was parsed."""
     x: Length
     y: Length
     width: Length
     height: Length
     begin: Fraction
-    """Seconds from the video's first frame, as ``--start`` counts."""
+    """Seconds from the video's first frame, counted like ``--start``."""
     end: Fraction | None
     """Exclusive; None: the video's end."""
 
 
 def parse_region(text: str) -> Region:
-    """Read a region as ``--hide`` takes it; raises ConfigError where it is none."""
+    """Parse a region of ``--hide``; raises ConfigError where it is malformed."""
     place, at, times = text.replace(" ", "").partition("@")
     lengths = [re.fullmatch(_LENGTH, part) for part in place.split(",")]
     found = [Length(Fraction(m[1]), bool(m[2])) for m in lengths if m is not None]
@@ -114,14 +114,14 @@ def parse_region(text: str) -> Region:
         raise ConfigError(f"--hide must be {_FORM}, not {text!r}")
     x, y, width, height = found
     if not (width.amount and height.amount):
-        raise ConfigError(f"--hide: width and height must be more than 0, in {text!r}")
-    # The decimal number that was typed, as --start takes it.
+        raise ConfigError(f"--hide must have a width and height above 0, not {text!r}")
+    # The decimal number as typed, as --start reads it.
     first, last = (
         Fraction(str(parse_seconds(time, f"--hide {text}: a time"))) if time else None
         for time in (begin, end)
     )
     if last is not None and last <= (first or 0):
-        raise ConfigError(f"--hide ends before it begins, in {text!r}")
+        raise ConfigError(f"--hide must end after it begins, not {text!r}")
     return Region(
         text=text, x=x, y=y, width=width, height=height, begin=first or Fraction(0), end=last
     )

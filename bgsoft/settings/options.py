@@ -26,16 +26,16 @@ Kind = TypeVar("Kind", bound=StrEnum)
 DEFAULT_PRESET = "soft"
 
 TOP = ""
-"""Section of what is no part of a preset: RenderConfig's own fields."""
+"""Section of settings outside presets: RenderConfig's own fields."""
 
 SECTIONS: Mapping[str, Any] = {
     entry.name: entry.default_factory
     for entry in dataclasses.fields(RenderConfig)
     if entry.default_factory is not dataclasses.MISSING
 }
-"""Of a preset: name → dataclass of its settings."""
+"""Sections of a preset: name → dataclass of its settings."""
 PICTURE_SECTIONS = ("effect", "segment", "face", "hide", "matte")
-"""Those that change what is seen: not where it is made, or in which codec."""
+"""Sections that change the picture, not where or in which codec it is made."""
 
 _FIELDS = {
     section: {entry.name: entry for entry in dataclasses.fields(kind)}
@@ -43,24 +43,24 @@ _FIELDS = {
 }
 
 TEXTS = tuple[str, ...]
-"""Type of a setting that can be given more than once."""
+"""Type of a setting that may be given more than once."""
 
 _NONE_WORDS = ("off", "none", "auto")
-"""None in optional numbers: TOML has no null, and Python's None is «not given»."""
+"""Words for None in optional numbers: TOML has no null, and Python's None means «not given»."""
 
 _FLAG = r"--([a-z]+(?:-[a-z]+)*)"
 _COLOR = r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+"
 _MEANT = {"h265": "hevc", "h.265": "hevc", "x265": "hevc", "h.264": "h264", "avc": "h264"}
-"""Other names of choices, for the message."""
+"""Other names of choices, for «did you mean»."""
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
 
 
 BRIEF_WIDTH = 51
-"""Characters of a line of the short help, beside the longest flag, on a terminal of 80."""
+"""Characters of a line of the short help, next to the longest flag, on a terminal of 80."""
 
 
 class Option(NamedTuple):
-    """A setting that can be named by itself: on the command line and in Python."""
+    """A setting with a name of its own, on the command line and in Python."""
 
     name: str
     """Keyword of :func:`bgsoft.render`."""
@@ -68,35 +68,37 @@ class Option(NamedTuple):
     field: dataclasses.Field[Any]
     setting: Setting
     panel: str
-    """Title above it in the help."""
+    """Title above the flag in the help."""
 
     @property
     def flag(self) -> str:
-        """e.g. ``--mask-every``."""
+        """The flag, e.g. ``--mask-every``."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def choices(self) -> list[str]:
-        """The words that it takes; empty where it takes others, too."""
+        """The accepted words; empty where other values are accepted too."""
         kind = field_type(self.section, self.field.name)[0]
         return [member.value for member in kind] if issubclass(kind, StrEnum) else []
 
     @property
     def metavar(self) -> str:
-        """Stands for its value in the help."""
+        """The value's placeholder in the help."""
         if self.setting.metavar or self.choices:
             return self.setting.metavar or "|".join(self.choices)
         return "0..1" if self.setting.range == (0, 1) else "N"
 
     @property
     def help(self) -> str:
-        """With its range and its default."""
+        """The help text with its range and its default."""
         return self._with_default(self.setting.help)
 
     @property
     def brief(self) -> tuple[str, str]:
-        """The name of its value in the short help, and its line there, with the default if that
-        fits. An empty line: it is left out."""
+        """The value's name and the line in the short help.
+
+        The line has the default if that fits. It is empty for flags that the short help omits.
+        """
         text, metavar = self.setting.brief, self.metavar
         if "{choices}" in text:
             *words, last = self.choices
@@ -125,20 +127,20 @@ def _options() -> Iterator[Option]:
 
 
 OPTIONS: Mapping[str, Option] = {option.name: option for option in _options()}
-"""In the order of their declaration."""
+"""All settings that have a flag, in the order of their declaration."""
 
 
 def settings_from_options(
     given: Mapping[str, Any], *, from_text: bool
 ) -> dict[str, dict[str, Any]]:
-    """Settings that flat options ask for: section → field → value.
+    """Sort flat options into settings: section → field → value.
 
     Args:
-        given: Option → value; None stands for nothing, and so does a flag that is False.
+        given: Option → value; None and a false flag mean «not given».
         from_text: Values are text from the command line, and errors name flags.
 
     Raises:
-        ConfigError: A value is malformed, out of range or no known choice.
+        ConfigError: A value is malformed, out of range or an unknown choice.
     """
     settings: dict[str, dict[str, Any]] = {}
     for name, value in given.items():
@@ -153,7 +155,7 @@ def settings_from_options(
 
 
 def effect_for(background: str) -> EffectKind:
-    """The effect that a background asks for where none is named."""
+    """Return the effect that a background implies where no effect is named."""
     if not os.path.exists(background) and re.fullmatch(_COLOR, background):  # noqa: PTH110
         return EffectKind.COLOR
     if Path(background).suffix.lower() in _IMAGE_SUFFIXES:
@@ -162,7 +164,7 @@ def effect_for(background: str) -> EffectKind:
 
 
 def in_keywords(text: str) -> str:
-    """A text that speaks of flags, in words of Python."""
+    """Replace flags in a text by the keywords of :func:`bgsoft.render`."""
 
     def keyword(match: re.Match[str]) -> str:
         option = OPTIONS.get(match[1].replace("-", "_"))
@@ -175,7 +177,7 @@ def in_keywords(text: str) -> str:
 
 @contextlib.contextmanager
 def errors_in_keywords() -> Iterator[None]:
-    """Around what Python calls: errors speak of keywords."""
+    """Make errors name keywords instead of flags, around what Python callers use."""
     try:
         yield
     except BgsoftError as exc:
@@ -190,7 +192,7 @@ def _field_types(section: str) -> Mapping[str, Any]:
 
 
 def field_type(section: str, key: str) -> tuple[type, bool]:
-    """Type of a setting, and whether it may be None."""
+    """Return the type of a setting, and whether it may be None."""
     hint = _field_types(section)[key]
     if isinstance(hint, types.UnionType):
         kinds = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
@@ -199,18 +201,18 @@ def field_type(section: str, key: str) -> tuple[type, bool]:
 
 
 def check_text(text: str, label: str) -> None:
-    """Raise ConfigError where a text holds what no file's name and no vendor's option may."""
+    """Raise ConfigError where a text contains a zero byte, which no file name or option may."""
     if "\0" in text:
-        raise ConfigError(f"{label} must have no zero bytes in it, not {text!r}")
+        raise ConfigError(f"{label} must not contain a zero byte, not {text!r}")
 
 
 def read_value(
     section: str, key: str, value: object, label: str, *, from_text: bool = False
 ) -> Any:
-    """Turn a value from a TOML file, the command line or Python into its setting's type.
+    """Convert a value from a TOML file, the command line or Python to its setting's type.
 
     Raises:
-        ConfigError: It is of the wrong type, out of range or no known choice; names the label.
+        ConfigError: It is of the wrong type, out of range or an unknown choice; names ``label``.
     """
     kind, optional = field_type(section, key)
     setting = declared(_FIELDS[section][key])
@@ -220,7 +222,7 @@ def read_value(
         texts = (value,) if isinstance(value, str) else value
         if isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts):
             return tuple(texts)
-        raise ConfigError(f"{label} must be a text, or a list of them, not {value!r}")
+        raise ConfigError(f"{label} must be a text or a list of texts, not {value!r}")
     if kind is Path and isinstance(value, str | os.PathLike):
         return Path(value)
     if setting.is_path and isinstance(value, os.PathLike):
@@ -268,7 +270,7 @@ def _number(kind: type, value: object, from_text: bool) -> float | int | None:
 
 
 def parse_choice(kind: type[Kind], value: object, label: str) -> Kind:
-    """Read one of an enumeration's values; raises ConfigError where it is none of them."""
+    """Return the member of an enumeration with that value, or raise ConfigError."""
     choices = [member.value for member in kind]
     if isinstance(value, str) and value.lower() in choices:
         return kind(value.lower())

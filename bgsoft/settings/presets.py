@@ -1,7 +1,7 @@
-"""Presets: TOML files of settings, found by name, merged and turned into a RenderConfig.
+"""Presets: TOML files of settings, which are found by name and merged.
 
-Defaults < preset < flags. A preset has the sections of :class:`bgsoft.settings.config.RenderConfig`
-with their fields as keys, and ``description`` and ``extends`` at the top.
+Precedence: defaults < preset < flags. The sections and keys of a preset are those of
+:class:`bgsoft.settings.config.RenderConfig`. ``description`` and ``extends`` stand at the top.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MAX_PARENTS = 32
 _NAME = r"[A-Za-z0-9_-]{1,64}"
 
 _RENAMED: Mapping[str, str] = {"looks": "matte"}
-"""Keys that presets had once → what they are called now; for the message."""
+"""Former names of keys → current names, for «did you mean»."""
 
 Layer: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""Settings that are given: section → field → value of the field's type."""
+"""Settings that were given: section → field → value of the field's type."""
 
 
 class Preset(NamedTuple):
@@ -40,46 +40,45 @@ class Preset(NamedTuple):
     description: str
     path: Path
     settings: Layer
-    """Its parents' included."""
+    """The settings, merged with those of its parents."""
     config_file: Path | None = None
-    """The user's defaults that are merged with it."""
+    """The user's config file that was merged with it."""
 
 
 class PresetFile(NamedTuple):
-    """One file of settings, as it stands."""
+    """One file of settings, before it is merged with its parents."""
 
     description: str
     extends: str
     """Name or path of its parent; empty: it has none."""
     settings: Layer
-    """Its own."""
+    """The file's own settings."""
 
 
 def shipped_folder() -> Path:
-    """The folder of the presets that come with bgsoft: in the package, or in a checkout."""
+    """Return the folder of the presets that come with bgsoft: in the package, or in a checkout."""
     installed = Path(__file__).parents[1] / "presets_data"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "presets"
 
 
 def config_folder() -> Path:
-    """The folder of the user's own settings: ``$XDG_CONFIG_HOME/bgsoft`` or ``~/.config/bgsoft``.
+    """Return the user's settings folder: ``$XDG_CONFIG_HOME/bgsoft`` or ``~/.config/bgsoft``.
 
-    Every render looks there. The import of platformdirs, which would say the same on Linux, takes
-    4 ms.
+    Every render calls this. Importing platformdirs, which gives the same path on Linux, takes 4 ms.
     """
     home = os.environ.get("XDG_CONFIG_HOME", "").strip()
     return Path(home or os.path.expanduser("~/.config")) / "bgsoft"  # noqa: PTH111 - without a home
 
 
 def user_folder() -> Path:
-    """The folder where users keep their own presets."""
+    """Return the folder of the user's own presets."""
     return config_folder() / "presets"
 
 
 def list_presets() -> list[Path]:
-    """Files of all presets that can be named, shipped ones first.
+    """Return the files of all presets that have a name, shipped ones first.
 
-    A user's file with a shipped preset's name is left out: a name means the same everywhere.
+    A user's preset with the name of a shipped one is left out, so a name means the same everywhere.
     """
     files = sorted(shipped_folder().glob("*.toml"))
     shipped = {file.stem for file in files}
@@ -96,7 +95,7 @@ def load_preset(name_or_path: str) -> Preset:
 
 
 def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
-    """Lay settings over each other; later layers win."""
+    """Merge settings; later layers win."""
     merged: dict[str, dict[str, Any]] = {}
     for layer in layers:
         for section, values in layer.items():
@@ -120,10 +119,9 @@ def merge(*layers: Layer) -> dict[str, dict[str, Any]]:
 def _hide_everybody(
     values: Mapping[str, Any], below: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """A layer's face settings, and those below it, with what ``subjects = 0`` stands for.
+    """Apply the rule of ``subjects = 0`` to a layer's face settings and to those below it.
 
-    It is for anonymized faces only: asked for alone it chooses that mode, and another mode takes
-    it back.
+    It needs ``mode = anonymize``. Given alone it sets that mode; another mode resets it.
     """
     if values.get("subjects") == 0 and "mode" not in values:
         values = {**values, "mode": FaceMode.ANONYMIZE}
@@ -133,21 +131,23 @@ def _hide_everybody(
 
 
 def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
-    """Write settings in force as a preset of the user's: what makes the picture, not the rest.
+    """Write the sections that make the picture as a user preset.
 
     Raises:
-        ConfigError: It is no name, or one that is taken.
-        OutputError: It cannot be written.
+        ConfigError: The name is invalid or taken.
+        OutputError: The file cannot be written.
     """
     if not re.fullmatch(_NAME, name):
-        raise ConfigError(f"a preset's name has 1 to 64 letters, digits, - and _, not {name!r}")
+        raise ConfigError(
+            f"the name of a preset must be 1 to 64 letters, digits, - or _, not {name!r}"
+        )
     path = user_folder() / f"{name}.toml"
     if (shipped_folder() / path.name).exists():
-        raise ConfigError(f"{name} is one of bgsoft's own presets: choose another name")
+        raise ConfigError(f"cannot save preset {name}: bgsoft has one; choose another name")
     if path.exists() and not replaces:
-        raise ConfigError(f"there is a preset {name} already")
+        raise ConfigError(f"cannot save preset {name}: it exists already")
     description = f"Saved from the preview, on top of {config.preset or 'the defaults'}"
-    with os_errors_as(OutputError, f"cannot make the folder {path.parent}", path=path):
+    with os_errors_as(OutputError, f"cannot create folder {path.parent}", path=path):
         path.parent.mkdir(parents=True, exist_ok=True)
     settings = settings_of(config, (*PICTURE_SECTIONS, "copy"))
     preset = Preset(name=name, description=description, path=path, settings=settings)
@@ -156,7 +156,7 @@ def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
 
 
 def settings_of(config: RenderConfig, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Settings in force, for a preset anywhere: its own file is where a relative path starts."""
+    """Return settings for a preset in any folder: paths of existing files become absolute."""
     settings: dict[str, dict[str, Any]] = {}
     for section in sections:
         part = getattr(config, section)
@@ -170,13 +170,13 @@ def settings_of(config: RenderConfig, sections: Iterable[str]) -> dict[str, dict
 
 
 def as_toml(preset: Preset) -> str:
-    """Every setting that a preset leads to, defaults included, as a preset file.
+    """Format all settings of a preset as TOML, defaults included.
 
-    Settings that are None are written as ``off`` or, where that is the default, as comments: TOML
-    has no null.
+    TOML has no null: a setting that is None is written as ``off``, or as a comment where None is
+    its default.
 
     Raises:
-        ConfigError: A file that they name cannot be named in TOML, which is UTF-8.
+        ConfigError: A path is not valid UTF-8, which TOML requires.
     """
     lines = [f"description = {json.dumps(preset.description, ensure_ascii=False)}"]
     for section, kind in SECTIONS.items():
@@ -188,14 +188,14 @@ def as_toml(preset: Preset) -> str:
                 value = "off"
             if value is None:
                 lines.append(f"# {entry.name} is not set")
-            else:  # for text, numbers and truth values JSON is TOML, but for one character
+            else:  # JSON's text, numbers and booleans are valid TOML, except for one character
                 text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
                 lines.append(f"{entry.name} = {text}")
     text = "\n".join(lines) + "\n"
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ConfigError("a name that is no UTF-8 cannot stand in a preset") from None
+        raise ConfigError("cannot save the preset: a file name is not valid UTF-8") from None
     return text
 
 
@@ -204,13 +204,16 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
     if child is None:
         path = _find(name_or_path, None)
     else:
-        with errors_as((PresetError,), PresetError, f"preset {child.name}: extends", path=child):
+        with errors_as((PresetError,), PresetError, f"cannot read preset {child.name}: extends", path=child):
             path = _find(name_or_path, folder)
     if path in children:
         chain = " → ".join(p.stem for p in (*children, path))
-        raise PresetError(f"presets extend each other in a circle: {chain}", path=path)
+        raise PresetError(f"cannot read preset {path.name}: it extends itself ({chain})", path=path)
     if len(children) == _MAX_PARENTS:
-        raise PresetError(f"preset {children[0].name} extends too many others", path=path)
+        raise PresetError(
+            f"cannot read preset {children[0].name}: it extends more than {_MAX_PARENTS} others",
+            path=path,
+        )
     file = read_file(path, f"preset {path.name}")
     below = _load(file.extends, (*children, path), path.parent).settings if file.extends else {}
     return Preset(
@@ -222,11 +225,11 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
 
 
 def read_file(path: Path, title: str) -> PresetFile:
-    """Read one file, without its parents.
+    """Read one file of settings, without its parents.
 
     Args:
         path: The file.
-        title: What errors call it.
+        title: The file's name in errors.
 
     Raises:
         PresetError: It cannot be read, or is malformed.
@@ -245,19 +248,19 @@ def read_file(path: Path, title: str) -> PresetFile:
 
 
 def names_file(name_or_path: str) -> bool:
-    """Whether a preset is named by its file."""
+    """Return whether a preset is named by its file."""
     return name_or_path.endswith(".toml") or "/" in name_or_path
 
 
 def _find(name_or_path: str, folder: Path | None) -> Path:
-    """The file of a preset; ``folder`` is where a relative path of a parent starts."""
+    """Find the file of a preset; a parent's relative path starts at ``folder``."""
     name_or_path = os.fspath(name_or_path)
     if names_file(name_or_path):
         path = Path(name_or_path) if folder is None else folder / name_or_path
-        if not os.path.isfile(path):  # noqa: PTH113 - also of a name too long
-            problem = f"no such preset file: {path}"
+        if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that are too long
+            problem = f"cannot read preset {path}: there is no such file"
             if os.path.isdir(path):  # noqa: PTH112
-                problem = f"{path} is a folder, not a preset file"
+                problem = f"cannot read preset {path}: it is a folder"
             raise PresetError(problem, path=path)
         return path.resolve()
     for home in (shipped_folder, user_folder):
@@ -276,7 +279,7 @@ def _top_text(table: dict[str, Any], key: str) -> str:
 
 
 def _read_sections(table: Mapping[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
-    """Check and convert the sections of one file in a folder."""
+    """Check and convert the sections of a file in ``folder``."""
     settings: dict[str, dict[str, Any]] = {}
     for section, values in table.items():
         if section not in SECTIONS:

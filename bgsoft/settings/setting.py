@@ -1,4 +1,4 @@
-"""Declarations of settings: their flags, help, keywords and checks are made from them."""
+"""Declarations of settings, from which their flags, help, keywords and checks are made."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ T = TypeVar("T")
 
 
 class Setting(NamedTuple):
-    """A setting, beside its type and its default."""
+    """Declaration of a setting, in addition to its type and its default."""
 
     help: str = ""
-    """``{range}`` stands for the range, and the default is added. Empty: it has no flag, only
-    presets set it."""
+    """Help text. ``{range}`` is replaced by the range, and the default is appended. Empty: there is
+        no flag; only presets set it."""
     brief: str = ""
-    """Its line in the short help; ``{choices}`` stands for them. Empty: only ``--help-all`` shows
-    it."""
+    """Line in the short help; ``{choices}`` is replaced by the choices. Empty: only ``--help-all``
+    shows the flag."""
     name: str = ""
     """Keyword of :func:`bgsoft.render`, and with dashes the flag; empty: the field's name."""
     short: str = ""
     """A second, short flag, e.g. ``-y``."""
     metavar: str = ""
-    """Empty: the choices, ``0..1``, or N for a number."""
+    """Placeholder of the value; empty: the choices, ``0..1``, or N for a number."""
     range: tuple[float, float] | None = None
     """Lowest and highest value of a number; None: any."""
     unit: str = ""
-    """Of the number, as errors say it. What is in seconds may be given as HH:MM:SS, too."""
+    """Unit of the number in errors. A number of seconds may also be given as HH:MM:SS."""
     shown_default: str = ""
-    """The help's word for the default, where that is None or does not say enough."""
+    """Text for the default in the help, where the value itself is None or unclear."""
     panel: str = ""
-    """Title above it in the help; empty: its section's."""
+    """Title above the flag in the help; empty: its section's."""
     is_path: bool = False
-    """It may be a path; in a preset file, relative to that file."""
+    """Whether it may be a path. In a preset file, paths are relative to that file."""
     belongs_to: str = ""
-    """Field of the same section without which it makes no sense: 2.5 % of blur is no amount of
-    dimming. A layer of settings that changes that field drops this one from lower layers."""
+    """Field of the same section that gives this one its meaning, as the effect does for strength.
+    A layer of settings that changes that field drops this one from lower layers."""
     without_effect: tuple[str, ...] = ()
-    """When it changes nothing: keys of :data:`bgsoft.rendering.without_effect.REASONS`."""
+    """Cases in which it has no effect: keys of :data:`bgsoft.rendering.without_effect.REASONS`."""
 
 
 _PLAIN = Setting()
@@ -51,18 +51,18 @@ _TIME = r"(-?)(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)"
 
 
 def setting(default: T, help: str = "", **more: Any) -> T:
-    """A field of a settings dataclass."""
+    """Declare a field of a settings dataclass."""
     return field(default=default, metadata={"setting": Setting(help=help, **more)})
 
 
 def declared(entry: Field[Any]) -> Setting:
-    """The declaration of a settings dataclass's field; an empty one where it is a plain field."""
+    """Return the declaration of a dataclass's field; an empty one for a plain field."""
     found: Setting = entry.metadata.get("setting", _PLAIN)
     return found
 
 
 def as_float(value: float) -> float:
-    """The same number; infinite for a whole one that no float holds."""
+    """Convert to float; whole numbers above its range become infinite."""
     try:
         return float(value)
     except OverflowError:
@@ -70,7 +70,7 @@ def as_float(value: float) -> float:
 
 
 def check_range(described: Setting, label: str, value: float) -> None:
-    """Raise ConfigError unless a number is finite and in its setting's range, if that has one."""
+    """Raise ConfigError unless a number is finite and in its setting's range, if it has one."""
     if described.range is None:
         return
     (low, high), number = described.range, as_float(value)
@@ -89,21 +89,21 @@ def check_ranges(settings: Any) -> None:
 
 
 def check_pairs(label: str, texts: Iterable[str]) -> None:
-    """Raise ConfigError unless all are ``KEY=VALUE``, with keys that differ."""
+    """Raise ConfigError unless all are ``KEY=VALUE`` with different keys."""
     keys = set()
     for text in texts:
         key, _, value = text.partition("=")
         if not key or not value:
             raise ConfigError(f"{label} must be KEY=VALUE, not {text!r}")
         if key in keys:
-            raise ConfigError(f"{label} {key} is given twice")
+            raise ConfigError(f"{label} must name a key once: {key} is given twice")
         keys.add(key)
 
 
 def parse_seconds(text: str, label: str) -> float:
-    """Read a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
+    """Parse a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
 
-    The range is not checked; raises ConfigError where it is no such time.
+    The range is not checked. Raises ConfigError for any other text.
     """
     match = re.fullmatch(_TIME, text.strip())
     if match is None:
@@ -113,6 +113,6 @@ def parse_seconds(text: str, label: str) -> float:
     if (minutes is not None and (seconds or 0) >= 60) or (
         hours is not None and (minutes or 0) >= 60
     ):
-        raise ConfigError(f"{label}: minutes and seconds end at 59, in {text!r}")
+        raise ConfigError(f"{label} must have minutes and seconds below 60, not {text!r}")
     total = (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
     return -total if sign else total

@@ -1,8 +1,8 @@
-"""The user's own defaults: ``config.toml``, a preset that the command line always has.
+"""The user's defaults: ``config.toml``, which all commands read.
 
-Defaults < config.toml < preset < flags. It has the keys of a preset. Where no preset is named, its
-``extends`` says which one it lies upon, instead of :data:`DEFAULT_PRESET`. Python callers never get
-it: what a library does depends on its arguments alone.
+Precedence: defaults < config.toml < preset < flags. The file has the keys of a preset. Its
+``extends`` replaces :data:`DEFAULT_PRESET` where no preset is named. Python callers do not read
+it: the result of a library call depends on its arguments alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bgsoft.settings.presets import (
 )
 
 CONFIG_VARIABLE = "BGSOFT_CONFIG"
-"""Environment variable that names the file; set and empty: there is none."""
+"""Environment variable with the file's path; set and empty: no file is read."""
 CONFIG_NAME = "config.toml"
 
 
@@ -32,17 +32,17 @@ class UserConfig(NamedTuple):
     """A user's ``config.toml``."""
 
     path: Path | None
-    """None: there is none."""
+    """None: there is no file."""
     settings: Layer
     extends: str
-    """The preset where none is named."""
+    """The preset to use where none is named."""
 
     def preset(self, name: str | None) -> Preset:
-        """The settings under a command's flags.
+        """Return the settings below a command's flags.
 
         Args:
-            name: Name or file of a preset, which wins over these settings; None: these win over
-                :attr:`extends`.
+            name: Name or file of a preset, which wins over these settings. None: these settings
+                win over :attr:`extends`.
 
         Raises:
             PresetError: There is no such preset, or it is malformed.
@@ -58,7 +58,7 @@ NO_CONFIG = UserConfig(None, {}, DEFAULT_PRESET)
 
 
 def config_path() -> Path | None:
-    """Where the user's file is looked for; None: nowhere."""
+    """Return the path of the user's file, which may not exist; None: no file is read."""
     chosen = os.environ.get(CONFIG_VARIABLE)
     if chosen is None:
         return config_folder() / CONFIG_NAME
@@ -69,8 +69,8 @@ def read_user_config() -> UserConfig:
     """Read and check the user's defaults.
 
     Raises:
-        PresetError: The file cannot be read, or is malformed, or its settings contradict each
-            other; or :data:`CONFIG_VARIABLE` names one that is not there.
+        PresetError: The file cannot be read, is malformed, or its settings contradict each other;
+            or :data:`CONFIG_VARIABLE` names a missing file.
     """
     path = config_path()
     if path is None or not (CONFIG_VARIABLE in os.environ or _exists(path)):
@@ -89,7 +89,7 @@ def read_user_config() -> UserConfig:
 
 
 def _exists(path: Path) -> bool:
-    """Whether there is something of that name; PresetError where that cannot be known."""
+    """Return whether a path exists; raises PresetError where the system does not say."""
     with os_errors_as(PresetError, f"cannot read {path}", path=path):
         try:
             path.stat()

@@ -166,7 +166,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--name", "{{index:{{stem}}}}.mp4"], 2, "malformed name"),
         (["{in}", "{out}", "--name", "{{stem:_<255}}.mp4"], 2, "name too long"),
         (["{in}", "{in}"], 2, "would replace its input"),
-        (["{in}", "{out}", "--skip-existing", "-y"], 2, "exclude each other"),
+        (["{in}", "{out}", "--skip-existing", "-y"], 2, "cannot combine"),
         (["{in}", "{out}", "--skip-existing", "--background", "{in}/no.png"], 2, "does not exist"),
         (["{in}", "{out}", "--background", "{in}/a.mp4"], 2, "--background"),
         (["{in}", "{out}", "--background", "nocolor"], 2, "nocolor"),
@@ -185,7 +185,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--watch", "--dry-run"], 2, "exclude each other"),
         (["{in}", "{out}", "--dry-run", "--report", "r.json"], 2, "--dry-run writes no"),
         (["{in}/a.mp4", "{out}", "--watch"], 2, "needs a folder"),
-        (["{in}", "{in}/a.mp4/out"], 5, "cannot make the folder"),
+        (["{in}", "{in}/a.mp4/out"], 5, "cannot create folder"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_made(

@@ -189,7 +189,7 @@ def test_an_address_is_no_file(
     monkeypatch.chdir(tmp_path)
     outcome = run(*argv)
     assert outcome.code == code
-    assert f"{ADDRESS} is an address: only local files are" in outcome.error_line
+    assert ADDRESS in outcome.error_line and "is an address" in outcome.error_line
     assert not list(tmp_path.iterdir())
 
 

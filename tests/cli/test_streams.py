@@ -106,9 +106,9 @@ def test_no_render_is_lost_with_its_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ("render in.mp4 out.mp4 --face-data -", "--face-data cannot be written to stdout"),
-        ("render in.mp4 out.mp4 --trace -", "--trace cannot be written to stdout"),
-        ("render in.mp4 out.mp4 --matte-out -", "--matte-out cannot be written to stdout"),
+        ("render in.mp4 out.mp4 --face-data -", "cannot write --face-data to stdout"),
+        ("render in.mp4 out.mp4 --trace -", "cannot write --trace to stdout"),
+        ("render in.mp4 out.mp4 --matte-out -", "cannot write --matte-out to stdout"),
         ("render in.mp4 - --report -", "both go to stdout"),
         ("render in.mp4 - --progress json", "both go to stdout"),
         ("render in.mp4 - --skip-existing", "needs a file as OUT"),

@@ -273,7 +273,7 @@ def test_an_input_that_changes_meanwhile_is_told_of(tmp_path: Path, change: str)
 @pytest.mark.parametrize("name", ["input", "output", "background", "report", "matte_out"])
 def test_no_name_has_a_zero_byte(tmp_path: Path, name: str) -> None:
     names: dict[str, Any] = {"input": SAMPLE, "output": tmp_path / "out.mp4"}
-    with pytest.raises(ConfigError, match=f"{name}.* must have no zero bytes"):
+    with pytest.raises(ConfigError, match=f"{name}.* must not contain a zero byte"):
         bgsoft.render(**names | {name: "a\0.png"})
 
 
@@ -378,7 +378,7 @@ def test_a_failed_render_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no frame"):
         bgsoft.render(SAMPLE, target, start=9999)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="cannot make the folder"):
+    with pytest.raises(OutputError, match="cannot create folder"):
         bgsoft.render(SAMPLE, tmp_path / "file" / "out.mp4")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

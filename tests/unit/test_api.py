@@ -83,7 +83,7 @@ def test_a_switch_of_a_preset_can_be_taken_back(
         ),
         (
             {"overwrite": True, "skip_existing": True},
-            "overwrite=True and skip_existing=True exclude each other",
+            "cannot combine overwrite=True and skip_existing=True: choose one of them",
         ),
     ],
 )

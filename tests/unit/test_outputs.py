@@ -421,11 +421,11 @@ def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None
     path = tmp_path / "file" / "sub" / "out.mp4"
     with pytest.raises(OutputError, match="file is no folder"):
         check_target(path, "report")
-    with pytest.raises(OutputError, match="cannot make the folder"), made_folders([path], print):
+    with pytest.raises(OutputError, match="cannot create folder"), made_folders([path], print):
         pass
     (tmp_path / "gone").symlink_to(tmp_path / "nowhere")
     with (
-        pytest.raises(OutputError, match="cannot make the folder"),
+        pytest.raises(OutputError, match="cannot create folder"),
         made_folders([tmp_path / "gone" / "out.mp4"], print),
     ):
         pass

@@ -75,7 +75,7 @@ def test_errors_come_before_any_work(clip: Path, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="exists"):
         bgsoft.render(clip, target, chunks=2)
     assert target.read_bytes() == b"mine"
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="cannot combine"):
         bgsoft.render(clip, tmp_path / "other.mp4", chunks=2, trace=tmp_path / "trace.json")
     with pytest.raises(ConfigError, match="must be between 0"):
         bgsoft.render(clip, tmp_path / "other.mp4", chunks=2, quality=99)

@@ -371,7 +371,7 @@ def test_settings_are_saved_as_a_preset(
     for section in ("effect", "segment", "face", "hide", "matte"):
         assert getattr(other, section) == getattr(config, section)
     ask(server, "/change", {"strength": 3})
-    assert error(ask(server, "/save", {"name": "mine"})) == "there is a preset mine already"
+    assert error(ask(server, "/save", {"name": "mine"})) == "cannot save preset mine: it exists already"
     assert load_preset("mine").settings["effect"]["strength"] == 7.5
     assert ask(server, "/save", {"name": "mine", "replace": True})[0] == 200
     assert load_preset("mine").settings["effect"]["strength"] == 3
@@ -385,7 +385,7 @@ def test_names_of_saved_presets_are_checked(
 ) -> None:
     monkeypatch.setattr(presets, "user_folder", lambda: tmp_path)
     if name is None:
-        assert "a preset's name" in error(ask(server, "/save", {"nom": "x"}))
+        assert "the name of a preset" in error(ask(server, "/save", {"nom": "x"}))
     else:
         assert "name" in error(ask(server, "/save", {"name": name, "replace": True}))
     assert not list(tmp_path.iterdir())
@@ -396,7 +396,7 @@ def test_a_preset_that_cannot_be_written_is_an_error(
 ) -> None:
     (tmp_path / "file").write_text("x")
     monkeypatch.setattr(presets, "user_folder", lambda: tmp_path / "file" / "presets")
-    assert "cannot make the folder" in error(ask(server, "/save", {"name": "mine"}))
+    assert "cannot create folder" in error(ask(server, "/save", {"name": "mine"}))
 
 
 def test_a_saved_background_does_not_depend_on_the_folder(

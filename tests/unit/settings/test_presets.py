@@ -90,11 +90,11 @@ def test_obs_has_the_filters_defaults() -> None:
         ("[matte]\nthreshold = true\n", ["matte.threshold", "a number", "True"]),
         ("[segment]\nmask_every = 2.0\n", ["segment.mask_every", "a whole number"]),
         ("[segment]\nmask_every = false\n", ["segment.mask_every", "a whole number"]),
-        ("[hide]\nregions = 3\n", ["hide.regions", "a text, or a list of them", "3"]),
-        ("[hide]\nregions = ['0,0,9,9', 3]\n", ["hide.regions", "a list of them"]),
+        ("[hide]\nregions = 3\n", ["hide.regions", "a text or a list of texts", "3"]),
+        ("[hide]\nregions = ['0,0,9,9', 3]\n", ["hide.regions", "a list of texts"]),
         ("[hide]\nstyle = 'black'\n", ["hide.style", "unknown value 'black'"]),
         ("[segment]\nmodel = 3\n", ["segment.model", "a text"]),
-        ('[segment]\nmodel = "\\u0000.onnx"\n', ["segment.model", "no zero bytes"]),
+        ('[segment]\nmodel = "\\u0000.onnx"\n', ["segment.model", "zero byte"]),
         ("[backends]\nrequire_gpu = 'yes'\n", ["backends.require_gpu", "true or false"]),
         ("[effect]\nkind = 'blurr'\n", ["effect.kind", "'blurr'", "did you mean blur?"]),
         ("[effect]\nkind = 1\n", ["effect.kind", "unknown value 1"]),
@@ -166,14 +166,14 @@ def test_extends_a_file_beside_it(tmp_path: Path) -> None:
 def test_circular_parents(tmp_path: Path) -> None:
     path = write(tmp_path, "extends = 'b.toml'\n", "a.toml")
     write(tmp_path, "extends = 'a.toml'\n", "b.toml")
-    with pytest.raises(PresetError, match="circle: a → b → a"):
+    with pytest.raises(PresetError, match="a → b → a"):
         load_preset(path)
 
 
 def test_parents_without_end(tmp_path: Path) -> None:
     for number in range(400):
         (tmp_path / f"{number}.toml").write_text(f"extends = './{number + 1}.toml'\n")
-    with pytest.raises(PresetError, match=r"preset 0\.toml extends too many others"):
+    with pytest.raises(PresetError, match=r"preset 0\.toml: it extends more than 32 others"):
         load_preset(str(tmp_path / "0.toml"))
 
 
@@ -308,7 +308,7 @@ def test_names_that_toml_has_no_place_for(tmp_path: Path, name: str) -> None:
     if name.isprintable() or "\x7f" in name:
         assert load_preset(write(tmp_path, as_toml(preset))).settings["effect"]["background"]
     else:
-        with pytest.raises(ConfigError, match="no UTF-8"):
+        with pytest.raises(ConfigError, match="not valid UTF-8"):
             as_toml(preset)
 
 
