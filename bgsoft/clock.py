@@ -1,4 +1,4 @@
-"""How long stages are busy: two clock reads a stage and call."""
+"""Clocks for the busy time of stages, read twice a call."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from bgsoft.records import dataclass
 
 
 class Observer(Protocol):
-    """Told what a thread has done; a recorder of traces is one."""
+    """Receiver of a thread's activity, such as a trace recorder."""
 
     def thread_span(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
-        """One piece of work of the calling thread, on the clock of ``time.perf_counter_ns``."""
+        """Receive one piece of work of the calling thread, timed by ``time.perf_counter_ns``."""
 
     def counter(self, name: str, value: float) -> None:
-        """A figure has this value from now on."""
+        """Receive a counter's value from now on."""
 
 
 @dataclass(slots=True)
 class StageClock:
-    """Busy time of one stage: of ``with`` blocks, a dozen a frame, so it is no generator.
+    """Busy time of one stage, measured by ``with`` blocks.
 
     One thread writes it; others may read.
     """
@@ -28,14 +28,14 @@ class StageClock:
     name: str = ""
     observer: Observer | None = None
     busy_ns: int = 0
-    """Wall time spent inside the stage, waiting for neighbours not included."""
+    """Wall time inside the stage, without waiting for other stages."""
     calls: int = 0
     _began_ns: int = 0
-    """Of the call that is under way; 0: none is."""
+    """Start of the current call; 0: none."""
 
     @property
     def busy_so_far_ns(self) -> int:
-        """:attr:`busy_ns` and what the call under way has taken up to now."""
+        """:attr:`busy_ns` including the current call."""
         began = self._began_ns
         return self.busy_ns + (time.perf_counter_ns() - began if began else 0)
 

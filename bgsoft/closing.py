@@ -1,4 +1,4 @@
-"""The context-manager half of everything that has a ``close()``."""
+"""Context managers for objects with a ``close()``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Calls :meth:`close` at the end of a ``with`` block, whatever happened in it."""
+    """Calls :meth:`close` at the end of a ``with`` block, also after an exception."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free what is held; safe to call twice."""
+        """Free resources; safe to call twice."""
 
     def __enter__(self) -> Self:
         return self

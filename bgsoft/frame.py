@@ -1,8 +1,8 @@
-"""The one in-memory picture layout that every stage shares: semi-planar 4:2:0.
+"""Frames, in the one picture layout of all stages: semi-planar 4:2:0.
 
-A frame lives either on the host (NumPy arrays) or on one CUDA device (CuPy arrays). Its planes
-belong to a slot of a preallocated ring (:mod:`bgsoft.ring`), so they are overwritten once
-the frame has been released.
+A frame is either on the host (NumPy arrays) or on one CUDA device (CuPy arrays). Its planes belong
+to a slot of a preallocated ring (:mod:`bgsoft.ring`), so they are overwritten once the frame has
+been released.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Array = Any
 
 
 class PixelLayout(StrEnum):
-    """How samples are stored."""
+    """Storage of samples."""
 
     NV12 = "nv12"
     """8-bit samples in uint8."""
@@ -28,7 +28,7 @@ class PixelLayout(StrEnum):
     """10-bit samples in the high bits of uint16: code value ``<< 6``."""
 
 
-# ITU-T H.273 code points, the numbers FFmpeg uses too.
+# ITU-T H.273 code points, as FFmpeg uses them.
 _MATRIX_KR_KB: dict[int, tuple[float, float]] = {
     1: (0.2126, 0.0722),  # BT.709
     4: (0.30, 0.11),  # FCC
@@ -41,7 +41,7 @@ _MATRIX_KR_KB: dict[int, tuple[float, float]] = {
 KNOWN_MATRICES = frozenset(_MATRIX_KR_KB)
 UNSPECIFIED = 2
 _NEAR_SRGB = {0, 1, UNSPECIFIED, 5, 6, 7}, {0, 1, UNSPECIFIED, 4, 6, 7, 11, 12, 13, 14, 15}
-"""Primaries and transfers that look right where sRGB is expected, or are not declared."""
+"""Primaries and transfers that look right as sRGB, or are not declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +55,36 @@ class ColorInfo:
     full_range: bool = False
     """True for 0–255 luma, False for 16–235 (at 8 bit)."""
     range_specified: bool = False
-    """False where the source does not say and limited range is assumed."""
+    """False: the source does not say, and limited range is assumed."""
     chroma_location: int = 0
     """FFmpeg's AVChromaLocation (0 = unspecified, 1 = left, 2 = centre, 3 = top left)."""
 
     def kr_kb(self, height: int) -> tuple[float, float]:
-        """Luma coefficients (kr, kb) of red and blue, as in ITU-T H.273, table 4.
+        """Return the luma coefficients (kr, kb) of red and blue, as in ITU-T H.273, table 4.
 
-        Where the source does not name its matrix, players take BT.601 below a height of 720 lines
-        and BT.709 from there on, and so do we.
+        Where the source does not declare its matrix, players assume BT.601 below 720 lines and
+        BT.709 from there on, and so does bgsoft.
         """
         return _MATRIX_KR_KB[self.with_matrix(height).matrix]
 
     def with_matrix(self, height: int) -> ColorInfo:
-        """The same with the matrix that a picture of this height has, where the source names none:
-        for pictures that are made smaller."""
+        """Declare the matrix that is assumed at this height, where the source declares none.
+
+        It must be called before a picture is scaled down.
+        """
         if self.matrix in _MATRIX_KR_KB:
             return self
         return replace(self, matrix=1 if height >= 720 else 6)
 
     def luma_range(self, depth: int) -> tuple[int, int]:
-        """(black, white) as code values of so many bits (ITU-T H.273, 8.3)."""
+        """Return (black, white) as code values of ``depth`` bits (ITU-T H.273, 8.3)."""
         if self.full_range:
             return 0, (1 << depth) - 1
         return 16 << (depth - 8), 235 << (depth - 8)
 
     @property
     def is_near_srgb(self) -> bool:
-        """Whether pictures look right without a label: no wide gamut, HDR or linear light."""
+        """Whether pictures look right as sRGB: no wide gamut, HDR or linear light."""
         primaries, transfers = _NEAR_SRGB
         return self.primaries in primaries and self.transfer in transfers
 
@@ -166,12 +168,12 @@ class FrameFormat:
 
     @property
     def chroma_neutral(self) -> int:
-        """The stored sample value of no colour, shift included."""
+        """Stored sample value of neutral chroma, shift included."""
         return (1 << (self.bit_depth - 1)) << self.shift
 
     @property
     def chroma_amplitude(self) -> float:
-        """Stored sample distance from neutral to the extreme Cb or Cr (±0.5 in H.273 terms)."""
+        """Distance in stored samples from neutral to the extreme Cb or Cr (±0.5 in H.273 terms)."""
         depth = self.bit_depth
         half = ((1 << depth) - 1) / 2 if self.color.full_range else 112 << (depth - 8)
         return float(half) * (1 << self.shift)
@@ -193,9 +195,9 @@ class Planes:
 
 @dataclass(slots=True, eq=False)
 class AnalysisFrame:
-    """A frame area-averaged by a power of two, so that the full frame is read only once.
+    """A frame that is averaged over areas, so that the full frame is read only once.
 
-    Segmentation input, matte refinement and background filters all start from it.
+    It is the input of segmentation, matte refinement and background filters.
     """
 
     factor: int
@@ -205,10 +207,10 @@ class AnalysisFrame:
     chroma: Array
     """(h, w, 2) for factor ≥ 2, otherwise the frame's own chroma shape; the frame's dtype."""
     detail: AnalysisFrame | None = None
-    """One averaged less, or the frame itself until it is composited, for networks."""
+    """The next larger one, or the frame itself until it is composited; for networks."""
     halved: Array | None = None
-    """(⌈H/2⌉, ⌈W/2⌉): the frame's luma averaged over 2×2 samples, a step on the way to larger
-    factors; on the host only."""
+    """(⌈H/2⌉, ⌈W/2⌉): the frame's luma averaged over 2×2 samples, from which larger factors are
+    made; on the host only."""
 
 
 @dataclass(slots=True, eq=False)
@@ -220,39 +222,39 @@ class Matte:
     reduced: Array
     """(h, w) uint8: the same matte on the analysis frame, before upsampling."""
     held: bool = False
-    """True where the raw mask was reused from an earlier frame (mask-every, similarity)."""
+    """Whether the raw mask was reused from an earlier frame (mask-every, similarity)."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Original:
-    """What a frame was made from, on the host: 4:2:0 holds less than there is in it."""
+    """The decoded picture of a frame, on the host, where it holds more than 4:2:0."""
 
     chroma: Array
-    """The frame's plane before anything was done to it."""
+    """The frame's chroma plane before any stage changed it."""
     hidden: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(left, top, right, bottom) of places made unrecognisable: nothing of it may be shown there.
-    They may reach over the frame's edge; their sides lie between samples of its chroma."""
+    """(left, top, right, bottom) of hidden places, where it must not be shown. They may extend
+    beyond the frame; their edges lie between chroma samples."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OriginalStill(Original):
-    """A still."""
+    """The decoded picture of a still."""
 
     pixels: Array
     """(H, W, 3) uint8 or uint16, blue first."""
     luma: Array
-    """As :attr:`chroma`."""
+    """The frame's luma plane before any stage changed it."""
     profile: bytes
-    """ICC profile of the colours; empty: there is none."""
+    """ICC profile of the colours; empty: none."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class OriginalChroma(Original):
-    """The colour of a video's picture whose chroma is finer than 4:2:0."""
+    """The chroma of a video's picture, finer than 4:2:0."""
 
     fine: Array
-    """(h, w, 2), upright: as many samples as the source has, Cb before Cr, of the frame's bit
-    depth; code values, not shifted as in the frame."""
+    """(h, w, 2), upright, at the source's resolution, Cb before Cr, in the frame's bit depth; code
+    values, without the frame's shift."""
 
 
 @dataclass(slots=True, eq=False)
@@ -264,17 +266,17 @@ class Frame:
     index: int
     """0, 1, 2 … in presentation order, without gaps."""
     pts: int
-    """Presentation timestamp in ``time_base`` units, as the demuxer gave it."""
+    """Presentation timestamp in ``time_base`` units, from the demuxer."""
     time_base: Fraction
     """Seconds per pts unit."""
     duration: int = 0
     """Display duration in ``time_base`` units; 0 where unknown."""
     concealed: bool = False
-    """True where the decoder patched over damaged data."""
+    """Whether the decoder concealed damaged data."""
     ready: Any = None
-    """On a device: the CUDA event after which the planes are complete; None on the host."""
+    """On a device: CUDA event after which the planes are complete; None on the host."""
     original: Original | None = None
-    """What it was made from, where that holds more and the encoder has use for it."""
+    """The decoded picture, where it holds more than 4:2:0 and the encoder uses it."""
     messages: tuple[tuple[str, bytes], ...] = ()
     """(kind, payload) of the messages in its packet: see :class:`bgsoft.media.messages.Message`."""
 

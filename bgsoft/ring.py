@@ -1,4 +1,4 @@
-"""The preallocated ring of frame slots: the only place where frame buffers come from."""
+"""The ring of preallocated frame slots, which is the only source of frame buffers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class RingClosedError(Exception):
 
 
 class FrameRing:
-    """A fixed set of slots, handed out to the decoder and given back after encoding.
+    """A fixed set of slots that the decoder takes and the encoder returns.
 
-    ``allocate`` makes the buffers of one slot, where the frames live; it is only called here.
+    ``allocate`` creates the buffers of one slot; it is only called by the constructor.
     """
 
     def __init__(self, slots: int, allocate: Callable[[int], Planes]) -> None:
@@ -31,7 +31,7 @@ class FrameRing:
         """Time that :meth:`acquire` has spent waiting."""
 
     def acquire(self) -> Planes:
-        """Take a free slot, waiting for one if need be; RingClosedError once closed."""
+        """Take a free slot, waiting if there is none; raises RingClosedError once closed."""
         if self._free.empty():
             with self.waiting:
                 planes = self._free.get()
@@ -44,16 +44,16 @@ class FrameRing:
         return planes
 
     def release(self, frame: Frame | Planes) -> None:
-        """Give a slot back. Releasing one that is not out is a bug and raises ValueError."""
+        """Return a slot. Raises ValueError for a slot that is not in use, which is a bug."""
         planes = frame.planes if isinstance(frame, Frame) else frame
         if planes.slot not in self._out:
-            raise ValueError(f"slot {planes.slot} is not in use")
+            raise ValueError(f"cannot release slot {planes.slot}: it is not in use")
         self._out.discard(planes.slot)
         self._free.put(planes)
 
     @property
     def in_use(self) -> int:
-        """Slots that are out."""
+        """Number of slots in use."""
         return len(self._out)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""A pool of threads that do the same work on the frames of a batch, side by side.
+"""Threads that do the same work on the frames of a batch in parallel.
 
-NumPy, OpenCV and ONNX Runtime release the interpreter's lock while they compute, so threads serve.
-Buffers are made once a lane, and no two frames under way share any.
+NumPy, OpenCV and ONNX Runtime release the interpreter's lock while they compute, so threads
+suffice. Buffers are allocated once for each lane; frames in progress share none.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ R = TypeVar("R")
 
 _FEW_CORES = 2
 _LESS = 10
-"""Steps of niceness: beside another thread, a tenth of a core is left to one of these."""
+"""Niceness steps that leave a thread a tenth of a core while another thread competes."""
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on: a container or taskset may leave fewer than there are."""
+    """Return the cores that this process may use; a container or taskset may reduce them."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def use_batch_scheduling() -> None:
-    """Tell the system that nobody waits for a single step of what this thread does.
+    """Schedule this thread, and those it starts, as batch work (``SCHED_BATCH``).
 
-    Threads and processes that it starts from now on do as it does: they don't interrupt others the
-    moment they can go on. On two cores a render at 1080p takes 3 % less time, with a third of the
-    interruptions. On more nothing is said: there the interpreter's lock is what threads wait for,
-    so whoever has it must not wait. A policy that somebody has chosen stays; so does the usual one
-    where the system allows no other.
+    Batch threads do not preempt others as soon as they can run. On two cores a render at 1080p
+    takes 3 % less time, with a third of the preemptions. With more cores nothing changes: threads
+    wait for the interpreter's lock there, so its holder must not wait. A policy that the user chose
+    stays; so does the default where the system allows no other.
     """
     if sys.platform == "linux" and usable_cores() <= _FEW_CORES:
         with suppress(OSError):
@@ -49,11 +48,10 @@ def use_batch_scheduling() -> None:
 
 
 def lower_priority() -> None:
-    """Let the other threads of a process that only computes have a core first.
+    """Lower the priority of this thread, and of those it starts, among batch threads.
 
-    For this thread and those that it starts from now on. What a render makes in one thread, frame
-    after frame, then waits for cores less than what codecs do in several: at 360p two cores take
-    5 % less time.
+    A render's single-threaded work then waits less for cores that multi-threaded codecs use: at
+    360p, two cores take 5 % less time.
     """
     if sys.platform == "linux":
         with suppress(OSError):
@@ -64,10 +62,10 @@ def lower_priority() -> None:
 
 
 class Job(Generic[R]):
-    """Work that a thread does for another.
+    """Work that one thread does for another.
 
-    A future of :mod:`concurrent.futures` does as much with five times the calls, and there are a
-    dozen a frame: many cores spend their time waiting for the interpreter's lock between them.
+    A future of :mod:`concurrent.futures` takes five times the calls, and there are a dozen jobs a
+    frame: with many cores, threads wait for the interpreter's lock between calls.
     """
 
     __slots__ = ("_done", "_error", "_result", "_work")
@@ -79,7 +77,7 @@ class Job(Generic[R]):
         self._done.acquire()
 
     def run(self) -> None:
-        """Do it, in this thread; once."""
+        """Do the work in this thread; call once."""
         try:
             self._result = self._work()
         except BaseException as exc:
@@ -88,12 +86,12 @@ class Job(Generic[R]):
             self._done.release()
 
     def wait(self) -> None:
-        """Return once it is done, whether it has failed or not."""
+        """Return once the work has ended, successfully or not."""
         with self._done:
             pass
 
     def result(self) -> R:
-        """Wait for what it returns; raises what it raised."""
+        """Wait for the work, and return its result or raise its exception."""
         with self._done:
             pass
         if self._error is not None:
@@ -102,14 +100,14 @@ class Job(Generic[R]):
 
 
 class Threads(Closing):
-    """Does work in threads, a few at a time, each piece in one of its own.
+    """Runs pieces of work, each in a thread of its own, a limited number at a time.
 
-    An executor of :mod:`concurrent.futures` takes no more work once the main thread has come to its
-    end, though other threads still render.
+    An executor of :mod:`concurrent.futures` accepts no work once the main thread has ended, though
+    other threads still render.
 
     Args:
-        most: Pieces at a time; others wait.
-        name: Of the threads.
+        most: Largest number of pieces at a time; others wait.
+        name: Name of the threads.
     """
 
     def __init__(self, most: int, name: str) -> None:
@@ -119,7 +117,7 @@ class Threads(Closing):
         self._begun: list[tuple[threading.Thread, Future[Any]]] = []
 
     def submit(self, work: Callable[..., R], *arguments: Any) -> Future[R]:
-        """Begin a piece of work; may be called by any thread."""
+        """Start a piece of work; may be called by any thread."""
         future: Future[R] = Future()
 
         def run() -> None:
@@ -141,7 +139,7 @@ class Threads(Closing):
         return future
 
     def close(self) -> None:
-        """Cancel what waits, and wait for the rest; safe to call twice."""
+        """Cancel waiting work, and wait for the rest; safe to call twice."""
         for _, future in self._begun:
             future.cancel()
         while self._begun:
@@ -149,16 +147,16 @@ class Threads(Closing):
 
 
 def _work_on(jobs: SimpleQueue[Job[Any] | None]) -> None:
-    """Do one job after another, until there is None."""
+    """Run jobs until there is None."""
     while (job := jobs.get()) is not None:
         job.run()
 
 
 class DaemonThread(threading.Thread):
-    """A thread that does not keep the interpreter from ending where it is stuck.
+    """A thread that never keeps the interpreter from exiting.
 
-    It tells of its own end: up to CPython 3.12, Ctrl-C in ``Thread.join`` marks a thread that runs
-    on as one that has ended, and what it uses would be closed.
+    It records its own end: up to CPython 3.12, Ctrl-C in ``Thread.join`` marks a running thread as
+    ended, and resources that it uses would be closed.
     """
 
     def __init__(self, target: Callable[[], object], name: str) -> None:
@@ -172,7 +170,7 @@ class DaemonThread(threading.Thread):
         self._over.clear()
         try:
             super().start()
-        except RuntimeError:  # there are too many
+        except RuntimeError:  # too many threads
             self._over.set()
             raise
 
@@ -191,23 +189,24 @@ class DaemonThread(threading.Thread):
 
 
 class Workers(Closing):
-    """So many lanes, for a frame each at a time; the first is the calling thread itself."""
+    """Lanes that each process one frame at a time; the first is the calling thread itself."""
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
         self._jobs: dict[int, SimpleQueue[Job[Any] | None]] = {}
-        """Of threads by lane, once they are needed; that of lane 0 does what runs beside them."""
+        """Queues of the threads by lane, created when needed; lane 0's thread runs
+        submitted work."""
         self._threads: list[DaemonThread] = []
 
     def map(self, work: Callable[..., R], *items: Sequence[Any]) -> list[R]:
-        """The results of ``work(lane, *item)``, in order, as many at a time as there are lanes.
+        """Return the results of ``work(lane, *item)`` in order, one item a lane at a time.
 
         Args:
             work: Called with the number of a lane, from 0, and one element of each sequence.
             items: Sequences of the same length.
 
         Raises:
-            Exception: Of the first item whose work failed; those beside it have ended by then.
+            Exception: The first failed item's; all items started with it have ended by then.
         """
         jobs = list(zip(*items, strict=True))
         if self.lanes == 1 or len(jobs) == 1:
@@ -228,12 +227,12 @@ class Workers(Closing):
         return results
 
     def parts(self, count: int) -> Iterator[slice]:
-        """The places of ``count`` frames in order, as many at a time as there are lanes."""
+        """Return slices over ``count`` frames, of one frame a lane."""
         lanes = self.lanes
         return map(slice, range(0, count, lanes), range(lanes, count + lanes, lanes))
 
     def submit(self, work: Callable[[], R], lane: int = 0) -> Job[R]:
-        """Start something that goes on beside what follows; its result is waited for there."""
+        """Start work in parallel to what follows; the caller waits for its result."""
         if lane not in self._jobs:
             jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
             self._jobs[lane] = jobs

@@ -1,4 +1,4 @@
-"""The protocol of decoders, their settings and counts."""
+"""Protocol of decoders, with their settings and counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bgsoft.ring import FrameRing
 
 @dataclass(frozen=True, slots=True)
 class PtsRange:
-    """Frames of a video by their exact times, in its time base."""
+    """A range of frames by their exact times, in the video's time base."""
 
     first: int | None
     """None: from the beginning."""
@@ -27,57 +27,58 @@ class PtsRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodeSettings:
-    """The part of the input to decode, and the decoder's threads."""
+    """Part of the input to decode, and the decoder's threads."""
 
     start_seconds: float = 0.0
     """Frames shown before this time, counted from the stream's first frame, are left out."""
     duration_seconds: float | None = None
     """Frames at or after ``start_seconds + duration_seconds`` are left out."""
     range: PtsRange | None = None
-    """Exactly these frames, whatever start and duration say."""
+    """Exactly these frames; start and duration are ignored."""
     threads: int = 0
     """Decoder threads; 0: the codec library's choice."""
     keeps_chroma: bool = False
-    """Frames come with their :class:`bgsoft.frame.OriginalChroma`, whatever they are made from."""
+    """Attach :class:`bgsoft.frame.OriginalChroma` to each frame."""
     keeps_profile: bool = False
-    """Stills keep the colours of their profile, which comes with them; else they become sRGB."""
+    """Keep the colours of a still's profile, which is attached; otherwise convert them to sRGB."""
 
 
 @dataclass(slots=True)
 class DecodeStats:
-    """Counted while decoding."""
+    """Counts kept while decoding."""
 
     frames: int = 0
     passed_over: int = 0
     """Frames before the wanted part."""
     concealed_frames: int = 0
-    """Of these, frames the decoder marked as damaged."""
+    """Frames among ``frames`` that the decoder marked as damaged."""
     corrupt_packets: int = 0
-    """Packets the decoder rejected."""
+    """Packets that the decoder rejected."""
     repaired_pts: int = 0
-    """Frames whose pts was missing or not after the one before, and was set from its duration."""
+    """Frames whose pts was missing or not later than the one before; it was set from the
+    duration."""
     irregular: bool = False
-    """Times or sizes of frames were decided by earlier frames: the clock was restarted, or the
-    picture size changed."""
+    """Times or sizes of frames depend on earlier frames: the clock was restarted, or the picture
+    size changed."""
 
 
 class Decoder(AbstractContextManager["Decoder", None], Protocol):
-    """Decodes one video stream. The constructor opens it and knows :attr:`info`."""
+    """Decodes one video stream. The constructor opens it and sets :attr:`info`."""
 
     info: VideoInfo
     stats: DecodeStats
     events: list[Event]
-    """Notices and faults found while decoding."""
+    """Notices and faults that were found while decoding."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """Decode in presentation order, each frame into a slot of ``ring``; each call starts anew.
+        """Decode in presentation order, each frame into a slot of ``ring``.
 
-        The caller releases each frame's slot. Timestamps rise strictly.
+        Each call starts again. The caller releases each frame's slot. Timestamps rise strictly.
 
         Raises:
-            DecodeError: Nothing can be read; damaged packets alone do not raise.
-            ConfigError: The settings ask for a part that lies past the end.
-            RingClosedError: The ring was closed meanwhile.
+            DecodeError: Nothing can be read; damaged packets alone are counted.
+            ConfigError: The settings ask for a part past the end.
+            RingClosedError: The ring was closed while decoding.
         """
         ...
 

@@ -1,10 +1,10 @@
-"""Writes decoded PyAV frames into ring slots: semi-planar, 4:2:0, upright.
+"""Conversion of PyAV frames into ring slots: semi-planar, 4:2:0, upright.
 
-8-bit and 10-bit samples of 4:2:0 and grey sources arrive unchanged. 4:2:2 keeps its luma, and pairs
-of chroma rows are averaged. Everything else goes through swscale to planar 4:2:0 first, without a
-change of matrix or range (RGB excepted). A picture of another size than the stream's is fitted in,
-between black bars where its shape is another, too. Where the encoder keeps the source's chroma,
-that goes along with the frame as it was.
+8-bit and 10-bit samples of 4:2:0 and grey sources are copied unchanged. 4:2:2 keeps its luma, and
+pairs of chroma rows are averaged. All other formats are converted by swscale to planar 4:2:0 first,
+with the same matrix and range, except for RGB. A picture whose size differs from the stream's is
+scaled to fit; black bars fill the rest. The source's chroma is attached to the frame where the
+encoder keeps it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _TALL_CHROMA = {
     PixelLayout.NV12: frozenset({"yuv422p", "yuvj422p", "yuva422p"}),
     PixelLayout.P010: frozenset({"yuv422p10le", "yuva422p10le"}),
 }
-"""Formats with twice the rows of chroma: swscale would take 5 ms for a 1080p frame, this 0.1."""
+"""Formats with twice the chroma rows. For 1080p, swscale takes 5 ms a frame, averaging 0.1 ms."""
 _DIRECT = {
     PixelLayout.NV12: _TALL_CHROMA[PixelLayout.NV12] | {"yuv420p", "yuvj420p", "yuva420p", "gray"},
     PixelLayout.P010: _TALL_CHROMA[PixelLayout.P010] | {"yuv420p10le", "yuva420p10le", "gray10le"},
 }
 """Formats that need no swscale."""
 _DEPTH = {PixelLayout.NV12: "", PixelLayout.P010: "10le"}
-"""Endings of the names of planar formats."""
+"""Suffixes in the names of planar formats."""
 _KEPT = {"4:2:2": "422", "4:4:0": "440", "4:4:4": "444"}
-"""Sampling that goes along with frames, in names of formats."""
+"""Subsampling of the attached chroma, in names of formats."""
 _TURNED = {"4:2:2": "4:4:0", "4:4:0": "4:2:2"}
-"""What a quarter turn makes of it."""
+"""Subsampling after a quarter turn."""
 _GRAY = frozenset({"gray", "gray10le"})
 
 _LEFT_RIGHT, _UPSIDE_DOWN, _BOTH = 1, 0, -1  # OpenCV's flip codes
@@ -51,12 +51,12 @@ _TURNS: dict[tuple[bool, int], tuple[bool, int | None]] = {
     (False, 270): (True, _UPSIDE_DOWN),
     (True, 270): (True, None),
 }
-"""(mirror, rotation): whether to transpose, and how to flip then. Transposing is the mirror image
-of a quarter turn."""
+"""(mirror, rotation) → whether to transpose, and the flip that follows. A transposition is a
+mirrored quarter turn."""
 
 
 def turn_plane(source: Plane, target: Plane, orientation: Orientation) -> None:
-    """Write a plane upright: mirrored first, then rotated clockwise."""
+    """Write a plane upright: mirror first, then rotate clockwise."""
     transpose, flip = _TURNS[orientation.mirror, orientation.rotation]
     if transpose:
         cv2.transpose(source, dst=target)
@@ -66,10 +66,10 @@ def turn_plane(source: Plane, target: Plane, orientation: Orientation) -> None:
 
 
 def _halve(source: Plane, target: Plane) -> Plane:
-    """Average pairs of rows; the last row of an odd number stays alone.
+    """Average pairs of rows; the last of an odd number is copied.
 
     The mean lies halfway between two luma rows, where 4:2:0 chroma is sited (ITU-T H.273, chroma
-    sample location types 0 and 1, the usual ones).
+    sample location types 0 and 1, the most common ones).
     """
     pairs = source.shape[0] // 2
     if pairs:
@@ -82,18 +82,18 @@ def _halve(source: Plane, target: Plane) -> Plane:
 def fitted_size(
     size: tuple[int, int], into: tuple[int, int], pixel_aspect: Fraction
 ) -> tuple[int, int]:
-    """The (width, height) at which a picture of a size fills another's without being distorted.
+    """Return the (width, height) of a picture scaled to fit into another without distortion.
 
     Args:
-        size: (width, height), pixels.
-        into: The same of the other.
-        pixel_aspect: How much wider the picture's pixels are shown than the other's.
+        size: (width, height) of the picture, pixels.
+        into: (width, height) to fit into, pixels.
+        pixel_aspect: Display width of the picture's pixels over that of the other's.
     """
     width, height = size[0] * pixel_aspect, size[1]
     scale = min(into[0] / width, Fraction(into[1], height))
 
     def rounded(length: Fraction, full: int) -> int:
-        """To whole chroma samples; a bar narrower than one is left out."""
+        """Round to whole chroma samples; a bar narrower than one is dropped."""
         even = max(2, 2 * round(length / 2))
         return full if full - even < 2 else even
 
@@ -101,7 +101,7 @@ def fitted_size(
 
 
 class PlaneWriter:
-    """Fills ring slots from the frames of one stream, converted to its probed size and format."""
+    """Writes frames of one stream into ring slots, converted to its probed size and format."""
 
     def __init__(self, info: VideoInfo) -> None:
         self._size = (info.coded_width, info.coded_height)
@@ -134,11 +134,11 @@ class PlaneWriter:
         Args:
             frame: A decoded software frame.
             planes: Buffers of this stream's frame format.
-            pixel_aspect: How much wider the frame's pixels are shown than the stream's, where its
-                size is another; None: no wider.
+            pixel_aspect: Display width of the frame's pixels over that of the stream's, where its
+                size differs; None: 1.
 
         Raises:
-            DecodeError: There is no conversion from the frame's pixel format.
+            DecodeError: The frame's pixel format cannot be converted.
         """
         frame = self._conform(frame, pixel_aspect, self._planar, self._direct)
         name = frame.format.name
@@ -155,8 +155,10 @@ class PlaneWriter:
     def original(
         self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction | None = None
     ) -> OriginalChroma:
-        """The chroma of a frame as fine as the stream's own; arguments and errors as :meth:`write`,
-        which has filled the planes."""
+        """Return the chroma of a frame at the stream's own resolution.
+
+        Arguments and errors as :meth:`write`, which must have filled the planes.
+        """
         frame = self._conform(frame, pixel_aspect, self._kept, self._kept_as_it_is)
         stored = self._shown(frame, slice(1, 3))
         if self._turns:
@@ -168,7 +170,7 @@ class PlaneWriter:
         return OriginalChroma(chroma=planes.chroma.copy(), fine=cv2.merge(stored))
 
     def _shown(self, frame: VideoFrame, which: slice) -> list[Plane]:
-        """Some planes of a picture as stored, without what is cropped."""
+        """Return planes of a picture as stored, without cropped margins."""
         planes = plane_views(frame.planes[which], self._dtype)
         if self._crop == Crop():
             return planes
@@ -202,8 +204,7 @@ class PlaneWriter:
     def _conform(
         self, frame: VideoFrame, pixel_aspect: Fraction | None, planar: str, direct: Set[str]
     ) -> VideoFrame:
-        """The frame in a planar format and the size of the stream; itself where its own format is
-        as good."""
+        """Return the frame in a planar format and the stream's size; unchanged if it fits."""
         width, height = self._size
         if (frame.width, frame.height) != self._size:
             aspect = pixel_aspect or Fraction(1)
@@ -216,7 +217,7 @@ class PlaneWriter:
         if frame.color_range and not rgb:
             theirs = ColorRange(frame.color_range)
         matrix = Colorspace.BT2020 if self._format.color.matrix == 9 else Colorspace.ITU709
-        problem = f"pixel format {frame.format.name} cannot be converted to {planar}"
+        problem = f"cannot convert pixel format {frame.format.name} to {planar}"
         with translated(
             *PYAV_ERRORS, to=lambda _: DecodeError(problem, stage="decode", pts=frame.pts)
         ):
@@ -234,14 +235,14 @@ class PlaneWriter:
         return picture if (width, height) == self._size else self._between_bars(picture)
 
     def _between_bars(self, picture: VideoFrame) -> VideoFrame:
-        """A planar picture in the middle of a black one of the stream's size."""
+        """Centre a planar picture in a black one of the stream's size."""
         whole = VideoFrame(*self._size, picture.format.name)
         shift = self._format.shift
         black = self._format.luma_range[0] >> shift, self._format.chroma_neutral >> shift
         views = plane_views(whole.planes, self._dtype), plane_views(picture.planes, self._dtype)
         for number, (rows, inner) in enumerate(zip(*views, strict=True)):
             rows.fill(black[min(number, 1)])
-            # The offsets in luma are even, so that chroma stays where it belongs.
+            # The offsets in luma are even, so that chroma stays aligned.
             pair = (
                 (2, 2)
                 if number == 0

@@ -1,4 +1,4 @@
-"""Decoding on the CPU with FFmpeg's libraries, through PyAV."""
+"""Decoding on the CPU by FFmpeg's libraries, through PyAV."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _MAX_THREADS = 8
 
 
 class CpuDecoder(StreamDecoder[VideoFrame]):
-    """Decodes a file's video stream into ring slots on the host.
+    """Decoder of a file's video stream, into ring slots on the host.
 
     Raises:
         OpenError: The file cannot be opened or has no decodable video.
-        UnsupportedFormatError: It is no video, or no decoder exists for it.
+        UnsupportedFormatError: It is not a video, or no decoder exists for it.
     """
 
     def __init__(
@@ -48,7 +48,8 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         self._pending: set[int] = set()
         self._codec: VideoCodecContext | None = None
         self._pixel_aspects: dict[tuple[int, int], Fraction] = {}
-        """Pixel aspect, relative to the first, of picture sizes that differ from the first."""
+        """Pixel aspect relative to the first, by picture size, for sizes that differ from
+        the first."""
 
     def _write(self, picture: VideoFrame, frame: Frame) -> None:
         aspect = self._pixel_aspects.get((picture.width, picture.height))
@@ -57,7 +58,7 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
             frame.original = self._writer.original(picture, frame.planes, aspect)
 
     def _shown(self, from_pts: int | None) -> Iterator[VideoFrame]:
-        """Deinterlaced where needed, as decoded otherwise."""
+        """Return the pictures, deinterlaced where needed."""
         deinterlacer: _Deinterlacer | None = None
         own = size = (self.info.coded_width, self.info.coded_height)
         aspect: Fraction | None = None
@@ -83,9 +84,9 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
 
     @property
     def _pixel_aspect(self) -> Fraction:
-        """Width over height of the last frames' pixels, by the codec's header; 1 where it has none.
+        """Width over height of the last frames' pixels, by the codec's header; 1 where unset.
 
-        A container may differ: only a change of it means something.
+        The container may say otherwise: only changes of this value count.
         """
         known = None if self._codec is None else exact(self._codec.sample_aspect_ratio)
         return known or Fraction(1)
@@ -99,16 +100,16 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
             return
         hidden = sum(stamp > last for stamp in self._pending)
         if hidden and self.info.pipe is not None:
-            self._report("fault", f"{hidden} pictures at the end cannot be decoded", last)
+            self._report("fault", f"cannot decode {hidden} pictures at the end", last)
         if not hidden or self.info.pipe is not None:
             return
-        # With frame threads, an error while the decoder is drained hides the frames behind it: PyAV
-        # cannot go on reading then. Without threads an error belongs to its packet, and draining
-        # has none.
+        # With frame threads, an error while the decoder is drained hides the frames behind it,
+        # and PyAV cannot read on. Without threads an error belongs to its packet, and draining
+        # raises none.
         counted = self.stats.corrupt_packets
         for frame in super()._read(last, threaded=False):
             if frame.pts is None or frame.pts <= last:
-                self.stats.corrupt_packets = counted  # met before, on the first pass
+                self.stats.corrupt_packets = counted  # counted on the first pass
             else:
                 yield frame
 
@@ -139,23 +140,22 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
 def open_decoder(
     path: Path, settings: DecodeSettings, info: VideoInfo | None, resources: Resources
 ) -> CpuDecoder | StillDecoder:
-    """The decoder of a render, with as many threads as there are cores for it."""
+    """Open the decoder of a render, with threads for the available cores."""
     if info is not None and info.stills:
         from bgsoft.decode.stills import StillDecoder
 
         return StillDecoder(info, settings)
-    # The encoder and the picture stages have work for all cores; with FFmpeg's own choice
-    # (one more than there are cores) a render of 1080p on two cores was 2.5 % slower.
+    # Encoder and picture stages need all cores: with FFmpeg's own number of threads (cores + 1)
+    # a render of 1080p on two cores took 2.5 % longer.
     threads = max(1, min(_MAX_THREADS, resources.cores // 2))
     return CpuDecoder(path, replace(settings, threads=threads), info=info)
 
 
 class _Deinterlacer:
-    """Deinterlaces a stream's interlaced frames with FFmpeg's bwdif, and passes the others.
+    """Deinterlaces interlaced frames by FFmpeg's bwdif, and passes the others on.
 
-    One frame comes out for each that goes in. bwdif looks one frame ahead, so it comes out when
-    the next one goes in. It keeps its pts and duration; the filter's own time base, half as long,
-    does not show.
+    Each input frame gives one output frame, when the next one is pushed: bwdif reads one frame
+    ahead. Frames keep their pts and duration; the filter's time base, half as long, is not used.
     """
 
     def __init__(self, time_base: Fraction) -> None:
@@ -165,7 +165,7 @@ class _Deinterlacer:
         self._waiting: deque[VideoFrame] = deque()
 
     def push(self, frame: VideoFrame) -> Iterator[VideoFrame]:
-        """Put a frame in; yields those that are now finished, in order."""
+        """Push a frame; yield the frames that are now finished, in order."""
         shape = (frame.width, frame.height, frame.format.name)
         if self._graph is None or shape != self._shape:
             yield from self.flush()
@@ -176,12 +176,12 @@ class _Deinterlacer:
         yield from self._pull(self._graph)
 
     def flush(self) -> Iterator[VideoFrame]:
-        """End the stream; yields like :meth:`push`. Frames may follow: they start a new one."""
+        """End the stream, and yield the rest like :meth:`push`. More frames start a new one."""
         graph, self._graph = self._graph, None
         if graph is not None:
             graph.vpush(None)
             yield from self._pull(graph)
-        # The filter gives a frame for each; should it ever keep one back, it is shown as it is.
+        # The filter returns a frame for each; one that it kept back would be passed on unfiltered.
         while self._waiting:
             yield self._waiting.popleft()
 
@@ -193,7 +193,7 @@ class _Deinterlacer:
             format=frame.format,
             time_base=self._time_base,
         )
-        # One frame per frame, field order from the frame, progressive frames untouched.
+        # One frame per frame, field order from the frame, progressive frames unchanged.
         bwdif = graph.add("bwdif", mode="send_frame", parity="auto", deint="interlaced")
         graph.link_nodes(source, bwdif, graph.add("buffersink")).configure()
         return graph

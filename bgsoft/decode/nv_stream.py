@@ -1,4 +1,4 @@
-"""NVDEC by packets: which streams it can decode; packets in, pictures on device surfaces out."""
+"""NVDEC by packets: supported streams, and pictures on device surfaces."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 
 _MAX_FAULTS = 8
-"""Packets in a row that make the decoder fail, after which the stream is given up."""
+"""Failed packets in a row after which decoding ends."""
 _MARK_OF_ZERO = 1 << 40
-"""Mark of pts 0, as long as the clock does not step back."""
+"""Mark of pts 0, until the clock steps back."""
 _STEP_MARKS = 1 << 24
-"""Marks left free where it does: key frames are followed by pictures that are shown before them."""
+"""Gap in the marks where the clock steps back, for pictures shown before their key frame."""
 _MAX_REMEMBERED = 512
-"""Packets whose times are kept while no picture has come of them; damaged ones never give one."""
+"""Limit of packets that wait for their picture: damaged packets give none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvCodec:
-    """How a codec is fed to NVDEC."""
+    """A codec's names and its preparation for NVDEC."""
 
     name: str
-    """In PyNvVideoCodec's ``cudaVideoCodec``."""
+    """Name in PyNvVideoCodec's ``cudaVideoCodec``."""
     label: str
     filters: str
-    """FFmpeg bitstream filters that make what the parser takes: Annex B with parameter sets before
-    each key frame, so that decoding can start at any of them."""
+    """FFmpeg bitstream filters for the parser's input: Annex B with parameter sets before each key
+        frame, so that decoding can start at any of them."""
 
 
 _CODECS = {
@@ -53,14 +53,14 @@ _CODECS = {
     "av1": NvCodec(name="AV1", label="AV1", filters="null"),
 }
 _DEPTHS = {"yuv420p": 8, "yuvj420p": 8, "yuv420p10le": 10}
-"""Pixel formats whose samples arrive as the pipeline has them."""
+"""Pixel formats with the pipeline's own samples → bits per sample."""
 
 
 def nv_codec(info: VideoInfo) -> NvCodec:
-    """How the stream's codec is fed.
+    """Return the codec of a stream that NVDEC may decode.
 
     Raises:
-        BackendUnavailableError: The stream is left to the CPU, whatever the GPU.
+        BackendUnavailableError: Only the CPU decodes this stream, whatever the GPU.
     """
     codec = _CODECS.get(info.codec)
     if codec is None:
@@ -72,17 +72,17 @@ def nv_codec(info: VideoInfo) -> NvCodec:
     elif info.crop != Crop():
         reason = "pictures are cropped on the CPU"
     elif info.coded_width % 2:
-        # PyNvVideoCodec copies as many chroma bytes per row as luma: the last Cr would be missing.
+        # PyNvVideoCodec copies as many chroma bytes per row as luma, which loses the last Cr.
         reason = f"an odd width ({info.coded_width}) is decoded on the CPU"
     elif info.container in RAW_STREAMS or info.is_untimed:
-        reason = f"timestamps that {info.container} lacks are made by the CPU decoder"
+        reason = f"{info.container} lacks timestamps, which only the CPU decoder makes"
     else:
         return codec
     raise BackendUnavailableError(f"NVDEC: {reason}", stage="decode", path=info.path)
 
 
 def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
-    """Why a GPU cannot decode a stream; None where it can, or will have to show that it can."""
+    """Return why a GPU cannot decode a stream; None where it can, or only a test shows."""
     if caps is None:
         return None
     label = _CODECS[info.codec].label
@@ -93,11 +93,11 @@ def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
     size = f"{width}x{height}"
     most, least = (f"{caps[f'width_{end}']}x{caps[f'height_{end}']}" for end in ("max", "min"))
     if width > caps["width_max"] or height > caps["height_max"]:
-        return f"{size} is more than {most}, its most for {label}"
+        return f"{size} is more than {most}, its maximum for {label}"
     if width < caps["width_min"] or height < caps["height_min"]:
-        return f"{size} is less than {least}, its least for {label}"
+        return f"{size} is less than {least}, its minimum for {label}"
     if -(-width // 16) * -(-height // 16) > caps["mb_num_max"]:
-        return f"{size} has more than {caps['mb_num_max']} macroblocks, its most for {label}"
+        return f"{size} has more than {caps['mb_num_max']} macroblocks, its maximum for {label}"
     return None
 
 
@@ -105,8 +105,8 @@ def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
 class NvPicture:
     """A decoded picture on the device.
 
-    It is overwritten by the next packet, in the order of the reader's stream: work on it has to be
-    launched on that stream before the reader is asked for more.
+    The next packet overwrites it, in the order of the reader's stream. Work on it must be launched
+    on that stream before the next picture is requested.
     """
 
     pointer: int
@@ -121,7 +121,7 @@ class NvPicture:
     key_frame: bool
     opaque: Any = None
     is_corrupt: bool = False
-    """Always False: PyNvVideoCodec keeps NVDEC's decode status to itself."""
+    """Always False: PyNvVideoCodec does not report NVDEC's decode status."""
 
 
 class _Times(NamedTuple):
@@ -134,12 +134,12 @@ class _Times(NamedTuple):
 
 
 class PacketTimes:
-    """Marks packets on their way in, and gives each picture the times of its packet.
+    """Assigns each decoded picture the times of its packet.
 
-    NVDEC's parser passes one mark through, which it takes for the presentation timestamp: it hands
-    the marks out in rising order, one a picture shown. So the mark is the pts, moved up until none
-    is negative; where there is none, or one twice, its packets' order counts. A key frame that
-    steps back (a second edit, a joined recording) moves the marks further up.
+    NVDEC's parser passes one mark per packet through, which it takes for the presentation
+    timestamp: marks come out in rising order, one for each picture shown. The mark is the pts plus
+    an offset that keeps it positive. Packets without a pts, or with equal ones, keep their order.
+    A key frame that steps back (a second edit, a joined recording) raises the offset.
     """
 
     def __init__(self) -> None:
@@ -148,7 +148,7 @@ class PacketTimes:
         self._last = self._highest = self._zero = _MARK_OF_ZERO
 
     def enter(self, packet: Packet[Any]) -> int:
-        """Remember a packet's times; returns its mark."""
+        """Remember a packet's times and return its mark."""
         if packet.pts is not None:
             if packet.is_keyframe and packet.pts + self._zero < self._highest:
                 self._zero = self._highest + _STEP_MARKS - packet.pts
@@ -166,9 +166,9 @@ class PacketTimes:
         return mark
 
     def leave(self, mark: int) -> _Times | None:
-        """The times for a picture; None where it is not to be shown (cut off by an edit list)."""
+        """Return the times for a picture; None where an edit list hides it."""
         times = self._take(mark)
-        if times is None:  # a second picture of the same packet has no time of its own
+        if times is None:  # a second picture of one packet has no time of its own
             return _Times()
         return None if times.discard else times
 
@@ -183,18 +183,18 @@ class PacketTimes:
         return times
 
     def forget(self) -> None:
-        """Forget the packets of a part that was left."""
+        """Forget all packets, after a seek."""
         self._by_mark.clear()
         self._remembered = 0
 
 
 class NvStreamDecoder(StreamDecoder[NvPicture]):
-    """Decodes one stream of a file on the device; opening and seeking are the CPU decoder's.
+    """Decodes one stream of a file on the device, opened and positioned like the CPU decoder.
 
-    A picture has to be used before the next one is asked for: see :class:`NvPicture`.
+    A picture must be used before the next one is requested: see :class:`NvPicture`.
 
     Raises:
-        Exception: What PyNvVideoCodec raises; see :func:`bgsoft.cuda.video_codec.codec_errors`.
+        Exception: PyNvVideoCodec fails; see :func:`bgsoft.cuda.video_codec.codec_errors`.
     """
 
     def __init__(
@@ -208,11 +208,11 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
         super().__init__(info, settings)
         self._module = module = video_codec()
         self._filters = codec.filters
-        self.stream = stream  # the decoder has only its address
+        self.stream = stream  # kept alive: the decoder has only its address
         self._decoder = module.CreateDecoder(
             gpuid=device.number,
             codec=getattr(module.cudaVideoCodec, codec.name),
-            # Given a stream, it wants the context that the stream belongs to as well.
+            # With a stream, it needs the stream's context as well.
             cudacontext=device.context,
             cudastream=stream.ptr,
             usedevicememory=True,
@@ -228,19 +228,19 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
         start = self.info.start_pts
         if position is not None or start is None:
             return pictures
-        # NVDEC shows leading pictures whose references were cut away; FFmpeg does not.
+        # NVDEC shows leading pictures whose references are missing; FFmpeg does not.
         return itertools.dropwhile(lambda p: p.pts is not None and p.pts < start, pictures)
 
     def _decode_stored(self, position: int | None) -> Iterator[NvPicture]:
-        """Decode all that NVDEC shows.
+        """Decode all pictures that NVDEC shows.
 
         Raises:
-            DecodeError: The decoder fails packet after packet; carries the packet's pts.
+            DecodeError: Packet after packet fails; carries the packet's pts.
         """
         source = self._open(position)
         if source is None:
             return
-        if self._fed:  # pictures of the part that was left are dropped
+        if self._fed:  # drop pictures from before the seek
             with suppress(*self._errors):
                 self._drained()
         self._times.forget()
@@ -260,7 +260,7 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
             self.stats.corrupt_packets += 1
 
     def _feed(self, packet: Packet[Any]) -> list[Any]:
-        """The surfaces that a packet completes, in presentation order."""
+        """Return the surfaces that a packet completes, in presentation order."""
         data = self._packet
         data.bsl_data, data.bsl = packet.buffer_ptr, packet.buffer_size
         data.pts = self._times.enter(packet)
@@ -272,14 +272,14 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
             self._faults += 1
             unsupported = isinstance(exc, self._module.PyNvVCExceptionUnsupported)
             if unsupported or self._faults >= _MAX_FAULTS:
-                text = f"NVDEC: {vendor_text(exc)}"
+                text = f"cannot decode with NVDEC: {vendor_text(exc)}; try --decode cpu"
                 raise DecodeError(text, stage="decode", pts=packet.pts) from exc
             return []
         self._faults = 0
         return surfaces
 
     def _drained(self) -> list[Any]:
-        """The surfaces that are left inside."""
+        """Return the surfaces that are left in the decoder."""
         self._fed = False
         surfaces: list[Any] = self._decoder.Decode(self._module.PacketData())
         return surfaces
@@ -297,7 +297,7 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
             yield NvPicture(surface.GetPtrToPlane(0), pitch, width, height, *at)
 
     def close(self) -> None:
-        """Free the decoder and its surfaces, once its stream has done with them."""
+        """Free the decoder and its surfaces, once its stream has finished with them."""
         super().close()
         if self._decoder is not None:
             self.stream.synchronize()

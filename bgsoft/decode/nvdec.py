@@ -1,8 +1,8 @@
 """Decoding on the GPU's video engine (NVDEC), through PyNvVideoCodec.
 
 The demuxer, the choice of frames and their timestamps are those of the CPU decoder; NVDEC only
-makes the pictures. For what it cannot decode it raises
-:class:`~bgsoft.errors.BackendUnavailableError` before the first frame.
+decodes the pictures. For streams that it cannot decode, the constructor raises
+:class:`~bgsoft.errors.BackendUnavailableError`.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _DEVICE_TO_HOST, _DEVICE_TO_DEVICE = 2, 3  # cudaMemcpyKind
 
 
 class NvdecDecoder(NvStreamDecoder):
-    """Decodes a file's video stream into ring slots on a CUDA device.
+    """Decoder of a file's video stream, into ring slots on a CUDA device.
 
     See :class:`bgsoft.decode.base.Decoder`. The slots come from
-    :func:`bgsoft.cuda.device.device_planes`; each frame's ``ready`` event is reached when its
-    planes are complete, and the event that stands there when a slot comes back is waited for, on
-    the device, before the slot is overwritten.
+    :func:`bgsoft.cuda.device.device_planes`. A frame's ``ready`` event is recorded when its planes
+    are complete. Before a returned slot is overwritten, the device waits for the event that its
+    frame then has.
 
-    The first picture is decoded here on both sides and compared: decoding is exact in all codecs
-    that come this far, so a difference (an unusual cropping, a pixel format in disguise) means that
-    the CPU should do it.
+    The constructor decodes the first picture on host and device and compares them. Decoding is
+    exact in all these codecs, so a difference (unusual cropping, a mislabelled pixel format) means
+    that the CPU must decode the stream.
 
     Raises:
         BackendUnavailableError: NVDEC cannot decode this stream here; the message is the reason.
         OpenError: The file cannot be opened or has no decodable video.
-        UnsupportedFormatError: It is no video, or no decoder exists for it.
+        UnsupportedFormatError: It is not a video, or no decoder exists for it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class NvdecDecoder(NvStreamDecoder):
             raise _unavailable(info, reason)
         self._device = device
         self._last: dict[int, Frame] = {}
-        """The frame that was last in each slot; its event may have been replaced since."""
+        """The last frame of each slot; its event may have been replaced since."""
         self._ready: dict[int, Any] = {}
         """An event for each slot."""
         with span("NVDEC session"), _translated(info):
@@ -82,14 +82,14 @@ class NvdecDecoder(NvStreamDecoder):
             raise
 
     def _check_first_picture(self) -> None:
-        """Raise BackendUnavailableError unless the first picture is the CPU decoder's."""
+        """Raise BackendUnavailableError unless the first picture equals the CPU decoder's."""
         path = self.info.path
         with CpuDecoder(path, DecodeSettings(threads=1), info=self.info) as decoder:
             reference = next(decoder.pictures(), None)
         if reference is None:
-            return  # nothing to compare with; decoding itself will show
+            return  # nothing to compare with; decoding itself will report the error
         if reference.is_corrupt:
-            reason = "a damaged first picture is patched, and counted, on the CPU"
+            reason = "the first picture is damaged; only the CPU conceals and counts damage"
             raise _unavailable(self.info, reason)
         with closing(self.pictures()) as pictures, _translated(self.info, DecodeError):
             reason = self._difference(next(pictures, None), reference)
@@ -97,13 +97,13 @@ class NvdecDecoder(NvStreamDecoder):
             raise _unavailable(self.info, reason)
 
     def _difference(self, picture: NvPicture | None, reference: VideoFrame) -> str:
-        """How a picture differs from the CPU decoder's; empty where it is equal."""
+        """Return how a picture differs from the CPU decoder's; empty where it is equal."""
         if picture is None:
-            return "it shows no picture of this stream"
+            return "it decodes no picture of this stream"
         if picture.pts is None:
-            return "pictures without a timestamp are left to the CPU"
+            return "pictures without a timestamp are decoded on the CPU"
         if picture.pts != reference.pts:
-            return f"its first picture is at {picture.pts}, FFmpeg's at {reference.pts}"
+            return f"its first picture has pts {picture.pts}, FFmpeg's has {reference.pts}"
         width, height = reference.width, reference.height
         if (picture.width, picture.height) != (width, height):
             return f"it crops to {picture.width}x{picture.height}, not {width}x{height}"
@@ -113,7 +113,7 @@ class NvdecDecoder(NvStreamDecoder):
         return "" if equal else "its first picture differs from the CPU decoder's"
 
     def _luma(self, picture: NvPicture) -> np.ndarray[Any, Any]:
-        """A picture's luma on the host."""
+        """Copy a picture's luma to the host."""
         dtype = np.dtype(self.info.format.dtype)
         host = np.empty((picture.height, picture.pitch // dtype.itemsize), dtype)
         self.stream.synchronize()
@@ -149,7 +149,7 @@ def _translated(info: VideoInfo, *also: type[Exception]) -> AbstractContextManag
 
 
 class SurfaceWriter:
-    """Fills device slots from the surfaces of one stream, which are complete on a CuPy stream."""
+    """Copies surfaces of one stream, complete on a CuPy stream, into device slots."""
 
     def __init__(self, info: VideoInfo, stream: Any) -> None:
         format = info.format
@@ -167,13 +167,13 @@ class SurfaceWriter:
         """Launch the copy of a picture into a slot, on the stream.
 
         Raises:
-            DecodeError: The picture's size is not the stream's.
+            DecodeError: The picture's size differs from the stream's.
         """
         if (picture.width, picture.height) != self._size:
             width, height = self._size
             raise DecodeError(
-                f"NVDEC: the picture size changes from {width}x{height} to {picture.width}x"
-                f"{picture.height}; use --decode cpu, which fits it in",
+                f"cannot decode with NVDEC: the picture size changes from {width}x{height} to "
+                f"{picture.width}x{picture.height}; use --decode cpu, which scales it to fit",
                 stage="decode",
                 pts=picture.pts,
             )
@@ -202,5 +202,5 @@ class SurfaceWriter:
 def open_decoder(
     path: Path, settings: DecodeSettings, info: VideoInfo | None, resources: Resources
 ) -> NvdecDecoder:
-    """The decoder of a render, on its GPU."""
+    """Open the decoder of a render, on its GPU."""
     return NvdecDecoder(path, settings, device=resources.device, info=info)

@@ -1,4 +1,4 @@
-"""Decoding of picture files: a single one, or a sequence as if it were a video."""
+"""Decoding of picture files, single or as a sequence that is treated as a video."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bgsoft.media.profiles import (
 from bgsoft.media.stills import CODED, StillFacts, read_file
 from bgsoft.records import NamedTuple
 
-# EXIF's orientations 2 to 8: whether rows and columns change places, then what is reversed.
+# EXIF's orientations 2 to 8 → whether to transpose, and the flip that follows.
 _TURNS = {
     2: (False, 1),
     3: (False, -1),
@@ -47,14 +47,14 @@ UNUSABLE = "colour profile left out: it cannot be used"
 
 
 class Still(NamedTuple):
-    """A picture."""
+    """A decoded picture."""
 
     pixels: Plane
-    """(H, W, 3) uint8 or uint16, blue first, upright; transparent parts are laid over black."""
+    """(H, W, 3) uint8 or uint16, blue first, upright; transparent parts are blended with black."""
     profile: bytes
-    """Of RGB; empty: they are sRGB."""
+    """ICC profile of the RGB samples; empty: they are sRGB."""
     notices: tuple[str, ...] = ()
-    """Changes to it, and parts that were left out."""
+    """Changes to the picture, and parts that were left out."""
 
 
 class StillPicture(NamedTuple):
@@ -70,10 +70,10 @@ class StillPicture(NamedTuple):
 
 
 class StillDecoder(StreamDecoder[StillPicture]):
-    """Decodes picture files into ring slots on the host.
+    """Decoder of picture files, into ring slots on the host.
 
-    Every file is a frame: one that cannot be read ends the render, since a sequence without it
-    would be another.
+    Every file is a frame. A file that cannot be read ends the render, since the sequence would be
+    incomplete.
 
     Args:
         info: From :func:`bgsoft.media.sequence.probe_stills`.
@@ -121,7 +121,7 @@ class StillDecoder(StreamDecoder[StillPicture]):
             )
 
     def _tell(self, message: str, pts: int) -> None:
-        """Report what is the same for many pictures once."""
+        """Report a notice once, also where it applies to many pictures."""
         if message not in self._reported:
             self._reported.add(message)
             self._report("notice", message, pts)
@@ -131,19 +131,21 @@ def read_still(path: Path) -> Still:
     """Decode a picture file.
 
     Raises:
-        OpenError: It cannot be read, is damaged or cut off.
-        UnsupportedFormatError: It is none of the kinds that are read, is too large, or moves.
+        OpenError: It cannot be read, is damaged or truncated.
+        UnsupportedFormatError: Its kind is not supported, it is too large, or it is animated.
     """
     facts, data = read_file(path)
     notices: list[str] = []
     pixels, orientation = _stored(path, facts, data, notices)
     if pixels.dtype not in (np.uint8, np.uint16):
-        text = f"{path} has samples of {pixels.dtype}: only 8 and 16 bits are read"
+        text = (
+            f"cannot read {path}: its samples are {pixels.dtype}; only 8 and 16 bits are supported"
+        )
         raise UnsupportedFormatError(text, path=path)
     if pixels.ndim == 3 and pixels.shape[2] == 4:
         if (pixels[..., 3] != np.iinfo(pixels.dtype).max).any():
             notices.append("transparent parts are laid over black")
-        if facts.kind == "tiff" and pixels.dtype == np.uint8:  # which OpenCV has done
+        if facts.kind == "tiff" and pixels.dtype == np.uint8:  # OpenCV has blended it
             pixels = np.ascontiguousarray(pixels[..., :3])
     profile = facts.profile
     if profile and profile_space(profile) != RGB:
@@ -154,8 +156,8 @@ def read_still(path: Path) -> Still:
 
 
 def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> tuple[Plane, int]:
-    """A picture as its file has it, and the orientation in which that is."""
-    damaged = OpenError(f"{path} is damaged: its picture cannot be decoded", path=path)
+    """Return a picture as stored, and its orientation."""
+    damaged = OpenError(f"cannot read {path}: it is damaged", path=path)
     if facts.kind in CODED:
         with translated(ValueError, to=lambda _: damaged):
             pixels = open_coded(data, facts.kind).pixels()
@@ -171,7 +173,7 @@ def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> t
             return cmyk_to_srgb(data, facts.profile), facts.orientation
         except ValueError:
             notices.append(UNUSABLE)
-    # Of all flags the only one that leaves depth, alpha and orientation alone.
+    # The only flag that changes neither depth, alpha nor orientation.
     decoded = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if decoded is None:
         raise damaged
@@ -179,7 +181,7 @@ def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> t
 
 
 def _from_gray(pixels: Plane, profile: bytes, notices: list[str]) -> Plane:
-    """Samples with a profile of other ones than RGB: grey ones are converted by theirs."""
+    """Convert grey samples by their profile; report a profile of any other samples than RGB."""
     space = profile_space(profile)
     gray = pixels.ndim == 2 or np.array_equal(pixels[..., 0], pixels[..., 1])
     if space != GRAY or not gray:
@@ -194,7 +196,7 @@ def _from_gray(pixels: Plane, profile: bytes, notices: list[str]) -> Plane:
 
 
 def in_srgb(still: Still) -> Still:
-    """A still in sRGB, converted by its profile; notices where that cannot be done."""
+    """Convert a still to sRGB by its profile; add a notice where that fails."""
     if not still.profile:
         return still
     try:
@@ -209,7 +211,7 @@ def in_srgb(still: Still) -> Still:
 
 
 def _opaque(pixels: Plane) -> Plane:
-    """Three channels of any number, transparent parts laid over black."""
+    """Convert any number of channels to three; transparent parts are blended with black."""
     if pixels.ndim == 2 or pixels.shape[2] == 1:
         return cv2.cvtColor(pixels, cv2.COLOR_GRAY2BGR)
     if pixels.shape[2] == 3:

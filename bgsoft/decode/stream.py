@@ -1,4 +1,4 @@
-"""Base of all decoders: reading over damaged parts, selection of pictures, repair of timestamps."""
+"""Base of all decoders: recovery from damage, selection of pictures, repair of timestamps."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 
 _SEEK_BACK_SECONDS = (0, 2, 10, 40)
-"""How far before the wanted time to seek, one after the other, until an intact key frame from
-before it comes out. Containers seek by decoding time, and MPEG-TS does not know its key frames."""
+"""How far before the wanted time to seek, tried in turn until an intact key frame comes out.
+Containers seek by decoding time, and MPEG-TS does not know its key frames."""
 NOT_SEEKABLE = (*RAW_STREAMS, "gif", STILLS)
-"""Demuxers without an index and timestamps: a start is found by decoding."""
+"""Demuxers without index and timestamps: the start is found by decoding from the beginning."""
 
 
 _MAX_HELD = 16
-"""Leading pictures without a timestamp that are held back until one has one."""
+"""Leading pictures without a timestamp that wait for the first that has one."""
 _GAP_SECONDS = 10
-"""Time without a picture that is worth reporting: damage, or a clock that jumps forward."""
+"""Shortest time without a picture that is reported: damage, or a clock that jumps forward."""
 _SHORT_SECONDS = 1.0
 _SHORT_SHARE = 0.05
-"""A video that ends earlier than its header says, by both of these, is reported; and so is one of
-which more than half is missing."""
+"""A video is reported as short if it ends earlier than its header says by both of these, or by
+more than half of its length."""
 
 
 class DecodedPicture(Protocol):
-    """A decoded picture of any decoder, with its timestamps from the demuxer."""
+    """A picture of any decoder, with its timestamps from the demuxer."""
 
     @property
     def key_frame(self) -> bool: ...
     @property
-    def is_corrupt(self) -> bool: ...  # patched over damaged data
+    def is_corrupt(self) -> bool: ...  # concealed damage
     @property
     def pts(self) -> int | None: ...
     @property
@@ -57,7 +57,7 @@ class DecodedPicture(Protocol):
     @property
     def duration(self) -> int: ...  # 0: unknown
     @property
-    def opaque(self) -> Any: ...  # the messages of its packet; None: it has none
+    def opaque(self) -> Any: ...  # messages of its packet; None: none
 
 
 P = TypeVar("P", bound=DecodedPicture)
@@ -78,23 +78,23 @@ class TimedPicture(Generic[P]):
 def rising_pts(
     pictures: Iterable[P], *, frame_ticks: int, jump_ticks: int, leap_ticks: int
 ) -> Iterator[TimedPicture[P]]:
-    """Pass good timestamps through and replace bad ones.
+    """Pass good timestamps on, and replace bad ones.
 
-    - A picture without a timestamp is set one duration after its predecessor; the first ones, so
-      that they lead up to the first that has one.
-    - One whose timestamp is not after its predecessor's is set half a duration after it, so that
-      it fits in before the next.
-    - Where the clock itself jumped back, or absurdly far ahead (a joined broadcast recording), the
-      picture follows one duration after, and those that come later are moved by the same amount.
+    - A picture without a timestamp is set one duration after its predecessor. Leading ones are set
+      so that they precede the first known one.
+    - One whose timestamp is not after its predecessor's is set half a duration after it, before
+      the next.
+    - Where the clock itself jumps back, or too far ahead (a joined broadcast recording), the
+      picture is set one duration after its predecessor. Later ones are moved by the same amount.
 
-    A picture is passed on before the next one is pulled, unless it has neither pts nor dts and
-    none before it had.
+    A picture is yielded before the next one is pulled, except for leading ones with neither pts
+    nor dts.
 
     Args:
         pictures: In presentation order.
         frame_ticks: Nominal duration in pts units, for pictures without one; at least 1.
         jump_ticks: How far back, in pts units, counts as a jump of the clock.
-        leap_ticks: How far ahead does.
+        leap_ticks: How far ahead, in pts units, counts as a jump.
     """
     held: list[P] = []
     last: TimedPicture[P] | None = None
@@ -128,7 +128,7 @@ def rising_pts(
 
 
 def _leading(held: list[P], following: int | None, frame_ticks: int) -> Iterator[TimedPicture[P]]:
-    """The first pictures, timed so that they lead up to ``following``; None: from 0 on."""
+    """Yield leading pictures, timed so that ``following`` comes next; None: from 0."""
     ticks = [picture.duration or frame_ticks for picture in held]
     pts = 0 if following is None else following - sum(ticks)
     for picture, length in zip(held, ticks, strict=True):
@@ -137,10 +137,10 @@ def _leading(held: list[P], following: int | None, frame_ticks: int) -> Iterator
 
 
 def wanted_pts(info: VideoInfo, settings: DecodeSettings) -> tuple[int | None, int | None]:
-    """First pts wanted, and the first that is too late; None: no limit."""
+    """Return the first wanted pts and the first that is too late; None: no limit."""
     if settings.range is not None:
         return settings.range.first, settings.range.end
-    # Added as written in decimal, so that 0.1 + 0.2 is the frame at 0.3.
+    # Added as decimal numbers, so that 0.1 + 0.2 is the frame at 0.3.
     start = Fraction(str(max(0.0, settings.start_seconds)))
     length = settings.duration_seconds
     end = None if length is None else info.pts_at(start + Fraction(str(length)))
@@ -150,9 +150,9 @@ def wanted_pts(info: VideoInfo, settings: DecodeSettings) -> tuple[int | None, i
 class StreamDecoder(Closing, Generic[P]):
     """Decodes one stream of a file; see :class:`bgsoft.decode.base.Decoder`.
 
-    A subclass decodes packets and fills frames with pictures. The first picture is the first that
-    FFmpeg's decoder shows: it keeps back what an edit list hides, and what lacks its references
-    where a stream begins inside a group of pictures.
+    Subclasses decode packets and fill frames. The first picture is the first that FFmpeg's decoder
+    shows: it omits pictures that an edit list hides, and those without references where a stream
+    begins inside a group of pictures.
     """
 
     def __init__(self, info: VideoInfo, settings: DecodeSettings | None) -> None:
@@ -166,7 +166,7 @@ class StreamDecoder(Closing, Generic[P]):
         """Why reading ended before the end of the file."""
         self._restarted = False
         self._rendering = False
-        """All is read now, not only the beginning."""
+        """The whole input is read now, not only its beginning."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """See :meth:`bgsoft.decode.base.Decoder.frames`."""
@@ -199,11 +199,11 @@ class StreamDecoder(Closing, Generic[P]):
         """Fill a frame's planes."""
 
     def _shown(self, from_pts: int | None) -> Iterator[P]:
-        """The :meth:`pictures` as they are shown."""
+        """Return the :meth:`pictures` as they are shown."""
         return self.pictures(from_pts)
 
     def _wanted(self) -> Iterator[TimedPicture[P]]:
-        """The pictures inside the wanted stretch of time, with timestamps that rise."""
+        """Return the pictures of the wanted part, with rising timestamps."""
         start, end = wanted_pts(self.info, self._settings)
         last: TimedPicture[P] | None = None
         for timed in self._timed(self._shown(start)):
@@ -217,7 +217,7 @@ class StreamDecoder(Closing, Generic[P]):
         self._check_end(start, last)
 
     def _timed(self, pictures: Iterator[P]) -> Iterator[TimedPicture[P]]:
-        """Pictures with timestamps that rise; restarts of the clock and gaps are reported."""
+        """Return pictures with rising timestamps; report gaps and restarts of the clock."""
         ticks_per_second = 1 / self.info.time_base
         rate = self.info.frame_rate
         gap_ticks = round(ticks_per_second * _GAP_SECONDS)
@@ -230,7 +230,7 @@ class StreamDecoder(Closing, Generic[P]):
         ):
             if timed.jumped:
                 self._restarted = self.stats.irregular = True
-                message = "the clock is restarted; later frames are moved to follow on"
+                message = "the clock restarts; later frames are moved to follow on"
                 self._report("repair", message, timed.pts)
             if last is not None and timed.pts - last > gap_ticks:
                 seconds = float((timed.pts - last) * self.info.time_base)
@@ -239,22 +239,24 @@ class StreamDecoder(Closing, Generic[P]):
             yield timed
 
     def _check_end(self, start: int | None, last: TimedPicture[P] | None) -> None:
-        """Report where a file was read to its end but ends too early.
+        """Report a file that ends too early.
 
         Raises:
             ConfigError: The wanted part begins after the last frame.
-            DecodeError: There was no frame to show.
+            DecodeError: No frame can be shown.
         """
         if self._read_error:
-            self._report("fault", f"the file cannot be read further ({self._read_error})")
+            self._report("fault", f"cannot read the file further: {self._read_error}")
         if last is None or (start is not None and last.pts < start):
             path = self.info.path
             if start is not None:
                 wanted = f"{self._settings.start_seconds:g} s"
                 raise ConfigError(f"{path.name}: no frame lies at or after {wanted}", path=path)
-            raise DecodeError(f"{path}: no frame could be decoded", stage="decode", path=path)
+            raise DecodeError(
+                f"cannot decode {path}: it has no intact frame", stage="decode", path=path
+            )
         if self.info.duration_seconds is None or self._restarted:
-            return  # nothing to compare with: a restarted clock makes the header's length wrong
+            return  # a restarted clock makes the header's length wrong
         ticks = last.pts + last.picture.duration - (self.info.start_pts or 0)
         seconds = float(ticks * self.info.time_base)
         declared = self.info.duration_seconds
@@ -270,11 +272,10 @@ class StreamDecoder(Closing, Generic[P]):
         self.events.append(Event(kind=kind, message=message, stage="decode", pts=pts))
 
     def pictures(self, from_pts: int | None = None) -> Generator[P, None, None]:
-        """Decode to the end of the file; damaged packets are counted anew.
+        """Decode to the end of the file; counts of damaged packets restart.
 
         Args:
-            from_pts: Pictures from here on are wanted; earlier ones may come out as well. None:
-                all.
+            from_pts: First wanted picture; earlier ones may come out as well. None: all.
 
         Raises:
             OpenError: The file has changed since it was probed.
@@ -295,7 +296,7 @@ class StreamDecoder(Closing, Generic[P]):
             container.close()
 
     def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[P]:
-        """Decode from an intact key frame at or before a pts, or from the file's beginning."""
+        """Decode from an intact key frame at or before a pts, or from the beginning."""
         info, pts = self.info, from_pts
         if pts is None or info.container in NOT_SEEKABLE:
             return self._decode(None, threaded=threaded)
@@ -317,10 +318,11 @@ class StreamDecoder(Closing, Generic[P]):
 
     @abstractmethod
     def _decode(self, position: int | None, *, threaded: bool) -> Iterator[P]:
-        """Decode from a pts (None: the beginning) to the end; nothing where seeking fails."""
+        """Decode from a pts (None: the beginning) to the end; yields nothing where seeking
+        fails."""
 
     def _open(self, position: int | None) -> VideoStream | None:
-        """Open the file, at a pts; None where it cannot seek there."""
+        """Open the file at a pts; return None where it cannot seek there."""
         self._close_file()
         path, index, pipe = self.info.path, self.info.stream_index, self.info.pipe
         if pipe is not None and self._rendering:
@@ -331,7 +333,7 @@ class StreamDecoder(Closing, Generic[P]):
             self._demux = container.demux
         stream = container.streams[index] if index < len(container.streams) else None
         if not isinstance(stream, VideoStream) or stream.codec_context is None:
-            raise OpenError(f"{path} has changed while it was read", path=path)
+            raise OpenError(f"cannot read {path}: it changed during the render", path=path)
         if position is not None:
             try:
                 container.seek(position, stream=stream, backward=True)
@@ -340,9 +342,9 @@ class StreamDecoder(Closing, Generic[P]):
         return stream
 
     def _packets(self, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-        """All packets of the open stream, with their messages; read errors are counted and skipped.
+        """Return all packets with their messages; read errors are counted and skipped.
 
-        The messages are what FFmpeg calls opaque: they stay with a packet on its way to a picture.
+        Messages travel in FFmpeg's field «opaque», from a packet to its picture.
         """
         assert self._demux is not None
         extradata = stream.codec_context.extradata
@@ -360,7 +362,7 @@ class StreamDecoder(Closing, Generic[P]):
                         yield packet
                 return
             except (av.FFmpegError, IndexError) as exc:
-                # IndexError is PyAV's answer where a damaged MPEG-TS shows new streams midway.
+                # PyAV raises IndexError where a damaged MPEG-TS shows new streams midway.
                 self.stats.corrupt_packets += 1
                 errors_in_a_row += 1
                 error = str(exc)

@@ -1,4 +1,4 @@
-"""Pictures of animations, GIF and WebP, which have R'G'B' samples or a palette of 256 colours."""
+"""Pictures of animations: GIF and WebP, as R'G'B' samples or with a palette of 256 colours."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from bgsoft.media.pyav import pyav_errors_as
 
 _PALETTE = "stats_mode=single:reserve_transparent={alpha}"
 _DITHER = "new=1:dither=bayer:bayer_scale=3:alpha_threshold=128"
-"""Each frame has a palette of its own. An ordered dither does not flicker where nothing moves."""
+"""Each frame has its own palette. An ordered dither does not flicker in still areas."""
 _ANY_TICK = Fraction(1, 1000)
 
 
 class AnimatedPictures:
-    """Makes the pictures that encoders of animations take.
+    """Makes the pictures for encoders of animations.
 
     Args:
-        choice: Says the pixel format, ``bgra`` or ``pal8``, and which planes are shown.
+        choice: The pixel format, ``bgra`` or ``pal8``, and the planes to show.
         format: Layout of the frames.
     """
 
@@ -39,7 +39,7 @@ class AnimatedPictures:
         self._graph = _palette_graph(choice, format) if choice.pixel_format == "pal8" else None
 
     def picture(self, frame: Frame) -> VideoFrame:
-        """A frame's picture; its palette's colours are the nearest there are.
+        """Return a frame's picture; a palette holds the nearest colours.
 
         Raises:
             EncodeError: FFmpeg's filters fail.
@@ -53,10 +53,10 @@ class AnimatedPictures:
         if self._graph is None:
             return picture
         picture.pts, picture.time_base = frame.index, _ANY_TICK
-        with pyav_errors_as(EncodeError, "no palette of a frame", stage="encode", pts=frame.pts):
+        with pyav_errors_as(EncodeError, "cannot make a palette", stage="encode", pts=frame.pts):
             self._graph.vpush(picture)
             made = self._graph.vpull()
-        made.time_base = frame.time_base  # of the pts that it is given
+        made.time_base = frame.time_base  # the time base of its pts
         return made
 
 

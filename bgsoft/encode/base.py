@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class PictureKind(StrEnum):
-    """Which planes of a frame are encoded: the matte as alpha channel, or alone as grey."""
+    """Planes to encode: the colour, the matte as its alpha channel, or the matte alone as grey."""
 
     COLOR = "color"
     COLOR_ALPHA = "color+alpha"
@@ -25,23 +25,26 @@ class PictureKind(StrEnum):
 
 
 class PacketTaker(Protocol):
-    """Owns the video stream of what is written: :class:`bgsoft.media.mux.Muxer`, for one."""
+    """Owner of an output's video stream, such as :class:`bgsoft.media.mux.Muxer`."""
 
     info: VideoInfo
-    """The video that is encoded."""
+    """The video to encode."""
     messages: Counter[str]
-    """Messages of frames that were written, by kind."""
+    """Number of messages written with frames, by kind."""
 
     def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
-        """Add the stream of an encoder of FFmpeg's, which is not open yet."""
+        """Add the stream of an FFmpeg encoder, which is not open yet."""
         ...
 
     def timestamp(self, pts: int) -> int:
-        """The output timestamp of a frame's, both in ``info.time_base``; the first frame first."""
+        """Convert a frame's timestamp to the output's, both in ``info.time_base``.
+
+        The first call must be for the first frame.
+        """
         ...
 
     def write_video(self, packets: Iterable[Packet[Any]]) -> None:
-        """Write packets, in decoding order; raises OutputError where that fails."""
+        """Write packets, in decoding order; raises OutputError if that fails."""
         ...
 
 
@@ -49,11 +52,11 @@ class Encoder(Protocol):
     """Encodes frames of one format and passes the packets to its muxer."""
 
     name: str
-    """Encoder as the codec library calls it, e.g. ``libx264``."""
+    """Name of the encoder in the codec library, e.g. ``libx264``."""
     pixel_format: str
-    """FFmpeg's name of the samples that are encoded, e.g. ``yuv422p10le``; empty: no video is."""
+    """FFmpeg's name of the coded samples, e.g. ``yuv422p10le``; empty: no video is encoded."""
     frames: int
-    """Frames taken so far."""
+    """Number of frames taken so far."""
 
     def encode(self, frame: Frame) -> None:
         """Encode one frame; its slot may be reused as soon as this returns.
@@ -74,21 +77,21 @@ class Encoder(Protocol):
 
 
 class Taker(Encoder, Protocol):
-    """Takes finished frames in an encoder's place, and encodes none."""
+    """Receiver of finished frames in an encoder's place."""
 
     on_host_only: bool
-    """Frames are brought to it; otherwise it takes them where they live."""
+    """Whether frames are copied to the host for it."""
 
     @property
     def kind(self) -> PictureKind:
-        """The planes that are read."""
+        """The planes that it reads."""
         ...
 
     @property
     def waits(self) -> int:
-        """Grows while it waits for somebody else, for :class:`bgsoft.pipeline.runner.Pipeline`."""
+        """A number that grows while it waits for another party; for the pipeline's stall watch."""
         ...
 
     def open(self, info: VideoInfo) -> None:
-        """Set up for the frames of a video."""
+        """Prepare for the frames of a video."""
         ...

@@ -1,7 +1,7 @@
-"""Which encoder runs with which settings, as data.
+"""Choice of a CPU encoder and its settings, as data.
 
-Ranges and defaults are the encoders' own (x264, x265, SVT-AV1, libvpx and FFmpeg's ``prores_ks``
-and ``ffv1``); a value outside is a :class:`~bgsoft.errors.ConfigError` that names them.
+Ranges and defaults are those of the encoders (x264, x265, SVT-AV1, libvpx, FFmpeg's ``prores_ks``
+and ``ffv1``). A value out of range is a :class:`~bgsoft.errors.ConfigError` that states the range.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from bgsoft.settings.config import Chroma, Codec, EncodeConfig
 from bgsoft.workers import usable_cores
 
 _QP_TO_LAMBDA = 118
-"""FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` in one step of ``qscale``."""
+"""FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` for one step of ``qscale``."""
 _X264_ROWS_A_THREAD, _X264_THREADS = 90, 12
-"""1080 rows make twelve threads where there are cores for them, each of 20 MB. Beside a GPU four
-make 73 frames/s on 16 cores, eight 119: a frame takes 50 ms there, and each thread has one."""
+"""1080 rows get twelve threads if there are cores for them, each of 20 MB. With the other stages
+on a GPU, 16 cores encode 73 frames/s with four threads and 119 with eight: a frame takes 50 ms, and
+each thread encodes one."""
 _X26X_PRESETS = (
     *("ultrafast", "superfast", "veryfast", "faster", "fast"),
     *("medium", "slow", "slower", "veryslow", "placebo"),
@@ -34,48 +35,51 @@ _X26X_PRESETS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EncoderSpec:
-    """One CPU encoder."""
+    """Settings of one CPU encoder."""
 
     encoder: str
     label: str
     depths: tuple[int, ...] = (8, 10)
-    """Bits per sample that it codes."""
+    """Bits per sample that it supports."""
     chroma: str = "420"
-    """Subsampling, in FFmpeg's names of pixel formats."""
+    """Subsampling, as in FFmpeg's names of pixel formats."""
     full_chroma: str = "420"
-    """The same with an alpha channel, and where width or height is odd: H.264 and HEVC cannot crop
-    4:2:0 to that (ITU-T H.264, 7.4.2.1.1: in units of a chroma sample)."""
+    """Subsampling with an alpha channel, and for odd sizes: H.264 and HEVC cannot crop 4:2:0 to
+    an odd
+    width or height (ITU-T H.264, 7.4.2.1.1: in units of a chroma sample)."""
     keeps_chroma: tuple[Chroma, ...] = ()
-    """With which settings it codes 4:2:2 and 4:4:4 where the source has them: on request alone, as
-    phones and browsers do not play it, or without. None: it codes 4:2:0."""
+    """Values of ``--chroma`` with which it keeps the source's 4:2:2 or 4:4:4. With AUTO among
+    them it
+    does so unasked; without, only on request, as phones and browsers do not play it. Empty:
+    never."""
     alpha: bool = False
-    """It codes an alpha channel."""
+    """Whether it supports an alpha channel."""
     limits_range: bool = False
-    """Its decoders take all samples for limited range."""
+    """Whether its decoders treat all samples as limited range."""
     rgb: str = ""
-    """Format of its R'G'B' samples, or of a palette's; empty: it takes Y'CbCr."""
+    """Format of its R'G'B' samples or palette; empty: it takes Y'CbCr."""
     nv12: bool = False
-    """It takes eight-bit frames as they lie in memory."""
+    """Whether it takes 8-bit frames in their layout in memory."""
     quality_range: tuple[int, int] | None = None
-    """None: there is no quality to choose."""
+    """None: it has no quality setting."""
     quality_default: int | None = None
     quality_option: str = "crf"
     speeds: tuple[str, ...] = ()
-    """Valid ``--speed`` values; empty: there are none to choose."""
+    """Valid values of ``--speed``; empty: it has no speed setting."""
     speed_default: str = ""
     speed_option: str = "preset"
     options: dict[str, str] = field(default_factory=dict)
     parameters: tuple[str, str] = ("", "")
     """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
     thread_key: str = ""
-    """Which of these parameters is the number of threads; empty: FFmpeg's option ``threads`` is."""
+    """Which of these parameters is the number of threads; empty: FFmpeg's option ``threads``."""
     min_threads: int = 0
-    """With fewer, its pictures are others; 0: they never are."""
+    """Fewest threads that give the same pictures as more; 0: any number does."""
 
     def pixel_format(self, depth: int, *, odd: bool, alpha: bool, kept: str = "") -> str:
-        """FFmpeg's name of the sample format that the encoder is fed.
+        """Return FFmpeg's name of the encoder's input format.
 
-        ``kept`` is the least that its subsampling may be, as in :func:`kept_chroma`.
+        ``kept`` is the coarsest allowed subsampling, from :func:`kept_chroma`.
         """
         if self.rgb:
             return self.rgb
@@ -107,9 +111,9 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         quality_default=20,
         speeds=_X26X_PRESETS,
         speed_default="veryfast",
-        # x265 prints its banner to stderr by itself. The settings that it writes into the file
-        # differ with the threads, and chunks of a video must not (:mod:`bgsoft.chunks`). From
-        # four threads on it works on several frames at a time, and all numbers make the same.
+        # x265 prints its banner to stderr by default. The settings that it writes into the file
+        # depend on its threads, and chunks of a video must agree (:mod:`bgsoft.chunks`). From four
+        # threads on it works on several frames at a time, and all numbers give the same pictures.
         parameters=("x265-params", "log-level=none:info=0"),
         thread_key="pools",
         min_threads=4,
@@ -154,7 +158,7 @@ _SPECS: dict[Codec, _EncoderSpec] = {
         label="FFV1",
         keeps_chroma=(Chroma.AUTO, Chroma.KEEP),
         alpha=True,
-        # Version 3 with checksums and no dependence between frames, as archives use it.
+        # Version 3 with checksums and independent frames, as archives use it.
         options={"level": "3", "slicecrc": "1", "g": "1"},
     ),
     Codec.RAW: _EncoderSpec(
@@ -181,28 +185,28 @@ _SPECS: dict[Codec, _EncoderSpec] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderChoice:
-    """An encoder and all its settings."""
+    """An encoder with all its settings."""
 
     codec: Codec
     encoder: str
-    """FFmpeg's name."""
+    """FFmpeg's name of the encoder."""
     pixel_format: str
-    """The library's name of the format that the encoder is fed."""
+    """The library's name of the input format."""
     bit_depth: int
     """Bits per coded sample: 8 or 10."""
     kind: PictureKind = PictureKind.COLOR
     options: dict[str, str] = field(default_factory=dict)
-    """The library's options of the encoder."""
+    """Options of the encoder, by the library's names."""
     notices: tuple[str, ...] = ()
-    """Messages for the user."""
+    """Notices for the user."""
     limits_range: bool = False
-    """Full-range frames are coded in limited range, the only one that decoders know."""
+    """Whether full-range frames are coded in limited range, the only one that decoders know."""
     at_once: bool = False
-    """A frame's packet must not wait for later frames: the threads share each frame."""
+    """Whether a frame's packet must not wait for later frames: the threads share each frame."""
 
     @property
     def coded_format(self) -> str:
-        """FFmpeg's name of what is coded, however it lies in memory."""
+        """FFmpeg's name of the coded format, whatever its layout in memory."""
         semi_planar = {"nv12": "yuv420p", "p010": "yuv420p10le"}
         return semi_planar.get(self.pixel_format.lower(), self.pixel_format)
 
@@ -210,12 +214,12 @@ class EncoderChoice:
 def choose_codec(
     settings: EncodeConfig, container: Container, picture: FrameFormat, kind: PictureKind
 ) -> Codec:
-    """The output's video codec.
+    """Return the output's video codec.
 
     Raises:
-        UnsupportedFormatError: The container holds neither the codec asked for nor, with alpha,
-            any that carries it.
-        ConfigError: The codec asked for has no alpha channel.
+        UnsupportedFormatError: The container cannot hold the requested codec, or no codec with
+            the requested alpha channel.
+        ConfigError: The requested codec has no alpha channel.
     """
     alpha = kind is PictureKind.COLOR_ALPHA
     if alpha and container.alpha_codec is None:
@@ -241,25 +245,24 @@ def choose_codec(
             stage="encode",
         )
     if alpha and not _SPECS[codec].alpha:
-        raise ConfigError(
-            f"--codec {codec} has no alpha channel here; leave --codec out for one that has"
-        )
+        raise ConfigError(f"--codec {codec} cannot hold an alpha channel here; leave --codec out")
     return codec
 
 
 _KEPT = {"4:2:2": "422", "4:4:0": "444", "4:4:4": "444"}
-"""Subsampling of a source → the least that holds all of it, in FFmpeg's names; 4:4:0, which is
-4:2:2 turned by a quarter, few programs read."""
+"""Source subsampling → the coarsest that keeps all of it, in FFmpeg's names. 4:4:0, which is 4:2:2
+turned by a quarter, is rarely supported."""
 
 
 def kept_chroma(
     settings: EncodeConfig, container: Container, info: VideoInfo, kind: PictureKind
 ) -> str:
-    """The subsampling in which an output keeps the source's colour, ``422`` or ``444``; empty where
-    the frames' 4:2:0 is all that it gets.
+    """Return the subsampling that keeps the source's colour, ``422`` or ``444``.
+
+    It is empty where the output is 4:2:0.
 
     Raises:
-        ConfigError: It is to be kept, and the codec cannot.
+        ConfigError: ``--chroma keep`` is set, and the codec does not support it.
         UnsupportedFormatError: As :func:`choose_codec`.
     """
     if container.still is not None or kind is PictureKind.MATTE:
@@ -272,20 +275,24 @@ def kept_chroma(
         needs = f"a --codec of {fits}"
         if not fits:
             needs = f"another container than {container.name}, and a --codec of {', '.join(able)}"
-        raise ConfigError(f"--chroma keep: {codec_label(codec)} is 4:2:0 here; it needs {needs}")
+        raise ConfigError(
+            f"cannot use --chroma keep: {codec_label(codec)} is 4:2:0 here; choose {needs}"
+        )
     if settings.chroma not in keeps or info.sampling == "4:2:0":
         return ""
     kept = _KEPT.get(info.sampling, "")
     if codec is Codec.PRORES and kept > "422" and _names_prores_422(settings):
         kept = ""
     if settings.chroma is Chroma.KEEP and not kept:
-        raise ConfigError(f"--chroma keep: {info.sampling} cannot be kept with these settings")
+        raise ConfigError(f"cannot use --chroma keep: {info.sampling} does not fit these settings")
     return kept
 
 
 def codes_odd_size(codec: Codec, picture: FrameFormat, kind: PictureKind) -> bool:
-    """Whether a codec codes 4:2:0 as 4:4:4, as it cannot crop it to the picture's size; of colour
-    that was finer its notice says so."""
+    """Return whether a codec codes 4:2:0 as 4:4:4, because it cannot crop it to an odd size.
+
+    Where the source's colour was finer, the notice of that covers this.
+    """
     spec = _SPECS[codec]
     coarse = kind is not PictureKind.COLOR_ALPHA and spec.chroma == "420"
     return coarse and spec.full_chroma == "444" and _is_odd(picture)
@@ -309,18 +316,18 @@ def _is_odd(picture: FrameFormat) -> bool:
 
 
 def _names_prores_422(settings: EncodeConfig) -> bool:
-    """Whether the user wants one of ProRes's profiles without 4:4:4."""
+    """Return whether the user asked for a ProRes profile without 4:4:4."""
     options = dict(text.split("=", 1) for text in settings.encoder_option)
     return options.get("profile", "auto") in ("proxy", "lt", "standard", "hq")
 
 
 def source_depth(picture: FrameFormat, kind: PictureKind) -> int:
-    """Bits worth coding; the matte has eight whatever the picture has."""
+    """Return the useful bits per sample; a matte has eight, whatever the picture has."""
     return 8 if kind is PictureKind.MATTE else picture.bit_depth
 
 
 def codec_label(codec: Codec) -> str:
-    """The usual way to write a codec's name; not for ``auto``."""
+    """Return the usual spelling of a codec's name; not for ``auto``."""
     return _SPECS[codec].label
 
 
@@ -331,14 +338,14 @@ def choose_encoder(
     kind: PictureKind = PictureKind.COLOR,
     threads: int = 0,
 ) -> EncoderChoice:
-    """The CPU encoder for a render, with all its settings.
+    """Return the CPU encoder for a render, with all its settings.
 
-    With 0 threads their number is the encoder's choice; x264's goes by the picture's height and the
-    machine's cores.
+    With ``threads=0``, the encoder chooses their number; x264's depends on the picture's height and
+    the machine's cores.
 
     Raises:
         UnsupportedFormatError: No encoder fits container and alpha together.
-        ConfigError: ``--quality`` or ``--speed`` is none of this encoder's.
+        ConfigError: ``--quality`` or ``--speed`` is out of this encoder's range.
     """
     picture = info.format
     codec = choose_codec(settings, container, picture, kind)
@@ -369,7 +376,7 @@ def choose_encoder(
     if codec is Codec.RAW:
         notices += _metadata_notices(container, info)
     elif codec in ANIMATED and not picture.color.is_near_srgb and kind is not PictureKind.MATTE:
-        notices.append(f"{spec.label} does not say that colours are not sRGB's")
+        notices.append(f"{spec.label} cannot store the colour description; players assume sRGB")
     elif codec not in HDR_CODECS and (info.mastering_display or info.content_light):
         notices.append(f"{spec.label} cannot hold HDR10's mastering display and content light")
     options = spec.options | _quality(spec, settings.quality) | _speed(spec, settings.speed)
@@ -393,7 +400,7 @@ def choose_encoder(
 
 
 def _metadata_notices(container: Container, info: VideoInfo) -> list[str]:
-    """Notices of what raw video does not say of itself, and its container has no place for."""
+    """Return notices of properties that neither raw video nor its container stores."""
     color, aspect = info.format.color, info.sample_aspect_ratio
     told = {color.primaries, color.transfer, color.matrix} != {UNSPECIFIED}
     lost = ["the colour description"] if told else []
@@ -405,7 +412,7 @@ def _metadata_notices(container: Container, info: VideoInfo) -> list[str]:
 
 
 def _parameters(codec: Codec, info: VideoInfo, kind: PictureKind, threads: int) -> str:
-    """The encoder's own ``key=value:…`` parameters; may be empty."""
+    """Return the encoder's own ``key=value:…`` parameters; may be empty."""
     spec = _SPECS[codec]
     parts = [spec.parameters[1]]
     if kind is not PictureKind.MATTE:
@@ -420,11 +427,11 @@ def _parameters(codec: Codec, info: VideoInfo, kind: PictureKind, threads: int) 
 def _own_options(
     codec: Codec, picture: FrameFormat, container: Container, pixel_format: str
 ) -> dict[str, str]:
-    """Options of one codec that go by the picture and the container."""
+    """Return options of one codec that depend on the picture and the container."""
     own: dict[str, str] = {}
     if codec is Codec.H264:
-        # Three for two cores, as x264 itself would; with eight a render takes 4 % more there. Its
-        # pictures differ with their number: that must not be what --threads and --jobs leave.
+        # Three for two cores, as x264 itself would; with eight a render takes 4 % longer there. The
+        # pictures depend on the number, so it must not depend on --threads and --jobs.
         most = min(_X264_THREADS, usable_cores() * 3 // 2)
         own["threads"] = str(max(2, min(most, round(picture.height / _X264_ROWS_A_THREAD))))
         if container.numbers_frames:
@@ -434,9 +441,9 @@ def _own_options(
         if pixel_format.startswith("yuva"):
             own["alpha_bits"] = "16"
     elif codec is Codec.FFV1:
-        # FFmpeg's encoder refuses numbers of slices that would cut an odd picture through a chroma
-        # sample, and finds one that fits if none is given. Small pictures need one given: it would
-        # cut those into pieces of nothing, and codes pictures above CIF in no less than two.
+        # FFmpeg's encoder rejects numbers of slices that would cut an odd picture through a chroma
+        # sample; it finds a valid one if none is given. For small pictures its choice would be
+        # empty slices, and pictures above CIF need at least two.
         width, height = picture.width, picture.height
         if width % 2 == height % 2 == 0 and min(width, height) >= 8:
             own["slices"] = "16"
@@ -446,12 +453,11 @@ def _own_options(
 
 
 def _x264_assembly(width: int) -> str:
-    """x264 parameters for reproducible pictures; may be empty.
+    """Return x264 parameters for reproducible pictures; may be empty.
 
-    Its AVX-512 code for the macroblock tree counts in what happens to lie in memory behind a row
-    of macroblocks, unless their number is a multiple of eight: the pictures depended on what the
-    process had done before. Without AVX-512 it takes up to a tenth more time, so it is kept where
-    the number is (1280 and 1920 columns).
+    x264's AVX-512 code for the macroblock tree reads memory behind a row of macroblocks, unless
+    their number is a multiple of eight: pictures then depended on what the process had done before.
+    AVX2 takes up to a tenth more time, so AVX-512 is kept for such widths (1280, 1920).
     """
     macroblocks = -(-width // 16)
     return "asm=AVX2" if macroblocks % 8 and _has_avx512() else ""
@@ -467,7 +473,7 @@ def _has_avx512() -> bool:
 
 
 def checked_quality(asked: int, encoder: str, best: int, worst: int) -> int:
-    """The quality asked for.
+    """Return the requested quality.
 
     Raises:
         ConfigError: It is out of the encoder's range.
@@ -480,11 +486,11 @@ def checked_quality(asked: int, encoder: str, best: int, worst: int) -> int:
 
 
 def _quality(spec: _EncoderSpec, asked: int | None) -> dict[str, str]:
-    """The option of the checked quality, the default's where none is asked for."""
+    """Return the option for the quality, checked; the default's where none is requested."""
     quality = spec.quality_default
     if asked is not None:
         if spec.quality_range is None:
-            raise ConfigError(f"{spec.label} is lossless and takes no --quality")
+            raise ConfigError(f"cannot use --quality with {spec.label}: it is lossless")
         quality = checked_quality(asked, f"{spec.label} ({spec.encoder})", *spec.quality_range)
     if quality is None:
         return {}
@@ -494,9 +500,11 @@ def _quality(spec: _EncoderSpec, asked: int | None) -> dict[str, str]:
 
 
 def _speed(spec: _EncoderSpec, asked: str | None) -> dict[str, str]:
-    """The option of the checked speed, the default's where none is asked for."""
+    """Return the option for the speed, checked; the default's where none is requested."""
     if asked is not None and not spec.speeds:
-        raise ConfigError(f"{spec.label} ({spec.encoder}) takes no --speed")
+        raise ConfigError(
+            f"cannot use --speed with {spec.label}: {spec.encoder} has no such setting"
+        )
     if asked is not None and asked not in spec.speeds:
         numbers = spec.speeds[0].isdigit()
         valid = f"{spec.speeds[0]} to {spec.speeds[-1]}" if numbers else ", ".join(spec.speeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from av.codec.context import ThreadType
@@ -27,29 +28,29 @@ from bgsoft.settings.config import Codec, EncodeConfig
 if TYPE_CHECKING:
     from bgsoft.encode.stills import StillEncoder
 
-# These two run their slices on FFmpeg's own threads; with its frame threads they would hold on to
+# These two run their slices on FFmpeg's own threads. With its frame threads they would reference
 # pictures after encode() has returned. All others thread inside and copy each picture at once.
 _SLICE_THREADED = frozenset({"prores_ks", "ffv1"})
 _LEFT = 1  # AVCHROMA_LOC_LEFT
 _X265_REORDER = 2
-"""Frames that x265 waits for before it knows by how much decoding precedes showing. In videos that
-are no longer it reads that from memory it never wrote; they have nothing to reorder either."""
+"""Frames that x265 needs to know how far decoding precedes display. In videos of no more frames it
+reads that from uninitialised memory; they have nothing to reorder either."""
 
 _MAX_DIMENSIONS = {"libx264": 16384, "libsvtav1": 16384, "libvpx-vp9": 65535}
-"""Pixels of width or height that encoders take; a side beyond 16 bits SVT-AV1 takes for another,
-and does not come back."""
+"""Largest width and height in pixels. SVT-AV1 misreads a side beyond 16 bits, and does not
+return."""
 
 
 class CpuEncoder:
-    """Encodes frames that live on the host. See :class:`bgsoft.encode.base.Encoder`.
+    """Encoder of frames on the host; see :class:`bgsoft.encode.base.Encoder`.
 
     Args:
-        muxer: Takes the packets; gets its video stream here.
+        muxer: Receives the packets; its video stream is added here.
         choice: Encoder and settings.
 
     Raises:
         UnsupportedFormatError: The container cannot hold the codec, or the encoder the picture.
-        EncodeError: The encoder refuses its settings.
+        EncodeError: The encoder rejects its settings; FFmpeg's reason is in the message.
     """
 
     def __init__(self, muxer: PacketTaker, choice: EncoderChoice) -> None:
@@ -65,15 +66,15 @@ class CpuEncoder:
         self._durations: dict[int, int] = {}
         """Durations of the frames inside the encoder, by output timestamp."""
         self._newest: int | None = None
-        """The last frame's."""
+        """Output timestamp of the last frame."""
         self._packets: deque[Packet[Any]] = deque()
-        """From the newest frame's on: how long it is shown is only known by the next one."""
+        """Packets from the newest frame on: its duration is only known once the next one comes."""
         self._waits = not choice.at_once
         self._frame_ticks = info.nominal_ticks
         is_matte = choice.kind is PictureKind.MATTE
         codec = Codec.RAW if is_matte else choice.codec
         self._messages = MessageWriter(codec, muxer.messages)
-        # A matte is a mask, not light: its values go through no transfer or matrix.
+        # A matte is a mask, not light: no transfer or matrix applies to its values.
         self._color = format.color if choice.kind is not PictureKind.MATTE else ColorInfo()
         # FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full.
         coded = coded_color(choice, format.color)
@@ -91,13 +92,17 @@ class CpuEncoder:
         self._describe(context)
         location = self._color.chroma_location
         if choice.codec is Codec.RAW and not location:
-            location = _LEFT  # what unsaid means in coded video; in YUV4MPEG it means the middle
+            location = (
+                _LEFT  # the meaning of "unspecified" in coded video; in YUV4MPEG it is the middle
+            )
         context.options["chroma_sample_location"] = str(location)
         # For x264, FFmpeg's slice threading would mean several slices a frame: larger files.
         slices = choice.encoder in _SLICE_THREADED or choice.at_once
         context.thread_type = ThreadType.SLICE if slices else ThreadType.FRAME
-        refused = f"{choice.encoder} refuses {size} {choice.pixel_format} with its settings"
-        with pyav_errors_as(EncodeError, refused, stage="encode"):
+        failed = f"cannot open {choice.encoder} for {size} {choice.pixel_format}"
+        with pyav_errors_as(
+            EncodeError, failed, stage="encode", reason=partial(_opening_reason, choice, info)
+        ):
             context.open()
 
     def encode(self, frame: Frame) -> None:
@@ -105,8 +110,8 @@ class CpuEncoder:
         picture = self._picture(frame)
         self._describe(picture)  # ProRes and FFV1 take it from here, not from the stream
         picture.pts = pts
-        # Containers that store decoding times alone say how far those are apart, which with
-        # reordered frames is another frame's time, or a pause's.
+        # Containers that store only decoding times derive durations from them. With reordered
+        # frames that is another frame's duration, or a pause's.
         if self._newest in self._durations:
             self._durations[self._newest] = min(self._durations[self._newest], pts - self._newest)
         self._newest = pts
@@ -115,7 +120,7 @@ class CpuEncoder:
         try:
             packets = self._stream.encode(picture)
         except Exception:
-            failed = f"{self.name} failed on frame {frame.index}"
+            failed = f"cannot encode frame {frame.index} with {self.name}"
             with pyav_errors_as(EncodeError, failed, stage="encode", pts=frame.pts):
                 raise
         self.frames += 1
@@ -130,7 +135,7 @@ class CpuEncoder:
         target.color_range = self._range
 
     def finish(self) -> None:
-        with pyav_errors_as(EncodeError, f"{self.name} failed on its last frames", stage="encode"):
+        with pyav_errors_as(EncodeError, f"cannot finish {self.name}", stage="encode"):
             packets = self._stream.encode(None)
         if self.frames <= _X265_REORDER and self.name == "libx265":
             for packet in packets:
@@ -151,7 +156,15 @@ class CpuEncoder:
         self._muxer.write_video(packets)
 
     def close(self) -> None:
-        """Nothing to free: the muxer owns the stream, and no slot is referenced."""
+        """Do nothing: the muxer owns the stream, and no slot is referenced."""
+
+
+def _opening_reason(choice: EncoderChoice, info: VideoInfo, exc: Exception) -> object:
+    """Return why an encoder does not open: FFmpeg logs the reason, and raises a general error."""
+    from bgsoft.encode.options import open_briefly
+
+    problem, _ = open_briefly(choice, info)
+    return problem or getattr(exc, "strerror", None) or exc
 
 
 def open_encoder(
@@ -161,7 +174,7 @@ def open_encoder(
     kind: PictureKind,
     resources: Resources,
 ) -> CpuEncoder | StillEncoder:
-    """The encoder that a render's settings ask for."""
+    """Open the encoder that a render's settings ask for."""
     if isinstance(writer, StillFiles):
         from bgsoft.encode.stills import StillEncoder, choose_still
 

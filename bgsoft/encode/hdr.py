@@ -26,7 +26,7 @@ HDR_CODECS = frozenset(_KEYS)
 
 
 def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
-    """``key=value:…`` for the encoder's parameter option; "" where there is nothing to say."""
+    """Return ``key=value:…`` for the encoder's parameter option; empty without metadata."""
     if codec not in _KEYS:
         return ""
     parts: list[str] = []
@@ -49,7 +49,7 @@ def hdr_parameters(codec: Codec, info: VideoInfo) -> str:
 
 
 def sei_messages(info: VideoInfo) -> tuple[tuple[dict[str, int], list[int]], ...]:
-    """HDR10 metadata as SEI payloads (ITU-T H.265, D.2.28 and D.2.35; H.264 has the same).
+    """Return HDR10 metadata as SEI payloads (ITU-T H.265, D.2.28 and D.2.35; as in H.264).
 
     Returns:
         (type, bytes) of each message, as PyNvVideoCodec takes it.
@@ -68,7 +68,7 @@ def sei_messages(info: VideoInfo) -> tuple[tuple[dict[str, int], list[int]], ...
 
 
 def _numbers(display: MasteringDisplay) -> tuple[list[Fraction], list[Fraction]]:
-    """Eight chromaticities, green first, and the highest and the lowest luminance."""
+    """Return eight chromaticities, green first, and the highest and the lowest luminance."""
     points = (display.green, display.blue, display.red, display.white)
     return (
         [value for point in points for value in point],

@@ -1,4 +1,4 @@
-"""Writes the messages of frames (captions, HDR10+, …) into the packets that they became."""
+"""Writes the messages of frames (captions, HDR10+, …) into the packets of these frames."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from bgsoft.media.messages import REGISTERED_DATA, START, UNITS
 from bgsoft.settings.config import Codec
 
 _SEI_HEADERS = {Codec.H264: b"\x06", Codec.HEVC: b"\x4e\x01"}
-"""A prefix SEI unit's header (ITU-T H.264, 7.3.1; H.265, 7.3.1.2)."""
+"""Header of a prefix SEI unit (ITU-T H.264, 7.3.1; H.265, 7.3.1.2)."""
 _NEEDS_ESCAPE = re.compile(rb"\0\0(?=[\0-\3])")
 
 
 class MessageWriter:
-    """Passes the messages of frames on, from the frame to its packet.
+    """Passes messages from a frame to its packet.
 
     Args:
-        codec: What is written. Its packets are Annex B.
-        written: Counts the messages of each kind that are passed on.
+        codec: The output's codec. Its packets are Annex B.
+        written: Counts the messages that are passed on, by kind.
     """
 
     def __init__(self, codec: Codec, written: Counter[str]) -> None:
@@ -34,13 +34,13 @@ class MessageWriter:
         """Messages of the frames inside the encoder, by output timestamp."""
 
     def enter(self, pts: int, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Take the messages of a frame that goes into the encoder."""
+        """Remember the messages of a frame that goes into the encoder."""
         taken = [each for each in messages if each[0] in self._takes and each[1]]
         if taken:
             self._waiting[pts] = taken
 
     def written(self, data: bytes, pts: int) -> bytes:
-        """A coded picture with its messages."""
+        """Return a coded picture with its messages."""
         messages = self._waiting.pop(pts, None)
         if messages is None:
             return data
@@ -48,7 +48,7 @@ class MessageWriter:
         return with_messages(data, self._codec, [payload for _, payload in messages])
 
     def with_messages(self, packet: Packet[Any]) -> Packet[Any]:
-        """A packet with its messages; itself where it has none."""
+        """Return a packet with its messages; the same packet if there are none."""
         if packet.pts not in self._waiting:
             return packet
         made: Packet[Any] = Packet(self.written(bytes(packet), packet.pts))
@@ -59,12 +59,12 @@ class MessageWriter:
 
 
 def with_messages(data: bytes, codec: Codec, payloads: Sequence[bytes]) -> bytes:
-    """A coded picture with an SEI unit before its first slice.
+    """Insert an SEI unit before the first slice of a coded picture.
 
     Args:
         data: One picture, Annex B.
         codec: H.264 or HEVC.
-        payloads: Messages as of ITU-T T.35, from the country on.
+        payloads: Messages per ITU-T T.35, starting with the country code.
     """
     sei = b"".join(
         bytes((REGISTERED_DATA, *[0xFF] * (len(payload) // 0xFF), len(payload) % 0xFF)) + payload

@@ -1,4 +1,4 @@
-"""From coded pictures without timestamps of their own to packets in the output file."""
+"""Packets of the output file, from coded pictures without timestamps."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from bgsoft.media.pyav import PYAV_ERRORS, pyav_errors_as
 from bgsoft.settings.config import Codec
 
 _RAW_FORMATS = {"h264": "h264", "hevc": "hevc", "av1": "obu"}
-"""FFmpeg's demuxers of streams without a container."""
+"""FFmpeg's demuxers of streams without a container, by codec."""
 
 
 class CodedPackets:
-    """Writes an encoder's pictures, given in decoding order, through a muxer.
+    """Writes an encoder's pictures, which come in decoding order, through a muxer.
 
-    The first picture has to be a key frame with its parameter sets (H.26x: Annex B): the stream's
-    description in the file, colour and all, is read from it. Decoding times are the pictures'
-    presentation times in rising order, put off by as many frames as the encoder reorders over.
+    The first picture must be a key frame with its parameter sets (H.26x: Annex B): the file's
+    description of the stream, with its colour, is read from it. Decoding times are the
+    presentation times in rising order, delayed by the number of frames that the encoder reorders.
 
     Args:
-        muxer: Takes the packets; gets its video stream here.
+        muxer: Receives the packets; its video stream is added here.
         codec: ``h264``, ``hevc`` or ``av1``.
-        delay: Frames that the encoder reorders over: its B frames in a row.
+        delay: Number of frames that the encoder reorders: its B frames in a row.
         tag_filter: FFmpeg bitstream filter for key frames; ``null``: none.
 
     Raises:
@@ -51,10 +51,10 @@ class CodedPackets:
         """(pts, duration) of the frames inside the encoder, by number."""
         self._entered = 0
         self._decoding: deque[int] = deque()
-        """Decoding times for the packets to come."""
+        """Decoding times of the next packets."""
 
     def enter(self, pts: int, duration: int, messages: Sequence[tuple[str, bytes]] = ()) -> int:
-        """The number, from 0 on, of a frame that goes into the encoder, in presentation order."""
+        """Number a frame that goes into the encoder, in presentation order from 0."""
         number = self._entered
         self._entered += 1
         if number == 0:
@@ -72,17 +72,21 @@ class CodedPackets:
         """Write one coded picture.
 
         Raises:
-            EncodeError: The encoder gave a picture that it was not asked for, or reordered more
-                than it said.
+            EncodeError: The picture belongs to no frame, or the encoder reorders more frames than
+                it said.
             OutputError: It could not be written.
         """
         if number not in self._times:
-            raise EncodeError(f"the encoder made a picture {number} of no frame", stage="encode")
+            raise EncodeError(
+                f"cannot write picture {number}: no frame has that number", stage="encode"
+            )
         pts, duration = self._times.pop(number)
         dts = self._decoding.popleft()
         if dts > pts:
             raise EncodeError(
-                f"the encoder reorders over more than {self._delay} frames", stage="encode", pts=pts
+                f"cannot write the video: the encoder reorders more than {self._delay} frames",
+                stage="encode",
+                pts=pts,
             )
         data = self._messages.written(self._tagged(data) if key_frame else data, pts)
         packet: Packet[Stream] = Packet(data)
@@ -95,23 +99,25 @@ class CodedPackets:
         self._muxer.write_video([packet])
 
     def finish(self) -> None:
-        """Raise EncodeError unless every frame has come out."""
+        """Raise EncodeError unless all frames have come out."""
         if self._times:
             lost = len(self._times)
             pts, _ = min(self._times.values())
-            raise EncodeError(f"the encoder lost {lost} frames", stage="encode", pts=pts)
+            raise EncodeError(
+                f"cannot finish the video: {lost} frames are missing", stage="encode", pts=pts
+            )
 
     def _tagged(self, data: bytes) -> bytes:
-        """A key frame with the colour description in its parameter sets."""
-        problem = f"the encoder's {self._codec} headers cannot be read"
+        """Write the colour description into the parameter sets of a key frame."""
+        problem = f"cannot read the encoder's {self._codec} headers"
         with pyav_errors_as(EncodeError, problem, stage="encode", reason=str):
             filtered = self._filter.filter(Packet(data))
         return b"".join(bytes(packet) for packet in filtered)
 
     def _describe(self, data: bytes) -> None:
-        """Copy the stream's parameters, as FFmpeg reads them from its first picture."""
+        """Copy the stream's parameters, which FFmpeg reads from its first picture."""
         self._described = True
-        problem = f"the encoder's first {self._codec} picture cannot be read"
+        problem = f"cannot read the encoder's first {self._codec} picture"
         theirs = (*PYAV_ERRORS, IndexError)
         with (
             errors_as(theirs, EncodeError, problem, stage="encode", reason=str),

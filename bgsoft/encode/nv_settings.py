@@ -1,7 +1,7 @@
-"""How NVENC is set up: all of it as data, checked without the hardware.
+"""Settings of NVENC, as data that is checked without the hardware.
 
-Option names are PyNvVideoCodec's (its ``CreateEncoder`` takes them as text); values and ranges are
-those of the Video Codec SDK, the same that FFmpeg documents for ``h264_nvenc``, ``hevc_nvenc`` and
+Option names are PyNvVideoCodec's (arguments of its ``CreateEncoder``). Values and ranges are those
+of the Video Codec SDK, which FFmpeg documents for ``h264_nvenc``, ``hevc_nvenc`` and
 ``av1_nvenc``.
 """
 
@@ -29,17 +29,17 @@ from bgsoft.records import dataclass
 from bgsoft.settings.config import Codec, EncodeConfig
 
 GOP = 250
-"""Frames from one key frame to the next, as x264 and x265 have it."""
+"""Frames from one key frame to the next, as in x264 and x265."""
 _LOOKAHEAD, _LEAST_LOOKAHEAD = 20, 4
 _LOOKAHEAD_PIXELS = 4096 * 2304
-"""Picture size up to which the look-ahead is whole: NVENC holds each picture of it in memory."""
+"""Largest picture with the full look-ahead: NVENC keeps each of its pictures in memory."""
 _OPTIONS = {
     "tuning_info": "high_quality",
     "rc": "vbr",
     "gop": str(GOP),
     "idrperiod": str(GOP),
     "lookahead": str(_LOOKAHEAD),
-    # Strength of spatial adaptive quantisation, 1–15; the SDK's and FFmpeg's middle.
+    # Strength of spatial adaptive quantisation, 1–15; default of the SDK and FFmpeg.
     "aq": "8",
     "temporalaq": "1",
 }
@@ -49,22 +49,22 @@ _OPTIONAL = (
 )
 """(option, name, capability) of features that not all GPUs have."""
 _B_FRAMES_WITH_REFERENCE = 3
-"""PyNvVideoCodec makes the middle one of three a reference, and only of three."""
+"""PyNvVideoCodec makes the middle one of three B frames a reference, and only of three."""
 _REFERENCE_MIDDLE = 2
 """Bit of ``support_bframe_ref_mode``: the middle B frame may be a reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NvencSpec:
-    """One codec of NVENC's."""
+    """Settings of one NVENC codec."""
 
     quality_max: int
     """Largest ``cq``; 0 would mean automatic."""
     quality_default: int
     b_frames: int = 3
-    """Most B frames in a row that are asked for."""
+    """Number of B frames in a row that is requested."""
     option: tuple[str, str] = ("repeatspspps", "1")
-    """Makes each key frame start with its headers, in no container."""
+    """Option that starts each key frame with its headers, in no container."""
 
 
 _SPECS = {
@@ -79,7 +79,7 @@ _SPECS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvencChoice(EncoderChoice):
-    """NVENC's codec and all its settings; the kind is COLOR or MATTE."""
+    """An NVENC codec with all its settings; the kind is COLOR or MATTE."""
 
     b_frames: int
     tag_filter: str
@@ -94,12 +94,12 @@ def choose_nvenc(
     info: VideoInfo,
     kind: PictureKind = PictureKind.COLOR,
 ) -> NvencChoice:
-    """NVENC's settings for a render.
+    """Return NVENC's settings for a render.
 
     Raises:
-        BackendUnavailableError: NVENC has no way to encode this, whatever the GPU.
+        BackendUnavailableError: NVENC cannot encode this, whatever the GPU.
         ConfigError: A setting is out of NVENC's range.
-        UnsupportedFormatError: The container cannot hold the codec asked for.
+        UnsupportedFormatError: The container cannot hold the requested codec.
     """
     picture = info.format
     codec = choose_codec(settings, container, picture, kind)
@@ -107,9 +107,9 @@ def choose_nvenc(
     hdr = not matte and bool(info.mastering_display or info.content_light)
     _check_codable(codec, info, kind, hdr=hdr)
     if kept_chroma(settings, container, info, kind):
-        raise _unavailable(f"{info.sampling} is encoded on the CPU; it codes 4:2:0 here")
-    if settings.encoder_option:  # PyNvVideoCodec says nothing of options that it does not know
-        raise _unavailable("--encoder-option is for the encoders of FFmpeg")
+        raise _unavailable(f"{info.sampling} is encoded on the CPU; NVENC codes 4:2:0 here")
+    if settings.encoder_option:  # PyNvVideoCodec ignores unknown options
+        raise _unavailable("--encoder-option applies to FFmpeg's encoders only")
     spec = _SPECS[codec]
     quality = spec.quality_default
     if settings.quality is not None:
@@ -127,7 +127,7 @@ def choose_nvenc(
             "codec": str(codec),
             "preset": _preset(settings.speed),
             "cq": str(quality),
-            # For rate control only; two decimals are what PyNvVideoCodec reads.
+            # For rate control only; PyNvVideoCodec reads two decimals.
             "fps": f"{float(info.nominal_rate):.2f}",
             **_OPTIONS,
             spec.option[0]: spec.option[1],
@@ -143,18 +143,18 @@ def choose_nvenc(
 
 
 def _check_codable(codec: Codec, info: VideoInfo, kind: PictureKind, *, hdr: bool) -> None:
-    """Raise BackendUnavailableError for what NVENC cannot encode, whatever the GPU."""
+    """Raise BackendUnavailableError for anything that NVENC cannot encode, whatever the GPU."""
     picture = info.format
     if codec not in _SPECS:
         raise _unavailable(f"it does not encode {codec.upper()}")
     if kind is PictureKind.COLOR_ALPHA:
         raise _unavailable("it has no alpha channel here")
     if picture.width % 2 or picture.height % 2:
-        raise _unavailable(f"{picture.width}x{picture.height} is odd; it codes 4:2:0 only")
+        raise _unavailable(f"{picture.width}x{picture.height} is odd; NVENC codes 4:2:0 only")
     if codec is Codec.AV1 and hdr:
-        raise _unavailable("HDR10 metadata in AV1 is written by the CPU encoder")
+        raise _unavailable("only the CPU encoder writes HDR10 metadata in AV1")
     if codec is Codec.AV1 and info.sample_aspect_ratio != 1:
-        raise _unavailable("AV1 with pixels that are not square is left to the CPU encoder")
+        raise _unavailable("only the CPU encoder writes AV1 with pixels that are not square")
 
 
 def _unavailable(reason: str) -> BackendUnavailableError:
@@ -167,16 +167,16 @@ def _preset(asked: str | None) -> str:
         return preset
     if re.fullmatch(r"P\d+", preset):
         raise ConfigError(f"--speed of NVENC must be P1 (fastest) to P7, not {asked!r}")
-    raise _unavailable(f"--speed {asked} belongs to the CPU encoder; NVENC has P1 to P7")
+    raise _unavailable(f"--speed {asked} is a setting of the CPU encoder; NVENC has P1 to P7")
 
 
 def fit_to_caps(
     choice: NvencChoice, caps: Mapping[str, int], width: int, height: int
 ) -> NvencChoice:
-    """The settings without the features that this GPU's NVENC lacks.
+    """Drop features that this GPU's NVENC lacks from the settings.
 
     Raises:
-        BackendUnavailableError: The picture's size or depth is beyond it.
+        BackendUnavailableError: The picture's size or depth is not supported.
     """
     label = codec_label(choice.codec)
     least = (caps.get("width_min", 0), caps.get("height_min", 0))
@@ -222,14 +222,14 @@ _AV1_CHROMA_POSITION = {1: "1", 3: "2"}
 def tag_filter(
     codec: Codec, color: ColorInfo, *, full_range: bool | None, aspect: tuple[int, int] = (1, 1)
 ) -> str:
-    """FFmpeg's bitstream filter that writes the colour description into a stream's headers.
+    """Return FFmpeg's bitstream filter that writes the colour description into stream headers.
 
-    PyNvVideoCodec itself can name BT.601 and BT.709 only, and says full range with both.
+    PyNvVideoCodec itself can only name BT.601 and BT.709, and marks both as full range.
 
     Args:
         codec: H.264, HEVC or AV1.
-        color: What the samples mean.
-        full_range: None where it is not said.
+        color: Colour description of the samples.
+        full_range: None: unspecified.
         aspect: Pixel width and height; not for AV1.
     """
     values: dict[str, str] = {}

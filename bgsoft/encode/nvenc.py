@@ -24,18 +24,18 @@ from bgsoft.settings.config import EncodeConfig
 from bgsoft.startup import span
 
 _SURFACES = 4
-"""Surfaces between the ring and NVENC's own: a slot is free as soon as it has been copied."""
+"""Surfaces between the ring and NVENC's own: a slot is free once its frame has been copied."""
 _DEVICE_TO_DEVICE = 3  # cudaMemcpyKind
 _PICTURE_TYPE_IDR = 3  # NV_ENC_PIC_TYPE_IDR, of AV1's key frames too
 _FORCE_IDR = 2  # NV_ENC_PIC_FLAG_FORCEIDR
 _THREADS = 256
-"""Per block, for kernels over a plane without regard to rows."""
+"""Threads per block, for kernels over a plane that ignore its rows."""
 
 
 class _Plane:
-    """A plane as PyNvVideoCodec takes it: (rows, samples or pairs, 1 or 2), whatever the plane.
+    """A plane in PyNvVideoCodec's shape: (rows, samples or pairs, 1 or 2).
 
-    Its strides are those that PyNvVideoCodec asks for: at ten bits not what the protocol says.
+    At ten bits the strides follow PyNvVideoCodec, not the CUDA array interface.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class _Plane:
 
 
 class _Surface:
-    """Device memory laid out as NVENC's input: luma, then interleaved chroma, without padding."""
+    """Device memory in NVENC's input layout: luma, then interleaved chroma, without padding."""
 
     def __init__(self, width: int, height: int, sample: int) -> None:
         luma = width * height * sample
         memory = cupy.empty(luma + luma // 2, np.uint8)
         self.luma, self.chroma = memory[:luma], memory[luma:]
         self.copied = cupy.cuda.Event(disable_timing=True)
-        """Recorded when the frame is in here."""
+        """Recorded when the frame has been copied here."""
         self.taken = cupy.cuda.Event(disable_timing=True)
-        """Recorded when NVENC has it."""
+        """Recorded when NVENC has copied it."""
         pitch = width * sample
         self._planes = [
             _Plane(self.luma.data.ptr, (height, width, 1), (pitch, sample, 1), sample),
@@ -68,19 +68,19 @@ class _Surface:
         ]
 
     def cuda(self) -> list[_Plane]:
-        """Asked for by PyNvVideoCodec."""
+        """Return the planes; called by PyNvVideoCodec."""
         return self._planes
 
 
 class NvencEncoder:
-    """Encodes frames that live on a CUDA device; see :class:`bgsoft.encode.base.Encoder`.
+    """Encoder of frames on a CUDA device; see :class:`bgsoft.encode.base.Encoder`.
 
-    A frame is copied, on the device, to a surface of our own, from which PyNvVideoCodec copies it
-    to NVENC's in its turn: so its slot is free before the engine has come to it.
+    A frame is copied, on the device, to a surface of ours, which PyNvVideoCodec copies to NVENC's.
+    So the frame's slot is free before NVENC encodes it.
 
     Raises:
-        BackendUnavailableError: There is no NVENC, or it cannot do this; nothing has been added to
-            the muxer then.
+        BackendUnavailableError: NVENC is missing or cannot encode this. Nothing has been added to
+            the muxer.
         UnsupportedFormatError: The container cannot hold the codec.
     """
 
@@ -120,14 +120,14 @@ class NvencEncoder:
                     format.width,
                     format.height,
                     choice.pixel_format,
-                    False,  # frames come in device memory
+                    False,  # frames are in device memory
                     gpu_id=self._device.number,
                     cudacontext=self._device.context,
                     cudastream=self._stream.ptr,
                     **choice.options,
                 )
         finally:
-            # Where NVENC fails, another context may be the current one.
+            # NVENC's failure may leave another context current.
             cupy.cuda.runtime.setDevice(self._device.number)
 
     def encode(self, frame: Frame) -> None:
@@ -144,7 +144,7 @@ class NvencEncoder:
         self._fill(surface, frame)
         surface.copied.record(copies)
         self._stream.wait_event(surface.copied)
-        failed = f"{self.name} failed on frame {frame.index}"
+        failed = f"cannot encode frame {frame.index} with {self.name}"
         with codec_errors_as(EncodeError, failed, stage="encode", pts=frame.pts):
             if self._sei and number % GOP == 0:
                 coded = self._encoder.Encode(surface, _FORCE_IDR, self._sei)
@@ -171,7 +171,7 @@ class NvencEncoder:
             )
 
     def _write(self, coded: list[dict[str, Any]]) -> None:
-        """Write NVENC's pictures; their timestamps are the numbers of their frames."""
+        """Write NVENC's pictures, whose timestamps are the numbers of their frames."""
         for picture in coded:
             self._packets.write(
                 bytes(picture["data"]),
@@ -180,7 +180,7 @@ class NvencEncoder:
             )
 
     def finish(self) -> None:
-        with codec_errors_as(EncodeError, f"{self.name} failed on its last frames", stage="encode"):
+        with codec_errors_as(EncodeError, f"cannot finish {self.name}", stage="encode"):
             coded = self._encoder.EndEncode()
         self._write(coded)
         self._packets.finish()
@@ -199,7 +199,7 @@ def open_encoder(
     kind: PictureKind,
     resources: Resources,
 ) -> NvencEncoder:
-    """The encoder that a render's settings ask for."""
+    """Open the encoder that a render's settings ask for."""
     if not isinstance(writer, Muxer):
         reason = f"NVENC: {writer.container.name} pictures are encoded on the CPU"
         raise BackendUnavailableError(reason, stage="encode")

@@ -1,7 +1,7 @@
-"""Options that the user hands to an encoder of FFmpeg's, which checks them itself.
+"""Options that the user passes to an FFmpeg encoder, checked before anything is written.
 
-What it is asked here, before anything is written, is to open with them: an option that it does not
-take is left over, and what it says of a value is the reason of the error.
+The encoder is opened with them. An option that it does not know is left over; FFmpeg's message
+about a value becomes the reason of the error.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from bgsoft.media.pyav import PYAV_ERRORS
 from bgsoft.settings.config import EncodeConfig
 from bgsoft.suggestions import did_you_mean
 
-_QUALITY, _SPEED = "say --quality instead", "say --speed instead"
-_THREADS = "threads are dealt out by --threads, and must not change the pictures"
-_INPUT = "it says what the frames are, and comes from the input"
-_STREAM = "the container decides it"
-_FILES = "it is for encoders that read or write files of their own"
+_QUALITY, _SPEED = "use --quality instead", "use --speed instead"
+_THREADS = "use --threads instead, which does not change the pictures"
+_INPUT = "it describes the frames, and comes from the input"
+_STREAM = "it depends on the container"
+_FILES = "its encoders read or write files of their own"
 _OURS = {
     **dict.fromkeys(("crf", "global_quality", "qscale", "q"), _QUALITY),
     **dict.fromkeys(("preset", "cpu-used", "speed", "quality"), _SPEED),
@@ -36,10 +36,10 @@ _OURS = {
     "drop-threshold": "no frame may be lost",
     **dict.fromkeys(
         ("x264-params", "x264opts", "x265-params", "svtav1-params"),
-        "name its parameters themselves",
+        "pass the parameters themselves",
     ),
 }
-"""Options that a render relies on, and why they are refused."""
+"""Options that bgsoft sets itself, and why they are rejected."""
 
 _RATE = ("b", "maxrate", "bufsize", "g", "qmin", "qmax")
 _X26X = (
@@ -63,7 +63,7 @@ _EFFECTIVE = {
     "prores_ks": ("profile",),
     "ffv1": ("level", "slices", "g"),
 }
-"""Options that FFmpeg takes for every encoder, which mean something to this one."""
+"""Options that FFmpeg accepts for every encoder and that have an effect on this one."""
 
 _PARAMETERS = {
     "libx265": (
@@ -82,8 +82,8 @@ _PARAMETERS = {
         *("enable-tf", "fast-decode", "enable-cdef", "enable-dlf", "enable-restoration"),
     ),
 }
-"""Where FFmpeg names few of an encoder's parameters: its option for them, and those that decide
-nothing but how pictures are coded."""
+"""Encoders whose parameters FFmpeg mostly does not know: its option for them, and the parameters
+that only decide how pictures are coded."""
 
 _X264_WORDS = {
     "tune": {
@@ -92,63 +92,63 @@ _X264_WORDS = {
     },
     "profile": {"baseline", "main", "high", "high10", "high422", "high444"},
 }
-"""x264 would print a line of its own about others."""
+"""Values that x264 accepts; it prints a line to stderr about others."""
 _BASES = ("b", "qp")
-"""Other bases of rate control than the quality."""
+"""Bases of rate control other than the quality."""
 
 
 def with_options(choice: EncoderChoice, config: EncodeConfig, info: VideoInfo) -> EncoderChoice:
-    """An encoder's settings, and the user's options among them.
+    """Return an encoder's settings with the user's options among them.
 
     Raises:
-        ConfigError: The encoder does not know one, or refuses its value; or a render relies on it.
+        ConfigError: An option is unknown, has an invalid value, or is set by bgsoft itself.
     """
     asked = dict(text.split("=", 1) for text in config.encoder_option)
     rest = dict(choice.options)
     based = next((key for key in _BASES if key in asked), None)
     if based is not None:
         if config.quality is not None:
-            raise ConfigError(f"--quality and --encoder-option {based} exclude each other")
+            raise ConfigError(f"cannot combine --quality and --encoder-option {based}: choose one")
         rest.pop("crf", None)
     without = replace(choice, options=rest)
     for key, value in asked.items():
         _check(key, value, without, info)
     together = replace(choice, options=_merged(choice.encoder, rest, asked))
-    problem, _ = _open(together, info)
-    if problem and not _open(without, info)[0]:
+    problem, _ = open_briefly(together, info)
+    if problem and not open_briefly(without, info)[0]:
         texts = " ".join(config.encoder_option)
-        raise ConfigError(f"--encoder-option {texts}: {choice.encoder} refuses them: {problem}")
+        raise ConfigError(f"cannot use --encoder-option {texts}: {choice.encoder}: {problem}")
     return together
 
 
 def _check(key: str, value: str, choice: EncoderChoice, info: VideoInfo) -> None:
-    """Ask the encoder about one option; raises ConfigError."""
+    """Check one option by opening the encoder; raises ConfigError."""
     encoder, label = choice.encoder, f"--encoder-option {key}"
     parameters = _PARAMETERS.get(encoder, ())[1:]
     if key in _OURS:
-        raise ConfigError(f"{label} is refused: {_OURS[key]}")
+        raise ConfigError(f"cannot use {label}: {_OURS[key]}")
     if key == "bf" and choice.options.get("bf") == "0":
-        raise ConfigError(f"{label} is refused: {_STREAM}")
+        raise ConfigError(f"cannot use {label}: {_STREAM}")
     words = _X264_WORDS.get(key) if encoder == "libx264" else None
     if words and not set(value.replace("+", ",").split(",")) <= words:
-        raise ConfigError(f"{label}={value}: {encoder} knows {', '.join(sorted(words))}")
+        raise ConfigError(f"{label} must consist of {', '.join(sorted(words))}, not {value!r}")
     if key in parameters:
         if ":" in value:
-            raise ConfigError(f"{label}={value}: write a comma for the colon")
+            raise ConfigError(f"cannot use {label}={value}: write a comma for the colon")
     elif _is_common(key) and key not in _EFFECTIVE.get(encoder, ()):
-        raise ConfigError(f"{label} has no effect on {encoder}")
+        raise ConfigError(f"cannot use {label}: it has no effect on {encoder}")
     merged = replace(choice, options=_merged(encoder, choice.options, {key: value}))
-    problem, left_over = _open(merged, info)
+    problem, left_over = open_briefly(merged, info)
     if key in left_over:
         near = did_you_mean(key, {*parameters, *_EFFECTIVE.get(encoder, ())})
         hint = near if near.startswith(";") else ""
-        raise ConfigError(f"{label}: {encoder} does not know it{hint}")
-    if problem and not _open(choice, info)[0]:
-        raise ConfigError(f"{label}={value}: {encoder} refuses it: {problem}")
+        raise ConfigError(f"cannot use {label}: {encoder} does not know it{hint}")
+    if problem and not open_briefly(choice, info)[0]:
+        raise ConfigError(f"cannot use {label}={value}: {encoder}: {problem}")
 
 
 def _merged(encoder: str, options: dict[str, str], asked: dict[str, str]) -> dict[str, str]:
-    """Options with others over them, parameters of its own in the encoder's option for those."""
+    """Merge options; an encoder's own parameters go into its option for them."""
     merged = dict(options)
     into, *parameters = _PARAMETERS.get(encoder, ("",))
     for key, value in asked.items():
@@ -160,27 +160,27 @@ def _merged(encoder: str, options: dict[str, str], asked: dict[str, str]) -> dic
 
 
 def _is_common(key: str) -> bool:
-    """Whether FFmpeg takes an option for every encoder; this one has none of its own."""
+    """Return whether FFmpeg accepts an option for every encoder."""
     context = _context("rawvideo", 16, 16, "yuv420p", {key: "1"})
     try:
         context.open()
     except PYAV_ERRORS:
-        return True  # it knows the name, and not the value
+        return True  # the name is known, the value is not valid
     return key not in (context.options or {})
 
 
-def _open(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]:
-    """Open an encoder, and forget it.
+def open_briefly(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]:
+    """Open an encoder and discard it.
 
     Returns:
-        What it says against its options, or else those that it left over.
+        FFmpeg's reason for a failure (else empty), and the options that the encoder ignored.
     """
     options = choice.options | {"err_detect": "explode"}
     size = info.format.width, info.format.height
     context = _context(choice.encoder, *size, choice.pixel_format, options)
     level = av.logging.get_level()
     problem = ""
-    with av.logging.Capture(local=False) as said:  # nor does anything of other threads get through
+    with av.logging.Capture(local=False) as said:  # other threads' lines are captured too
         av.logging.set_level(av.logging.WARNING)
         try:
             context.open()
@@ -189,7 +189,7 @@ def _open(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]:
         finally:
             av.logging.set_level(level)
     lines = [text.strip() for _, name, text in said if name == choice.encoder]
-    # x265 goes on where FFmpeg warns of a parameter; the others have failed.
+    # x265 continues after FFmpeg's warning about a parameter; the other encoders fail.
     unheeded = [line for line in lines if line.startswith(("Unknown option", "Invalid value"))]
     problem = next(iter(unheeded), problem and next(iter(lines), problem))
     return problem.rstrip("."), set() if problem else set(context.options or {})

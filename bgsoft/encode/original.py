@@ -1,11 +1,11 @@
-"""People's own colour, of which the pipeline's 4:2:0 holds less than what frames are made from.
+"""The source's own colour for people, which the pipeline's 4:2:0 cannot hold.
 
-What was lost is given back, α of it in each sample:
+The difference that 4:2:0 made is added back, weighted by α in each sample:
 
     picture + α·(original − decoded)
 
-So the original's own samples come out, bit for bit, where there is nothing but a person, and
-nothing changes where there is none: backgrounds come by way of 4:2:0, and so do hidden places.
+Opaque people get the original's own samples, bit for bit. Backgrounds and hidden places keep the
+colour of the 4:2:0 frame.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ def give_back(
     *,
     bits: int | None = None,
 ) -> None:
-    """Give back, in place, what 4:2:0 has taken from people.
+    """Add back, in place, the colour of people that 4:2:0 has lost.
 
     Args:
-        picture: (h, w, channels): the result by way of 4:2:0; contiguous.
-        original: The same of what it was made from.
-        decoded: Tells what was left of that before anything was done to it, as (n, channels) for
-            so many indices of :func:`samples`.
+        picture: (h, w, channels), contiguous: the result in 4:2:0, upsampled.
+        original: (h, w, channels): the source's picture.
+        decoded: Returns the source's picture as 4:2:0 holds it, upsampled, as (n, channels) for n
+            indices of :func:`samples`.
         alpha: (h, w).
-        opaque: Its value where there is nothing but a person; where it is 0 there is none.
-        bits: Of a code value; None: as many as a sample has.
+        opaque: Value of alpha for an opaque person; 0 means transparent.
+        bits: Bits of a code value; None: those of the dtype.
     """
     edge = np.flatnonzero((alpha > 0) & (alpha < opaque))
     if edge.size:
@@ -54,12 +54,12 @@ def give_back(
 
 
 def samples(picture: Plane) -> Plane:
-    """(h, w, channels) as (h·w, channels); a view where it is contiguous."""
+    """Reshape (h, w, channels) to (h·w, channels); a view where that is contiguous."""
     return picture.reshape(-1, picture.shape[-1])
 
 
 def opacity(frame: Frame, original: Original) -> Plane:
-    """(H, W) uint8: how much of a frame's original may be shown; 0 where a place is hidden."""
+    """Return (H, W) uint8: opacity of a frame's original, 0 where a place is hidden."""
     alpha: Plane = frame.planes.alpha
     if original.hidden:
         alpha = alpha.copy()
@@ -69,13 +69,13 @@ def opacity(frame: Frame, original: Original) -> Plane:
 
 
 class FineChroma:
-    """Makes chroma as fine as the original's, people's as it was.
+    """Makes chroma at the source's resolution, with people's own colour.
 
-    Its buffers are used again.
+    Buffers are reused.
 
     Args:
         format: Layout of the frames.
-        shape: (h, w) of the originals' chroma.
+        shape: (h, w) of the source's chroma.
     """
 
     def __init__(self, format: FrameFormat, shape: tuple[int, int]) -> None:
@@ -92,7 +92,7 @@ class FineChroma:
         self._rows = np.empty(shape, np.uint16)
 
     def planes(self, frame: Frame, original: OriginalChroma) -> list[Plane]:
-        """Cb and Cr, code values, not shifted as in the frame; valid until the next."""
+        """Return Cb and Cr as unshifted code values; valid until the next call."""
         np.right_shift(frame.chroma, self._format.shift, out=self._coarse)
         repeat(_pairs(self._coarse), _pairs(self._fine))
         alpha, opaque = self._alpha(opacity(frame, original))
@@ -108,8 +108,7 @@ class FineChroma:
         return self._planes
 
     def _alpha(self, alpha: Plane) -> tuple[Plane, int]:
-        """Alpha summed over the pixels of each chroma sample, and what that is where all are
-        opaque."""
+        """Sum alpha over the pixels of each chroma sample; also return the sum for opaque."""
         opaque = 255
         if self._across:
             alpha, opaque = _add_pairs(alpha, self._columns), 2 * opaque
@@ -119,7 +118,7 @@ class FineChroma:
 
 
 def _add_pairs(source: Plane, target: Plane) -> Plane:
-    """Sums of neighbours in a row; the last of an odd number counts twice."""
+    """Add neighbours in each row; the last of an odd number counts twice."""
     pairs = source.shape[1] // 2
     np.add(source[:, : 2 * pairs : 2], source[:, 1::2], out=target[:, :pairs], dtype=target.dtype)
     if source.shape[1] % 2:
@@ -128,13 +127,13 @@ def _add_pairs(source: Plane, target: Plane) -> Plane:
 
 
 def _pairs(chroma: Plane) -> NDArray[Any]:
-    """(h, w, 2) as (h, w): Cb and Cr move together."""
+    """View (h, w, 2) as (h, w), so that Cb and Cr move together."""
     pairs: NDArray[Any] = chroma.view(f"u{2 * chroma.itemsize}")
     return pairs[..., 0]
 
 
 def repeat(source: Plane, target: Plane) -> None:
-    """Write a plane into one that has as many samples each way, or about twice as many."""
+    """Write a plane into one with as many samples each way, or about twice as many."""
     rows, columns = target.shape
     every = target[:: 2 if rows > source.shape[0] else 1]
     if columns > source.shape[1]:

@@ -1,7 +1,7 @@
-"""From the pipeline's frame layout to the pictures that FFmpeg's encoders take.
+"""Conversion of frames to the pictures that FFmpeg's encoders take.
 
-Eight-bit semi-planar frames are handed over as they lie in their ring slot. Everything else is
-written into one picture that is used again and again.
+8-bit semi-planar frames are passed on in their ring slot. All others are written into one picture,
+which is reused.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bgsoft.media.planes import Plane, plane_views
 
 
 def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame], VideoFrame]:
-    """The cheapest way from a frame layout to an encoder's pixel format.
+    """Return the cheapest conversion from a frame layout to an encoder's pixel format.
 
-    A picture is valid until the next one is made, and only while the frame's slot is.
+    A picture is valid until the next one is made, and while the frame's slot is.
     """
     if choice.codec in ANIMATED:
         from bgsoft.encode.animated import AnimatedPictures
@@ -37,17 +37,17 @@ def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame
 
 
 def shared_picture(frame: Frame) -> VideoFrame:
-    """An NV12 frame without a copy: a picture whose planes are the slot's own."""
+    """Wrap an NV12 frame in a picture whose planes are the slot's own."""
     return VideoFrame.from_dlpack((frame.planes.luma, frame.planes.chroma), format="nv12")
 
 
 class CopiedPictures:
-    """One reused picture, filled plane by plane.
+    """Fills one reused picture, plane by plane.
 
     Args:
-        choice: Says the pixel format, and which planes go where: with MATTE the matte is the luma,
-            in the frames' range, and the chroma is neutral; with COLOR_ALPHA it is the alpha
-            plane, full range, straight.
+        choice: The pixel format and the planes. With MATTE, luma is the matte in the frames'
+            range, and chroma is neutral. With COLOR_ALPHA, the matte is the alpha plane: full
+            range, straight.
         format: Layout of the frames.
     """
 
@@ -61,21 +61,21 @@ class CopiedPictures:
             for plane in self._picture.planes[1:]:
                 np.frombuffer(memoryview(plane), self._dtype).fill(1 << (self._depth - 1))
         self._tables = _tables(format, choice)
-        """For luma and for chroma; None: samples need no more than a shift."""
+        """Tables for luma and for chroma; None: samples only need a shift."""
         value = np.arange(256)
         self._alpha_table = (value << 2 | value >> 6).astype(np.uint16)
-        """Alpha, 0–255, to the full range of ten bits."""
+        """Table from alpha, 0–255, to the full range of ten bits."""
         self._matte_table = matte_table(coded_color(choice, format.color), self._depth)
         height, width, _ = format.chroma_shape
-        # Where chroma grows, it is deinterleaved here first; where the depth changes, too.
+        # Where chroma is upsampled, it is deinterleaved here first; also where the depth changes.
         self._split = [np.empty((height, width), format.dtype) for _ in range(2)]
         self._small = np.empty(0, self._dtype)
-        """Cb or Cr in the picture's depth, where it has more samples."""
+        """Cb or Cr in the picture's depth, before it is upsampled."""
         self._fine: FineChroma | None = None
 
     def picture(self, frame: Frame) -> VideoFrame:
-        # An encoder that still reads the last picture has a reference to it; then the buffers
-        # are replaced and the old ones stay untouched. None of ours does; this makes it certain.
+        # An encoder that still reads the last picture holds a reference to it. Then the buffers
+        # are replaced and the old ones stay unchanged. No encoder here does; this makes it certain.
         self._picture.make_writable()
         planes = frame.planes
         targets = plane_views(self._picture.planes, self._dtype)
@@ -110,7 +110,7 @@ class CopiedPictures:
         repeat(self._small, target)
 
     def _write(self, source: Plane, target: Plane, shift: int, table: int) -> None:
-        """Write samples of the frames' depth, shifted to the left by so much, as the picture's."""
+        """Convert samples of the frames' depth, shifted left by ``shift``, to the picture's."""
         if self._tables is not None and self._format.bit_depth == 8:
             cv2.LUT(source, self._tables[table], target)
         elif self._tables is not None:
@@ -124,16 +124,16 @@ class CopiedPictures:
 
 
 def coded_color(choice: EncoderChoice, color: ColorInfo) -> ColorInfo:
-    """The colour description of an encoder's pictures, made from frames with another."""
+    """Return the colour description of an encoder's pictures."""
     limits = choice.limits_range and color.full_range
     return replace(color, full_range=False) if limits else color
 
 
 def _tables(format: FrameFormat, choice: EncoderChoice) -> tuple[Plane, Plane] | None:
-    """Code values of frames to those of pictures, of luma and of chroma.
+    """Return tables from code values of frames to those of pictures, for luma and chroma.
 
-    Ten bits hold four times the eight-bit code value (ITU-T H.273, 8.3: limited range is scaled by
-    2^(depth − 8)); in full range 255 has to become 1023.
+    Ten bits hold four times the 8-bit code value (ITU-T H.273, 8.3: limited range is scaled by
+    2^(depth − 8)). In full range 255 becomes 1023.
     """
     color, coded = format.color, coded_color(choice, format.color)
     if color == coded and format.bit_depth >= choice.bit_depth:
@@ -152,7 +152,7 @@ def _tables(format: FrameFormat, choice: EncoderChoice) -> tuple[Plane, Plane] |
 
 
 def matte_table(color: ColorInfo, depth: int) -> Plane:
-    """Alpha, 0–255, to luma from black to white in a description's range."""
+    """Return a table from alpha, 0–255, to luma from black to white in a range."""
     black, white = color.luma_range(depth)
     values = np.round(black + np.arange(256) * ((white - black) / 255))
     return values.astype(np.uint16 if depth > 8 else np.uint8)

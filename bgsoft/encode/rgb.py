@@ -1,4 +1,4 @@
-"""Frames as R'G'B' of one's own: for arrays that are handed over, picture files and previews."""
+"""Frames as R'G'B' arrays: for Python callers, picture files and previews."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from bgsoft.media.pyav import pyav_errors_as, swscale_matrix
 from bgsoft.settings.config import Codec
 
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
-"""Within 1 of 255 of the equations of ITU-T H.273 over chroma that is interpolated linearly."""
+"""Within 1 of 255 of the equations of ITU-T H.273, with linearly interpolated chroma."""
 
 
 class RgbPictures:
-    """The pictures that a lossless encoder would be given, as the R'G'B' they are decoded to.
+    """Converts frames to R'G'B', as a decoder of a lossless output would.
 
     Args:
         format: Layout of the frames.
-        kind: What is shown: their colour, or the matte.
-        interpolation: swscale's; bicubic without more is what FFmpeg and OpenCV do.
-        blue_first: B'G'R', as OpenCV has it.
-        depth: Bits of a sample, 8 or 16; None: 8, but 16 of deeper sources with red first.
+        kind: What is shown: the colour, or the matte.
+        interpolation: Flags of swscale; bicubic alone is the default of FFmpeg and OpenCV.
+        blue_first: B'G'R', as in OpenCV.
+        depth: Bits of a sample, 8 or 16. None: 8, or 16 for deeper sources with red first.
     """
 
     def __init__(
@@ -62,11 +62,13 @@ class RgbPictures:
         }
 
     def picture(self, frame: Frame) -> NDArray[Any]:
-        """A frame on the host as (H, W, 3), an array of its own.
+        """Return a frame on the host as a new (H, W, 3) array.
 
         Raises:
             EncodeError: swscale fails.
         """
-        with pyav_errors_as(EncodeError, "no picture of a frame", stage="encode", pts=frame.pts):
+        with pyav_errors_as(
+            EncodeError, "cannot convert a frame to RGB", stage="encode", pts=frame.pts
+        ):
             made = self._reformatter.reformat(self._pictures.picture(frame), **self._arguments)
         return np.ascontiguousarray(made.to_ndarray())

@@ -1,8 +1,8 @@
 """Encoding of frames as picture files: JPEG, PNG, WebP, TIFF.
 
-The pipeline's frames are 4:2:0. That is what video has, but a photograph has a colour in every
-pixel. So where a still becomes a still, the people's pixels are those of the file that was read;
-at their edge, what 4:2:0 lacks is given back in the measure of alpha. Only the rest is the frame's.
+The pipeline's frames are 4:2:0, as video is, but a photograph has a colour in every pixel. So where
+a still becomes a still, people's pixels are copied from the source file. At their edge, colour that
+4:2:0 lacks is added back in proportion to alpha. All other pixels come from the frame.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _INTERPOLATION = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillChoice:
-    """A kind of picture file and its settings."""
+    """A kind of picture file with its settings."""
 
     container: Container
     depth: int
     """Bits of a sample: 8 or 16."""
     kind: PictureKind
     is_labelled: bool = False
-    """Primaries and transfer are written, as nobody would guess them."""
+    """Whether primaries and transfer are written, because readers would assume others."""
     options: list[int] = field(default_factory=list)
-    """OpenCV's, in pairs."""
+    """OpenCV's options, in pairs."""
     notices: tuple[str, ...] = ()
 
 
@@ -51,19 +51,19 @@ def choose_still(
     kind: PictureKind,
     pixel_aspect: Fraction = Fraction(1),
 ) -> StillChoice:
-    """How frames of a format are written as picture files.
+    """Return the settings with which frames are written as picture files.
 
     Args:
-        settings: What is asked for.
-        container: Their kind.
+        settings: The user's settings.
+        container: Kind of the files.
         format: Layout of the frames.
-        kind: Which planes are written.
+        kind: Planes to write.
         pixel_aspect: Width over height of the frames' pixels.
 
     Raises:
-        UnsupportedFormatError: The file cannot hold an alpha channel, a codec or so large a
-            picture.
-        ConfigError: ``--quality``, or a setting of videos' encoders, is none of its.
+        UnsupportedFormatError: The file cannot hold an alpha channel, the codec, or a picture of
+            that size.
+        ConfigError: ``--quality`` is out of range, or a setting applies to videos only.
     """
     still, name = container.still, container.name
     assert still is not None
@@ -76,13 +76,13 @@ def choose_still(
         text = f"{name} holds {still.max_side} pixels each way, not {format.width}x{format.height}"
         raise UnsupportedFormatError(text, stage="encode")
     if settings.codec is not Codec.AUTO:
-        raise ConfigError(f"{name} is a picture and takes no --codec")
+        raise ConfigError(f"cannot use --codec with {name}: it is a picture")
     if settings.speed is not None:
-        raise ConfigError(f"{name} is a picture and takes no --speed")
+        raise ConfigError(f"cannot use --speed with {name}: it is a picture")
     if settings.chroma is not Chroma.AUTO:
-        raise ConfigError(f"{name} is a picture and takes no --chroma")
+        raise ConfigError(f"cannot use --chroma with {name}: it is a picture")
     if settings.encoder_option:
-        raise ConfigError(f"{name} is a picture and takes no --encoder-option")
+        raise ConfigError(f"cannot use --encoder-option with {name}: it is a picture")
     deep = format.bit_depth > 8 and kind is not PictureKind.MATTE
     notices = []
     if deep and 16 not in still.depths:
@@ -91,7 +91,9 @@ def choose_still(
         notices.append("HDR is written without tone mapping")
     labelled = kind is not PictureKind.MATTE and not format.color.is_near_srgb
     if labelled and not still.labels:
-        notices.append(f"{name} does not say that colours are not sRGB's; .png does")
+        notices.append(
+            f"{name} cannot store the colour description, so readers assume sRGB; .png can"
+        )
     if pixel_aspect != 1:
         ratio = f"{pixel_aspect.numerator}:{pixel_aspect.denominator}"
         notices.append(f"pixel aspect {ratio} left out: pictures have square pixels")
@@ -106,11 +108,11 @@ def choose_still(
 
 
 def _options(container: Container, asked: int | None) -> list[int]:
-    """OpenCV's options of a quality that is checked."""
+    """Return OpenCV's options for the quality, which is checked."""
     best = container.still.quality if container.still is not None else None
     if best is None:
         if asked is not None:
-            raise ConfigError(f"{container.name} is lossless and takes no --quality")
+            raise ConfigError(f"cannot use --quality with {container.name}: it is lossless")
         return []
     quality = best if asked is None else asked
     if not 1 <= quality <= 100:
@@ -123,11 +125,11 @@ def _options(container: Container, asked: int | None) -> list[int]:
 
 
 class StillEncoder:
-    """Writes each frame as a picture file. See :class:`bgsoft.encode.base.Encoder`.
+    """Writes each frame as a picture file; see :class:`bgsoft.encode.base.Encoder`.
 
     Args:
-        files: Takes the pictures.
-        choice: How they are written.
+        files: Receives the pictures.
+        choice: Kind and settings of the files.
         format: Layout of the frames.
     """
 
@@ -140,7 +142,7 @@ class StillEncoder:
         )
 
     def encode(self, frame: Frame) -> None:
-        failed = f"{self.name} failed on frame {frame.index}"
+        failed = f"cannot encode frame {frame.index} with {self.name}"
         theirs = (cv2.error, ValueError)
         with errors_as(theirs, EncodeError, failed, stage="encode", pts=frame.pts):
             suffix = self._choice.container.extensions[0]
@@ -160,7 +162,10 @@ class StillEncoder:
         self.frames += 1
 
     def _pixels(self, frame: Frame) -> Plane:
-        """What is written: (H, W) grey, (H, W, 3) or (H, W, 4), blue first, straight alpha."""
+        """Return the samples to write, blue first, with straight alpha.
+
+        The shape is (H, W) for grey, else (H, W, 3) or (H, W, 4).
+        """
         alpha, kind = frame.planes.alpha, self._choice.kind
         if kind is PictureKind.MATTE:
             return np.asarray(alpha)
@@ -179,7 +184,7 @@ class StillEncoder:
         if not isinstance(original, OriginalStill):
             return color
         pixels = original.pixels
-        if pixels.dtype != color.dtype:  # 16 bits into a file that has 8
+        if pixels.dtype != color.dtype:  # 16 bits into an 8-bit file
             pixels = cv2.convertScaleAbs(pixels, alpha=1 / 257)
         planes = replace(frame.planes, luma=original.luma, chroma=original.chroma)
         before = replace(frame, planes=planes)
@@ -188,7 +193,7 @@ class StillEncoder:
         return color
 
     def finish(self) -> None:
-        """Every picture is written when it comes."""
+        """Do nothing: every picture is written when it comes."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""

@@ -84,7 +84,7 @@ class RayExecutor(Closing):
             self._ray = stack.enter_context(connected(address))
             share = choose_share(self._ray, most, threads, gpu_share)
             self._nodes = Nodes(self._ray, folder, inputs, share, most, notice)
-            stack.enter_context(self._nodes).look()
+            stack.enter_context(self._nodes).check()
             self._stack = stack.pop_all()
 
     @property
@@ -104,7 +104,7 @@ class RayExecutor(Closing):
         """As declared; raises BackendUnavailableError where no node is left that can be used."""
         lost, text = (ConnectionError, self._ray.exceptions.RayError), "the Ray cluster is lost"
         with errors_as(lost, BackendUnavailableError, text, reason=last_line):
-            self._nodes.look()
+            self._nodes.check()
             self._deal()
             self._listen(0.0 if self._updates else timeout)
         updates, self._updates = self._updates, []

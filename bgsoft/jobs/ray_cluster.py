@@ -177,7 +177,7 @@ class Nodes(Closing):
         """Tasks at a time on all of them, ``most`` at most."""
         write_whole(self._marker, "mark for the cluster's nodes", token)
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Find out what has changed, unless that was done a moment ago.
 
         Raises:

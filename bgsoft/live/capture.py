@@ -74,7 +74,7 @@ class Capture:
         self._sign = time.monotonic()
         DaemonThread(lambda: self._run(stop), f"bgsoft-capture {self.spec.name}").start()
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Replace the thread where it hangs; called now and then by a watchdog."""
         if self.state is State.ENDED or not self.spec.comes_back:
             return  # a pipe may wait as long as it likes

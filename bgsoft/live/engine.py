@@ -112,7 +112,7 @@ class Engine(Closing):
         """End a stream that is over, and replace what hangs in one."""
         if stream.name in self._closed:
             return
-        stream.capture.look(now)
+        stream.capture.check(now)
         if what := stream.hanging:
             self._replace(stream, what)
         if stream.over:

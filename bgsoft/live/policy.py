@@ -221,7 +221,7 @@ class Ladder:
     def quality(self) -> Quality:
         return self._steps[self.level]
 
-    def look(self, now: float, frames_in: int, dropped: int, busy_seconds: float) -> bool:
+    def check(self, now: float, frames_in: int, dropped: int, busy_seconds: float) -> bool:
         """Decide anew, from counts since the beginning; says whether the level has changed."""
         seconds = now - self._looked
         if seconds < _LOOK_SECONDS:

@@ -170,7 +170,7 @@ class LiveStream:
         """Give up quality where frames are dropped, and take it back."""
         ladder, before = self._ladder, self._ladder.level
         counts = self.capture.frames_in, self.capture.dropped, self.figures.busy_ns / 1e9
-        if ladder.look(now, *counts) and self._stages is not None:
+        if ladder.check(now, *counts) and self._stages is not None:
             self._stages.set_quality(ladder.quality)
             way = "less" if ladder.level > before else "more"
             self._report(f"{self.name}: {way} quality from now on: {ladder.quality}")

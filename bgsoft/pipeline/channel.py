@@ -1,4 +1,4 @@
-"""A bounded queue between two stages that ends cleanly, whichever side stops first."""
+"""A bounded queue between two stages that ends cleanly, whichever stage stops first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 _END: Any = object()
-"""Comes after the last item, or after some of them where the channel was aborted."""
+"""Follows the last item, or any item if the channel is aborted."""
 
 
 class ChannelClosedError(Exception):
@@ -17,26 +17,27 @@ class ChannelClosedError(Exception):
 
 
 class Channel(Generic[T]):
-    """Hands items from one thread to another, in order.
+    """Passes items from one thread to another, in order.
 
-    Two of the interpreter's own queues take a quarter of the calls of a lock with its condition:
-    every frame goes through several channels, and calls are what threads wait for one another for.
+    Two of the interpreter's queues need a quarter of the calls of a lock with a condition. Every
+    frame passes several channels, and threads wait for the interpreter's lock during calls.
 
     Args:
-        capacity: Items it holds before :meth:`put` waits, 1 or more.
+        capacity: Number of items before :meth:`put` waits, 1 or more.
     """
 
     def __init__(self, capacity: int) -> None:
         self._items: SimpleQueue[T] = SimpleQueue()
         self._room: SimpleQueue[None] = SimpleQueue()
-        """Something for each item that may come."""
+        """One entry for each free place."""
         for _ in range(capacity):
             self._room.put(None)
         self._ended = False
         self._aborted = False
 
     def put(self, item: T) -> None:
-        """Append an item, waiting while the channel is full; ChannelClosedError once aborted."""
+        """Append an item, waiting while the channel is full; raises ChannelClosedError once
+        aborted."""
         self._room.get()
         if self._aborted:
             self._room.put(None)
@@ -44,23 +45,23 @@ class Channel(Generic[T]):
         self._items.put(item)
 
     def finish(self) -> None:
-        """Say that no item will follow; readers end once the channel is empty."""
+        """Declare that no item will follow; readers end once the channel is empty."""
         self._items.put(_END)
 
     def abort(self) -> None:
-        """Wake both sides with ChannelClosedError; items still inside are not delivered."""
+        """Wake both threads with ChannelClosedError; remaining items are not delivered."""
         self._aborted = True
         self._room.put(None)
         self._items.put(_END)
 
     def take(self, most: int) -> list[T]:
-        """Take the next items, waiting until there are ``most`` of them or no more will come.
+        """Take the next items, waiting until there are ``most`` of them or the channel ends.
 
         Args:
             most: 1 or more.
 
         Returns:
-            Fewer items than asked for only at the end; none after it.
+            Fewer items than requested only at the end, and none after it.
 
         Raises:
             ChannelClosedError: The channel was aborted.

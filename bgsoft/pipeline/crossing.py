@@ -1,7 +1,7 @@
-"""Decoders and encoders whose frames are wanted on the other side of PCIe.
+"""Adapters that copy frames between host and device for a decoder or an encoder.
 
-Copies are asynchronous, on a stream of their own, from or to pinned memory, and counted in
-:attr:`bgsoft.cuda.device.CudaDevice.copies`.
+Copies are asynchronous: they run on a stream of their own, from or to pinned memory, and are
+counted in :attr:`bgsoft.cuda.device.CudaDevice.copies`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 
 _DECODER_SLOTS = 4
-"""Slots between decoder and copy: one being decoded into, the others on their way."""
+"""Slots between decoder and copy: one to decode into, the others for copies in progress."""
 
 
 class FrameCopier:
-    """Copies frames from host to device (``up``) or back; of their planes those of ``kind``."""
+    """Copies the planes of ``kind`` from host to device (``up``) or back."""
 
     def __init__(
         self, device: CudaDevice, *, up: bool, kind: PictureKind = PictureKind.COLOR
@@ -51,11 +51,11 @@ class FrameCopier:
         """Launch the copies of one frame.
 
         Args:
-            source: To be left alone until ``done``.
-            target: Has planes of the same shapes.
-            done: CuPy event recorded behind the copies.
-            after: CuPy event that the copies wait for; None: nothing.
-            alpha: The matte is wanted, whatever the kind.
+            source: Must not change until ``done``.
+            target: Planes of the same shapes.
+            done: CuPy event, recorded after the copies.
+            after: CuPy event that the copies wait for; None: none.
+            alpha: Also copy the matte, whatever the kind.
         """
         if after is not None:
             self.stream.wait_event(after)
@@ -66,7 +66,7 @@ class FrameCopier:
             pairs.append((source.alpha, target.alpha))
         for one, other in pairs:
             if one.shape != other.shape or one.dtype != other.dtype:
-                raise ValueError(f"a plane of {one.shape} does not fit one of {other.shape}")
+                raise ValueError(f"cannot copy a plane of {one.shape} to one of {other.shape}")
             cupy.cuda.runtime.memcpyAsync(
                 address(other), address(one), one.nbytes, self._direction, self.stream.ptr
             )
@@ -75,7 +75,7 @@ class FrameCopier:
 
 
 class _CrossingDecoder(Closing):
-    """A decoder around another, which is closed with it; one of both has its frames on a device."""
+    """A decoder around another, which it closes; one of them has its frames on a device."""
 
     def __init__(self, decoder: Decoder, device: CudaDevice) -> None:
         self._decoder = decoder
@@ -89,9 +89,9 @@ class _CrossingDecoder(Closing):
 
 
 class UploadingDecoder(_CrossingDecoder):
-    """A decoder on the host whose frames go on to a device.
+    """Copies the frames of a decoder on the host to a device.
 
-    The next frame is decoded while this one is copied. Slots are waited for as in
+    The next frame is decoded while this one is copied. Slots are awaited as in
     :class:`bgsoft.decode.nvdec.NvdecDecoder`.
     """
 
@@ -118,7 +118,7 @@ class UploadingDecoder(_CrossingDecoder):
             frame.ready = done
             last[target.slot] = frame
             pending.append((source, done))
-            # The decoder takes its next slot from the same thread: one has to be free by then.
+            # The decoder takes its next slot in this thread, so one must be free by then.
             while pending and (len(pending) == _DECODER_SLOTS or pending[0][1].done):
                 planes, event = pending.popleft()
                 event.synchronize()
@@ -128,14 +128,14 @@ class UploadingDecoder(_CrossingDecoder):
 
 
 class DownloadingDecoder(_CrossingDecoder):
-    """A decoder on a device whose frames go on to the host, into slots that should be pinned."""
+    """Copies the frames of a decoder on a device to the host, into slots that should be pinned."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         self._device.make_current()
         copier = FrameCopier(self._device, up=False)
         done = cupy.cuda.Event(disable_timing=True)
         format = self.info.format
-        # NVDEC is ahead of the copy by what fits in here.
+        # NVDEC runs ahead of the copies by this number of frames.
         slots = FrameRing(_DECODER_SLOTS, lambda slot: device_planes(format, slot))
         for frame in self._decoder.frames(slots):
             target = ring.acquire()
@@ -152,17 +152,17 @@ class DownloadingDecoder(_CrossingDecoder):
 
 
 class CrossingEncoder:
-    """An encoder around another, which is closed with it; one of both has its frames on a device.
+    """An encoder around another, which it closes; one of them takes its frames on a device.
 
-    While a frame is copied to the host, the one before it is encoded; so an error of the encoder
-    comes one frame later there, with the pts of the frame it belongs to.
+    A frame is encoded while the next one is copied to the host. So an error of the encoder comes
+    one frame later, with the pts of its own frame.
 
     Args:
-        encoder: The other.
+        encoder: The encoder to wrap.
         device: The device.
         format: Layout of the frames.
-        kind: Which planes the encoder reads; no others are copied.
-        up: Frames go from the host to the device.
+        kind: Planes that the encoder reads; only these are copied.
+        up: Copy from host to device.
     """
 
     def __init__(
@@ -184,20 +184,20 @@ class CrossingEncoder:
             (allocate(format, slot), cupy.cuda.Event(disable_timing=True)) for slot in range(2)
         ]
         self._waiting: Frame | None = None
-        """Copied, to be encoded during the next copy."""
+        """Frame that has been copied, to be encoded during the next copy."""
 
     def encode(self, frame: Frame) -> None:
         self._device.make_current()
         self._slots.reverse()
         planes, done = self._slots[0]
-        # By its alpha an encoder shows what a frame was made from.
+        # The encoder blends the source's colour by alpha.
         alpha = frame.original is not None
         self._copier.start(frame.planes, planes, done, frame.ready, alpha=alpha)
         self._encode_waiting()
         done.synchronize()
         self._waiting = replace(frame, planes=planes, ready=done if self._up else None)
         if self._up:
-            self._encode_waiting()  # at once: a device may read a slot after it has answered
+            self._encode_waiting()  # now: a device may read a slot after encode() has returned
         self.frames += 1
 
     def _encode_waiting(self) -> None:

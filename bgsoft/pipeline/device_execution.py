@@ -1,8 +1,8 @@
-"""The picture loop's work on a CUDA device: a stream for pictures, timed by events, one for faces.
+"""Execution of the picture loop on a CUDA device, timed by events.
 
-The host waits for a thumbnail of each frame, to see scene cuts before anything that depends on
-them is launched. What is found of faces it waits for in a thread of its own, while pictures are
-launched; before compositing for what was seen of them in a batch's mattes.
+One stream is for pictures, another for faces. The host waits for a thumbnail of each frame, which
+shows scene cuts, before it launches anything that depends on them. A thread of its own waits for
+detected faces while pictures are launched. Compositing waits for what faces show in the mattes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _READY_EVENTS = 256
-"""Taken in turns, one a batch: more than there can be batches in any ring."""
+"""Events used in turn, one a batch: more than there are batches in any ring."""
 
 
 class DeviceTimer:
-    """Time that the device spends on each stage, by events between their launches.
+    """Measures the device's time for each stage, by events between their launches.
 
-    Results are read once the device is through with a batch, so nothing waits for them; but with an
-    observer, which is also given each stage's time, the first mark does.
+    Results are read once the device has finished a batch, so nothing waits for them. Only with an
+    observer, which also gets each stage's time, does the first mark wait.
     """
 
     def __init__(self, observer: TraceRecorder | None = None) -> None:
@@ -46,9 +46,9 @@ class DeviceTimer:
         self._pending: list[list[tuple[StageClock | None, Any]]] = []
 
     def mark(self, clock: StageClock | None) -> None:
-        """What was launched since the last mark belongs to ``clock``; None: to no stage."""
+        """Attribute all launches since the last mark to ``clock``; None: to no stage."""
         if self._observer is not None and self._origin is None:
-            # A moment that is known on both clocks, the device's and the host's.
+            # One moment that is known on both clocks, the device's and the host's.
             self._origin = cupy.cuda.Event()
             self._origin.record()
             self._origin.synchronize()
@@ -58,7 +58,7 @@ class DeviceTimer:
         self._marks.append((clock, event))
 
     def end(self) -> None:
-        """The batch has been launched; read earlier ones that are done."""
+        """Mark the end of a batch's launches; read earlier batches that are finished."""
         self._pending.append(self._marks)
         self._marks = []
         while self._pending and self._pending[0][-1][1].done:
@@ -84,19 +84,19 @@ class DeviceTimer:
                 clock.calls += 1
         self._free.extend(event for _, event in marks)
         if self._origin is not None:
-            # CUDA counts in 32-bit floats: only short distances are exact.
+            # CUDA measures in 32-bit floats, which are exact for short intervals only.
             last = self._free.pop()
             self._origin_ns = self._host_ns(last)
             self._free.append(self._origin)
             self._origin = last
 
     def _host_ns(self, event: Any) -> int:
-        """When an event happened, on the host's clock."""
+        """Return the time of an event on the host's clock."""
         return self._origin_ns + int(cupy.cuda.get_elapsed_time(self._origin, event) * 1e6)
 
 
 class _Mark(AbstractContextManager[None]):
-    """What is launched inside belongs to one clock's stage."""
+    """Context in which launches belong to one clock's stage."""
 
     def __init__(self, timer: DeviceTimer, clock: StageClock) -> None:
         self._timer, self._clock = timer, clock
@@ -107,13 +107,13 @@ class _Mark(AbstractContextManager[None]):
 
 
 class DeviceExecution(Execution):
-    """Launches work onto one stream; nothing waits for it but who asks.
+    """Launches work on one stream; only requests for results wait.
 
     Args:
-        device: Where the frames are.
-        streams: The stream of all work, also the networks'; and that of what :meth:`submit` does.
+        device: Device of the frames.
+        streams: The stream of pictures and networks, and the one for :meth:`submit`.
         batch: Frames at a time.
-        observer: Given each stage's time on the device.
+        observer: Receives each stage's time on the device.
     """
 
     ahead = 0
@@ -148,7 +148,7 @@ class DeviceExecution(Execution):
         return _Mark(self._timer, clock)
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Do it in another thread, on its stream, behind all that has been launched."""
+        """Run work in another thread, on its stream, after everything launched so far."""
         self._launched.record(self._stream)
         self._other_stream.wait_event(self._launched)
 
@@ -159,7 +159,7 @@ class DeviceExecution(Execution):
         return super().submit(on_stream)
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
-        """Give frames an event behind everything that has been launched, maybe by earlier calls."""
+        """Give frames an event after everything launched so far, by any call."""
         if not frames:
             return
         self._next_event = (self._next_event + 1) % len(self._events)
@@ -175,4 +175,4 @@ class DeviceExecution(Execution):
         super().close()
         with self._device.use(self._stream):
             self._stream.synchronize()
-            self._timer.flush()  # the last clocks
+            self._timer.flush()  # read the last clocks

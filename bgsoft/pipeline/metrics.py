@@ -1,4 +1,4 @@
-"""How long stages take (two clock reads a stage and frame), how far a render is, and its memory."""
+"""Measurements of a render: time of the stages, progress, and memory."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
-"""Frame rate and load shown are means over this long: steady, yet quick to follow a change."""
+"""Window of the displayed frame rate and load: steady, yet quick to follow a change."""
 _WINDOW_FRAMES = 16
-"""Or as long as these took: frames come in batches of up to eight, and a slow model may need most
-of a minute for one."""
+"""The window is extended to this number of frames: they come in batches of up to eight, and a slow
+model may need most of a minute for one."""
 
 
 class Metrics:
-    """The clocks of one pipeline, by stage; an observer is told of each use."""
+    """The clocks of one pipeline, by stage; an observer is notified of each use."""
 
     def __init__(self, observer: TraceRecorder | None = None) -> None:
         self.observer = observer
         self.stages = {name: StageClock(name, observer) for name in STAGE_NAMES}
-        """By name, each in its own thread."""
+        """Clocks by stage, each written by its own thread."""
         self.submitted = {name: StageClock(name, observer) for name in STAGE_NAMES}
-        """Of what they have another thread do."""
+        """Clocks of work that stages submit to another thread."""
 
     def busy(self) -> dict[str, int]:
-        """Busy nanoseconds by stage, in all threads, now."""
+        """Return the busy nanoseconds by stage so far, in all threads."""
         return {
             name: self.stages[name].busy_so_far_ns + self.submitted[name].busy_so_far_ns
             for name in STAGE_NAMES
@@ -43,8 +43,11 @@ class Metrics:
 
 
 class RecentFrames:
-    """How far a count of frames has come lately: in so many seconds of any clock, or longer, until
-    that holds several frames. Other counts are noted beside it."""
+    """Measures the recent rate of a frame count, on any clock.
+
+    The window is ``seconds`` long, or longer until it has several frames. Other counts are recorded
+    with it.
+    """
 
     def __init__(self, now: float, seconds: float, noted: Mapping[str, int] | None = None) -> None:
         self._seconds = seconds
@@ -53,7 +56,7 @@ class RecentFrames:
     def since(
         self, now: float, frames: int, noted: Mapping[str, int] | None = None
     ) -> tuple[float, int, Mapping[str, int]]:
-        """Take note of the count now, and tell when *lately* began, and what was noted then."""
+        """Record the counts; return the window's beginning: time, frames and other counts."""
         history = self._history
         if frames != history[-1][1]:
             history.append((now, frames, noted or {}))
@@ -67,9 +70,9 @@ class RecentFrames:
 
 
 class ProgressMeter:
-    """Calls back with a :class:`Progress` about ten times a second, in the thread that ticks.
+    """Reports a :class:`Progress` about ten times a second, in the thread that ticks.
 
-    ``total`` is the frames to expect; None where unknown.
+    ``total`` is the expected number of frames; None: unknown.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class ProgressMeter:
         self._recent = RecentFrames(self._started, _WINDOW_SECONDS, metrics.busy())
 
     def tick(self, frames: int) -> None:
-        """Take note of the frames encoded so far; report where it is time."""
+        """Record the frames encoded so far; report if it is time."""
         now = time.perf_counter()
         if now - self._reported >= _INTERVAL_SECONDS:
             self._report(now, frames)
@@ -104,7 +107,7 @@ class ProgressMeter:
             if seconds > 0
         }
         total = self._total
-        # The header's count can be too low; then the rest is unknown rather than negative.
+        # The header's count can be too low; then the rest is unknown.
         known = total is not None and frames <= total
         self._callback(
             Progress(
@@ -120,10 +123,10 @@ class ProgressMeter:
 
 
 def peak_rss_bytes() -> int:
-    """The largest resident set of this process so far, bytes.
+    """Return the largest resident set of this process so far, bytes.
 
-    Read from Linux' ``VmHWM``: ``getrusage`` also counts the process that started this one, up to
-    the moment it was replaced.
+    It is Linux' ``VmHWM``. ``getrusage`` would include the process that started this one, until
+    the moment of exec.
     """
     try:
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -1,8 +1,8 @@
 """The picture loop: reduce, segment, find faces, refine the matte, composite, finish.
 
-One loop for frames on the host and on a device. A batch goes through stage after stage; what each
-stage does side by side, on one stream, or in order is its own business. A scene cut divides a
-batch: everything that remembers earlier frames is reset between its parts.
+One loop serves frames on the host and on a device. A batch passes stage after stage; each stage
+decides what it runs in parallel. A scene cut divides a batch: all state of earlier frames is reset
+between its parts.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ R = TypeVar("R")
 
 
 class Execution:
-    """How the picture loop's work is carried out: on the host at once, where what is done is done.
+    """Runs the picture loop's work on the host, where each call has finished when it returns.
 
     Args:
         batch: Frames at a time, 1 or more.
-        workers: Closed with this; the first does what runs beside.
-        others: Closed with this, too.
+        workers: Closed with this; the first thread runs submitted work.
+        others: Also closed with this.
     """
 
     ahead = 1
-    """Batches that are segmented before those that the other stages work on, in a thread of their
-    own; 0: one thread does all."""
+    """Batches that may be segmented before the other stages take them, in a thread of their own.
+    0: one thread does everything."""
 
     def __init__(self, batch: int, workers: Workers, *others: Workers) -> None:
         self.batch = batch
         self._workers, self._others = workers, others
 
     def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
-        """Around all work on some frames: what is done inside comes after what made them."""
+        """Return a context for all work on some frames, which is ordered after their making."""
         return nullcontext()
 
     def measure(self, clock: StageClock) -> AbstractContextManager[None]:
-        """Around the work of one stage, again and again; its clock takes the time."""
+        """Return a context for the work of one stage; its clock measures the time."""
         return clock
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Start what needs nothing of what follows; calling the answer waits for its result."""
+        """Start work that is independent of what follows; call the result to wait for it."""
         return self._workers.submit(work).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
-        """Frames are finished once all that was done so far is done."""
+        """Mark frames as finished once all work so far has finished."""
 
     def wait(self) -> None:
-        """Wait for all that is under way."""
+        """Wait for all work in progress."""
 
     def close(self) -> None:
-        """Free what it works with; safe to call twice."""
+        """Free resources; safe to call twice."""
         for workers in (self._workers, *self._others):
             workers.close()
 
@@ -78,7 +78,7 @@ class MaskSchedule:
 
     Args:
         every: Segment every Nth frame of a scene.
-        similarity_db: Also keep the mask while the picture stays this similar; None: don't look.
+        similarity_db: Also keep the mask while the picture stays this similar; None: ignore it.
     """
 
     def __init__(self, every: int, similarity_db: float | None) -> None:
@@ -93,7 +93,7 @@ class MaskSchedule:
         return self.every == 1 and self._similarity_db is None
 
     def due(self, reduced: Sequence[AnalysisFrame], scenes: LumaProbe) -> Sequence[int]:
-        """Which of the next frames are to be segmented. Called once for every frame, in order."""
+        """Return which of the next frames to segment. Call once for every frame, in order."""
         if self.takes_all:
             self._since = 0
             return range(len(reduced))
@@ -121,7 +121,7 @@ class MaskSchedule:
 class PictureStages:
     """Runs the picture stages of one render on batches of frames, in presentation order.
 
-    All state between frames is in the stages that are passed in; a scene cut resets it.
+    All state between frames is in the given stages; a scene cut resets it.
     """
 
     execution: Execution
@@ -138,24 +138,24 @@ class PictureStages:
     faces: FaceStep | None = None
     regions: HiddenRegions | None = None
     trim_start: int | None = None
-    """Frames with an earlier pts are a pre-roll: they are not kept, and not composited; None: all
-    are kept."""
+    """Frames with an earlier pts are a pre-roll: they are neither composited nor kept. None: keep
+    all frames."""
 
     def __post_init__(self) -> None:
-        # See bgsoft.pipeline.runner.FrameStage. Each batch waits, and does so while others work.
+        # See bgsoft.pipeline.runner.FrameStage: one batch more is held while others are processed.
         self.batch, self.ahead = self.execution.batch, self.execution.ahead
         self.held = 2 * self.ahead * self.batch
         if self.faces is not None:
             self.held += self.faces.held + self.batch
         self._open: Scene | None = None
-        """What is composited once the faces that its mattes may have missed are known: while they
-        are looked for, the next frames get their mattes."""
+        """A scene that is composited once the faces that its mattes may have missed are known.
+        Meanwhile the next frames get their mattes."""
         self._segmenting, self._facing, self._matting, self._compositing = (
             self.execution.measure(self.metrics.stages[name]) for name in PICTURE_STAGES
         )
 
     def start(self) -> None:
-        """Run the models once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        """Run each model once; see :class:`bgsoft.pipeline.runner.FrameStage`."""
         with self.execution.working(()):
             with StageClock("first run of the model", self.metrics.observer):
                 self.segmenter.start()
@@ -168,7 +168,7 @@ class PictureStages:
         """Segment up to :attr:`batch` frames; see :class:`bgsoft.pipeline.runner.FrameStage`.
 
         Raises:
-            InferenceError: The model failed on a frame.
+            InferenceError: A model failed on a frame.
         """
         scenes = self._scenes(frames)
         for scene in scenes:
@@ -176,14 +176,14 @@ class PictureStages:
         return scenes
 
     def process(self, prepared: Sequence[Scene]) -> list[Frame]:
-        """Composite them; see :class:`bgsoft.pipeline.runner.FrameStage`."""
+        """Composite prepared frames; see :class:`bgsoft.pipeline.runner.FrameStage`."""
         return [frame for scene in prepared for frame in self._process(scene)]
 
     def process_batch(self, frames: Sequence[Frame]) -> list[Frame]:
-        """Segment and composite up to :attr:`batch` frames, all in this thread.
+        """Segment and composite up to :attr:`batch` frames in this thread.
 
         Raises:
-            InferenceError: The model failed on a frame.
+            InferenceError: A model failed on a frame.
         """
         with self.execution.working(frames):
             finished = self.process(self._scenes(frames))
@@ -191,9 +191,9 @@ class PictureStages:
         return finished
 
     def flush(self) -> list[Frame]:
-        """Finish what is kept back; see :class:`bgsoft.pipeline.runner.FrameStage`.
+        """Finish the frames that are held; see :class:`bgsoft.pipeline.runner.FrameStage`.
 
-        Between batches: hide faces by what is known so far.
+        Between batches, it hides faces by what is known so far.
         """
         if self.faces is None:
             return []
@@ -205,11 +205,11 @@ class PictureStages:
         return finished
 
     def _scenes(self, frames: Sequence[Frame]) -> list[Scene]:
-        """Reduce the frames of a batch, and divide them where scenes begin."""
+        """Reduce the frames of a batch, and divide them at scene cuts."""
         with self._segmenting:
             reduced = self.reducer.reduce(frames)
             if self.schedule.takes_all:
-                # On a device, the next line waits.
+                # On a device, the next call waits.
                 self.segmenter.begin(frames, reduced)
             cuts = self.scenes.cuts(reduced)
         scenes: list[Scene] = []
@@ -223,7 +223,7 @@ class PictureStages:
         return scenes
 
     def _segment(self, scene: Scene) -> Sequence[Array | None]:
-        """The masks of the frames that are due, made at once; None for the others."""
+        """Return masks of the frames that are due, computed at once; None for the others."""
         frames, reduced, refreshed = scene.frames, scene.reduced, scene.since_refresh == 0
         if scene.begins or refreshed:
             self.schedule.reset()
@@ -243,9 +243,9 @@ class PictureStages:
         return masks
 
     def _process(self, scene: Scene) -> list[Frame]:
-        """Do the rest with frames of one scene; where faces are looked for, they stay open.
+        """Run the other stages on frames of one scene; with face detection it stays open.
 
-        Returns those that are finished now.
+        Returns the frames that are finished now.
         """
         finished = self._renew(scene)
         frames, reduced, faces = scene.frames, scene.reduced, self.faces
@@ -259,7 +259,7 @@ class PictureStages:
             return finished + self._composite()
 
         def look_at() -> list[FoundFaces]:
-            faces_of = found()  # in this thread, before
+            faces_of = found()  # before the next lines, in this thread
             faces.look_at(frames, reduced, mattes, faces_of)
             return faces_of
 
@@ -269,9 +269,9 @@ class PictureStages:
         return finished
 
     def _renew(self, scene: Scene) -> list[Frame]:
-        """Forget, and decide anew, what is due before these frames.
+        """Forget state that is renewed before these frames.
 
-        Returns the frames before, which have to be finished by then.
+        Returns the frames before them, which must be finished by then.
         """
         finished: list[Frame] = []
         if scene.begins or _is_renewed(scene.since_refresh):
@@ -286,7 +286,7 @@ class PictureStages:
         return finished
 
     def _composite(self) -> list[Frame]:
-        """Composite the frames that are open; returns those that are finished now."""
+        """Composite the open frames, and return those that are finished now."""
         scene, self._open = self._open, None
         if scene is None:
             return []
@@ -311,20 +311,18 @@ class PictureStages:
             return faces.finish(frames, faces_of)
 
     def _for_faces(self, work: Callable[..., R], *args: Any) -> R:
-        """Do something for faces in the thread that the execution has for it."""
+        """Run work on faces in the execution's thread for it."""
         with self.metrics.submitted["face"]:
             return work(*args)
 
     def _forget(self) -> None:
-        """Forget the frames so far in what follows segmentation, but for what is shown behind
-        people."""
+        """Forget earlier frames in all stages after segmentation, except in backgrounds."""
         self.matte.reset()
         if self.faces is not None:
             self.faces.reset()
 
     def restart(self) -> None:
-        """Forget all frames, also any that failed half-way: others follow, with times of their
-        own."""
+        """Forget all frames, including failed ones. Others follow, with timestamps of their own."""
         with self.execution.working(()):
             self._open = None
             self.schedule.reset()
@@ -337,7 +335,7 @@ class PictureStages:
         with self.execution.working(()):
             self.execution.wait()
             if self.faces is not None:
-                # Behind what is still looked for where something has failed.
+                # After detection that is still in progress when something has failed.
                 self.execution.submit(self.faces.close)()
         self.segmenter.close()
         self.compositor.close()
@@ -346,21 +344,21 @@ class PictureStages:
 
 @dataclass(slots=True, eq=False)
 class Scene:
-    """Frames of one scene, up to a batch of them."""
+    """Up to a batch of frames of one scene."""
 
     frames: Sequence[Frame]
     reduced: Sequence[AnalysisFrame]
     begins: bool
-    """With these frames."""
+    """Whether the scene begins with these frames."""
     since_refresh: int
-    """How many frames after what would else be kept is decided anew the first one comes."""
+    """Number of frames from the last refresh to the first of these."""
     masks: Sequence[Array | None] = ()
-    """Empty: they are not segmented yet."""
+    """Empty: not segmented yet."""
     mattes: Sequence[Matte] = ()
     faces: Callable[[], list[FoundFaces]] = list
-    """Waits until the mattes have been looked at for faces."""
+    """Waits for the detection of faces in the mattes."""
 
 
 def _is_renewed(since_refresh: int) -> bool:
-    """Whether something is decided anew so many frames after a refresh."""
+    """Return whether state is renewed this number of frames after a refresh."""
     return since_refresh in (0, BACKGROUND_REFRESH_OFFSET)

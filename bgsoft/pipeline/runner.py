@@ -23,37 +23,39 @@ from bgsoft.ring import FrameRing, RingClosedError
 from bgsoft.workers import DaemonThread, lower_priority
 
 _POLL_SECONDS = 0.05
-"""How often the calling thread looks for cancellation and reports progress."""
+"""Interval at which the calling thread checks for cancellation and reports progress."""
 LEAVE_SECONDS = 3.0
-"""How long a thread may take to end what it is doing, once the run has failed."""
+"""Time that a thread gets to finish its current work once the run has failed."""
 
 
 class FrameStage(Protocol):
     """The stage between decoder and encoder."""
 
     batch: int
-    """Frames it takes at a time, 1 or more."""
+    """Number of frames it takes at a time, 1 or more."""
     held: int
-    """Frames it keeps back at most between batches, those that are prepared among them."""
+    """Largest number of frames it keeps back between batches, including prepared ones."""
     ahead: int = 0
-    """Batches that may wait between :meth:`prepare` and :meth:`process`, each of which has a
-    thread of its own; 0: :meth:`process_batch` does all."""
+    """Batches that may wait between :meth:`prepare` and :meth:`process`, which then run in threads
+    of their own; 0: :meth:`process_batch` does everything."""
 
     def start(self) -> None:
-        """Called once, in the thread that will prepare frames, or process them where none does,
-        before the first is decoded."""
+        """Prepare for the first frame.
+
+        It is called once, in the thread of :meth:`prepare`, or else of :meth:`process_batch`.
+        """
         ...
 
     def prepare(self, frames: Sequence[Frame]) -> Any:
-        """Begin work on up to :attr:`batch` frames; what it gives is for :meth:`process`."""
+        """Begin work on up to :attr:`batch` frames; the result goes to :meth:`process`."""
         return frames
 
     def process(self, prepared: Any) -> Sequence[Frame]:
-        """Do the rest; see :meth:`process_batch`."""
+        """Finish the work; see :meth:`process_batch`."""
         return self.process_batch(prepared)
 
     def process_batch(self, frames: Sequence[Frame]) -> Sequence[Frame]:
-        """Work on up to :attr:`batch` frames, in place.
+        """Process up to :attr:`batch` frames, in place.
 
         Returns the frames that are finished now: each once, in presentation order over all calls.
         """
@@ -65,50 +67,50 @@ class FrameStage(Protocol):
 
 
 class FrameSink(Protocol):
-    """The taker of finished frames."""
+    """Receiver of finished frames."""
 
     def encode(self, frame: Frame) -> None:
         """Take one frame; its slot may be reused once this returns."""
         ...
 
     def finish(self) -> None:
-        """No frame will follow."""
+        """Finish; no frame will follow."""
         ...
 
 
 @dataclass(slots=True)
 class PipelineResult:
-    """Counts and times of the frames that went through."""
+    """Counts and times of the frames of a run."""
 
     decoded_pts: array[int] = field(default_factory=lambda: array("q"))
-    """pts of every decoded frame, in order, in the source's time base."""
+    """Pts of every decoded frame, in order, in the source's time base."""
     encoded_pts: array[int] = field(default_factory=lambda: array("q"))
-    """pts of every frame that the sink took, in order."""
+    """Pts of every frame that the sink took, in order."""
     last_duration: int = 0
     """Duration of the last frame, in the source's time base."""
     first_frame_seconds: float | None = None
-    """From the start of the run to the first frame handed to the encoder."""
+    """Time from the start of the run to the first frame passed to the encoder."""
 
 
 class Pipeline:
     """Runs one render from the first frame to the last.
 
-    Frames keep their order. The first error in any thread stops all of them, and is raised again
-    from :meth:`run` with its stage, frame and pts. All threads have ended when :meth:`run`
-    returns or raises, but for one that does not come back: then :attr:`stuck` is set.
+    Frames keep their order. The first error in any thread stops all of them; :meth:`run` raises it
+    again with its stage, frame and pts. All threads have ended when :meth:`run` returns or raises,
+    except for one that does not respond: then :attr:`stuck` is set.
 
     Args:
-        decoder: The source of frames.
-        stage: The work on them.
-        sink: Takes them.
-        ring: Slots for the frames; bounds how many are under way.
-        metrics: Clocks ``decode`` and ``encode`` are kept here; the stage keeps its own.
+        decoder: Source of the frames.
+        stage: Processes them.
+        sink: Receives them.
+        ring: Slots for the frames; limits how many are in progress.
+        metrics: Clocks of ``decode`` and ``encode`` are kept here; the stage keeps its own.
         on_tick: Called from the calling thread about every 50 ms.
-        on_failure: Called once the run has failed, to wake who waits outside; from any thread.
-        outside: A number that grows while the other end of a pipe is waited for: no stage stands
-            still then.
+        on_failure: Called from any thread once the run has failed, to end waits outside.
+        outside: A number that grows while the run waits for the other end of a pipe; then no stage
+            has stalled.
         cancel: Set it to stop the run.
-        stall_seconds: The run fails once no frame has passed any stage for so long; None: never.
+        stall_seconds: Fail once no frame has passed any stage for this time; None: never.
     """
 
     def __init__(
@@ -126,7 +128,7 @@ class Pipeline:
         stall_seconds: float | None = None,
     ) -> None:
         self.stuck = False
-        """A thread is still inside a stage after a failed run: nothing that it may use can be
+        """After a failed run, a thread is still inside a stage: nothing that it may use can be
         closed."""
         self._stall_seconds = stall_seconds
         self._decoder = decoder
@@ -139,14 +141,14 @@ class Pipeline:
         self._on_failure = on_failure
         self._outside = outside
         self._cancel = cancel or threading.Event()
-        # While the stage waits for a full batch, it keeps some frames back: with fewer slots than
-        # for these and the batch, the decoder would wait for one for ever. A second batch's slots
-        # let the threads work side by side.
+        # The stage keeps some frames back while it waits for a full batch. With fewer slots than
+        # for these and the batch, the decoder would wait for ever. A second batch's slots let the
+        # threads run in parallel.
         least = 2 * stage.batch + stage.held
         if ring.size < least:
             raise ValueError(
-                f"a batch of {stage.batch} with {stage.held} frames held back needs {least} slots "
-                f"or more, not {ring.size}"
+                f"cannot run a batch of {stage.batch} with {stage.held} frames held back: it needs "
+                f"{least} slots or more, not {ring.size}"
             )
         depth = max(1, ring.size // 2)
         self._decoded: Channel[Frame] = Channel(depth)
@@ -154,19 +156,19 @@ class Pipeline:
         self._finished: Channel[Frame] = Channel(depth)
         self._result = PipelineResult()
         self._clock = StageClock("picture", metrics.observer)
-        """Of the stage between decoder and sink."""
+        """Clock of the stage between decoder and sink."""
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._started_stage = threading.Event()
 
     def run(self) -> PipelineResult:
-        """Let all frames through.
+        """Process all frames.
 
         Raises:
             RenderCancelledError: ``cancel`` was set.
             StallError: A stage does not return.
-            VerificationError: Frames were lost, doubled or changed their time.
-            BgsoftError: What failed first in a stage.
+            VerificationError: Frames were lost, duplicated or changed their time.
+            BgsoftError: The first error of a stage.
         """
         self._started = time.perf_counter()
         stages: list[tuple[str, Callable[..., StageThread], Callable[[], None]]] = [
@@ -184,7 +186,7 @@ class Pipeline:
             name: make(partial(self._guard, name, body), f"bgsoft-{name}")
             for name, make, body in stages
         }
-        self.stuck = True  # whatever interrupts what follows
+        self.stuck = True  # until the threads have ended, also if an interrupt comes
         try:
             for thread in threads.values():
                 thread.start()
@@ -202,7 +204,7 @@ class Pipeline:
         return self._result
 
     def _watch(self, threads: dict[str, StageThread]) -> None:
-        """Wait for the threads, reporting progress, looking for cancellation and for stalls."""
+        """Wait for the threads; report progress, and check for cancellation and stalls."""
         stall = StallWatch(self._stall_seconds, threads.items())
         encoder, failed = threads["encode"], False
         while encoder.is_alive():
@@ -211,14 +213,14 @@ class Pipeline:
                 raise RenderCancelledError("interrupted")
             if self._error is not None and not failed:
                 failed, stall = True, StallWatch(LEAVE_SECONDS, ())
-            # The models' first run may take its time.
+            # The models' first run may take longer.
             if failed or self._started_stage.is_set():
-                stall.look(self._passed())
+                stall.check(self._passed())
             if self._on_tick is not None:
                 self._on_tick()
 
     def _passed(self) -> tuple[int, ...]:
-        """What has passed each stage so far."""
+        """Return the counts of frames that have passed each stage."""
         decoded, encoded = self._result.decoded_pts, self._result.encoded_pts
         passed_over = self._decoder.stats.passed_over
         return passed_over, len(decoded), self._clock.calls, len(encoded), self._outside()
@@ -227,14 +229,14 @@ class Pipeline:
         try:
             body()
         except (ChannelClosedError, RingClosedError):
-            pass  # another thread failed first and has said why
+            pass  # another thread failed first and has reported it
         except BaseException as exc:
             if isinstance(exc, BgsoftError) and exc.stage is None:
                 exc.stage = name
             self._fail(exc)
 
     def _fail(self, exc: BaseException) -> None:
-        """Keep the first error and wake everybody who waits."""
+        """Keep the first error, and wake all waiting threads."""
         with self._lock:
             if self._error is None:
                 self._error = exc
@@ -291,7 +293,7 @@ class Pipeline:
             yield frames
 
     def _pass_on(self, batches: Iterable[Any], process: Callable[[Any], Sequence[Frame]]) -> None:
-        """Let the stage work, and hand on what it has finished."""
+        """Process batches, and pass finished frames on."""
         for batch in batches:
             self._call(process, batch)
         if self._stage.held:
@@ -320,7 +322,7 @@ class Pipeline:
             self._sink.finish()
 
     def _count(self, observer: Observer) -> None:
-        """Tell how full everything is."""
+        """Report how full the queues and the ring are."""
         observer.counter("decoded", len(self._decoded))
         observer.counter("finished", len(self._finished))
         observer.counter("slots in use", self._ring.in_use)
@@ -329,11 +331,11 @@ class Pipeline:
 def check_pts(decoded: Sequence[int], found: Sequence[int], done: str, became: str) -> None:
     """Raise VerificationError unless each decoded frame is found once, at its time.
 
-    ``done`` says what was done to frames that are found, ``became`` how one's time changed.
+    ``done`` is the verb for frames that are found, ``became`` that for a changed time.
     """
     if len(decoded) != len(found):
         raise VerificationError(
-            f"{len(decoded)} frames were decoded but {len(found)} {done}", stage="encode"
+            f"{len(decoded)} frames were decoded, but {len(found)} {done}", stage="encode"
         )
     for at, (before, after) in enumerate(zip(decoded, found, strict=True)):
         if before != after:

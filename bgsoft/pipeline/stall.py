@@ -1,4 +1,4 @@
-"""Notices that a render has come to a standstill, and where."""
+"""Detection of a render that has stalled, and of the stage that did."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from bgsoft.infer.warm import StageThread
 from bgsoft.report import STAGE_NAMES
 
 _MAX_STEP_SECONDS = 1.0
-"""What one look adds at most: a process that was stopped for an hour has not stalled."""
+"""Most time that one check adds: a process that was stopped for an hour has not stalled."""
 _STAGES = {*STAGE_NAMES, "analysis"}
 _WAITING = {"bgsoft.pipeline.channel", "bgsoft.ring"}
-"""Modules in which a thread waits for its neighbours."""
+"""Modules in which a thread waits for other stages."""
 
 
 class StallWatch:
-    """Raises StallError once nothing has changed for so many seconds; None: it never does.
+    """Raises StallError once counts have not changed for a time; None: never.
 
-    ``threads`` are the pipeline's by stage, from the last to the first.
+    ``threads`` are those of the pipeline by stage, from the last to the first.
     """
 
     def __init__(self, seconds: float | None, threads: Iterable[tuple[str, StageThread]]):
@@ -30,8 +30,8 @@ class StallWatch:
         self._since = 0.0
         self._looked = time.monotonic()
 
-    def look(self, counts: tuple[int, ...]) -> None:
-        """Compare what has passed each stage with the last look."""
+    def check(self, counts: tuple[int, ...]) -> None:
+        """Compare the counts of each stage with those of the last check."""
         now = time.monotonic()
         step, self._looked = min(now - self._looked, _MAX_STEP_SECONDS), now
         if counts != self._seen:
@@ -39,12 +39,12 @@ class StallWatch:
             return
         self._since += step
         if self._seconds is not None and self._since >= self._seconds:
-            text = f"came to a standstill: no frame for {self._seconds:g} s (see --stall)"
+            text = f"stalled: no frame for {self._seconds:g} s; see --stall"
             raise StallError(text, stage=stuck_stage(self._threads))
 
 
 def stuck_stage(threads: Iterable[tuple[str, StageThread]]) -> str:
-    """The last stage that is busy: those before it wait for room, those after it for frames.
+    """Return the last busy stage: earlier ones wait for room, later ones for frames.
 
     ``threads`` are by stage, from the last to the first.
     """

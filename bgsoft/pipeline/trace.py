@@ -1,7 +1,7 @@
-"""Records what a pipeline does, for Perfetto (https://ui.perfetto.dev) and ``chrome://tracing``.
+"""Recording of a pipeline's activity, for Perfetto (https://ui.perfetto.dev).
 
-The file is the Trace Event Format's JSON object: complete events (``X``) on a row for each thread
-and device stream, counters (``C``), instants (``i``) and the rows' names (``M``). Times are
+The file is a JSON object of the Trace Event Format: complete events (``X``) on a row for each
+thread and device stream, counters (``C``), instants (``i``) and the rows' names (``M``). Times are
 microseconds since the process began.
 """
 
@@ -20,10 +20,10 @@ from bgsoft.startup import Span, process_start_ns
 
 _HOST, _DEVICE, _START = 1, 2, 3
 _GROUPS = {_HOST: "threads", _DEVICE: "GPU streams", _START: "start"}
-"""Process number in the file → what its rows are."""
+"""Process number in the file → title of its rows."""
 MAX_EVENTS = 1_000_000
-"""About 150 MB of memory, and the most that the viewers take with ease: an hour of video. Further
-ones are counted, but not kept."""
+"""About 150 MB of memory, an hour of video: viewers become slow beyond. Further events are counted
+and dropped."""
 
 
 class _Event(NamedTuple):
@@ -33,12 +33,12 @@ class _Event(NamedTuple):
     name: str
     at_ns: int
     value: float = 0.0
-    """Where it ends, ns (``X``), or what it counts (``C``)."""
+    """End of a span, ns (``X``), or value of a counter (``C``)."""
     call: int = 0
 
 
 class TraceRecorder:
-    """Keeps every event in memory until :meth:`write`. Thread-safe.
+    """Keeps events in memory until :meth:`write`. Thread-safe.
 
     Times are nanoseconds of :func:`time.perf_counter_ns`.
     """
@@ -50,27 +50,27 @@ class TraceRecorder:
         self._threads: dict[int, str] = {}
         self._rows: dict[int, dict[str, int]] = {_DEVICE: {}, _START: {}}
         self.dropped = 0
-        """Events that found no room."""
+        """Number of events that were dropped."""
 
     def thread_span(self, name: str, started_ns: int, ended_ns: int, call: int) -> None:
-        """The calling thread has worked on something; ``call`` counts from 0."""
+        """Record work of the calling thread; ``call`` counts from 0."""
         self._keep(_Event("X", _HOST, self._thread(), name, started_ns, ended_ns, call))
 
     def device_span(self, row: str, name: str, started_ns: int, ended_ns: int, call: int) -> None:
-        """A device has worked on something, in the order of its row."""
+        """Record work of a device, in the order of its row."""
         number = self._row(_DEVICE, row)
         self._keep(_Event("X", _DEVICE, number, name, started_ns, ended_ns, call))
 
     def counter(self, name: str, value: float) -> None:
-        """A figure has this value from now on."""
+        """Record a counter's value from now on."""
         self._keep(_Event("C", _HOST, 0, name, time.perf_counter_ns(), value))
 
     def instant(self, name: str) -> None:
-        """Something happened now, in the calling thread."""
+        """Record a moment in the calling thread."""
         self._keep(_Event("i", _HOST, self._thread(), name, time.perf_counter_ns()))
 
     def add_start(self, spans: Iterable[Span]) -> None:
-        """What was done before the first frame, on a row for each thread."""
+        """Record the work before the first frame, on a row for each thread."""
         for thread, name, started_ns, ended_ns in spans:
             row = self._row(_START, thread)
             self._keep(_Event("X", _START, row, name, started_ns, ended_ns))
@@ -91,7 +91,7 @@ class TraceRecorder:
             self.dropped += 1
 
     def to_dict(self, **other: Any) -> dict[str, Any]:
-        """The trace as plain JSON types; ``other`` goes into ``otherData``."""
+        """Return the trace as plain JSON types; ``other`` goes into ``otherData``."""
         events = [*self._names(), *sorted(map(self._plain, self._events), key=lambda e: e["ts"])]
         other["dropped_events"] = self.dropped
         return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
@@ -119,7 +119,7 @@ class TraceRecorder:
         return plain | {"tid": row, "dur": (value - at_ns) / 1000, "args": {"call": call}}
 
     def write(self, path: Path, **other: Any) -> None:
-        """Write the file, or replace it; ``other`` goes into ``otherData``.
+        """Write or replace the file; ``other`` goes into ``otherData``.
 
         Raises:
             OutputError: It cannot be written.

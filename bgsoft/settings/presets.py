@@ -204,7 +204,9 @@ def _load(name_or_path: str, children: tuple[Path, ...], folder: Path | None = N
     if child is None:
         path = _find(name_or_path, None)
     else:
-        with errors_as((PresetError,), PresetError, f"cannot read preset {child.name}: extends", path=child):
+        with errors_as(
+            (PresetError,), PresetError, f"cannot read preset {child.name}: extends", path=child
+        ):
             path = _find(name_or_path, folder)
     if path in children:
         chain = " → ".join(p.stem for p in (*children, path))

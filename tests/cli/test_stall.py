@@ -59,9 +59,7 @@ def test_the_stage_that_stands_still_is_named(tmp_path: Path, where: str) -> Non
     process = start(where, str(tmp_path / "new" / "out.mp4"), "--stall", "1")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err == (
-        f"bgsoft: error: {where}: came to a standstill: no frame for 1 s (see --stall)\n"
-    )
+    assert err == (f"bgsoft: error: {where}: stalled: no frame for 1 s; see --stall\n")
     assert list(tmp_path.iterdir()) == []
 
 

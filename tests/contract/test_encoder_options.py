@@ -83,21 +83,21 @@ def test_prores_profile(source: Path, tmp_path: Path) -> None:
     [
         ("o.mp4", "h264", "foo=1", "foo: libx264 does not know it"),
         ("o.mp4", "h264", "ref=3", "ref: libx264 does not know it; did you mean refs?"),
-        ("o.mp4", "h264", "bf=x", 'bf=x: libx264 refuses it: Unable to parse "bf" option'),
-        ("o.mp4", "h264", "tune=loud", "tune=loud: libx264 knows animation, fastdecode"),
-        ("o.mp4", "h264", "profile=low", "profile=low: libx264 knows baseline, high"),
-        ("o.mp4", "h264", "ar=44100", "ar has no effect on libx264"),
-        ("o.mp4", "h264", "crf=3", "crf is refused: say --quality instead"),
-        ("o.mp4", "h264", "threads=3", "threads is refused: threads are dealt out by --threads"),
-        ("o.mp4", "h264", "colorspace=1", "colorspace is refused: it says what the frames are"),
-        ("o.mp4", "h264", "x264-params=bframes=1", "x264-params is refused: name its parameters"),
-        ("o.avi", "h264", "bf=2", "bf is refused: the container decides it"),
-        ("o.mp4", "hevc", "aq-mode=x", "refuses it: Invalid value for aq-mode: x"),
-        ("o.mp4", "hevc", "aq-mode=99", "aq-mode=99: libx265 refuses it"),
+        ("o.mp4", "h264", "bf=x", 'bf=x: libx264: Unable to parse "bf" option'),
+        ("o.mp4", "h264", "tune=loud", "tune must consist of animation, fastdecode"),
+        ("o.mp4", "h264", "profile=low", "profile must consist of baseline, high"),
+        ("o.mp4", "h264", "ar=44100", "ar: it has no effect on libx264"),
+        ("o.mp4", "h264", "crf=3", "crf: use --quality instead"),
+        ("o.mp4", "h264", "threads=3", "threads: use --threads instead"),
+        ("o.mp4", "h264", "colorspace=1", "colorspace: it describes the frames"),
+        ("o.mp4", "h264", "x264-params=bframes=1", "x264-params: pass the parameters"),
+        ("o.avi", "h264", "bf=2", "bf: it depends on the container"),
+        ("o.mp4", "hevc", "aq-mode=x", "libx265: Invalid value for aq-mode: x"),
+        ("o.mp4", "hevc", "aq-mode=99", "aq-mode=99: libx265: "),
         ("o.mp4", "hevc", "deblock=1:1", "write a comma for the colon"),
-        ("o.mp4", "av1", "film-grain=800", "film-grain=800: libsvtav1 refuses it"),
+        ("o.mp4", "av1", "film-grain=800", "film-grain=800: libsvtav1: "),
         ("o.webm", "vp9", "aq-mode=77", "out of range [-1 - 4]"),
-        ("o.webm", "vp9", "bf=2", "bf has no effect on libvpx-vp9"),
+        ("o.webm", "vp9", "bf=2", "bf: it has no effect on libvpx-vp9"),
         ("o.mov", "prores", "profile=zz", 'Unable to parse "profile" option value "zz"'),
         ("o.mkv", "ffv1", "slices=7", "Unsupported number 7 of slices"),
         ("o.mp4", "h264", "bf", "--encoder-option must be KEY=VALUE, not 'bf'"),
@@ -119,17 +119,18 @@ def test_what_is_refused_is_one_line(
     captured = capfd.readouterr()
     assert captured.out == ""
     (line,) = captured.err.splitlines()  # the encoder itself prints nothing
-    assert line.startswith("bgsoft: error: --encoder-option ")
+    assert line.startswith("bgsoft: error: ")
+    assert "--encoder-option " in line
     assert message in line
     assert not list(tmp_path.iterdir())
 
 
 def test_options_that_exclude_each_other(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="encoder_option bf is given twice"):
+    with pytest.raises(ConfigError, match="encoder_option must name a key once: bf"):
         render(source, tmp_path / "a.mp4", "bf=1", "bf=2")
-    with pytest.raises(ConfigError, match="quality and encoder_option b exclude each other"):
+    with pytest.raises(ConfigError, match="cannot combine quality and encoder_option b"):
         render(source, tmp_path / "a.mp4", "b=1M", quality=20)
-    with pytest.raises(ConfigError, match="libx264 refuses"):
+    with pytest.raises(ConfigError, match=r"cannot use encoder_option .* libx264: "):
         render(source, tmp_path / "odd.mp4", "profile=baseline", "qp=0")
 
 
@@ -144,7 +145,7 @@ def test_a_presets_options_go_with_its_codec(source: Path, tmp_path: Path) -> No
 def test_nvenc_leaves_them_to_ffmpegs_encoders() -> None:
     config = EncodeConfig(encoder_option=("bf=2",))
     info = video_info(FrameFormat(width=64, height=64))
-    with pytest.raises(BackendUnavailableError, match="--encoder-option is for the encoders of"):
+    with pytest.raises(BackendUnavailableError, match="--encoder-option applies to FFmpeg"):
         choose_nvenc(config, container_for(Path("a.mp4")), info)
 
 

@@ -358,15 +358,15 @@ def test_nothing_of_a_hidden_face_comes_back(tmp_path: Path) -> None:
     ("name", "given", "words"),
     [
         ("out.webm", {"chroma": "keep"}, "another container than WebM"),
-        ("out.mp4", {"chroma": "keep", "codec": "vp9"}, "needs a codec of h264, hevc$"),
+        ("out.mp4", {"chroma": "keep", "codec": "vp9"}, "choose a codec of h264, hevc$"),
         ("out.mkv", {"chroma": "keep", "codec": "av1"}, "h264, hevc, prores, ffv1$"),
-        ("frames/%d.png", {"chroma": "keep"}, "PNG is a picture and takes no chroma"),
+        ("frames/%d.png", {"chroma": "keep"}, "cannot use chroma with PNG: it is a picture"),
         ("out.mkv", {"chroma": "keep", "effect": "matte"}, "shows no picture"),
         ("out.mkv", {"chroma": "422"}, "chroma"),
         (
             "out.mov",
             {"chroma": "keep", "codec": "prores", "encoder_option": "profile=lt"},
-            "4:4:4 cannot be kept with these settings",
+            "4:4:4 does not fit these settings",
         ),
     ],
 )

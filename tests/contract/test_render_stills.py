@@ -251,4 +251,6 @@ def test_pictures_of_a_video_say_what_nobody_would_guess(
     notices = [event.message for event in report.events]
     assert "pixel aspect 4:3 left out: pictures have square pixels" in notices
     report = bgsoft.render(source, tmp_path / "jpg" / "%d.jpg", **PLAIN)
-    assert any("JPEG does not say" in event.message for event in report.events)
+    assert any(
+        "JPEG cannot store the colour description" in event.message for event in report.events
+    )

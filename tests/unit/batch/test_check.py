@@ -43,4 +43,4 @@ def test_the_file_that_settings_do_not_fit_is_named() -> None:
     ]
     with pytest.raises(ConfigError) as caught:
         check_encoding(jobs)
-    assert one_line(caught.value) == "in/b.jpg: JPEG is a picture and takes no --codec"
+    assert one_line(caught.value) == "in/b.jpg: cannot use --codec with JPEG: it is a picture"

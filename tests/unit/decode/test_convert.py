@@ -68,7 +68,7 @@ def test_pairs_of_422_chroma_rows_are_averaged(height: int) -> None:
 
 def test_a_format_without_a_conversion_is_a_decode_error() -> None:
     info = _info(16, 16)
-    with pytest.raises(DecodeError, match="cannot be converted"):
+    with pytest.raises(DecodeError, match="cannot convert pixel format"):
         PlaneWriter(info).write(VideoFrame(16, 16, "rgb96le"), host_planes(info.format))
 
 

@@ -99,7 +99,7 @@ def test_presets_beyond_its_range_are_errors(asked: str) -> None:
 
 
 def test_a_preset_of_the_cpu_encoder_leaves_it_to_that() -> None:
-    with pytest.raises(BackendUnavailableError, match="veryfast belongs to the CPU"):
+    with pytest.raises(BackendUnavailableError, match="veryfast is a setting of the CPU"):
         choose_nvenc(EncodeConfig(speed="veryfast"), MP4, video_info(NV12))
 
 
@@ -384,13 +384,13 @@ def test_videos_of_few_frames(tmp_path: Path, codec: str, count: int) -> None:
 
 
 def test_a_lost_frame_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(EncodeError, match="lost 1 frames"):
+    with pytest.raises(EncodeError, match="1 frames are missing"):
         mux(tmp_path / "a.mp4", "h264", coded("h264")[:-1], PTS)
 
 
 def test_a_picture_of_no_frame_is_an_error(tmp_path: Path) -> None:
     pictures = coded("h264")
-    with pytest.raises(EncodeError, match="of no frame"):
+    with pytest.raises(EncodeError, match="picture 18: no frame"):
         mux(tmp_path / "a.mp4", "h264", [*pictures, pictures[-1]], PTS)
 
 
@@ -398,7 +398,7 @@ def test_more_reordering_than_said_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(CODERS, "h264", (*CODERS["h264"][:2], 1))
-    with pytest.raises(EncodeError, match="reorders over more than 1"):
+    with pytest.raises(EncodeError, match="reorders more than 1"):
         mux(tmp_path / "a.mp4", "h264", coded("h264"), PTS)
 
 

@@ -151,10 +151,16 @@ def test_a_video_s_frames_are_what_ffmpeg_makes_of_them(
         ("a.png", PictureKind.COLOR, {"quality": 3}, ConfigError, "lossless"),
         ("a.jpg", PictureKind.COLOR, {"quality": 0}, ConfigError, "between 1 and 100"),
         ("a.webp", PictureKind.COLOR, {"quality": 101}, ConfigError, "between 1 and 100"),
-        ("a.png", PictureKind.COLOR, {"codec": Codec.H264}, ConfigError, "takes no --codec"),
-        ("a.png", PictureKind.COLOR, {"speed": "fast"}, ConfigError, "takes no --speed"),
+        ("a.png", PictureKind.COLOR, {"codec": Codec.H264}, ConfigError, "cannot use --codec"),
+        ("a.png", PictureKind.COLOR, {"speed": "fast"}, ConfigError, "cannot use --speed"),
         *(
-            ("a.jpg", PictureKind.COLOR, {"encoder_option": (text,)}, ConfigError, "takes no --enc")
+            (
+                "a.jpg",
+                PictureKind.COLOR,
+                {"encoder_option": (text,)},
+                ConfigError,
+                "cannot use --enc",
+            )
             for text in ("tune=film", "nonsense=1")
         ),
     ],

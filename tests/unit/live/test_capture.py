@@ -154,9 +154,9 @@ def test_a_thread_that_hangs_is_replaced_and_does_nothing_when_it_returns() -> N
     capture = Capture(spec(SourceKind.CAMERA), threading.Event(), lines.append, feed=feed)
     capture.start()
     wait_for(lambda: capture.frames_in == 1)
-    capture.look(time.monotonic())
+    capture.check(time.monotonic())
     assert lines == []
-    capture.look(time.monotonic() + module.HANGS_SECONDS + 1)
+    capture.check(time.monotonic() + module.HANGS_SECONDS + 1)
     assert lines[0] == "it: reading it hangs; trying again beside that"
     wait_for(lambda: capture.frames_in == 2)
     hold.set()

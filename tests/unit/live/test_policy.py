@@ -97,11 +97,11 @@ def test_a_clock_that_jumps_goes_on_by_ours_and_rises() -> None:
     assert clock.stamp(1e9 + 0.01, 3.01) == 3010
 
 
-def look(ladder: Ladder, now: float, *, dropped: float, busy: float) -> int:
+def check(ladder: Ladder, now: float, *, dropped: float, busy: float) -> int:
     """The level after a second at 30 frames, of which a share is dropped."""
     frames, lost, seconds = TOTALS.get(ladder, (0, 0, 0.0))
     TOTALS[ladder] = frames + 30, lost + round(30 * dropped), seconds + busy
-    ladder.look(now, *TOTALS[ladder])
+    ladder.check(now, *TOTALS[ladder])
     return ladder.level
 
 
@@ -111,35 +111,35 @@ TOTALS: dict[Ladder, tuple[int, int, float]] = {}
 def test_drops_step_quality_down_in_order_and_idleness_brings_it_back() -> None:
     ladder = Ladder(0.0)
     # What is dropped before the first look, while models load, says nothing.
-    assert look(ladder, 1.0, dropped=1.0, busy=1.0) == 0
+    assert check(ladder, 1.0, dropped=1.0, busy=1.0) == 0
     for second, level in ((2.0, 1), (3.0, 2), (4.0, 3), (5.0, 4), (6.0, 4)):
-        assert look(ladder, second, dropped=0.5, busy=1.0) == level
+        assert check(ladder, second, dropped=0.5, busy=1.0) == level
         assert ladder.quality == LADDER[level]
     # Not while it is busy, however long nothing is dropped.
-    assert all(look(ladder, 7.0 + n, dropped=0.0, busy=0.9) == 4 for n in range(20))
-    levels = [look(ladder, 30.0 + n, dropped=0.0, busy=0.3) for n in range(25)]
+    assert all(check(ladder, 7.0 + n, dropped=0.0, busy=0.9) == 4 for n in range(20))
+    levels = [check(ladder, 30.0 + n, dropped=0.0, busy=0.3) for n in range(25)]
     assert levels == [4] * 5 + [3] * 5 + [2] * 5 + [1] * 5 + [0] * 5
     assert LADDER[0] == Quality()
 
 
 def test_a_step_up_that_was_too_much_is_tried_again_later() -> None:
     ladder = Ladder(0.0, LADDER[:2])
-    look(ladder, 1.0, dropped=0.0, busy=0.1)
+    check(ladder, 1.0, dropped=0.0, busy=0.1)
     now, waits = 1.0, []
     for _ in range(3):
         now += 1.0
-        assert look(ladder, now, dropped=0.5, busy=1.0) == 1
+        assert check(ladder, now, dropped=0.5, busy=1.0) == 1
         began = now
         while ladder.level:
             now += 1.0
-            look(ladder, now, dropped=0.0, busy=0.1)
+            check(ladder, now, dropped=0.0, busy=0.1)
         waits.append(now - began)
     assert waits == [6.0, 11.0, 21.0]
 
 
 def test_nothing_is_decided_within_a_second() -> None:
     ladder = Ladder(0.0)
-    assert not ladder.look(0.9, 30, 30, 1.0)
-    assert not ladder.look(1.0, 30, 30, 1.0)
-    assert not ladder.look(1.5, 60, 60, 1.0)
-    assert ladder.look(2.0, 60, 60, 1.0)
+    assert not ladder.check(0.9, 30, 30, 1.0)
+    assert not ladder.check(1.0, 30, 30, 1.0)
+    assert not ladder.check(1.5, 60, 60, 1.0)
+    assert ladder.check(2.0, 60, 60, 1.0)

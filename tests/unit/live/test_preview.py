@@ -371,7 +371,10 @@ def test_settings_are_saved_as_a_preset(
     for section in ("effect", "segment", "face", "hide", "matte"):
         assert getattr(other, section) == getattr(config, section)
     ask(server, "/change", {"strength": 3})
-    assert error(ask(server, "/save", {"name": "mine"})) == "cannot save preset mine: it exists already"
+    assert (
+        error(ask(server, "/save", {"name": "mine"}))
+        == "cannot save preset mine: it exists already"
+    )
     assert load_preset("mine").settings["effect"]["strength"] == 7.5
     assert ask(server, "/save", {"name": "mine", "replace": True})[0] == 200
     assert load_preset("mine").settings["effect"]["strength"] == 3

@@ -119,7 +119,7 @@ def test_no_thread_waits_for_ever_whichever_is_slow(slow: str) -> None:
 
 
 def test_too_few_slots_for_the_frames_held_back_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 with 8 frames held back needs 12 slots"):
+    with pytest.raises(ValueError, match="2 with 8 frames held back: it needs 12 slots"):
         build(FakeDecoder([]), FakeStage(batch=2, held=8), FakeSink(), slots=11)
 
 
@@ -145,7 +145,7 @@ def test_a_frame_that_the_stage_keeps_fails_the_run() -> None:
         def flush(self) -> list[Frame]:
             return super().flush()[1:]
 
-    with pytest.raises(VerificationError, match="9 frames were decoded but 8 encoded"):
+    with pytest.raises(VerificationError, match="9 frames were decoded, but 8 encoded"):
         build(FakeDecoder(list(range(9))), Forgetful(held=4), FakeSink(), slots=6).run()
 
 
