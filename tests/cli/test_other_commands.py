@@ -189,7 +189,8 @@ def test_an_address_is_no_file(
     monkeypatch.chdir(tmp_path)
     outcome = run(*argv)
     assert outcome.code == code
-    assert ADDRESS in outcome.error_line and "is an address" in outcome.error_line
+    assert ADDRESS in outcome.error_line
+    assert "is an address" in outcome.error_line
     assert not list(tmp_path.iterdir())
 
 
