@@ -1,4 +1,4 @@
-"""Loaded networks as stages use them, and what drives them."""
+"""Protocols of loaded networks and of the drivers that run them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""By name of an input or output, the batch first."""
+"""Shape by name of an input or output, the batch first."""
 
 States = Mapping[str, "NDArray[Any]"]
-"""By input name, on the host: what a network carries from one run to the next."""
+"""State by input name, on the host: the values that a network carries from run to run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class Wiring:
     """Use of a model's inputs and outputs."""
 
     inputs: Shapes
-    """Of every input that is written."""
+    """Shape of every input that is written."""
     outputs: tuple[str, ...] = ()
-    """Those that are read; empty: all. The rest stays where the network runs."""
+    """Names of outputs that are read; empty: all. Others stay where the network runs."""
     free_outputs: Shapes = field(default_factory=dict)
-    """Of outputs whose shapes the file leaves free, where they are known, without the batch."""
+    """Known shapes of outputs whose shapes the file leaves free, without the batch."""
     constants: Mapping[str, float] = field(default_factory=dict)
     """Inputs of one number that never changes."""
     loops: Mapping[str, str] = field(default_factory=dict)
@@ -40,54 +40,56 @@ class Wiring:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The outputs that a run is asked for; empty: all of them."""
+        """Names of the outputs that a run must return; empty: all of them."""
         return () if self.loops else self.outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuModel:
-    """A model as a GPU provider loads it."""
+    """A model with the settings of a GPU provider."""
 
     path: Path
     shapes: Shapes
-    """Of every input, with nothing left dynamic."""
+    """Shape of every input, without free axes."""
     backend: str
     """``tensorrt`` or ``cuda``."""
     device: CudaDevice
     outputs: tuple[str, ...] = ()
-    """Those that are wanted; empty: all."""
+    """Names of the wanted outputs; empty: all."""
     precision: Precision = Precision.FP32
-    """fp16 lets TensorRT use half precision; CUDA runs what the file holds."""
+    """fp16 lets TensorRT use half precision; CUDA uses the file's own types."""
     sha256: str = ""
-    """Of the file and of what was changed in it, for the engine cache."""
+    """Hash of the file and of changes to it, for the engine cache."""
     tell: Callable[[str], None] = lambda _text: None
     """Called with a notice before an engine is built, which takes about a minute."""
     largest_batch: int | None = None
-    """An engine's, so that it serves smaller batches too; None: that of ``shapes``."""
+    """Largest batch of the engine, which then runs smaller ones too; None: that of ``shapes``."""
     source: bytes | None = None
-    """Loaded instead of the file, where it was changed."""
+    """Contents to load instead of the file, where it was changed."""
     must_run: bool = False
-    """Another file serves where this one does not run, or not all of it on this provider."""
+    """Whether a model that does not run, or not entirely on this provider, is an error: another
+    file
+    can replace it."""
 
 
 class Network(Protocol):
-    """One ONNX model, loaded, with fixed input and output buffers on one device."""
+    """A loaded ONNX model with fixed input and output buffers on one device."""
 
     provider: str
-    """The execution provider that really runs, read back from the session."""
+    """The execution provider that runs it, as the session reports."""
     mixed: str = ""
-    """The part of the model that other providers run, for people; empty: none."""
+    """Description of the part that other providers run; empty: none."""
     inputs: dict[str, Array]
     """Input buffers by name: write them, then call :meth:`run`."""
     outputs: dict[str, Array]
     """Output buffers by name, overwritten by every run."""
 
     def run(self) -> None:
-        """Run once on what lies in :attr:`inputs`; raises InferenceError."""
+        """Run once on the contents of :attr:`inputs`; raises InferenceError."""
         ...
 
     def states(self) -> States:
-        """A copy of what it carries from run to run; empty where every run stands alone.
+        """Return a copy of the states; empty for a network without any.
 
         Raises:
             InferenceError: It cannot be read any more.
@@ -95,7 +97,7 @@ class Network(Protocol):
         return {}
 
     def set_states(self, states: States) -> None:
-        """Go on from these; zeros for those that are missing."""
+        """Continue from these states; missing ones become zeros."""
         return
 
     def close(self) -> None:
@@ -104,7 +106,7 @@ class Network(Protocol):
 
 
 class WrappedNetwork(Network):
-    """A network around another, which is closed with it."""
+    """A network around another, which it closes."""
 
     def __init__(self, network: Network) -> None:
         self.provider = network.provider
@@ -122,20 +124,20 @@ class WrappedNetwork(Network):
 
 
 Step = Callable[[Network, int, int], None]
-"""Called with a network and the start and stop of some frames, its items 0, 1 and so on: writes
-them into its inputs, or takes them from its outputs."""
+"""Function of a network and the range (start, stop) of some frames, which are its items 0, 1, ….
+It writes their inputs, or reads their outputs."""
 
 
 class Driver(Protocol):
-    """Runs a model on the frames of a batch: how many at once, on what, and what if it fails."""
+    """Runs a model on the frames of a batch, and decides what follows a failure."""
 
     @property
     def network(self) -> Network:
-        """The one that runs now, or one of several alike."""
+        """The network that runs now, or one of several equal ones."""
         ...
 
     def start(self) -> None:
-        """Run once, in the thread that will call :meth:`run`, while nothing else does.
+        """Run once, in the thread that will call :meth:`run`, while nothing else runs.
 
         Raises:
             InferenceError: The model failed for good.
@@ -143,7 +145,7 @@ class Driver(Protocol):
         ...
 
     def run(self, frames: Sequence[Frame], write: Step, read: Step) -> None:
-        """Run the model on some frames; ``write`` is called again where an attempt fails.
+        """Run the model on some frames; ``write`` is called again after a failure.
 
         Raises:
             InferenceError: The model failed for good; carries the frame's pts.

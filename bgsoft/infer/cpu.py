@@ -1,4 +1,4 @@
-"""ONNX Runtime for what lies in host memory: on the CPU, or on several providers at once."""
+"""ONNX Runtime with arrays on the host: on the CPU, or on several providers at once."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from bgsoft.models.onnx_file import bake, free_axes
 
 require_runtime()
 
-import onnxruntime as ort  # noqa: E402 - a damaged one can be imported, but is empty
+import onnxruntime as ort  # noqa: E402 - a damaged installation imports as an empty module
 
 TENSOR_DTYPES: Mapping[str, type[np.generic]] = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
 }
-"""ONNX Runtime's name of a type → NumPy's; models of other types are not taken."""
+"""ONNX Runtime's name of a type → NumPy's; other types are not supported."""
 
-RUNNING = ort_errors_as(InferenceError, "the model failed", stage="segment")
-"""Around each run, or what it raises."""
+RUNNING = ort_errors_as(InferenceError, "cannot run the model", stage="segment")
+"""Translates errors of each run."""
 
 
 @cache
 def _share_arena() -> None:
-    """Let sessions take their memory from one arena: 6 MiB less at 1080p than one for each."""
+    """Let sessions share one memory arena: 6 MiB less at 1080p than one for each."""
     memory = ort.OrtMemoryInfo(
         "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
     )
     as_asked = ort.OrtArenaCfg({"max_mem": 0, "arena_extend_strategy": 1})
-    with suppress(*ORT_ERRORS):  # somebody else has registered one, which serves as well
+    with suppress(*ORT_ERRORS):  # another arena is registered, which serves as well
         ort.create_and_register_allocator(memory, as_asked)
 
 
 class HostNetwork(Network):
-    """An ``onnxruntime.InferenceSession`` with fixed NumPy arrays, whatever it runs on.
+    """An ``onnxruntime.InferenceSession`` with fixed NumPy arrays, on any provider.
 
-    ``shapes`` are those of all inputs, with nothing left dynamic; ``outputs`` those that are
-    wanted, empty: all. Raises ModelError where the model has others, or does not run.
+    ``shapes`` are those of all inputs, without free axes; ``outputs`` the names of the wanted
+    outputs, empty: all. Raises ModelError where the model has other inputs, or does not run.
     """
 
     def __init__(
@@ -59,22 +59,25 @@ class HostNetwork(Network):
         for name, shape in shapes.items():
             if name not in known:
                 raise ModelError(
-                    f"{path.name} has no input {name!r}, only {', '.join(known)}", path=path
+                    f"cannot use {path.name}: it has no input {name!r}, only {', '.join(known)}",
+                    path=path,
                 )
             self.inputs[name] = np.zeros(shape, _dtype(known[name].type, path))
         missing = known.keys() - shapes.keys()
         if missing:
-            raise ModelError(f"{path.name} also needs the input {min(missing)!r}", path=path)
+            raise ModelError(
+                f"cannot use {path.name}: it also needs input {min(missing)!r}", path=path
+            )
         self._allocate_outputs(path, wanted_outputs(session, path, outputs))
 
     def _allocate_outputs(self, path: Path, nodes: Sequence[Any]) -> None:
-        """Make what the outputs are written to; where their shapes are free, one run tells."""
+        """Allocate the outputs; free shapes are found by a run."""
         if all(isinstance(axis, int) for node in nodes for axis in node.shape):
             for node in nodes:
                 self.outputs[node.name] = np.zeros(node.shape, _dtype(node.type, path))
             return
         names = [node.name for node in nodes]
-        with ort_errors_as(ModelError, f"{path.name} does not run", path=path):
+        with ort_errors_as(ModelError, f"cannot run {path.name}", path=path):
             first = self._session.run(names, dict(self.inputs))
         for name, array in zip(names, first, strict=True):
             self.outputs[name] = np.ascontiguousarray(array)
@@ -90,17 +93,17 @@ class HostNetwork(Network):
 
 
 class CpuNetwork(HostNetwork):
-    """One model on the CPU provider, its arrays bound, so that nothing is copied.
+    """A model on the CPU provider, with bound arrays, so that nothing is copied.
 
     Args:
         path: ONNX file.
         shapes: As for :class:`HostNetwork`.
         constants: Further inputs, of one number that never changes.
         outputs: As for :class:`HostNetwork`.
-        threads: Of one run; the pipeline keeps all cores busy already.
+        threads: Threads of one run; the pipeline keeps all cores busy already.
 
     Raises:
-        ModelError: The file is no model that ONNX Runtime can load, or an input is unknown.
+        ModelError: ONNX Runtime cannot load the file, or an input is unknown.
     """
 
     provider = "CPUExecutionProvider"
@@ -117,19 +120,19 @@ class CpuNetwork(HostNetwork):
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
-        # Spinning workers would burn the core that the decoder and encoder could use.
+        # Spinning workers would take cores from the decoder and the encoder.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if threads == 1:  # large models have more, and give back what they needed
+        if threads == 1:  # large models have more threads, and free their memory after a run
             _share_arena()
             options.add_session_config_entry("session.use_env_allocators", "1")
         options.log_severity_level = 4
         source = bake(path, shapes, constants) if constants else str(path)
         if not constants:
-            # What ONNX Runtime knows the size of it computes in blocks: a tenth of the time.
+            # With known sizes ONNX Runtime computes in blocks, in a tenth of the time.
             for name, size in free_axes(path, shapes).items():
                 options.add_free_dimension_override_by_name(name, size)
-        with ort_errors_as(ModelError, f"cannot load the model {path.name}", path=path):
-            # Its Python would print an error of its own, and try the same again.
+        with ort_errors_as(ModelError, f"cannot load model {path.name}", path=path):
+            # Its Python would print the error, and try again.
             session = ort.InferenceSession(
                 source, sess_options=options, providers=[self.provider], enable_fallback=0
             )
@@ -137,7 +140,7 @@ class CpuNetwork(HostNetwork):
         self._bind()
 
     def sharing(self) -> CpuNetwork:
-        """The same model, loaded once, with buffers of its own: both may run at the same time."""
+        """Return a network of the same session with its own buffers; both may run at once."""
         other = copy.copy(self)
         other.inputs = {name: np.zeros_like(array) for name, array in self.inputs.items()}
         other.outputs = {name: np.zeros_like(array) for name, array in self.outputs.items()}
@@ -145,7 +148,7 @@ class CpuNetwork(HostNetwork):
         return other
 
     def _bind(self) -> None:
-        # On the CPU an OrtValue shares the memory of the NumPy array it is made from.
+        # On the CPU an OrtValue shares the memory of its NumPy array.
         self._binding: Any = self._session.io_binding()
         for name, array in self.inputs.items():
             self._binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array))
@@ -165,17 +168,20 @@ class CpuNetwork(HostNetwork):
 
 
 def wanted_outputs(session: Any, path: Path, names: Sequence[str]) -> list[Any]:
-    """ONNX Runtime's descriptions of some outputs, or of all; raises ModelError where one lacks."""
+    """Return ONNX Runtime's descriptions of outputs; raises ModelError for an unknown name."""
     nodes = {node.name: node for node in session.get_outputs()}
     missing = [name for name in names if name not in nodes]
     if missing:
         raise ModelError(
-            f"{path.name} has no output {missing[0]!r}, only {', '.join(nodes)}", path=path
+            f"cannot use {path.name}: it has no output {missing[0]!r}, only {', '.join(nodes)}",
+            path=path,
         )
     return [nodes[name] for name in names or nodes]
 
 
 def _dtype(onnx_type: str, path: Path) -> type[np.generic]:
     if onnx_type not in TENSOR_DTYPES:
-        raise ModelError(f"{path.name} has a tensor of type {onnx_type}", path=path)
+        raise ModelError(
+            f"cannot use {path.name}: its tensor type {onnx_type} is unsupported", path=path
+        )
     return TENSOR_DTYPES[onnx_type]

@@ -1,7 +1,7 @@
 """ONNX Runtime on an NVIDIA GPU, through TensorRT or CUDA, on the pipeline's own stream.
 
 A model's input and mask are small (a few hundred kilobytes), so inference and compositing may run
-on different devices at little cost: two wrappers carry them across PCIe.
+on different devices at little cost: two wrappers copy them between host and device.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from bgsoft.startup import span
 
 
 class GpuNetwork(Network):
-    """One model that runs wholly on one GPU provider, with CuPy arrays at fixed addresses.
+    """A model that runs entirely on one GPU provider, with CuPy arrays at fixed addresses.
 
-    So it replays as one CUDA graph, and the host never waits for it. Nothing may run elsewhere:
-    what others would have to wait for has not been made yet when a run returns. ONNX Runtime makes
-    sure of that where it is loaded with ``graphs``; a model refused so must not be loaded without.
+    It can be replayed as one CUDA graph, and the host never waits for it. No part may run
+    elsewhere: a run returns before its results exist, and other providers would read too early.
+    With ``graphs``, ONNX Runtime verifies that. A model that it rejects must not be loaded without.
 
     Args:
         model: Path, shapes and provider.
-        stream: CuPy stream that every run is put on.
-        graphs: Replay as a CUDA graph. ONNX Runtime keeps one graph a thread and captures it in the
-            first :meth:`run` there, when no other thread may use the device.
-        replays: Do so; otherwise it is only made sure that it could be.
-        output_shapes: Asked where the file leaves some free beyond the batch.
+        stream: CuPy stream of every run.
+        graphs: Verify that a CUDA graph can be captured. ONNX Runtime keeps one graph for each
+            thread and captures it in the first :meth:`run` there, when no other thread may use the
+            device.
+        replays: Capture and replay it; otherwise only verify.
+        output_shapes: Called where the file leaves shapes free beyond the batch.
 
     Raises:
-        MixedModelError: Others would have to run a part of it.
+        MixedModelError: Other providers would have to run a part of it.
         BackendUnavailableError: The provider does not run here; the message is the reason.
-        InferenceError: It is one that must run, and fails.
-        ModelError: The file is no model that ONNX Runtime can load.
+        InferenceError: It must run (:attr:`GpuModel.must_run`), and fails.
+        ModelError: ONNX Runtime cannot load the file.
     """
 
     def __init__(
@@ -55,30 +56,30 @@ class GpuNetwork(Network):
         output_shapes: Callable[[], Shapes] = dict,
     ) -> None:
         self.provider = PROVIDERS[model.backend]
-        self._stream = stream  # the session has only its address
+        self._stream = stream  # kept alive: the session has only its address
         self._session: Any = open_session(model, stream.ptr, graphs=graphs)
         if graphs and not replays and model.backend == "tensorrt":
-            # That all of it runs there is known now; this provider cannot be told by run.
+            # The placement has been verified; this provider takes no stream by run option.
             self._session = open_session(model, stream.ptr, graphs=False)
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
         self._options = ort.RunOptions()
-        # The pipeline's stream orders everything; ONNX Runtime need not wait for the device.
+        # The pipeline's stream orders all work; ONNX Runtime need not wait for the device.
         self._options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        # Its default; but where it is not set, each run throws and catches for a tenth of a ms.
+        # Its default; but where it is not set, each run throws and catches, which takes 0.1 ms.
         self._options.add_run_config_entry("gpu_graph_id", "0" if replays else "-1")
         self._binding = self._session.io_binding()
         with model.device.use(stream):
             self._bind(model, output_shapes)
         if graphs and model.backend == "cuda":
-            # Where it fails, run() will tell of it.
+            # A failure here will come again in run(), and be reported.
             with RUNNING if model.must_run else suppress(Exception):
                 self._prepare()
 
     def _prepare(self) -> None:
-        """Run once without a graph, so that cuDNN's plans are made where other networks load, too.
+        """Run once without a graph, so that cuDNN's plans are made while other networks load.
 
-        All that is left for the first :meth:`run` is to capture.
+        Only the capture is left for the first :meth:`run`.
         """
         options = ort.RunOptions()
         options.add_run_config_entry("gpu_graph_id", "-1")  # neither captured nor replayed
@@ -90,7 +91,9 @@ class GpuNetwork(Network):
         known = {node.name: node for node in self._session.get_inputs()}
         if known.keys() != model.shapes.keys():
             raise ModelError(
-                f"{path.name} takes {', '.join(known)}, not {', '.join(model.shapes)}", path=path
+                f"cannot use {path.name}: its inputs are {', '.join(known)}, not "
+                f"{', '.join(model.shapes)}",
+                path=path,
             )
         for name, shape in model.shapes.items():
             dtype = TENSOR_DTYPES[known[name].type]
@@ -106,8 +109,8 @@ class GpuNetwork(Network):
                 made = output_shapes().get(node.name, made)
             if None in made or node.type not in TENSOR_DTYPES:
                 raise ModelError(
-                    f"{path.name}: output {node.name} is {node.type} of {node.shape}, which "
-                    "cannot be bound",
+                    f"cannot use {path.name}: output {node.name} is {node.type} of {node.shape}, "
+                    "which cannot be bound",
                     path=path,
                 )
             dtype = TENSOR_DTYPES[node.type]
@@ -124,14 +127,14 @@ class GpuNetwork(Network):
 
 
 class MixedNetwork(HostNetwork):
-    """One model that several providers share: with the runtime's own streams, and waits.
+    """A model that several providers share, on the runtime's own streams, which the host awaits.
 
-    What is put on a stream of ours, or returns before it is done, is read too early then: the
-    process crashes, or masks are torn. Its arrays are on the host.
+    On a stream of ours, or if a run returned early, outputs would be read too early: the process
+    crashed, or masks were torn. Its arrays are on the host.
 
     Raises:
         BackendUnavailableError: The provider does not run here; the message is the reason.
-        ModelError: The file is no model that ONNX Runtime can load.
+        ModelError: ONNX Runtime cannot load the file.
     """
 
     def __init__(self, model: GpuModel) -> None:
@@ -143,13 +146,13 @@ class MixedNetwork(HostNetwork):
 
 
 def for_host(network: Network, device: CudaDevice, stream: Any) -> Network:
-    """A network on the GPU, its arrays on the host."""
+    """Wrap a network on the GPU so that its arrays are on the host."""
     on_host = all(isinstance(array, np.ndarray) for array in network.inputs.values())
     return network if on_host else _HostFedNetwork(network, device, stream)
 
 
 def for_device(network: Network, device: CudaDevice, stream: Any) -> Network:
-    """A network on the GPU, its arrays on the device."""
+    """Wrap a network on the GPU so that its arrays are on the device."""
     on_host = any(isinstance(array, np.ndarray) for array in network.inputs.values())
     return _DeviceFedNetwork(network, device, stream) if on_host else network
 
@@ -158,7 +161,7 @@ class StreamOrder:
     """The :class:`bgsoft.infer.shared.Order` of work on CUDA streams, by events.
 
     Args:
-        device, stream: Where the network's thread works; users work on their current streams.
+        device, stream: Those of the network's thread; users work on their current streams.
     """
 
     def __init__(self, device: CudaDevice, stream: Any) -> None:
@@ -180,7 +183,7 @@ class StreamOrder:
 
 
 class _HostFedNetwork(WrappedNetwork):
-    """A network on the device, used from the host: :meth:`run` waits for its outputs."""
+    """A network on the device with arrays on the host: :meth:`run` waits for its outputs."""
 
     def __init__(self, network: Network, device: CudaDevice, stream: Any) -> None:
         super().__init__(network)
@@ -191,8 +194,8 @@ class _HostFedNetwork(WrappedNetwork):
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Faults of the device are this network's alone: the frames are on the host."""
-        failed = cuda_errors_as(InferenceError, "the GPU failed", stage="segment")
+        """Attribute faults of the device to this network: the frames are on the host."""
+        failed = cuda_errors_as(InferenceError, "cannot run the model on the GPU", stage="segment")
         with failed, self._gpu.use(self._stream):
             yield
 
@@ -217,7 +220,7 @@ class _HostFedNetwork(WrappedNetwork):
 
 
 class _DeviceFedNetwork(WrappedNetwork):
-    """A network on the host, used from the device: :meth:`run` waits for its inputs."""
+    """A network on the host with arrays on the device: :meth:`run` waits for its inputs."""
 
     def __init__(self, network: Network, device: CudaDevice, stream: Any) -> None:
         super().__init__(network)

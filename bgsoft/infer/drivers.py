@@ -1,4 +1,4 @@
-"""Drivers run a model on the frames of a batch, and go on when it fails on the GPU."""
+"""Drivers, which run a model on the frames of a batch, and recover from failures on the GPU."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from bgsoft.report import Event
 from bgsoft.workers import Workers
 
 _FAULTS = (InferenceError, MemoryError)
-"""A smaller batch, or the CPU, may survive them. CuPy's OutOfMemoryError is a MemoryError."""
+"""Failures that a smaller batch, or the CPU, may survive. CuPy's OutOfMemoryError is a
+MemoryError."""
 
 
 class LanesDriver(Driver):
-    """Runs frames side by side on the CPU, one a network; what fails there has failed.
+    """Runs frames in parallel on the CPU, one a network; failures are final.
 
-    There is a network for each of the workers' lanes, or one for all frames.
+    There is one network for each lane of the workers, or one for all frames.
     """
 
     def __init__(self, networks: Sequence[Network], workers: Workers) -> None:
@@ -61,16 +62,16 @@ class LanesDriver(Driver):
 class BatchDriver(Driver):
     """Runs up to :attr:`size` frames at once on a GPU.
 
-    A batch that fails is retried once; if it fails again, the model is loaded anew at half the size
-    and without a CUDA graph, and so on down to single frames, and at last as the CPU twin. Every
-    step is reported. What works is kept.
+    A failed batch is retried once. After a second failure, the model is loaded again at half the
+    size and without a CUDA graph, down to single frames, and finally on the CPU. Every step is
+    reported. What works is kept.
 
     Args:
-        make: Loads the model for a batch size; the second argument says whether it may replay a
-            CUDA graph, which only works if it is captured by :meth:`start`.
-        make_twin: Loads it on the CPU for single frames, its arrays where the others' are.
-        batch: Frames per run to begin with.
-        on_event: Told of retries, and where the CPU takes over.
+        make: Loads the model for a batch size; the second argument says whether to replay a CUDA
+            graph, which must be captured by :meth:`start`.
+        make_twin: Loads it on the CPU for single frames, with arrays where the others' are.
+        batch: Initial frames per run.
+        on_event: Receives retries, and the fallback to the CPU.
 
     Raises:
         BackendUnavailableError: The model does not load on the device.
@@ -85,7 +86,7 @@ class BatchDriver(Driver):
         on_event: Callable[[Event], None],
     ) -> None:
         self.size = batch
-        """Frames per run now; smaller than at first after faults."""
+        """Frames per run, which failures reduce."""
         self._make = make
         self._make_twin = make_twin
         self._on_event = on_event
@@ -118,14 +119,14 @@ class BatchDriver(Driver):
                 if retried or self._on_cpu:
                     self._shrink(exc, frames[start])
                 else:
-                    message = f"the model failed ({exc}); trying the batch again"
+                    message = f"{exc}; trying the batch again"
                     self._tell("retry", message, frames[start])
                     retried = True
             else:
                 start, retried = stop, False
 
     def _shrink(self, exc: Exception, frame: Frame | None) -> None:
-        """Make the next attempt one that can work; raises where there is none left."""
+        """Prepare the next attempt; raises if there is none left."""
         if self._on_cpu:
             pts = None if frame is None else frame.pts
             raise InferenceError(str(exc), stage="segment", pts=pts) from exc
@@ -163,9 +164,9 @@ class BatchDriver(Driver):
 
 
 class RecoveringNetwork(WrappedNetwork):
-    """Runs a network; once more if that fails; and then its CPU twin in its place, for good.
+    """Runs a network again after a failure, then its CPU twin in its place, for good.
 
-    :attr:`inputs` and :attr:`outputs` are those of the network that runs: read them anew after
+    :attr:`inputs` and :attr:`outputs` are those of the network that runs: read them again after
     every run. The twin's arrays have the same shapes in the same memory.
     """
 

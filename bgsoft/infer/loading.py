@@ -1,4 +1,4 @@
-"""Loads one model wherever it is to run, in the precision that was asked for."""
+"""Loads a model on the CPU or a GPU, in the requested precision."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 _moved_models: dict[Hashable, str] = {}
-"""Models left to another backend, with the reason, found out once a process."""
+"""Models that another backend runs, with the reason; found once a process."""
 
 _failed_files: dict[tuple[Path, int], str] = {}
-"""Files of a provider's own operators that do not run on a device of that number, with the reason,
-found out once a process."""
+"""Files with a provider's own operators that do not run on the device of that number, with the
+reason; found once a process."""
 
 _FRESH_STATE = (1, 1, 1, 1)
-"""A recurrent network's state on the first frame; it stands for zeros of the full shape."""
+"""Shape of a recurrent network's state on the first frame; it stands for zeros."""
 
 
 class NetworkLoader:
-    """Makes networks of one model.
+    """Loads networks of one model.
 
     Args:
         model: The model.
-        precision: Of what runs on a GPU.
-        tell: Called with notices: that an engine is built; that a GPU leaves a part of the model to
-            the CPU; that a file for it does not run.
-        cores: Cores that one run on the CPU may use, where nothing else runs beside it.
-        instead: Backends that may be taken in place of one that several providers would share.
-        user: Of models that are shared with others, or used again; None: they are not.
+        precision: Precision on a GPU.
+        tell: Receives notices: an engine is built; a GPU leaves a part of the model to the CPU; a
+            file for it does not run.
+        cores: Cores for one run on the CPU, where nothing else runs at the same time.
+        instead: Backends that may replace one that several providers would share.
+        user: User of shared or reused models; None: they are not shared.
     """
 
     def __init__(
@@ -71,29 +71,29 @@ class NetworkLoader:
         self._tell = tell
         self._instead = instead
         self._mixed: set[str] = set()
-        """Backends that share this model with others."""
+        """Backends that share this model with other providers."""
         self._reported: set[str] = set()
-        """Notices of files that do not run."""
+        """Notices of files that do not run, so that each is reported once."""
 
     def beside(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
-        """A loader of another model that is to run with this one; None: in its precision."""
+        """Return a loader of another model that runs with this one; None: in this precision."""
         more = self._tell, self.cores, self._instead, self._user
         return NetworkLoader(model, precision or self._precision, *more)
 
     def check(self, backend: str) -> None:
-        """Raise BackendUnavailableError where a backend has no such precision of this model."""
+        """Raise BackendUnavailableError if a backend lacks this precision of the model."""
         self.model.for_provider(backend, self._precision)
 
     def on_cpu(self, wiring: Wiring, lanes: int = 1, threads: int = 1) -> list[Network]:
-        """Load the model on the CPU, in fp32 whatever the precision: it also takes over from GPUs.
+        """Load the model on the CPU, always in fp32: it also takes over from GPUs.
 
         Args:
-            wiring: Of the model.
-            lanes: Networks that may run side by side; they share what they can.
-            threads: Of one run.
+            wiring: Use of its inputs and outputs.
+            lanes: Number of networks that run in parallel; they share memory where possible.
+            threads: Threads of one run.
 
         Raises:
-            ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
+            ModelError: ONNX Runtime cannot load the file, or it lacks an input or output.
         """
         shapes, _ = self._shapes(wiring)
 
@@ -101,7 +101,7 @@ class NetworkLoader:
             network = CpuNetwork(
                 self.model.path, shapes, wiring.constants, outputs=wiring.asked, threads=threads
             )
-            if self.model.spec.checksum is None:  # nobody has seen a user's model run yet
+            if self.model.spec.checksum is None:  # a user's model that has never run
                 self._prove(network)
             return network
 
@@ -115,7 +115,7 @@ class NetworkLoader:
         return networks
 
     def _prove(self, network: Network) -> None:
-        """Raise ModelError where a run fails: of free axes only that shows whether they fit."""
+        """Raise ModelError if a run fails: only a run shows whether free axes fit."""
         spec, path = self.model.spec, self.model.path
         shape = "x".join(map(str, network.inputs[spec.input].shape))
         text = f"cannot run {path.name} on pictures of {shape}"
@@ -138,14 +138,14 @@ class NetworkLoader:
     ) -> Network:
         """Load the model on a GPU; see :class:`GpuModel` and :class:`bgsoft.infer.cuda.GpuNetwork`.
 
-        Where several streams use it, all run one; but for one that is to be ``alone``, and what
-        remembers earlier frames. None is replayed as a CUDA graph then: that would have to be
-        captured while no other stream uses the device.
+        Streams share one network, except for one that is ``alone`` and for recurrent models. A
+        shared network is not replayed as a CUDA graph: the capture would need the device for
+        itself.
 
         Raises:
-            BackendUnavailableError: The provider does not run here or has no such precision, or it
-                would share the model with others and one of ``instead`` serves as well.
-            ModelError: The file is no model that ONNX Runtime can load, or is not so wired.
+            BackendUnavailableError: The provider does not run here, lacks this precision, or would
+                share the model with others while one of ``instead`` can run it.
+            ModelError: ONNX Runtime cannot load the file, or it lacks an input or output.
         """
         user = self._user
         if user is None or user.models.users == 1:
@@ -182,8 +182,11 @@ class NetworkLoader:
         *,
         replays: bool = True,
     ) -> Network:
-        """The same, for one user. Where the file of a provider's own operators does not run, but
-        the plain one does, that is told, and taken."""
+        """Load the model for one user.
+
+        Where the file with a provider's own operators does not run, but the plain one does, the
+        plain one is used, with a notice.
+        """
         find = partial(self.model.for_provider, backend, self._precision)
         load = partial(
             self._file_on_gpu, wiring, backend, device, stream, (graphs, replays), largest_batch
@@ -197,11 +200,11 @@ class NetworkLoader:
             try:
                 return load(chosen, must_run=True)
             except (BackendUnavailableError, InferenceError) as exc:
-                reason = exc.message  # the exception would hold on to the session
+                reason = exc.message  # the exception would keep the session alive
             try:
                 network = load(plain, must_run=True)
             except (BackendUnavailableError, InferenceError):
-                return load(plain)  # it is not the file's fault
+                return load(plain)  # the file is not at fault
             _failed_files[key] = reason
         else:
             network = load(plain)
@@ -223,7 +226,7 @@ class NetworkLoader:
         *,
         must_run: bool = False,
     ) -> Network:
-        """One of the model's files; ``graphs``: as arguments of ``GpuNetwork``."""
+        """Load one of the model's files; ``graphs``: (graphs, replays) of ``GpuNetwork``."""
         shapes, measured = self._shapes(wiring)
         sha256, source = chosen.sha256, None
         if wiring.constants:
@@ -263,7 +266,7 @@ class NetworkLoader:
         measured: Shapes,
         key: Hashable,
     ) -> Network:
-        """Load a model for one provider, or else for several, unless another backend serves."""
+        """Load a model for one provider, or else for several, unless another backend can run it."""
         from bgsoft.infer.cuda import GpuNetwork, MixedNetwork
 
         def output_shapes() -> Shapes:
@@ -284,9 +287,9 @@ class NetworkLoader:
     def _move_to_other_backend(
         self, network: Network, backend: str, wiring: Wiring, key: Hashable
     ) -> None:
-        """Refuse a model that several providers share, where another backend serves as well.
+        """Reject a model that several providers would share, if another backend can run it.
 
-        That is CUDA in place of TensorRT, and the CPU where it is as fast by one run of each.
+        CUDA replaces TensorRT. The CPU replaces a GPU if one run of each shows that it is as fast.
         """
         if backend == "tensorrt" and "cuda" in self._instead:
             reason = network.mixed
@@ -300,7 +303,7 @@ class NetworkLoader:
             raise BackendUnavailableError(reason, stage="infer")
 
     def _slower_than_cpu(self, network: Network, wiring: Wiring) -> str:
-        """Why the CPU is the better choice, by one run of each; empty where it is not."""
+        """Return why the CPU is the better choice, by one run of each; empty if it is not."""
         try:
             seconds = _seconds_a_frame(network)
         except InferenceError as exc:
@@ -314,14 +317,14 @@ class NetworkLoader:
         return f"{network.mixed}; the CPU alone takes {times}"
 
     def _shapes(self, wiring: Wiring) -> tuple[Shapes, Shapes]:
-        """Of inputs, and of a model with loops also of outputs: a run alone tells its states'."""
+        """Return shapes of the inputs and, for recurrent models, of the outputs, found by a run."""
         if not wiring.loops:
             return wiring.inputs, {}
         outputs = self._measured(wiring)
         missing = wiring.loops.keys() - outputs.keys()
         if missing:
             raise ModelError(
-                f"model {self.model.spec.name} has no output {min(missing)!r}, only "
+                f"cannot use model {self.model.spec.name}: it has no output {min(missing)!r}, only "
                 f"{', '.join(outputs)}",
                 path=self.model.path,
             )
@@ -329,7 +332,7 @@ class NetworkLoader:
         return {**wiring.inputs, **states}, outputs
 
     def _measured(self, wiring: Wiring) -> Shapes:
-        """The shapes of all outputs, by a run on the CPU, from zeros and fresh states."""
+        """Return the shapes of all outputs, by a run on the CPU with zeros and fresh states."""
         fresh = dict.fromkeys(wiring.loops.values(), _FRESH_STATE)
         shapes = {**wiring.inputs, **fresh}
         network = CpuNetwork(self.model.path, shapes, wiring.constants, threads=self.cores)
@@ -339,7 +342,7 @@ class NetworkLoader:
 
 
 def _seconds_a_frame(network: Network) -> float:
-    """Time of a second run; the first one also sets up what lasts."""
+    """Return the time of a second run per frame; the first one includes the set-up."""
     network.run()
     started = time.perf_counter()
     network.run()
@@ -348,10 +351,10 @@ def _seconds_a_frame(network: Network) -> float:
 
 
 class LoopingNetwork(WrappedNetwork):
-    """Carries states from run to run; a run that fails leaves them as they were.
+    """Carries states from run to run; a failed run leaves them unchanged.
 
-    They are copied, not swapped: the network keeps its addresses, so that one CUDA graph serves.
-    At 1080p that is 4 MB a frame.
+    They are copied, not swapped: fixed addresses allow one CUDA graph. At 1080p that is 4 MB a
+    frame.
 
     Raises:
         ModelError: An output is missing.
@@ -362,7 +365,8 @@ class LoopingNetwork(WrappedNetwork):
         missing = [name for name in wiring.outputs if name not in network.outputs]
         if missing:
             raise ModelError(
-                f"the model has no output {missing[0]!r}, only {', '.join(network.outputs)}"
+                f"cannot use the model: it has no output {missing[0]!r}, only "
+                f"{', '.join(network.outputs)}"
             )
         self.inputs = {name: network.inputs[name] for name in wiring.inputs}
         self.outputs = {name: network.outputs[name] for name in wiring.outputs}

@@ -1,4 +1,4 @@
-"""ONNX Runtime's GPU execution providers: whether they can run here, and their options."""
+"""ONNX Runtime's GPU execution providers: their availability and options."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ PROVIDERS = {"tensorrt": "TensorrtExecutionProvider", "cuda": "CUDAExecutionProv
 """Backend name → ONNX Runtime's name."""
 
 CUDA_OPTIONS = {
-    # EXHAUSTIVE makes a run of 8 a sixth faster (the plain file's 0.80 against 0.95 ms on an H100),
-    # but the first frame waits two seconds for it.
+    # EXHAUSTIVE makes a run of 8 a sixth faster (0.80 instead of 0.95 ms for the plain file on an
+    # H100), but the first frame waits two seconds for it.
     "cudnn_conv_algo_search": "HEURISTIC",
     "arena_extend_strategy": "kSameAsRequested",
     # Full float32, so that masks agree with the CPU's.
     "use_tf32": "0",
 }
-"""Of every session on CUDA."""
+"""Options of every session on CUDA."""
 
 _TENSORRT_LIBRARIES = ("libnvinfer.so.10", "libnvonnxparser.so.10")
-"""ONNX Runtime's provider is linked against them; in the order of their dependence."""
+"""Libraries that ONNX Runtime's provider is linked against, in order of their dependence."""
 _TENSORRT_MIN_VERSION = (10, 14)
-"""ONNX Runtime was compiled against it: calls into an older library would go astray."""
+"""Version that ONNX Runtime was compiled against: an older library lacks functions it calls."""
 _PACKAGES = ("onnxruntime", "onnxruntime_gpu")
-"""Distributions that own the same folder."""
+"""Distributions that install into the same folder."""
 _FIRST_CUDA13_RUNTIME = (1, 27)
 
 ORT_ERRORS = (Exception,)
@@ -48,33 +48,33 @@ ort_errors_as = functools.partial(errors_as, ORT_ERRORS)
 
 
 class Missing(NamedTuple):
-    """Why a provider cannot run."""
+    """Reason why a provider cannot run, and its fix."""
 
     reason: str
     fix: str | None = None
 
 
 def runtime_problem() -> Missing | None:
-    """Why there is no ONNX Runtime at all, without importing it; None where there is."""
+    """Return why ONNX Runtime cannot be imported, without importing it; None if it can."""
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None:
         return Missing(
             "ONNX Runtime is missing", "pip install '.[cpu]' (or '.[gpu]' with an NVIDIA GPU)"
         )
-    if spec.origin is None:  # the folder is there, what makes it a package is not
+    if spec.origin is None:  # the folder exists without the package's __init__.py
         return Missing("ONNX Runtime is damaged", _reinstall(_distributions(spec)))
     return None
 
 
 def require_runtime() -> None:
-    """Raise BackendUnavailableError where bgsoft was installed without a runtime for models."""
+    """Raise BackendUnavailableError if no ONNX Runtime is installed."""
     problem = runtime_problem()
     if problem is not None:
         raise BackendUnavailableError(f"{problem.reason}: {problem.fix}")
 
 
 def runtime_clash() -> Missing | None:
-    """The problem where both of ONNX Runtime's packages are installed: they share their files."""
+    """Return the problem if both packages of ONNX Runtime are installed: they share files."""
     spec = importlib.util.find_spec("onnxruntime")
     installed = {} if spec is None else _distributions(spec)
     if len(installed) < len(_PACKAGES):
@@ -86,7 +86,7 @@ def runtime_clash() -> Missing | None:
 
 
 def _distributions(spec: Any) -> dict[str, str]:
-    """Version by name, of ONNX Runtime's packages; package metadata takes longer to read."""
+    """Return version by name of ONNX Runtime's packages; reading package metadata is slower."""
     folders = [Path(place).parent for place in spec.submodule_search_locations or ()]
     parts = [info.stem.partition("-") for at in folders for info in at.glob("*.dist-info")]
     return {name: version for name, _, version in parts if name in _PACKAGES}
@@ -102,7 +102,7 @@ def _reinstall(installed: Mapping[str, str]) -> str:
 
 @functools.cache
 def missing_provider(backend: str) -> Missing | None:
-    """Why ``tensorrt`` or ``cuda`` cannot run here; None where nothing speaks against it."""
+    """Return why ``tensorrt`` or ``cuda`` cannot run here; None if no reason is known."""
     problem = runtime_problem()
     if problem is not None:
         return problem
@@ -122,7 +122,7 @@ def _missing_tensorrt() -> Missing | None:
 
     cuda13 = str(getattr(ort, "cuda_version", "")).startswith("13")
     fix = "pip install '.[gpu-cu13,tensorrt-cu13]'" if cuda13 else "pip install '.[gpu,tensorrt]'"
-    # The package loads what it holds, in any order: also what TensorRT opens to build engines.
+    # The package loads all its libraries, also those that TensorRT opens to build engines.
     with contextlib.suppress(ImportError):
         importlib.import_module("tensorrt_libs")
     for library in _TENSORRT_LIBRARIES:
@@ -135,13 +135,13 @@ def _missing_tensorrt() -> Missing | None:
 
 
 _PRELOADING = threading.Lock()
-"""Two threads that silence standard output at once would leave it silent."""
+"""Serialises redirection of standard output: two threads at once would leave it redirected."""
 
 
 def preload_libraries() -> None:
-    """Load CUDA's and cuDNN's libraries from NVIDIA's Python packages, where they are installed.
+    """Load CUDA's and cuDNN's libraries from NVIDIA's Python packages, if installed.
 
-    ONNX Runtime's provider library is linked against them and does not search there by itself.
+    ONNX Runtime's provider library is linked against them and does not search there.
     """
     with _PRELOADING:
         _preload()
@@ -152,13 +152,13 @@ def _preload() -> None:
     import onnxruntime as ort
 
     if hasattr(ort, "preload_dlls"):
-        # It prints what it did not find; whether that matters shows when a session is made.
+        # It prints which libraries are missing; a session reports what matters.
         with span("CUDA libraries"), contextlib.redirect_stdout(io.StringIO()):
             ort.preload_dlls()
 
 
 def _loads(library: str) -> bool:
-    """Load a library of TensorRT's: one that is loaded, that the system knows, or its package's."""
+    """Load a TensorRT library that is loaded, known to the system, or in its package."""
     spec = importlib.util.find_spec("tensorrt_libs")
     folders = (spec.submodule_search_locations or ()) if spec else ()
     for name in (library, *(str(Path(folder) / library) for folder in folders)):
@@ -169,8 +169,10 @@ def _loads(library: str) -> bool:
 
 
 def loader_problem(provider: str) -> str | None:
-    """The system's reason why a provider library does not load; to be asked after ONNX Runtime has
-    tried: loaded before it, the library would not work."""
+    """Return the system's reason why a provider library does not load.
+
+    Call it after ONNX Runtime has failed: loaded earlier, the library would not work.
+    """
     import onnxruntime as ort
 
     name = provider.removesuffix("ExecutionProvider").lower()
@@ -183,12 +185,12 @@ def loader_problem(provider: str) -> str | None:
 
 
 def provider_options(model: GpuModel, stream: int | None, *, graphs: bool = True) -> dict[str, str]:
-    """The options of a model's provider, as ONNX Runtime's documentation of each names them.
+    """Return the options of a model's provider, named as in ONNX Runtime's documentation.
 
     Args:
         model: Shapes, precision and provider.
-        stream: Handle of the stream that all work is put on; None: the provider has its own, as a
-            model needs that runs on several, and replays no graph.
+        stream: Handle of the stream of all work. None: the provider has its own and replays no
+            graph, as a model on several providers needs.
         graphs: Replay as a CUDA graph.
     """
     options = {"device_id": str(model.device.number)}
@@ -198,13 +200,13 @@ def provider_options(model: GpuModel, stream: int | None, *, graphs: bool = True
         options["user_compute_stream"] = str(stream)
     if model.backend == "cuda":
         return options | CUDA_OPTIONS | {"enable_cuda_graph": str(int(graphs))}
-    # TensorRT's switches are True and False; ONNX Runtime's Python takes nothing else.
+    # TensorRT's switches must be spelled True and False.
     options |= {
         "trt_fp16_enable": str(model.precision is Precision.FP16),
         "trt_cuda_graph_enable": str(graphs),
         "trt_builder_optimization_level": "3",
     }
-    # A run beyond the profile would not rebuild the engine but fail.
+    # A larger run would fail, not rebuild the engine.
     most = model.largest_batch or next(iter(model.shapes.values()))[0]
     for name, batch in (("min", 1), ("opt", most), ("max", most)):
         options[f"trt_profile_{name}_shapes"] = ",".join(
@@ -221,5 +223,5 @@ def _tensorrt_numbers() -> tuple[int, int, int]:
 
 
 def tensorrt_version() -> str:
-    """Version of the TensorRT library, e.g. ``10.14.1``; only where it has been found."""
+    """Return the version of the TensorRT library, e.g. ``10.14.1``; it must be loaded."""
     return ".".join(map(str, _tensorrt_numbers()))

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions on an NVIDIA GPU, which run where they were asked to or not at all."""
+"""ONNX Runtime sessions on an NVIDIA GPU, which run on the requested provider or fail."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _CONVOLUTION = (
 """An ONNX file: y = Conv(x, w), float32 of any shapes, opset 17."""
 
 _MAX_KINDS = 3
-"""Operators named of those that a backend lacks."""
+"""Number of operators named in a message about a backend that lacks them."""
 
 _VOLATILE = frozenset({"user_compute_stream", "device_id", "trt_cuda_graph_enable"})
-"""Options that the same engine serves."""
+"""Options that do not affect an engine."""
 
 RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
-"""Has ONNX Runtime keep which provider takes which node; it is small beside a session."""
+"""Option that records which provider runs which node; its cost is small."""
 
 _building = threading.Lock()
-"""One engine's timings would disturb another's."""
+"""Serialises builds of engines: concurrent builds would disturb each other's timings."""
 
 
 def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) -> Any:
@@ -60,17 +60,16 @@ def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) ->
     Stream and graphs are those of :func:`bgsoft.infer.providers.provider_options`.
 
     Raises:
-        MixedModelError: A CUDA graph was asked for, and others would have to run a part of the
-            model.
-        BackendUnavailableError: The provider does not run here; the message is the reason, in its
-            own words.
+        MixedModelError: A CUDA graph was requested, and other providers would have to run a part
+            of the model.
+        BackendUnavailableError: The provider does not run here; the message has its own reason.
     """
     backend = model.backend
     missing = missing_provider(backend)
     if missing is not None:
         raise BackendUnavailableError(f"{backend}: {missing.reason}", stage="infer")
     preload_libraries()
-    # Without it, ONNX Runtime warns of plug-ins that nobody asked for.
+    # Otherwise ONNX Runtime warns about plug-ins that are not used.
     ort.set_default_logger_severity(4)
     options = provider_options(model, stream, graphs=graphs)
     alone = stream is not None
@@ -78,7 +77,7 @@ def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) ->
         return _session(model, [(PROVIDERS[backend], options)], alone)
     versions = {"onnxruntime": ort.__version__, "tensorrt": tensorrt_version()}
     key = engine_key(model, options, versions)
-    # What TensorRT cannot take runs on CUDA, on the same stream.
+    # Nodes that TensorRT does not support run on CUDA, on the same stream.
     common = ("device_id", "user_compute_stream")
     shared = {name: options[name] for name in common if name in options}
 
@@ -94,10 +93,11 @@ _opening = threading.Lock()
 
 
 def open_provider(gpu: int) -> None:
-    """Have ONNX Runtime load its provider's library, cuBLAS and cuDNN before they are wanted.
+    """Load ONNX Runtime's provider library, cuBLAS and cuDNN ahead of their use.
 
-    None needs the interpreter, which can import other things meanwhile: the first convolution of a
-    process takes cuDNN 0.2 s (H100). Nothing is reported where it cannot: the first session will.
+    This does not hold the interpreter's lock, so other modules can be imported meanwhile. The first
+    convolution of a process takes cuDNN 0.2 s (H100). Failures are ignored: the first session will
+    report them.
     """
     with _opening:
         _open_provider(gpu)
@@ -113,50 +113,50 @@ def _open_provider(gpu: int) -> None:
         options = ort.SessionOptions()
         options.intra_op_num_threads = 1
         session = ort.InferenceSession(_CONVOLUTION, options, wanted, enable_fallback=0)
-        shapes = {"x": (8, 16, 32, 32), "w": (16, 16, 1, 1)}  # usual ones
+        shapes = {"x": (8, 16, 32, 32), "w": (16, 16, 1, 1)}  # typical shapes
         session.run(None, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
 
 
 def _session(model: GpuModel, providers: list[tuple[str, dict[str, str]]], alone: bool) -> Any:
-    """``alone``: no node is left to the host."""
+    """Open a session; ``alone``: no node may run on the host."""
     provider = providers[0][0]
     options = ort.SessionOptions()
     if alone:
-        # A thread a core would have nothing to do, and turn round and round meanwhile: eight starts
-        # side by side took 3.4 s of processor time each on 16 cores, and 7.4 with them.
+        # More threads would spin without work: eight starts in parallel took 3.4 s of processor
+        # time each on 16 cores, and 7.4 s with a thread a core.
         options.intra_op_num_threads = 1
     options.log_severity_level = 4
     options.add_session_config_entry(RECORD_PLACEMENT, "1")
 
     def failed(exc: Exception) -> BackendUnavailableError:
         reason = loader_problem(provider) or " ".join(str(exc).split())
-        # A graph can be captured of what runs on one provider, without copies to the host: ONNX
-        # Runtime makes sure of that before it allows one, and says so in these words.
+        # ONNX Runtime allows a graph only if one provider runs all nodes without copies to the
+        # host; its message names "graph capture".
         kind = MixedModelError if "graph capture" in reason else BackendUnavailableError
-        return kind(f"{provider} does not load {model.path.name}: {reason}", stage="infer")
+        return kind(f"{provider} cannot load {model.path.name}: {reason}", stage="infer")
 
     with translated(*ORT_ERRORS, to=failed):
-        # Its Python would print an error that hides the reason, and take the next provider.
+        # Its Python would print an error that hides the reason, and try the next provider.
         session = ort.InferenceSession(
             model.source or str(model.path),
             sess_options=options,
             providers=providers,
             enable_fallback=0,
         )
-    # ONNX Runtime drops a provider that does not start without raising anything.
+    # ONNX Runtime drops a provider that does not start without raising an error.
     if provider not in session.get_providers():
-        reason = loader_problem(provider) or "ONNX Runtime does not say why"
-        raise BackendUnavailableError(f"{provider} does not start: {reason}", stage="infer")
+        reason = loader_problem(provider) or "ONNX Runtime gives no reason"
+        raise BackendUnavailableError(f"{provider} cannot start: {reason}", stage="infer")
     return session
 
 
 def placement(session: Any, backend: str) -> str:
-    """The part of a simplified model that other providers than the backend's run, for people."""
+    """Describe the part of a simplified model that other providers run."""
     subgraphs = session.get_provider_graph_assignment_info()
     nodes = [(part.ep_name, node.op_type) for part in subgraphs for node in part.get_nodes()]
     other = [(provider, kind) for provider, kind in nodes if provider != PROVIDERS[backend]]
     if not other:
-        return "no node runs elsewhere, but it has branches or loops, which the host decides"
+        return "no node runs elsewhere, but the host decides its branches or loops"
     places = sorted({provider.removesuffix("ExecutionProvider") for provider, _ in other})
     kinds = Counter(kind for _, kind in other).most_common(_MAX_KINDS)
     what = ", ".join(kind for kind, _ in kinds)
@@ -164,7 +164,7 @@ def placement(session: Any, backend: str) -> str:
 
 
 def engine_key(model: GpuModel, options: Mapping[str, str], versions: Mapping[str, str]) -> str:
-    """Name of the folder of the engines for exactly this combination, 32 hex digits."""
+    """Return the name of the engine folder for exactly this combination, 32 hex digits."""
     kept = {name: value for name, value in options.items() if name not in _VOLATILE}
     device = model.device
     parts = [model.sha256, kept, dict(versions), device.name, device.compute_capability]
@@ -173,11 +173,11 @@ def engine_key(model: GpuModel, options: Mapping[str, str], versions: Mapping[st
 
 
 def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[[str], None]) -> T:
-    """Load a model with the engines that are kept for it, or build and keep them.
+    """Load a model with its cached engines, or build and cache them.
 
-    Processes that want the same engines wait for each other. Engines appear in their folder once
-    they are complete; ones that do not load all the same are deleted and built once more. A cache
-    that cannot be written to is done without.
+    Processes that need the same engines wait for each other. Engines appear in their folder once
+    they are complete. Cached engines that do not load are deleted and built once more. Without a
+    writable cache, engines serve one run.
     """
     folder = cache_folder() / "engines" / key
     building = folder.with_suffix(".building")
@@ -194,9 +194,11 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
                 try:
                     return load(_options(folder))
                 except MixedModelError:
-                    raise  # it is not the engines' fault
+                    raise  # the engines are not at fault
                 except BackendUnavailableError as exc:
-                    tell(f"the kept TensorRT engine does not load; building it anew: {exc.message}")
+                    tell(
+                        f"cannot load the cached TensorRT engine; building it again: {exc.message}"
+                    )
                 shutil.rmtree(folder)
             else:
                 tell("building the TensorRT engine, once, about a minute")
@@ -204,14 +206,14 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
             building.mkdir()
         except OSError as exc:
             tell(
-                f"the TensorRT engine cannot be kept in {folder.parent} ({exc.strerror}): "
+                f"cannot keep the TensorRT engine in {folder.parent}: {exc.strerror}; "
                 "building it for this run alone, about a minute"
             )
             return load({})
         try:
             session = load(_options(building))
         except MixedModelError:
-            _keep(building, folder)  # the engines of its parts serve all the same
+            _keep(building, folder)  # engines of parts of the model are still useful
             raise
         _keep(building, folder)
         return session

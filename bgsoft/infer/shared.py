@@ -1,9 +1,8 @@
-"""Models that the streams of one process share: loaded once; on a GPU run on frames of several.
+"""Models shared by the streams of one process: loaded once, and on a GPU run on several frames.
 
-Every user has arrays of its own. What all who ask at the same time have in theirs is copied into
-one batch, which a thread of the network's own runs: so nobody's frame waits for another's longer
-than :data:`_DEADLINE_SECONDS`, and who dies or hangs is not waited for at all. Networks that
-remember earlier frames are not shared.
+Every user has its own arrays. The network's own thread copies all pending requests into one batch.
+So no frame waits for another's longer than :data:`_DEADLINE_SECONDS`, and a user that dies or hangs
+is not awaited. Recurrent networks are not shared.
 """
 
 from __future__ import annotations
@@ -22,37 +21,37 @@ from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.workers import DaemonThread, usable_cores
 
 MAX_ITEMS = 8
-"""Frames of one run, as a render has: the same TensorRT engine serves both."""
+"""Frames of one run, as in a render: the same TensorRT engine serves both."""
 _DEADLINE_SECONDS = 0.002
-"""How long a run waits for those who are at work on a frame and have not asked yet."""
+"""How long a run waits for users that work on a frame and have not requested it yet."""
 _CLOSE_SECONDS = 2.0
-"""How long a network may take to be closed, unless it hangs."""
+"""How long closing a network may take, unless it hangs."""
 _TURN_SECONDS = 0.25
-"""After so long without a free core a frame goes on all the same: whoever has it may hang."""
+"""How long a frame waits for a free core; then it proceeds, as the core's user may hang."""
 
 
 class Order(Protocol):
-    """What comes after what, where the host does not wait for the work that it begins."""
+    """Order of work that the host launches without waiting for it."""
 
     def working(self) -> AbstractContextManager[None]:
-        """Around what is done for the network itself; all of it is done when that ends."""
+        """Return a context for the network's own work, which is finished at its end."""
         ...
 
     def mark(self) -> Any:
-        """Behind all that this thread has begun."""
+        """Return a mark after everything that this thread has launched."""
         ...
 
     def after(self, mark: Any) -> None:
-        """What this thread begins from now on comes after a mark."""
+        """Order everything that this thread launches from now on after a mark."""
         ...
 
 
 class SharedModels:
-    """What is loaded for several users; thread-safe.
+    """Models loaded for several users; thread-safe.
 
     Args:
-        users: How many there will be.
-        cores: How many may work at a time on the CPU; 0: one a core.
+        users: Number of users.
+        cores: Number of users that may work on the CPU at a time; 0: one a core.
     """
 
     def __init__(self, users: int = 1, cores: int = 0) -> None:
@@ -63,24 +62,24 @@ class SharedModels:
         self._on_cpu: dict[Hashable, CpuNetwork] = {}
         self._shared: dict[Hashable, SharedNetwork] = {}
         self.at_work: set[ModelUser] = set()
-        """Those inside :meth:`ModelUser.working`."""
+        """Users inside :meth:`ModelUser.working`."""
         self._changed = threading.Condition()
         self._waiting: deque[ModelUser] = deque()
 
     def _loading(self, key: Hashable) -> threading.Lock:
-        """Held while a model is loaded; others are loaded beside it."""
+        """Return the lock that is held while this model is loaded; others load in parallel."""
         with self._lock:
             return self._locks.setdefault(key, threading.Lock())
 
     def on_cpu(self, key: Hashable, load: Callable[[], CpuNetwork]) -> CpuNetwork:
-        """A network with arrays of its own; ``key``: all that decides what is loaded."""
+        """Return a network with its own arrays; ``key`` must include all that is loaded."""
         with self._loading(key):
             if key not in self._on_cpu:
                 self._on_cpu[key] = load()
             return self._on_cpu[key].sharing()
 
     def join(self, key: Hashable, user: ModelUser, load: Callable[[], SharedNetwork]) -> Network:
-        """A user's part of a network; ``key``: all that decides what is loaded."""
+        """Return a user's part of a network; ``key`` must include everything that is loaded."""
         with self._loading(key):
             part = self._shared[key].part(user) if key in self._shared else None
             while part is None:
@@ -114,11 +113,11 @@ class ModelUser:
     def __init__(self, models: SharedModels) -> None:
         self.models = models
         self.frames = 0
-        """Begun so far."""
+        """Number of frames begun so far."""
 
     @contextmanager
     def working(self, *, limited: bool) -> Iterator[None]:
-        """Around the work on a frame; where that is limited, it waits for a core that is free."""
+        """Return a context for the work on a frame; if ``limited``, it waits for a free core."""
         self.models.begin(self, limited=limited)
         self.frames += 1
         try:
@@ -127,12 +126,12 @@ class ModelUser:
             self.leave()
 
     def leave(self) -> None:
-        """It is not at work any more, whatever its thread says; safe to call twice."""
+        """Count the user as idle, whatever its thread does; safe to call twice."""
         self.models.end(self)
 
 
 class _Part(Network):
-    """A network as one user has it: with its own arrays, and run with others' at once."""
+    """One user's view of a network: its own arrays, which run together with others'."""
 
     def __init__(self, shared: SharedNetwork, network: Network, user: ModelUser) -> None:
         self.provider, self.mixed, self.user = network.provider, network.mixed, user
@@ -144,7 +143,7 @@ class _Part(Network):
             if array.shape[:1] == (batch,)
         }
         self.frame = 0
-        """Of the user's, in which it was last asked for."""
+        """The user's frame of the last request."""
         self._shared = shared
 
     def run(self) -> None:
@@ -155,37 +154,37 @@ class _Part(Network):
 
 
 def _own(array: Array, items: int) -> Array:
-    """An array for so many items, where the other one is."""
+    """Allocate an array for ``items`` items, on the other array's device."""
     own = array[:items].copy()
     own.fill(0)
     return own
 
 
 class _Asked:
-    """A run that somebody waits for."""
+    """A requested run, and its user's wait for it."""
 
     def __init__(self, part: _Part, mark: Any) -> None:
         self.part = part
         self.mark = mark
-        """Behind what was written; in the end, behind what was made of it."""
+        """Mark after the inputs were written; in the end, after the outputs."""
         self.since = time.monotonic()
         self.error: Exception | None = None
         self.done = threading.Event()
 
 
 class SharedNetwork:
-    """A network and the thread that runs it, for all who ask.
+    """A network and the thread that runs it for all users.
 
     Args:
-        network: Loaded for a whole batch; closed when nobody uses it any more.
-        items: Of each user, in the batch.
-        order: Of the users' work and the network's.
+        network: Loaded for a whole batch; closed with its last part.
+        items: Number of items of each user in the batch.
+        order: Order of the users' work and the network's.
     """
 
     def __init__(self, network: Network, items: int, order: Order) -> None:
         self.items = items
         self.most = next(iter(network.inputs.values())).shape[0] // items
-        """Users whose items one run takes."""
+        """Number of users in one run."""
         self._network, self._order = network, order
         self._parts: set[_Part] = set()
         self._asked: list[_Asked] = []
@@ -195,7 +194,7 @@ class SharedNetwork:
         self._thread.start()
 
     def part(self, user: ModelUser) -> Network | None:
-        """A user's part; None: it has just been closed."""
+        """Return a user's part; None: the network has just been closed."""
         with self._changed:
             if self._is_over:
                 return None
@@ -205,7 +204,7 @@ class SharedNetwork:
             return part
 
     def leave(self, part: _Part) -> None:
-        """A part is not used any more; the last one closes the network, and waits for that."""
+        """Give a part back; the last one closes the network, and waits for that."""
         with self._changed:
             self._parts.discard(part)
             self._is_over = not self._parts
@@ -217,7 +216,7 @@ class SharedNetwork:
         """Run a part's inputs into its outputs, and wait for that.
 
         Raises:
-            InferenceError: The network failed; who asked at the same time is told so, too.
+            InferenceError: The network failed; all users in the run get the error.
         """
         asked = _Asked(part, self._order.mark())
         with self._changed:
@@ -245,7 +244,7 @@ class SharedNetwork:
             self._network.close()
 
     def _next(self) -> list[_Asked]:
-        """Who is in the next run; nobody, once it is over."""
+        """Return the requests of the next run; empty: the network is closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._asked or self._is_over)
             if not self._asked:
@@ -260,7 +259,7 @@ class SharedNetwork:
             return asked
 
     def _is_awaited(self) -> bool:
-        """Whether somebody is at work on a frame for which it has not asked yet."""
+        """Return whether a user works on a frame that it has not requested yet."""
         have_asked = {part.user for part in self._parts if part.frame == part.user.frames}
         users = {part.user for part in self._parts} - have_asked
         return any(user in user.models.at_work for user in users)

@@ -1,7 +1,7 @@
-"""Networks on a GPU that stay loaded from one render to the next, in a process that does many.
+"""Networks on a GPU that stay loaded between renders, in a process with many of them.
 
-Loading costs more than a short video: on an H100 the networks of the default look take 0.7 s, most
-of it cuDNN's search for plans, although the kernels are there from the render before.
+Loading takes longer than rendering a short video: the default networks take 0.7 s on an H100,
+mostly cuDNN's search for plans, although the kernels are loaded already.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 _MAX_IDLE = 16
-"""Networks kept idle. A look has six; those of recurrent models depend on the frame size."""
+"""Number of idle networks to keep. A render has six; recurrent ones depend on the frame size."""
 
 
 class _WarmNetwork(WrappedNetwork):
-    """A network that is put away for the next render when it is closed, unless it has failed."""
+    """A network that is kept for the next render when it is closed, unless it has failed."""
 
     def __init__(self, network: Network, put_away: Callable[[Network], None]) -> None:
         super().__init__(network)
@@ -49,10 +49,10 @@ class _WarmNetwork(WrappedNetwork):
 
 
 class WarmNetworks:
-    """Loads networks, or gives out such as were loaded before. Thread-safe.
+    """Loads networks, or reuses idle ones. Thread-safe.
 
     Args:
-        most: Idle networks to keep; the longest unused is freed.
+        most: Number of idle networks to keep; the longest unused is freed.
     """
 
     def __init__(self, most: int = _MAX_IDLE) -> None:
@@ -60,7 +60,7 @@ class WarmNetworks:
         self._idle: OrderedDict[tuple[Hashable, int], Network] = OrderedDict()
 
     def get(self, key: Hashable, load: Callable[[], Network]) -> Network:
-        """A network that is free until it is closed; ``key``: all that decides what is loaded."""
+        """Return a network for one user; ``key`` must include all that is loaded."""
         found = next((entry for entry in list(self._idle) if entry[0] == key), None)
         network = None if found is None else self._idle.pop(found, None)
         if network is None:
@@ -76,11 +76,11 @@ class WarmNetworks:
 
 
 class LastingThread:
-    """A call in the one thread that the networks of all renders share.
+    """Runs calls in the one thread that the networks of all renders share.
 
     ONNX Runtime keeps a CUDA graph and the memory of cuDNN and cuBLAS for each thread that runs a
-    network, and does not free them with the thread. Its methods are :class:`threading.Thread`'s.
-    The thread has a call's name while it runs it: so one that is stuck can be found.
+    network, and does not free them with the thread. The methods are :class:`threading.Thread`'s.
+    The thread has a call's name while it runs it, so that a stalled one can be found.
     """
 
     _IDLE = "idle networks"
@@ -116,7 +116,7 @@ class LastingThread:
             finally:
                 thread.name = cls._IDLE
                 done = call._done
-                del call  # it holds a whole render, and another may be long in coming
+                del call  # it references a whole render, and the next may come late
                 done.set()
 
     def join(self, timeout: float | None = None) -> None:
@@ -134,23 +134,23 @@ _streams: dict[tuple[int, int], Any] = {}
 
 
 def keep_warm() -> None:
-    """Keep networks from now on, in a process whose renders come one after another."""
+    """Keep networks from now on, in a process whose renders follow one another."""
     global _warm
     _warm = _warm or WarmNetworks()
 
 
 def loaded(key: Hashable, load: Callable[[], Network]) -> Network:
-    """A loaded network, or one from an earlier render where they are kept."""
+    """Return a loaded network, reusing one of an earlier render if they are kept."""
     return load() if _warm is None else _warm.get(key, load)
 
 
 def network_thread(target: Callable[[], None], name: str) -> StageThread:
-    """The thread that is to run a render's networks, not started yet."""
+    """Return the thread for a render's networks, not started yet."""
     return DaemonThread(target, name) if _warm is None else LastingThread(target, name)
 
 
 def network_worker() -> Workers:
-    """A thread beside that one, which runs networks, too; kept as long as they are."""
+    """Return a second thread for networks, kept as long as they are."""
     global _worker
     if _warm is None:
         return Workers()
@@ -162,11 +162,11 @@ class _LastingWorkers(Workers):
     """Workers that outlive the render that closes them."""
 
     def close(self) -> None:
-        """They stay for the next."""
+        """Do nothing: the next render uses them."""
 
 
 def network_stream(device: CudaDevice, number: int = 0) -> Any:
-    """The CuPy stream of a number within one render; networks that are kept stay on theirs."""
+    """Return the CuPy stream of a number within one render; kept networks stay on theirs."""
     if _warm is None:
         return device.new_stream()
     if (device.number, number) not in _streams:

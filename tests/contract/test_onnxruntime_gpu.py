@@ -283,7 +283,7 @@ def test_a_library_of_cuda_that_is_missing_is_named(
     (gone,) = rest.glob("libcublasLt.so.1?")
     gone.unlink()
     found = open_model("cuda", LD_LIBRARY_PATH=str(rest))
-    assert found["error"].startswith("CUDAExecutionProvider does not start: ")
+    assert found["error"].startswith("CUDAExecutionProvider cannot start: ")
     assert f"{gone.name}: cannot open shared object file" in found["error"]
 
 
@@ -312,7 +312,7 @@ def test_a_torn_engine_is_built_anew(open_model: Open, tensorrt: Path, tmp_path:
     found = open_model("tensorrt", tensorrt)
     assert found["error"] is None
     (notice,) = found["told"]
-    assert notice.startswith("the kept TensorRT engine does not load; building it anew: ")
+    assert notice.startswith("cannot load the cached TensorRT engine; building it again: ")
     assert "could not deserialize engine from cache" in notice
     assert engine.read_bytes() == PLAN
     engine.write_bytes(PLAN[:5])
@@ -329,5 +329,5 @@ def test_a_folder_that_cannot_be_written_ends_nothing(
     found = open_model("tensorrt", tensorrt, BGSOFT_CACHE=str(blocked))
     assert found["error"] is None
     (notice,) = found["told"]
-    assert notice.startswith("the TensorRT engine cannot be kept in ")
+    assert notice.startswith("cannot keep the TensorRT engine in ")
     assert "(Not a directory)" in notice

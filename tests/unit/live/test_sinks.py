@@ -298,8 +298,6 @@ def test_settings_of_ten_bits_codec_alone_are_an_error_with_the_first_frame_of_e
     config = picture_config("fast", {"encode": {"encoder_option": ["limit-refs=2"]}})
     sink = EncodedSink(str(tmp_path / "a.mkv"), config, lambda: video_info(SMALL))
     sink.publish(live_frame(1))
-    with pytest.raises(
-        ConfigError, match=r"a\.mkv: cannot use --encoder-option limit-refs: libx264"
-    ):
+    with pytest.raises(ConfigError, match=r"a\.mkv: cannot use --encoder-option limit-refs: "):
         sink.close()
     assert list(tmp_path.iterdir()) == []
