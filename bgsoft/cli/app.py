@@ -18,7 +18,7 @@ from bgsoft.cli.flags import option
 from bgsoft.exitcodes import ExitCode, exit_code, one_line
 
 _EPILOG = (
-    "Exit codes: 0 ok, 1 a render failed or a comparison missed its limits, 2 wrong usage or"
+    "Exit codes: 0 ok, 1 render failed or comparison missed its limits, 2 wrong usage or"
     " settings, 3 input unreadable or unsupported, 4 backend or model unavailable, 5 output"
     " not writable, 130 interrupted, 143 terminated."
 )
