@@ -12,6 +12,8 @@ from av.container import InputContainer, OutputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from tests.synthetic import made_once
+
 SAMPLE = Path(__file__).parents[1] / "samples" / "person.mp4"
 
 
@@ -19,6 +21,7 @@ FACE = np.s_[190:430, 560:720]
 """Of the sample's person: inside the face, in every frame."""
 
 
+@made_once
 def write_late_face(path: Path, frames: int, first: int) -> Path:
     """The sample's person, whose face is stripes before one frame: to be seen, but no face.
 
@@ -36,6 +39,7 @@ def write_late_face(path: Path, frames: int, first: int) -> Path:
     return _write(path, frames, disturb)
 
 
+@made_once
 def write_cut(path: Path, frames: int, cut: int, right: int, down: int) -> Path:
     """The sample's person, who from one frame on is somewhere else; and so is the room.
 
@@ -58,6 +62,7 @@ def write_cut(path: Path, frames: int, cut: int, right: int, down: int) -> Path:
     return _write(path, frames, move)
 
 
+@made_once
 def write_two_people(
     path: Path, frames: int, *, apart: bool = True, cut: int | None = None
 ) -> Path:

@@ -12,6 +12,7 @@ import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,34 @@ def _fill(frame: VideoFrame, plane: int, picture: Plane) -> None:
     rows[:, : target.width] = picture[np.ix_(ys, xs)].astype(dtype) << (bits - 8)
 
 
+_made: dict[str, bytes] = {}
+_MAX_KEPT_BYTES = 4 << 20
+
+
+def made_once(write: Callable[..., Path]) -> Callable[..., Path]:
+    """Make a function copy a file that it has written before with the same arguments.
+
+    Its first argument is the path, of which only the suffix counts. Clips whose pictures a
+    function draws or tags are written again each time.
+    """
+
+    @wraps(write)
+    def written(path: Path, *given: Any, **named: Any) -> Path:
+        specs = [each for each in (*given, *named.values()) if isinstance(each, VideoSpec)]
+        if any(spec.turn or spec.setup or spec.touch for spec in specs):
+            return write(path, *given, **named)
+        key = repr((write.__qualname__, path.suffix, given, sorted(named.items())))
+        if key in _made:
+            path.write_bytes(_made[key])
+        else:
+            write(path, *given, **named)
+            if path.stat().st_size <= _MAX_KEPT_BYTES:
+                _made[key] = path.read_bytes()
+        return path
+
+    return written
+
+
 @dataclass(frozen=True, kw_only=True)
 class VideoSpec:
     """One video stream to synthesise."""
@@ -204,6 +233,7 @@ def _packets(stream: VideoStream, spec: VideoSpec) -> Iterable[av.Packet[VideoSt
     yield from stream.encode(None)
 
 
+@made_once
 def write_video(path: Path, spec: VideoSpec, *, options: dict[str, str] | None = None) -> Path:
     """Write a clip with one video stream.
 
@@ -237,6 +267,7 @@ _SUBTITLES = "1\n00:00:00,100 --> 00:00:00,400\nfirst\n\n2\n00:00:00,500 --> 00:
 _SAMPLE_RATE = 48_000
 
 
+@made_once
 def write_movie(
     path: Path,
     video: VideoSpec | None,

@@ -552,9 +552,9 @@ def wait_for(path: Path) -> None:
     ("name", "flags"),
     [
         ("in/a.mp4", ["--resume", "-y"]),
-        ("out/a.mp4", ["-y"]),
+        slow("out/a.mp4", ["-y"]),
         ("out/.bgsoft-batch.sqlite", ["--resume", "-y"]),
-        ("notes.txt", ["--resume"]),
+        slow("notes.txt", ["--resume"]),
         ("notes.txt", ["-y"]),
         slow("in/a.mp4", ["--resume"]),
         slow("in/a.mp4", ["-y"]),

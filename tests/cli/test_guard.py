@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.face_clips import SAMPLE
+from tests.marks import slow
 
 CRASHES = """
 import os, signal, sys
@@ -42,7 +43,7 @@ def run(crash: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     ("crash", "code", "reason"),
     [
         ("os.abort()", 3, "crashed (SIGABRT)"),
-        ("os.kill(os.getpid(), signal.SIGSEGV)", 3, "crashed (SIGSEGV)"),
+        slow("os.kill(os.getpid(), signal.SIGSEGV)", 3, "crashed (SIGSEGV)"),
         ("os.kill(os.getpid(), signal.SIGKILL)", 1, "was killed (SIGKILL"),
     ],
 )
@@ -97,7 +98,7 @@ def test_killing_the_command_ends_its_child(tmp_path: Path) -> None:
     pytest.fail("the child lives on")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), slow(signal.SIGTERM, 143)])
 def test_signals_reach_the_child(tmp_path: Path, number: signal.Signals, code: int) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "bgsoft", "render", SAMPLE, tmp_path / "out.mp4", "--matte", "best"],

@@ -96,7 +96,7 @@ def shown(path: Path | str, stdin: IO[bytes] | None = None) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("into", "out"),
     [
-        ("mkv", "mkv"),
+        slow("mkv", "mkv"),
         slow("ts", "nut"),
         slow("nut", "ts"),
         ("y4m", "y4m"),

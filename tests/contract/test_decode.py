@@ -24,6 +24,7 @@ from bgsoft.frame import FrameFormat, PixelLayout, Planes
 from bgsoft.ring import FrameRing, RingClosedError
 from tests.assets import CLIPS
 from tests.fakes import host_planes
+from tests.marks import slow
 from tests.nvdec_stand_in import NVDEC_CLIPS, StandInDecoder, install
 from tests.synthetic import (
     Plane,
@@ -196,7 +197,7 @@ SEEKABLE = [
 
 
 @every_decoder(SEEKABLE)
-@pytest.mark.parametrize("share", [0.1, 0.35, 0.6, 0.95])
+@pytest.mark.parametrize("share", [slow(0.1), 0.35, slow(0.6), 0.95])
 def test_a_stretch_is_the_same_as_in_the_whole(
     name: str, share: float, folder: Path, make_decoder: Callable[..., Decoder]
 ) -> None:

@@ -78,7 +78,7 @@ def test_pictures_are_those_of_a_lossless_render(
     assert [frame.time_seconds for frame in frames] == shown_by_ffmpeg(source)
 
 
-@pytest.mark.parametrize("effect", ["alpha", "blur", slow("matte")])
+@pytest.mark.parametrize("effect", ["alpha", *map(slow, ("blur", "matte"))])
 def test_effects_and_mattes_are_those_of_a_lossless_render(effect: Any, tmp_path: Path) -> None:
     settings: Any = {**QUICK, "effect": effect, "duration": 0.1}
     frames = list(bgsoft.frames(SAMPLE, alpha=effect != "alpha", **settings))

@@ -31,13 +31,14 @@ from bgsoft.media.track import CopiedTrack
 from bgsoft.media.transcode import TranscodedTrack
 from bgsoft.media.writer import COPY_ALL, COPY_NOTHING, CopyOptions
 from bgsoft.report import Event
-from tests.marks import slow
+from tests.marks import crossed, slow
 from tests.outside import ffmpeg, lines_by_ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back, video_info
 from tests.synthetic import (
     Plane,
     SoundSpec,
     VideoSpec,
+    made_once,
     regular_times,
     truncate,
     write_movie,
@@ -149,6 +150,7 @@ def payloads(path: Path, kind: str, track: int = 0) -> list[bytes]:
         return [bytes(packet) for packet in container.demux(stream) if packet.size]
 
 
+@made_once
 def chirp(path: Path, *, video: VideoSpec | None, codec: str = "pcm_s16le", **options: Any) -> Path:
     """A film whose sound is a noise that fits itself at one place only."""
     noise = np.random.default_rng(5).uniform(-0.5, 0.5, 2 * RATE)
@@ -225,7 +227,7 @@ def test_every_track_is_kept(tmp_path: Path, names: tuple[str, str]) -> None:
         assert len(wanted) - len(got_packets) <= 1, "at most the priming packet is left out"
 
 
-@pytest.mark.parametrize("extension", [".mp4", ".mov", ".mkv", ".ts", ".webm"])
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", *map(slow, (".mov", ".ts", ".webm"))])
 @pytest.mark.parametrize(
     ("codec", "origin"), [("aac", ".mp4"), ("aac", ".mkv"), ("aac", ".ts"), ("pcm_s16le", ".mkv")]
 )
@@ -236,8 +238,7 @@ def test_sound_stays_in_step(tmp_path: Path, codec: str, origin: str, extension:
     assert_in_step(source, target)
 
 
-@pytest.mark.parametrize("extension", [".mp4", ".mov", ".mkv", ".ts"])
-@pytest.mark.parametrize("origin", [".mp4", ".mov"])
+@crossed(extension=[".mp4", ".mov", ".mkv", ".ts"], origin=[".mp4", ".mov"])
 def test_a_trimmed_film_stays_in_step(tmp_path: Path, origin: str, extension: str) -> None:
     whole = chirp(tmp_path / "whole.mp4", video=film(), codec="aac")
     source, target = tmp_path / f"in{origin}", tmp_path / f"out{extension}"
@@ -378,8 +379,7 @@ def test_a_part_starts_at_zero(tmp_path: Path, extension: str, start: float) -> 
         assert lines == [(tenth, 3 * tenth), (5 * tenth, tenth)]
 
 
-@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".webm", ".ts"])
-@pytest.mark.parametrize("codec", ["aac", "pcm_s16le"])
+@crossed(extension=[".mp4", ".mkv", ".webm", ".ts"], codec=["aac", "pcm_s16le"])
 def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
     source = chirp(tmp_path / "in.mkv", video=film(), codec=codec)
     start = 0.5
@@ -553,10 +553,9 @@ def test_attachments_but_fonts_may_be_left_out(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize("everywhere", [True, False])
-@pytest.mark.parametrize(
-    "picture",
-    [
+@crossed(
+    everywhere=[True, False],
+    picture=[
         ("METADATA_BLOCK_PICTURE", "AAAA"),
         ("COVERARTMIME", "image/jpeg"),
         ("NOTE", base64.b64encode(b"\xff\xd8\xff\xe0" + bytes(100)).decode()),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import bgsoft
 from bgsoft.errors import ConfigError, InferenceError
 from bgsoft.pipeline.picture import PictureStages
-from tests.marks import slow
+from tests.marks import crossed, slow
 from tests.outside import ffmpeg
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
@@ -115,8 +115,7 @@ def test_memory_order_does_not_matter_and_nothing_is_written_to(person: Image) -
     assert expected.flags.writeable
 
 
-@pytest.mark.parametrize("size", [(1, 1), (1, 9), (9, 1), (2, 2), (3, 5), (64, 2)])
-@pytest.mark.parametrize("effect", ["blur", "alpha"])
+@crossed(size=[(1, 1), (1, 9), (9, 1), (2, 2), (3, 5), (64, 2)], effect=["blur", "alpha"])
 def test_small_and_odd_sizes(size: tuple[int, int], effect: Any, person: Image) -> None:
     made = bgsoft.process(person[: size[0], : size[1]], effect=effect)
     assert made.shape == (*size, 4 if effect == "alpha" else 3)

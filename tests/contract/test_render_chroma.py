@@ -100,7 +100,7 @@ def coarse(pixels: str) -> str:
 @pytest.mark.parametrize(
     ("pixels", "size"),
     [
-        ("yuv422p", SIZE),
+        slow("yuv422p", SIZE),
         slow("yuv444p10le", SIZE),
         ("yuv422p10le", ODD),
         slow("yuv444p", ODD),
@@ -198,20 +198,20 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("clip", "name", "given", "pixels", "words"),
     [
         ("422", "out.mov", {"codec": "prores"}, "yuv422p10le", "prores (HQ)"),
-        ("444", "out.mov", {"codec": "prores"}, "yuv444p10le", "prores (4444)"),
+        slow("444", "out.mov", {"codec": "prores"}, "yuv444p10le", "prores (4444)"),
         (
             *("444", "out.mov", {"codec": "prores", "encoder_option": "profile=lt"}),
             *("yuv422p10le", "prores (LT)"),
         ),
         ("422", "out.mov", {"effect": "alpha"}, "yuva444p10le", "prores (4444)"),
-        ("422", "out.mkv", {"codec": "ffv1", "effect": "alpha"}, "yuva422p", "yuva422p"),
+        slow("422", "out.mkv", {"codec": "ffv1", "effect": "alpha"}, "yuva422p", "yuva422p"),
         ("444", "out.mkv", {"codec": "ffv1", "effect": "matte"}, "yuv420p", "yuv420p"),
         ("422", "out.mp4", {}, "yuv420p", "h264 (High)"),
-        ("422", "out.mp4", {"chroma": "keep"}, "yuv422p", "h264 (High 4:2:2)"),
+        slow("422", "out.mp4", {"chroma": "keep"}, "yuv422p", "h264 (High 4:2:2)"),
         ("444", "out.mp4", {"chroma": "keep"}, "yuv444p", "h264 (High 4:4:4 Predictive)"),
         ("422", "out.mp4", {"chroma": "keep", "codec": "hevc"}, "yuv422p", "hevc (Rext)"),
         ("422", "out.y4m", {}, "yuv422p", "yuv422p"),
-        ("444", "out.nut", {}, "yuv444p", "yuv444p"),
+        slow("444", "out.nut", {}, "yuv444p", "yuv444p"),
         ("422", "out.webm", {}, "yuv420p", "vp9"),
     ],
 )

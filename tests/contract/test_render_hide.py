@@ -18,9 +18,9 @@ import bgsoft
 from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.preview import write_preview
 from tests.face_clips import FACE, SAMPLE
-from tests.marks import slow
+from tests.marks import crossed, slow
 from tests.rendering import read_back
-from tests.synthetic import Plane, VideoSpec, regular_times, write_movie, write_video
+from tests.synthetic import Plane, VideoSpec, made_once, regular_times, write_movie, write_video
 from tests.unit.chunks.short_chunks import settings
 
 FRAMES = 6
@@ -36,6 +36,7 @@ LAYOUTS = {
 }
 
 
+@made_once
 def write_noise(path: Path, pixels: str = "yuv420p", size: tuple[int, int] = (320, 180)) -> Path:
     """Noise with detail of two to eight pixels, of every colour, another in each frame."""
     rng = np.random.default_rng(5)
@@ -90,8 +91,7 @@ def region_of(plane: Plane, shape: tuple[int, int]) -> tuple[slice, slice]:
     return slice(top // step, bottom // step), slice(left // step, right // step)
 
 
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@crossed(style=STYLES, layout=LAYOUTS)
 def test_nothing_of_a_region_is_left_and_the_rest_is_untouched(
     tmp_path: Path, style: str, layout: str
 ) -> None:
@@ -114,7 +114,7 @@ def test_nothing_of_a_region_is_left_and_the_rest_is_untouched(
 
 @pytest.mark.parametrize(
     "effect",
-    ["blur", "video", "alpha", *map(slow, ("bokeh", "pixelate", "dim", "color", "image"))],
+    ["video", "alpha", *map(slow, ("blur", "bokeh", "pixelate", "dim", "color", "image"))],
 )
 def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str) -> None:
     """Outside it is what a render without is, bit for bit, and so is alpha everywhere."""
@@ -152,8 +152,8 @@ def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str)
     [
         ("", {}, [0, 1, 2, 3, 4, 5]),
         ("@0.08-0.16", {}, [2, 3]),  # as --start 0.08 --duration 0.08 would
-        ("@0.08-", {}, [2, 3, 4, 5]),
-        ("@-0:00.08", {}, [0, 1]),
+        slow("@0.08-", {}, [2, 3, 4, 5]),
+        slow("@-0:00.08", {}, [0, 1]),
         ("@0.08-0.16", {"start": 0.04}, [1, 2]),  # of the frames that come out
         ("@0.08-0.16", {"start": 0.12, "duration": 0.1}, [0]),
     ],
@@ -298,7 +298,7 @@ def test_the_preview_hides_too(tmp_path: Path) -> None:
         config.output.unlink()
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize("suffix", ["mp4", slow("mkv")])
 def test_a_cover_is_left_out_that_shows_what_the_video_hides(tmp_path: Path, suffix: str) -> None:
     clip = tmp_path / f"in.{suffix}"
     write_movie(clip.with_suffix(".mp4"), VideoSpec(times=regular_times(3)), cover=True)

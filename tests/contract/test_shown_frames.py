@@ -21,7 +21,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.media.probe import probe
 from tests.assets import VFR_TIMES
 from tests.fakes import host_frames
-from tests.marks import slow
+from tests.marks import crossed, slow
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie, write_video
 
@@ -146,8 +146,7 @@ def test_edit_lists(edits: list[tuple[int, int | None]], tmp_path: Path) -> None
     assert shown_by_us(path)[0] == expected
 
 
-@pytest.mark.parametrize("suffix", ["ts", "mkv"])
-@pytest.mark.parametrize("kind", ["h264", "open", "hevc", "mpeg2"])
+@crossed(suffix=["ts", "mkv"], kind=["h264", "open", "hevc", "mpeg2"])
 def test_a_recording_that_begins_inside_a_group(kind: str, suffix: str, tmp_path: Path) -> None:
     codec, options = {
         "h264": ("libx264", X264 | {"bf": "2", "g": "12"}),

@@ -21,7 +21,7 @@ UNREVISED = {
     *("pipes.py", "records.py", "rendering", "segment", "settings", "suggestions.py"),
     *("untrusted.py", "__init__.py"),
 }
-"""Packages and modules of bgsoft whose docstrings do not have the form yet; the list only shrinks."""
+"""Packages and modules of bgsoft whose docstrings differ yet; the list only shrinks."""
 QUESTIONS = {"How", "What", "When", "Where", "Whether", "Which", "Who", "Whom", "Whose", "Why"}
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`+[^`]+`+")

@@ -10,6 +10,7 @@ from bgsoft.composite.background import CellsBackground, Hold
 from bgsoft.composite.plan import CellsPlan, dither_pattern
 from bgsoft.frame import PixelLayout
 from bgsoft.ops.sides import HOST
+from tests.marks import crossed
 from tests.pictures import Array, cell_planes, flat_frame, frame_format, no_one, planes_behind
 
 
@@ -20,8 +21,7 @@ def enlarged(cells: Array, scale: int, shape: tuple[int, int]) -> Array:
     return whole[: shape[0], : shape[1]].astype(int)
 
 
-@pytest.mark.parametrize("layout", [PixelLayout.NV12, PixelLayout.P010])
-@pytest.mark.parametrize("factor", [1, 2, 4, 8, 16, 32, 64, 128, 256])
+@crossed(layout=[PixelLayout.NV12, PixelLayout.P010], factor=[1, 2, 4, 8, 16, 32, 64, 128, 256])
 @pytest.mark.parametrize("size", [(641, 359), (256, 64), (130, 3), (1, 1)], ids=str)
 def test_any_size_of_cells_is_enlarged(
     size: tuple[int, int], factor: int, layout: PixelLayout

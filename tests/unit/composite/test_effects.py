@@ -12,7 +12,7 @@ from bgsoft.composite.effects import create_compositor
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
-from tests.marks import slow
+from tests.marks import crossed, slow
 from tests.pictures import (
     SIZES,
     background_files,
@@ -85,10 +85,8 @@ def test_no_strength_leaves_the_picture_alone(kind: EffectKind) -> None:
     assert np.array_equal(result.chroma, frame.chroma)
 
 
-@pytest.mark.parametrize("strength", [0.2, 2.5, 25.0])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@crossed(strength=[0.2, 2.5, 25.0], layout=LAYOUTS, kind=OWN_PICTURE)
 @pytest.mark.parametrize("size", [(65, 47), (1, 1), (641, 359), slow((1026, 770))])
-@pytest.mark.parametrize("kind", OWN_PICTURE)
 def test_one_colour_stays_that_colour(
     kind: EffectKind, size: tuple[int, int], layout: PixelLayout, strength: float
 ) -> None:
@@ -102,10 +100,8 @@ def test_one_colour_stays_that_colour(
         assert np.array_equal(result.chroma, frame.chroma)
 
 
-@pytest.mark.parametrize("strength", [0.2, 2.5, 25.0])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@crossed(strength=[0.2, 2.5, 25.0], layout=LAYOUTS, kind=OWN_PICTURE)
 @pytest.mark.parametrize("size", [(640, 360), (641, 359), slow((1026, 770))])
-@pytest.mark.parametrize("kind", OWN_PICTURE)
 def test_people_never_bleed_into_the_background(
     kind: EffectKind, size: tuple[int, int], layout: PixelLayout, strength: float
 ) -> None:

@@ -22,6 +22,7 @@ from bgsoft.composite.plan import (
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.ops.sides import HOST
 from bgsoft.settings.config import EffectConfig, EffectKind
+from tests.marks import crossed
 from tests.pictures import (
     Array,
     cell_planes,
@@ -175,9 +176,7 @@ def test_blocks_have_even_edges(length: float, edge: int) -> None:
     assert PixelatePlan.of(frame_format((640, 360)), length).edge_px == edge
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("block", [2, 6, 8, 14, 32, 86])
-@pytest.mark.parametrize("size", [(640, 360), (641, 359), (1038, 1026)])
+@crossed(layout=LAYOUTS, block=[2, 6, 8, 14, 32, 86], size=[(640, 360), (641, 359), (1038, 1026)])
 def test_blocks_are_means_aligned_to_the_centre(
     size: tuple[int, int], block: int, layout: PixelLayout
 ) -> None:

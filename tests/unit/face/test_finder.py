@@ -19,6 +19,7 @@ from bgsoft.face.finder import (
     SURE_SCORE,
     TURNED_SCORE,
 )
+from tests.marks import crossed
 from tests.unit.face.world import FACE, FRAME_MS, Place, Thing, Watch, box_around, off, still
 
 SIZES = 1, 5
@@ -72,15 +73,13 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 )
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("name", SCENES)
+@crossed(settings=SETTINGS, name=SCENES)
 def test_who_is_found_does_not_depend_on_batches(name: str, settings: dict[str, Any]) -> None:
     one, *others = (plain(Watch(*SCENES[name], **settings).run(40, size)) for size in SIZES)
     assert others == [one] * len(others)
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-@pytest.mark.parametrize("name", SCENES)
+@crossed(settings=SETTINGS, name=SCENES)
 def test_after_a_refresh_nothing_depends_on_earlier_frames(
     name: str, settings: dict[str, Any]
 ) -> None:

@@ -25,6 +25,7 @@ from bgsoft.face.guard import (
 from bgsoft.face.step import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.sides import HOST
+from tests.marks import crossed
 from tests.pictures import SIZES, disc_mask, flat_frame, frame_format, matte_from
 from tests.unit.face.shapes import box_in, make_face
 
@@ -106,8 +107,7 @@ def plane_of(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
     return plane
 
 
-@pytest.mark.parametrize("width", [20, 60, 150, 400, 900])
-@pytest.mark.parametrize("place", [(640, 360), (3, 350), (1275, 717)])
+@crossed(width=[20, 60, 150, 400, 900], place=[(640, 360), (3, 350), (1275, 717)])
 def test_a_cover_is_the_enclosed_share_of_a_square_around_each_cell(
     place: tuple[float, float], width: float
 ) -> None:
@@ -172,8 +172,7 @@ def test_a_missed_face_is_filled_in_and_nothing_outside_of_it_changes(
     assert np.abs(cells.astype(int) - matte.reduced).mean() < 1
 
 
-@pytest.mark.parametrize("width", [6, 12, 20, 45, 300])
-@pytest.mark.parametrize("size", [(1280, 720), (1920, 1080), (640, 360)])
+@crossed(width=[6, 12, 20, 45, 300], size=[(1280, 720), (1920, 1080), (640, 360)])
 def test_no_face_is_filled_in_beyond_its_outline(size: tuple[int, int], width: float) -> None:
     rng = np.random.default_rng(width)
     format = frame_format(size)
@@ -274,8 +273,7 @@ def test_every_size_with_faces_anywhere(size: tuple[int, int]) -> None:
     assert laid(faces[3:], format)[1] == laid([])[1] == []  # out of sight
 
 
-@pytest.mark.parametrize("limits", [False, True])
-@pytest.mark.parametrize("size", SIZES)
+@crossed(limits=[False, True], size=SIZES)
 def test_the_matte_rises_to_the_enlarged_fills(size: tuple[int, int], limits: bool) -> None:
     format = frame_format(size)
     rng = np.random.default_rng(5)

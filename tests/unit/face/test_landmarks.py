@@ -19,6 +19,7 @@ from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
+from tests.marks import crossed
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
 from tests.unit.face.shapes import in_frame, meshes
 
@@ -176,10 +177,9 @@ def warped(frame: Frame, view: Affine, shape: tuple[int, int], border: int) -> n
     return np.dstack(planes)
 
 
-@pytest.mark.parametrize("border", BORDERS)
-@pytest.mark.parametrize("size", [(301, 199), (33, 21), (1, 1)])
-@pytest.mark.parametrize("side", [0.3, 1.1, 4.3])
-@pytest.mark.parametrize("angle", [0.0, 0.7])
+@crossed(
+    border=BORDERS, size=[(301, 199), (33, 21), (1, 1)], side=[0.3, 1.1, 4.3], angle=[0.0, 0.7]
+)
 def test_views_are_as_defined(
     size: tuple[int, int], side: float, angle: float, border: int
 ) -> None:

@@ -26,6 +26,7 @@ from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.fakes import host_planes
+from tests.marks import crossed
 from tests.pictures import (
     codes,
     copy_frame,
@@ -198,8 +199,7 @@ def test_small_faces_are_found_when_asked_for() -> None:
     assert is_at(face, (700, 400), 64)
 
 
-@pytest.mark.parametrize("inside", [-0.1, 0.0, 0.2])
-@pytest.mark.parametrize("edge", ["left", "right", "top", "bottom"])
+@crossed(inside=[-0.1, 0.0, 0.2], edge=["left", "right", "top", "bottom"])
 def test_a_face_that_an_edge_cuts_is_found(edge: str, inside: float) -> None:
     """Of its middle, which is so many heights in the frame: the border is mirrored for that."""
     (width, height), side = (640, 360), 140.0
@@ -321,8 +321,7 @@ def test_landmarks_are_made_where_they_are_asked_for() -> None:
         assert finder.close_up(frame, reduced, [replace(face, landmarks=face.landmarks[:0])]) == []
 
 
-@pytest.mark.parametrize("layout", list(PixelLayout))
-@pytest.mark.parametrize("size", [(1, 1), (2, 200), (700, 1), (64, 64), (65, 47)])
+@crossed(layout=list(PixelLayout), size=[(1, 1), (2, 200), (700, 1), (64, 64), (65, 47)])
 def test_noise_and_tiny_frames_are_no_fault(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     rng = np.random.default_rng(1)

@@ -17,6 +17,7 @@ from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import MAX_CELLS, Ellipse, HidePlan, Place, Rectangle
 from bgsoft.settings.hide import HideShape, HideStyle
+from tests.marks import crossed
 from tests.pictures import SIZES, copy_frame, flat_frame, frame_format, random_frame
 from tests.unit.face.shapes import box_in, make_face
 
@@ -41,9 +42,7 @@ def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
     return float(np.corrcoef(one.ravel().astype(float), other.ravel().astype(float))[0, 1])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("shape", SHAPES)
+@crossed(layout=LAYOUTS, style=STYLES, shape=SHAPES)
 def test_detail_inside_goes_and_not_a_bit_outside_changes(
     layout: PixelLayout, style: HideStyle, shape: HideShape
 ) -> None:
@@ -237,11 +236,7 @@ def test_lettering_in_a_rectangle_is_coarser_than_its_lines() -> None:
     assert (patch.edge, patch.columns, patch.rows) == (120, 5, 1)
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("by_alpha", [False, True])
+@crossed(size=SIZES, layout=LAYOUTS, style=STYLES, shape=SHAPES, by_alpha=[False, True])
 def test_every_size_with_places_anywhere(
     size: tuple[int, int], layout: PixelLayout, style: HideStyle, shape: HideShape, by_alpha: bool
 ) -> None:

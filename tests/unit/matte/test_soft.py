@@ -15,6 +15,7 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, Refine
 from bgsoft.workers import Workers
+from tests.marks import crossed
 from tests.unit.matte.scenes import Plane, blank_frame, discs, reduce
 
 PERSON = (0.5, 0.55, 0.35)
@@ -34,10 +35,12 @@ def run(
     return stage.refine([mask], [frame], [reduce(frame)])[0].alpha.copy()
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 3), (64, 64), ODD, (1027, 579), (360, 640)])
-@pytest.mark.parametrize("mask_shape", [(256, 256), (144, 256)])
-@pytest.mark.parametrize("layout", list(PixelLayout))
-@pytest.mark.parametrize("fine", [False, True])
+@crossed(
+    size=[(1, 1), (2, 3), (64, 64), ODD, (1027, 579), (360, 640)],
+    mask_shape=[(256, 256), (144, 256)],
+    layout=list(PixelLayout),
+    fine=[False, True],
+)
 def test_any_size_gives_flat_mattes_for_flat_masks(
     size: tuple[int, int], mask_shape: tuple[int, int], layout: PixelLayout, fine: bool
 ) -> None:
@@ -64,9 +67,7 @@ def ellipse(shape: tuple[int, int], shrink_px: float = 0.0) -> Plane:
     return np.hypot(dx / radii[0], dy / radii[1]) < 1.0
 
 
-@pytest.mark.parametrize("refine", list(Refine))
-@pytest.mark.parametrize("size", [ODD, (1280, 720), (1027, 579), (333, 700)])
-@pytest.mark.parametrize("fine", [False, True])
+@crossed(refine=list(Refine), size=[ODD, (1280, 720), (1027, 579), (333, 700)], fine=[False, True])
 def test_the_matte_lies_where_the_mask_does(
     refine: Refine, size: tuple[int, int], fine: bool
 ) -> None:
@@ -153,9 +154,9 @@ def with_hole(value: float) -> Plane:
     return np.asarray(discs((256, 256), PERSON) * (1 - hole * (1 - value)), np.float32)
 
 
-@pytest.mark.parametrize("size", [ODD, (1027, 579), (360, 640)])
-@pytest.mark.parametrize("threshold", [None, 0.4, 0.5, 0.6])
-@pytest.mark.parametrize("softness", [0.0, 0.5, 1.0])
+@crossed(
+    size=[ODD, (1027, 579), (360, 640)], threshold=[None, 0.4, 0.5, 0.6], softness=[0.0, 0.5, 1.0]
+)
 def test_a_small_hole_stays_only_where_the_model_is_sure(
     size: tuple[int, int], threshold: float | None, softness: float
 ) -> None:

@@ -73,7 +73,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Server(("127.0.0.1", 0), Handler) as instance:
-        thread = threading.Thread(target=instance.serve_forever)
+        thread = threading.Thread(target=instance.serve_forever, args=(0.01,))
         thread.start()
         yield instance
         instance.shutdown()

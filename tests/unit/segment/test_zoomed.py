@@ -36,7 +36,7 @@ from bgsoft.segment.schedule import (
 from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
-from tests.marks import slow
+from tests.marks import crossed, slow
 from tests.pictures import frame_format, frame_of, random_frame
 from tests.rendering import read_back
 
@@ -230,8 +230,7 @@ def test_a_box_in_pixels(size: tuple[int, int]) -> None:
         assert abs(at - edge * side / count) <= 1
 
 
-@pytest.mark.parametrize("layout", list(PixelLayout))
-@pytest.mark.parametrize("size", [(641, 359), (320, 240), (7, 5), (1, 1)])
+@crossed(layout=list(PixelLayout), size=[(641, 359), (320, 240), (7, 5), (1, 1)])
 def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(3))
