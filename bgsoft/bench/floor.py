@@ -1,9 +1,10 @@
 """A render without its encoder, and its decoder alone: how fast the rest is at best.
 
 Run as ``python -m bgsoft.bench.floor PART IN SETTINGS.toml [SECONDS]``: the pipeline of a render
-with these settings, of which PART is left: all but the encoder (``picture``), or the decoder alone
-(``decode``). One line of JSON on stdout has ``frames``, ``wall_s`` and ``first_frame_s`` as a
-render's report does.
+with these settings, of which PART is left: all but the encoder (``picture``), the same in N chunks
+side by side (``chunks=N``), or the decoder alone (``decode``). One line of JSON on stdout
+has ``frames``, ``wall_s`` and ``first_frame_s`` as a render's report does; that of chunks has
+``frames`` alone.
 """
 
 from __future__ import annotations
@@ -122,7 +123,13 @@ def main(argv: list[str]) -> int:
             preset=settings,
             duration_seconds=float(seconds[0]) if seconds else None,
         )
-        made = render_picture(config) if part == "picture" else decode_alone(config)
+        kind, _, count = part.partition("=")
+        if kind == "chunks":
+            from bgsoft.bench.side_by_side import render_chunks  # which runs parts in workers
+
+            made = render_chunks(config, int(count))
+        else:
+            made = render_picture(config) if kind == "picture" else decode_alone(config)
     except Exception as exc:
         print(f"bgsoft: error: {one_line(exc)}", file=sys.stderr)
         return exit_code(exc)

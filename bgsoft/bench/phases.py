@@ -240,27 +240,31 @@ def _compare(
 def transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> list[Row]:
     """Parts of a render, and plain transcodes by ffmpeg."""
     rows = [
-        Row(name, partial(_render_part, part, folder), phase_configs(config, phase))
+        Row(name, partial(render_part, part, folder), phase_configs(config, phase))
         for name, (part, phase) in _FLOORS.items()
     ]
+    return [*rows, ffmpeg_row(config, info, folder), ffmpeg_row(config, info, folder, nvdec=True)]
+
+
+def ffmpeg_row(config: RenderConfig, info: VideoInfo, folder: Path, *, nvdec: bool = False) -> Row:
+    """A plain transcode by ffmpeg, decoded on the CPU or by NVDEC."""
     executable = (ffmpeg_executables() or [""])[-1]  # the user's own rather than the extra's
     missing = None if executable else "no ffmpeg found: pip install '.[quality]'"
-    no_nvdec = missing or driver_problem(chosen_gpu(config.backends.gpu))
-    if no_nvdec is None and "cuda" not in (ask_ffmpeg(executable, "-hwaccels") or "").split():
-        no_nvdec = "this ffmpeg cannot decode on a GPU"
+    problem = missing
+    if nvdec:
+        problem = missing or driver_problem(chosen_gpu(config.backends.gpu))
+        if problem is None and "cuda" not in (ask_ffmpeg(executable, "-hwaccels") or "").split():
+            problem = "this ffmpeg cannot decode on a GPU"
     version = (ask_ffmpeg(executable, "-version") or "").split()[2:3]
     name = " ".join(["ffmpeg", *version]).partition("-")[0] + " transcode"
-    for label, decoding, problem in (
-        (name, [], missing),
-        (f"{name} (NVDEC)", ["-hwaccel", "cuda"], no_nvdec),
-    ):
-        run = partial(_ffmpeg_transcode, executable, info, folder, decoding)
-        configs = phase_configs(config, _ALL_CPU) if problem is None else []
-        rows.append(Row(label, run, configs, [problem] if problem else []))
-    return rows
+    decoding = ["-hwaccel", "cuda"] if nvdec else []
+    run = partial(_ffmpeg_transcode, executable, info, folder, decoding)
+    configs = phase_configs(config, _ALL_CPU) if problem is None else []
+    return Row(f"{name} (NVDEC)" if nvdec else name, run, configs, [problem] if problem else [])
 
 
-def _render_part(part: str, folder: Path, config: RenderConfig) -> Run:
+def render_part(part: str, folder: Path, config: RenderConfig) -> Run:
+    """Run a part of a render; :mod:`bgsoft.bench.floor` says which there are."""
     settings = folder / "floor.toml"
     settings.write_text(preset_text(config), encoding="utf-8")
     command = [sys.executable, "-m", "bgsoft.bench.floor", part, str(config.input), str(settings)]

@@ -139,8 +139,10 @@ def preset_text(config: RenderConfig) -> str:
     return as_toml(Preset(name="bench", description="bench", path=Path(), settings=settings))
 
 
-def run_render(config: RenderConfig, folder: Path) -> Run:
+def run_render(config: RenderConfig, folder: Path, chunks: int = 1) -> Run:
     """Run ``bgsoft render`` with exactly these settings; its output is overwritten.
+
+    In several chunks, the time to the first frame says nothing.
 
     Raises:
         BgsoftError: The render failed, or a backend is unavailable.
@@ -150,7 +152,7 @@ def run_render(config: RenderConfig, folder: Path) -> Run:
     command = [
         *(sys.executable, "-m", "bgsoft", "render", str(config.input), str(config.output)),
         *("--preset", str(preset), "-y", "-q", "--progress", "none", "--report", str(report)),
-        *("--chunks", "1"),  # in chunks, times to a first frame say nothing
+        *("--chunks", str(chunks)),
     ]
     if config.duration_seconds is not None:
         command += ["--duration", repr(config.duration_seconds)]

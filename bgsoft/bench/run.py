@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import datetime
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bgsoft import __version__
 from bgsoft.bench import baseline as baselines
+from bgsoft.bench import ways
 from bgsoft.bench.phases import measure_phases
 from bgsoft.diagnose.machine import hardware
 from bgsoft.errors import ConfigError
@@ -58,6 +60,55 @@ def run_bench(
         BgsoftError: The clip cannot be read, or a render failed.
     """
     before = None if baseline is None else baselines.load(baseline)
+    with _opened(source, preset, flags, seconds) as (config, info):
+        folder = config.output.parent
+        found = measure_phases(config, info, folder, rounds=rounds, cores=usable_cores(), log=log)
+    results = {
+        **_record(baselines.SCHEMA, config, info, preset, seconds, rounds, command),
+        **found,
+        "baseline": None,
+    }
+    frames = [run["frames"] for phase in found["phases"] for run in phase["runs"]]
+    results["clip"]["frames"] = frames[0] if frames else info.estimated_frames or 0
+    if before is not None:
+        results["baseline"] = baselines.compare(results, before, str(baseline))
+    return results
+
+
+def run_ways(
+    source: Path | None,
+    *,
+    preset: Preset,
+    flags: Layer,
+    seconds: float,
+    rounds: int,
+    command: Sequence[str],
+    log: Callable[[str], None],
+    chunks: Sequence[int] = (),
+    files: int = 0,
+) -> dict[str, Any]:
+    """Compare renders in these numbers of chunks, or a batch of files with a shell loop.
+
+    Arguments, and errors, are those of :func:`run_bench`. The results have ``ways``, as
+    :func:`bgsoft.bench.ways.measure` returns them.
+    """
+    with _opened(source, preset, flags, seconds) as (config, info):
+        folder = config.output.parent
+        if chunks:
+            rows = ways.chunk_rows(config, info, folder, chunks)
+        else:
+            rows = ways.file_rows(config, info, folder, files)
+        found = ways.measure(rows, rounds, log)
+    record = _record(ways.SCHEMA, config, info, preset, seconds, rounds, command)
+    record["clip"]["frames"] = next((row.runs[0].frames for row in rows if row.runs), 0)
+    return {**record, "ways": found}
+
+
+@contextmanager
+def _opened(
+    source: Path | None, preset: Preset, flags: Layer, seconds: float
+) -> Iterator[tuple[RenderConfig, VideoInfo]]:
+    """Probe the clip; the settings of its render into a temporary folder."""
     if source is None and not SAMPLE.is_file():
         raise ConfigError("bench needs a video: the sample does not come with the package")
     path = source or SAMPLE
@@ -65,17 +116,28 @@ def run_bench(
     length = info.duration_seconds
     limit = None if length is not None and length <= seconds else seconds
     with tempfile.TemporaryDirectory(prefix="bgsoft-bench-") as name:
-        folder = Path(name)
         config = build_config(
             path.absolute(),
-            folder / "out.mkv",  # Matroska holds every codec
+            Path(name) / "out.mkv",  # Matroska holds every codec
             preset=preset,
             flags=flags,
             duration_seconds=limit,
         )
-        found = measure_phases(config, info, folder, rounds=rounds, cores=usable_cores(), log=log)
-    results: dict[str, Any] = {
-        "schema": baselines.SCHEMA,
+        yield config, info
+
+
+def _record(
+    schema: str,
+    config: RenderConfig,
+    info: VideoInfo,
+    preset: Preset,
+    seconds: float,
+    rounds: int,
+    command: Sequence[str],
+) -> dict[str, Any]:
+    """Describe clip, settings and machine."""
+    return {
+        "schema": schema,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "bgsoft_version": __version__,
         "settings": {
@@ -86,28 +148,20 @@ def run_bench(
             "render": _settings(config),
         },
         "hardware": hardware(chosen_gpu(config.backends.gpu)),
-        **found,
-        "clip": _clip(path, info, found["phases"], length if limit is None else seconds),
-        "baseline": None,
+        "clip": _clip(config, info),
     }
-    if before is not None:
-        results["baseline"] = baselines.compare(results, before, str(baseline))
-    return results
 
 
-def _clip(
-    path: Path, info: VideoInfo, phases: Sequence[dict[str, Any]], seconds: float | None
-) -> dict[str, Any]:
-    frames = [run["frames"] for phase in phases for run in phase["runs"]]
+def _clip(config: RenderConfig, info: VideoInfo) -> dict[str, Any]:
+    limit = config.duration_seconds
     return {
-        "name": path.name,
-        "frames": frames[0] if frames else info.estimated_frames or 0,
+        "name": config.input.name,
         "width": info.format.width,
         "height": info.format.height,
         "bit_depth": info.format.bit_depth,
         "codec": info.codec,
         "frame_rate": float(info.frame_rate) if info.frame_rate else None,
-        "duration_s": seconds,
+        "duration_s": info.duration_seconds if limit is None else limit,
     }
 
 

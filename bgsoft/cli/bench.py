@@ -17,9 +17,9 @@ _EPILOG = (
     "Each render is a process of its own, one after another. Close other programs first: they"
     " slow the renders down.\n\n"
     + flags.examples(
-        "bench",
         "bench in.mp4 --json now.json --plot now.png",
         "bench in.mp4 --baseline before.json --fail-slower 10",
+        "bench in.mp4 --chunks 1,2,4 --seconds 60",
     )
 )
 _SETTINGS = (
@@ -72,6 +72,19 @@ class BenchFlags:
         ),
         flags.Brief("Exit code 1 if a row is slower by more."),
     ] = None
+    chunks: Annotated[
+        str | None,
+        _effort("Instead, compare renders in 1, 2, … chunks with ffmpeg.", metavar="1,2,…"),
+    ] = None
+    files: Annotated[
+        int | None,
+        _effort(
+            "Instead, cut so many clips, and compare bgsoft batch with a shell loop.",
+            metavar="N",
+            min=1,
+        ),
+        flags.Brief("Instead, a batch of N clips and a shell loop."),
+    ] = None
     seconds: Annotated[
         float,
         _effort("Most seconds of video in each render. [default: 10]", metavar="N", min=0.5),
@@ -112,25 +125,28 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     console = Console()
     if own.fail_slower is not None and own.baseline is None:
         raise ConfigError("--fail-slower needs --baseline FILE")
+    chunks = _counts(own)
     files = ResultFiles("results", own.json_file, own.plot, own.overwrite)
     files.check([own.input] if own.input is not None else ())
     preset = read_user_config().preset(own.preset)
     require_runtime()
     go_on_in_child("measure that video")
     from bgsoft.bench.baseline import slower_than
-    from bgsoft.bench.run import run_bench
+    from bgsoft.bench.run import run_bench, run_ways
     from bgsoft.cli.bench_tables import tables, write_bench_plot
 
-    results = run_bench(
-        own.input,
-        preset=preset,
-        flags=settings,
-        seconds=own.seconds,
-        rounds=own.rounds,
-        baseline=own.baseline,
-        command=["bgsoft", *sys.argv[1:]],
-        log=(lambda _text: None) if own.quiet else console.err,
-    )
+    common: dict[str, Any] = {
+        "preset": preset,
+        "flags": settings,
+        "seconds": own.seconds,
+        "rounds": own.rounds,
+        "command": ["bgsoft", *sys.argv[1:]],
+        "log": (lambda _text: None) if own.quiet else console.err,
+    }
+    if chunks or own.files:
+        results = run_ways(own.input, chunks=chunks, files=own.files or 0, **common)
+    else:
+        results = run_bench(own.input, baseline=own.baseline, **common)
     files.write(results, partial(write_bench_plot, results), console)
     if not own.quiet and own.json_file != DASH:
         for table in tables(results):
@@ -144,3 +160,25 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
             console.error(f"slower than {own.baseline}: {', '.join(slower)}")
             return ExitCode.RENDER_FAILED
     return ExitCode.OK
+
+
+def _counts(own: BenchFlags) -> list[int]:
+    """Return the numbers of ``--chunks``; reject flags that do not go with other comparisons.
+
+    Raises:
+        ConfigError: A flag is wrong.
+    """
+    from bgsoft.errors import ConfigError
+
+    if own.chunks is None and own.files is None:
+        return []
+    if own.chunks is not None and own.files is not None:
+        raise ConfigError("--chunks and --files are two comparisons; give one of them")
+    flag = "--chunks" if own.files is None else "--files"
+    for name, given in (("--plot", own.plot), ("--baseline", own.baseline)):
+        if given is not None:
+            raise ConfigError(f"{name} has no effect with {flag}; leave it out")
+    counts = (own.chunks or "").split(",") if own.chunks is not None else []
+    if not all(count.strip().isdecimal() and int(count) > 0 for count in counts):
+        raise ConfigError(f"--chunks must be numbers from 1 on, such as 1,2,4, not {own.chunks!r}")
+    return [int(count) for count in counts]

@@ -78,6 +78,12 @@ _FLOOR: Columns = {
     "whole run": _figure("run_fps"),
     "fastest phase": lambda row: number(row["ratio"], 2, f"× (phase {row['ratio_phase']})"),
 }
+_WAYS: Columns = {
+    "by": _name,
+    "seconds": _figure("wall_s", 2),
+    "frames/s": _figure("run_fps"),
+    "speed-up": _figure("speedup", 2, "×"),
+}
 _CHANGES: Columns = {
     "what": lambda row: str(row["what"]),
     "before": lambda row: _ms(row["before"]),
@@ -110,8 +116,23 @@ def _by_reason(rows: Iterable[Row], name: Callable[[Row], str]) -> list[str]:
     return [f"{', '.join(those)}: {reason}" for reason, those in names.items()]
 
 
+def ways_table(results: Row) -> Table:
+    """Compare whole commands, as ``--chunks`` and ``--files`` measure them."""
+    clip, ways = results["clip"], results["ways"]
+    return _table(
+        f"Whole commands: {clip['name']}, {clip['frames']} frames of {clip['width']}x"
+        f"{clip['height']}, on {results['hardware']['cpu']}",
+        _WAYS,
+        ways,
+        _by_reason(ways, _name),
+    )
+
+
 def tables(results: Row) -> Iterator[Table]:
     """Everything that was measured, in the order to read it."""
+    if "ways" in results:
+        yield ways_table(results)
+        return
     phases, clip, machine = results["phases"], results["clip"], results["hardware"]
     gpu = machine["gpu"]["name"] if machine["gpu"] else f"no GPU ({machine['gpu_reason']})"
     yield _table(

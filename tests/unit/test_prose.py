@@ -128,7 +128,7 @@ def test_what_is_found() -> None:
     page = (
         f"# {short}\n\n```\n{long}\n```\n\n- {short}\n- {long}\n\n| {short} | {short} |\n\n{long}"
     )
-    assert len(too_long(paragraphs(f"{page}\n{long}"))) == 2
+    assert len(too_long(paragraphs(page))) == 2
     assert not too_long(iter([f"{short} {short}"]))
     assert faults("Return the packets.") == faults("A decoded frame.\n\nMore of it.") == []
     assert len(faults("what there is\nof it.")) == 3
