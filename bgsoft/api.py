@@ -40,6 +40,7 @@ def render(
     | None = None,
     strength: float | Off | None = None,
     background: FilePath | None = None,
+    invert: bool | None = None,
     model: FilePath | None = None,
     matte: config.MatteQuality | Literal["fast", "standard", "best"] | None = None,
     mask_every: int | None = None,
@@ -52,6 +53,9 @@ def render(
     anonymize_style: config.HideStyle | Literal["blur", "pixelate", "solid"] | None = None,
     anonymize_shape: config.HideShape | Literal["ellipse", "box"] | None = None,
     anonymize_margin: float | None = None,
+    regions: FilePath | None = None,
+    keep: str | Sequence[str] | None = None,
+    drop: str | Sequence[str] | None = None,
     threshold: float | Off | None = None,
     softness: float | None = None,
     min_area: float | None = None,
@@ -110,6 +114,7 @@ def render(
             60]
         background: Picture, video (looped), or colour such as '#00b140' or green, to put behind
             people. It also chooses the effect, unless effect does.
+        invert: Apply the effect to people, and keep their surroundings as they are.
         model: Model that finds people: a name from bgsoft models list, or your own ONNX file with a
             FILE.toml in the same folder. [default: selfie-general]
         matte: Quality of the segmentation. fast: one model, one pass a frame. standard: two models,
@@ -134,6 +139,12 @@ def render(
         anonymize_shape: Shape of hidden faces. [default: ellipse]
         anonymize_margin: Enlarge the hidden place around a face, in percent of its size, 0 to 100.
             [default: 0]
+        regions: Read regions from a TOML file: hide, keep or drop boxes, ellipses and polygons,
+            which may move. See docs/regions.md.
+        keep: Always treat this region as person: a microphone, a chair. Named as for hide.
+            Repeatable.
+        drop: Never treat this region as person: a poster, a screen. Named as for hide. May be given
+            Repeatable.
         threshold: Probability from which a pixel is a person; off uses the probability as opacity.
             [default: 0.5]
         softness: Width of the soft edge around the threshold; 0 is a hard edge. [default: 0.5]

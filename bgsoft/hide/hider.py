@@ -48,4 +48,5 @@ class Hider:
             e = patch.ellipse
             ellipse = (e.x, e.y, e.cos, e.sin, e.across, e.along, plan.feather)
             size = bottom - top, right - left, 2
-            self._draw(size, *planes, cells, *place, smooth, *plan.clear, least, *ellipse)
+            look = smooth, *plan.clear, least, *ellipse
+            self._draw(size, *planes, cells, patch.inside, *place, *look)

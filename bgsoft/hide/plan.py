@@ -17,7 +17,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TypeAlias
 
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.frame import Array, Frame, FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.hide import HideShape, HideStyle
@@ -75,7 +75,16 @@ class Rectangle(NamedTuple):
     bottom: int
 
 
-Place: TypeAlias = Ellipse | Rectangle
+class Raster(NamedTuple):
+    """Any shape inside a rectangle."""
+
+    box: Rectangle
+    """Its sides are even."""
+    inside: Array
+    """(h / 2, w / 2) uint8 of the box, where frames are: not 0 where it is hidden."""
+
+
+Place: TypeAlias = Ellipse | Rectangle | Raster
 
 
 def whole_samples(
@@ -97,6 +106,8 @@ class Patch(NamedTuple):
     """Frame pixels per cell, each way; even."""
     ellipse: Ellipse = _EVERYWHERE
     """What is hidden of it."""
+    inside: Array | None = None
+    """What is hidden of it, as :attr:`Raster.inside`; None: all in the ellipse."""
 
     @property
     def rows(self) -> int:
@@ -151,9 +162,11 @@ class HidePlan(NamedTuple):
 
     def patch(self, place: Place) -> Patch | None:
         """Lay out the cells of a place; None where none of it is in the frame."""
-        if isinstance(place, Rectangle):
-            longer = max(place.right - place.left, place.bottom - place.top)
-            return self._box(place, longer / CELLS_ACROSS)
+        if isinstance(place, (Rectangle, Raster)):
+            box, inside = place if isinstance(place, Raster) else (place, None)
+            longer = max(box.right - box.left, box.bottom - box.top)
+            patch = self._box(box, longer / CELLS_ACROSS)
+            return None if patch is None else patch._replace(inside=inside)
         if not math.isfinite(place.x + place.y + place.across + place.along):
             return None
         face = place.moved(0, 0, 1 + self.margin)

@@ -116,8 +116,8 @@ OP float mixed(float first, float second, float weight)
 
 template <int STEP>
 OP void draw(
-    const Place<STEP> &place, sample_t *plane, const float *cells, bool smooth, float clear,
-    float least, const Ellipse &ellipse)
+    const Place<STEP> &place, sample_t *plane, const float *cells, const u8 *inside, bool smooth,
+    float clear, float least, const Ellipse &ellipse)
 {
     const int left = max(place.left, 0), right = min(place.right, place.width);
     const int top = max(place.top, 0), bottom = min(place.bottom, place.height);
@@ -126,6 +126,8 @@ OP void draw(
         const Between down(y - place.top, place.edge, place.rows, smooth);
         const float below = down.weight(y - place.top);
         sample_t *line = plane + (size_t)y * place.width * STEP;
+        const int half = (place.right - place.left) * STEP / 2;
+        const u8 *marks = inside ? inside + (size_t)((y - place.top) * STEP / 2) * half : inside;
         for (int begin = left + column, end; begin < stop; begin = end) {
             const Between across(begin - place.left, place.edge, place.columns, smooth);
             end = min(stop, place.left + across.end);
@@ -143,7 +145,8 @@ OP void draw(
             for (int x = begin; x < end; ++x) {
                 const float near = across.weight(x - place.left);
                 const float share = mixed(first[STEP], second[STEP], near) + least;
-                const float weight = ellipse.weight<STEP>(y, x);
+                const bool marked = !marks || marks[(x - place.left) * STEP / 2];
+                const float weight = marked ? ellipse.weight<STEP>(y, x) : 0.0f;
                 UNROLLED
                 for (int channel = 0; channel < STEP; ++channel) {
                     const float mean = mixed(first[channel], second[channel], near);
@@ -159,11 +162,12 @@ OP void draw(
 }
 
 // Replaces what is inside an ellipse of a place by its cells, in place. smooth: enlarged smoothly, else
-// as they are. clear_luma, clear_chroma: samples of black; least: the share at which it counts half.
+// as they are. inside: (rows / 2, columns / 2) of the place, not 0 where it is hidden; or nothing, and
+// all of it is. clear_luma, clear_chroma: samples of black; least: the share at which it counts half.
 // Covers the place, two planes deep.
 KERNEL(hide_draw)(
-    sample_t *luma, sample_t *chroma, const float *cells, int height, int width, int left, int top,
-    int right, int bottom, int edge, int smooth, int clear_luma, int clear_chroma, float least,
+    sample_t *luma, sample_t *chroma, const float *cells, const u8 *inside, int height, int width,
+    int left, int top, int right, int bottom, int edge, int smooth, int clear_luma, int clear_chroma, float least,
     float x, float y, float cosine, float sine, float across, float along, float feather)
 {
     const Place<1> light(height, width, left, top, right, bottom, edge);
@@ -171,7 +175,7 @@ KERNEL(hide_draw)(
     const float *color_cells = cells + 2 * light.rows * light.columns;
     const Ellipse ellipse = {x, y, cosine, sine, across, along, feather};
     if (DOES(0))
-        draw(light, luma, cells, smooth, (float)clear_luma, least, ellipse);
+        draw(light, luma, cells, inside, smooth, (float)clear_luma, least, ellipse);
     if (DOES(1))
-        draw(color, chroma, color_cells, smooth, (float)clear_chroma, least, ellipse);
+        draw(color, chroma, color_cells, inside, smooth, (float)clear_chroma, least, ellipse);
 }

@@ -27,7 +27,7 @@ from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.face.step import FaceStep, FoundFaces
-    from bgsoft.hide.regions import HiddenRegions
+    from bgsoft.regions.step import RegionStep
 
 R = TypeVar("R")
 
@@ -136,7 +136,7 @@ class PictureStages:
     on_cut: Callable[[Frame], None]
     """Called for each frame that begins a new scene."""
     faces: FaceStep | None = None
-    regions: HiddenRegions | None = None
+    regions: RegionStep | None = None
     trim_start: int | None = None
     """Frames with an earlier pts are a pre-roll: they are neither composited nor kept. None: keep
     all frames."""
@@ -296,6 +296,8 @@ class PictureStages:
             with self._facing:
                 faces.edit_mattes(frames, mattes, faces_of)
         with self._compositing:
+            if self.regions is not None:
+                self.regions.edit_mattes(frames, mattes, scene.reduced)
             pre_roll = 0
             if self.trim_start is not None:
                 pre_roll = sum(frame.pts < self.trim_start for frame in frames)
@@ -304,7 +306,7 @@ class PictureStages:
                     frames[pre_roll:], mattes[pre_roll:], scene.reduced[pre_roll:]
                 )
                 if self.regions is not None:
-                    self.regions.apply(frames[pre_roll:])
+                    self.regions.hide(frames[pre_roll:])
         if faces is None:
             return list(frames)
         with self._facing:
@@ -320,6 +322,8 @@ class PictureStages:
         self.matte.reset()
         if self.faces is not None:
             self.faces.reset()
+        if self.regions is not None:
+            self.regions.reset()
 
     def restart(self) -> None:
         """Forget all frames, including failed ones. Others follow, with timestamps of their own."""

@@ -28,7 +28,6 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import (
     EffectConfig,
-    EffectKind,
     MatteConfig,
     MatteQuality,
     Precision,
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
-    from bgsoft.hide.regions import HiddenRegions
     from bgsoft.pipeline.trace import TraceRecorder
+    from bgsoft.regions.step import RegionStep
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
 """Makes the loader of a model; in the render's own precision where None is given."""
@@ -124,14 +123,14 @@ class SideStages:
             began=began,
         )
 
-    def regions(self, config: RenderConfig, info: VideoInfo) -> HiddenRegions | None:
-        """The step that hides places of the frame; None: there is none."""
-        if not config.hide.regions or config.effect.kind is EffectKind.MATTE:
+    def regions(self, config: RenderConfig, info: VideoInfo) -> RegionStep | None:
+        """The step that applies regions, and inverts mattes; None: there is none."""
+        if not (config.all_regions or config.effect.invert):
             return None
-        from bgsoft.hide.regions import HiddenRegions
+        from bgsoft.regions.step import RegionStep
 
         on_event = self._resources.on_event
-        return HiddenRegions(config, info, self._side, self._workers, on_event)
+        return RegionStep(config, info, self._side, self._workers, on_event)
 
 
 class HostStages(SideStages):

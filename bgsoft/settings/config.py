@@ -30,6 +30,9 @@ from bgsoft.settings.formats import OutputFormat as OutputFormat
 from bgsoft.settings.hide import HideConfig as HideConfig
 from bgsoft.settings.hide import HideShape as HideShape
 from bgsoft.settings.hide import HideStyle as HideStyle
+from bgsoft.settings.regions import Region as Region
+from bgsoft.settings.regions import RegionAction, parse_region
+from bgsoft.settings.regions import RegionConfig as RegionConfig
 from bgsoft.settings.setting import check_ranges, setting
 from bgsoft.suggestions import network_address
 
@@ -135,6 +138,9 @@ class EffectConfig:
         is_path=True,
         belongs_to="kind",
         without_effect=("no background",),
+    )
+    invert: bool = setting(
+        False, "Apply the effect to people, and keep their surroundings as they are."
     )
     highlights: float = setting(0.6, range=(0, 1))
     """bokeh: how much brighter highlights bloom than their surroundings, 0–1."""
@@ -331,6 +337,7 @@ class RenderConfig:
     segment: SegmentConfig = _section(SegmentConfig, "Model")
     face: FaceConfig = _section(FaceConfig, "Faces")
     hide: HideConfig = _section(HideConfig, "Faces")
+    regions: RegionConfig = _section(RegionConfig, "Regions")
     matte: MatteConfig = _section(MatteConfig, "Edge of the person")
     encode: EncodeConfig = _section(EncodeConfig, "Output")
     copy: CopyConfig = _section(CopyConfig, "Output")
@@ -434,7 +441,28 @@ class RenderConfig:
     @property
     def hides(self) -> bool:
         """Whether faces or places are made unrecognisable."""
-        return self.face.mode is FaceMode.ANONYMIZE or bool(self.hide.regions)
+        if self.face.mode is FaceMode.ANONYMIZE:
+            return True
+        return any(region.action is RegionAction.HIDE for region in self.all_regions)
+
+    @property
+    def all_regions(self) -> tuple[Region, ...]:
+        """Regions of the flags, then those of the file; where they overlap, the last one counts.
+
+        Raises:
+            ConfigError: The file cannot be read, or is malformed.
+        """
+        named = (
+            (RegionAction.HIDE, self.hide.regions),
+            (RegionAction.KEEP, self.regions.keep),
+            (RegionAction.DROP, self.regions.drop),
+        )
+        flags = tuple(parse_region(text, action) for action, texts in named for text in texts)
+        if self.regions.file is None:
+            return flags
+        from bgsoft.regions.file import read_regions
+
+        return flags + read_regions(Path(self.regions.file))
 
     @property
     def hide_style(self) -> HideStyle:
@@ -458,6 +486,9 @@ class RenderConfig:
     def inputs(self) -> tuple[Path, ...]:
         """The files to read, the video first; none of them may be overwritten."""
         background = self.effect.background
+        files = [self.input]
         if background and self.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
-            return (self.input, Path(background))
-        return (self.input,)
+            files.append(Path(background))
+        if self.regions.file is not None:
+            files.append(Path(self.regions.file))
+        return tuple(files)

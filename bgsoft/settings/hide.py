@@ -1,17 +1,12 @@
-"""Settings of hidden places, and the syntax of ``--hide``: ``10%,20%,15%,30%@1:05-1:20``."""
+"""Settings of hidden faces and regions."""
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from fractions import Fraction
 
-from bgsoft.errors import ConfigError
 from bgsoft.records import dataclass
-from bgsoft.settings.setting import check_ranges, parse_seconds, setting
-
-_LENGTH = r"(\d+(?:\.\d*)?|\.\d+)(%?)"
-_FORM = "X,Y,W,H[@T0-T1] in pixels or percent, e.g. 10%,20%,15%,30%@1:05-1:20"
+from bgsoft.settings.regions import RegionAction, parse_region
+from bgsoft.settings.setting import check_ranges, setting
 
 
 class HideStyle(StrEnum):
@@ -71,57 +66,4 @@ class HideConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         for text in self.regions:
-            parse_region(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Length:
-    """A distance in the frame, in pixels or in percent of the frame's width or height."""
-
-    amount: Fraction
-    """0 or more."""
-    is_percent: bool
-    """True: percent of the frame's width or height; False: pixels."""
-
-    def pixels(self, whole: int) -> Fraction:
-        """Return the distance in pixels, for a frame ``whole`` pixels wide or high."""
-        return self.amount * whole / 100 if self.is_percent else self.amount
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """A rectangle of the upright frame during a time range."""
-
-    text: str
-    """The text that was parsed."""
-    x: Length
-    y: Length
-    width: Length
-    height: Length
-    begin: Fraction
-    """Seconds from the video's first frame, counted like ``--start``."""
-    end: Fraction | None
-    """Exclusive; None: the video's end."""
-
-
-def parse_region(text: str) -> Region:
-    """Parse a region of ``--hide``; raises ConfigError where it is malformed."""
-    place, at, times = text.replace(" ", "").partition("@")
-    lengths = [re.fullmatch(_LENGTH, part) for part in place.split(",")]
-    found = [Length(Fraction(m[1]), bool(m[2])) for m in lengths if m is not None]
-    begin, dash, end = times.partition("-")
-    if len(lengths) != 4 or len(found) != 4 or (at and not (dash and (begin or end))):
-        raise ConfigError(f"--hide must be {_FORM}, not {text!r}")
-    x, y, width, height = found
-    if not (width.amount and height.amount):
-        raise ConfigError(f"--hide must have a width and height above 0, not {text!r}")
-    # The decimal number as typed, as --start reads it.
-    first, last = (
-        Fraction(str(parse_seconds(time, f"--hide {text}: a time"))) if time else None
-        for time in (begin, end)
-    )
-    if last is not None and last <= (first or 0):
-        raise ConfigError(f"--hide must end after it begins, not {text!r}")
-    return Region(
-        text=text, x=x, y=y, width=width, height=height, begin=first or Fraction(0), end=last
-    )
+            parse_region(text, RegionAction.HIDE)

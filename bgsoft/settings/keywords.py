@@ -26,6 +26,7 @@ class PictureSettings(TypedDict, total=False):
     )
     strength: float | Off | None
     background: FilePath | None
+    invert: bool | None
     model: FilePath | None
     matte: config.MatteQuality | Literal["fast", "standard", "best"] | None
     face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None
@@ -35,6 +36,9 @@ class PictureSettings(TypedDict, total=False):
     anonymize_style: config.HideStyle | Literal["blur", "pixelate", "solid"] | None
     anonymize_shape: config.HideShape | Literal["ellipse", "box"] | None
     anonymize_margin: float | None
+    regions: FilePath | None
+    keep: str | Sequence[str] | None
+    drop: str | Sequence[str] | None
     threshold: float | Off | None
     softness: float | None
     min_area: float | None

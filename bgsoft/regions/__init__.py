@@ -1,0 +1,1 @@
+"""Regions that the user names: hidden, always person or never person."""

@@ -1,0 +1,166 @@
+"""Follows regions with what they show, by optical flow on the analysis frames.
+
+Points of a region are tracked straight from the frame in which the region was drawn, starting at
+where they were in the last frame, so errors do not add up. Where too few are found so, they are
+tracked from the last frame. What moves them all is a rotation, a scale and a shift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import analysis_factor
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
+from bgsoft.records import dataclass
+from bgsoft.regions.places import Corners, PlacedRegion, bounds, coverage
+from bgsoft.report import Event
+
+_MAX_POINTS = 200
+_MIN_POINTS = 6
+"""A rotation, scale and shift need two; with fewer than these, chance decides."""
+_ASTRAY_PX = 0.7
+"""Analysis samples between a point and where it comes back to when it is tracked back."""
+_POINT_DISTANCE_PX = 3
+_WINDOW = (15, 15)
+_LEVELS = 3
+
+Picture = NDArray[np.uint8]
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    """A region that is being followed; all in samples of the analysis frame."""
+
+    start: Picture
+    """The frame in which it was drawn."""
+    points: NDArray[np.float32]
+    """(N, 1, 2): what is tracked, there."""
+    moved: NDArray[np.float64]
+    """(2, 3): from there to the last frame."""
+    is_lost: bool = False
+    """It rests where it was seen last."""
+
+
+class Follower:
+    """Says where followed regions are, frame by frame.
+
+    Args:
+        regions: Those that are followed.
+        format: Format of the frames.
+        on_event: Called when a region is lost.
+    """
+
+    def __init__(
+        self,
+        regions: Sequence[PlacedRegion],
+        format: FrameFormat,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._regions, self._on_event = regions, on_event
+        self._factor = analysis_factor(format.width, format.height)
+        self._shift = 8 * (format.bytes_per_sample - 1)
+        self._states: dict[PlacedRegion, _Followed] = {}
+        self._last: Picture | None = None
+        self._corners: dict[int, dict[PlacedRegion, Corners]] = {}
+        """By pts of the frames of the last call."""
+
+    def corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
+        """Return a region's corners in a frame of the last :meth:`update`."""
+        return self._corners[frame.pts][placed]
+
+    def update(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
+        """Follow the regions into the next frames of a scene."""
+        self._corners = {}
+        for frame, analysis in zip(frames, reduced, strict=True):
+            if not any(placed.holds_at(frame.pts) for placed in self._regions):
+                self._last = None
+                continue
+            luma = analysis.luma if isinstance(analysis.luma, np.ndarray) else analysis.luma.get()
+            picture = (luma >> self._shift).astype(np.uint8)
+            self._corners[frame.pts] = {
+                placed: self._corners_in(placed, frame, picture)
+                for placed in self._regions
+                if placed.holds_at(frame.pts)
+            }
+            self._last = picture
+
+    def reset(self) -> None:
+        """The next frame begins a new scene: what is followed is out of sight."""
+        for placed, state in self._states.items():
+            if not state.is_lost:
+                self._lose(placed, state, "at a cut")
+        self._last = None
+
+    def _corners_in(self, placed: PlacedRegion, frame: Frame, picture: Picture) -> Corners:
+        drawn = placed.corners(frame.pts)
+        state = self._states.get(placed)
+        if state is None:
+            points = _points(picture, drawn / self._factor)
+            state = _Followed(picture, points, np.eye(2, 3))
+            self._states[placed] = state
+        elif not state.is_lost:
+            moved = self._track(state, picture)
+            if moved is None:
+                self._lose(placed, state, f"at {frame.time_seconds:.2f} s")
+            else:
+                state.moved = moved
+        turned: Corners = drawn @ state.moved[:, :2].T + self._factor * state.moved[:, 2]
+        return turned
+
+    def _track(self, state: _Followed, picture: Picture) -> NDArray[np.float64] | None:
+        """Return what moves the region from its first frame to this one; None: it is lost."""
+        expected = cv2.transform(state.points, state.moved).astype(np.float32)
+        found = _flow(state.start, picture, state.points, expected)
+        moved = _similarity(state.points, found)
+        if moved is None and self._last is not None:
+            found = _flow(self._last, picture, expected, expected.copy())
+            moved = _similarity(state.points, found)
+        return moved
+
+    def _lose(self, placed: PlacedRegion, state: _Followed, when: str) -> None:
+        state.is_lost = True
+        text = f"{placed.region.name} was lost {when}; from there on it rests"
+        self._on_event(Event(kind="notice", stage="composite", message=text))
+
+
+def _points(picture: Picture, corners: Corners) -> NDArray[np.float32]:
+    """Choose points inside a polygon that can be told from their neighbours."""
+    box = left, top, right, bottom = bounds(corners, *picture.shape[::-1])
+    mask = np.zeros_like(picture)
+    if left < right and top < bottom:
+        mask[top:bottom, left:right] = coverage(corners, box)
+    found = cv2.goodFeaturesToTrack(picture, _MAX_POINTS, 0.01, _POINT_DISTANCE_PX, mask=mask)
+    return np.zeros((0, 1, 2), np.float32) if found is None else np.asarray(found, np.float32)
+
+
+def _flow(
+    before: Picture, after: Picture, points: NDArray[np.float32], expected: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Track points into another picture; those that do not come back are not a number."""
+    if not len(points):
+        return expected
+    options: dict[str, Any] = {"winSize": _WINDOW, "maxLevel": _LEVELS}
+    options["flags"] = cv2.OPTFLOW_USE_INITIAL_FLOW
+    found, ok, _ = cv2.calcOpticalFlowPyrLK(before, after, points, expected.copy(), **options)
+    back, back_ok, _ = cv2.calcOpticalFlowPyrLK(after, before, found, points.copy(), **options)
+    astray = np.linalg.norm(back - points, axis=2)
+    good = (ok > 0) & (back_ok > 0) & (astray < _ASTRAY_PX)
+    return np.where(good[:, :, None], found, np.float32(np.nan))
+
+
+def _similarity(
+    points: NDArray[np.float32], found: NDArray[np.float32]
+) -> NDArray[np.float64] | None:
+    """Fit a rotation, scale and shift to most of the points; None: too few agree."""
+    good = np.isfinite(found).all(axis=(1, 2))
+    if good.sum() < max(_MIN_POINTS, len(points) / 4):
+        return None
+    moved, inliers = cv2.estimateAffinePartial2D(points[good], found[good])
+    if moved is None or inliers.sum() < max(_MIN_POINTS, good.sum() / 2):
+        return None
+    return np.asarray(moved, np.float64)

@@ -1,0 +1,140 @@
+"""Regions in the pipeline: mattes are corrected before compositing, and places hidden after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.analysis.base import analysis_factor
+from bgsoft.errors import ConfigError
+from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.hide.hider import Hider
+from bgsoft.hide.plan import HidePlan, Place, Raster, whole_samples
+from bgsoft.media.info import VideoInfo
+from bgsoft.ops.sides import Side
+from bgsoft.regions.follow import Follower
+from bgsoft.regions.places import Corners, PlacedRegion, bounds, coverage, place_regions, touched
+from bgsoft.report import Event
+from bgsoft.settings.config import EffectKind, RenderConfig
+from bgsoft.settings.regions import RegionAction
+from bgsoft.workers import Workers
+
+
+class RegionStep:
+    """Applies the regions of a render, and inverts its mattes if that is asked for.
+
+    For frames of one scene at a time, in order: :meth:`edit_mattes`, and after compositing
+    :meth:`hide`. Unless a region is followed, no frame depends on another.
+
+    Args:
+        config: Of the render.
+        info: The video.
+        side: Where frames are.
+        workers: Does frames side by side, one a lane.
+        on_event: Called for a region that no rendered frame reaches, or that is lost.
+
+    Raises:
+        ConfigError: A region cannot be used on this video.
+    """
+
+    def __init__(
+        self,
+        config: RenderConfig,
+        info: VideoInfo,
+        side: Side,
+        workers: Workers,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        self._side, self._workers = side, workers
+        self._factor = analysis_factor(info.format.width, info.format.height)
+        self._inverts = config.effect.invert
+        placed = place_regions(config, info, on_event)
+        self._edited = [one for one in placed if one.region.action is not RegionAction.HIDE]
+        self._hidden = [one for one in placed if one.region.action is RegionAction.HIDE]
+        if config.effect.kind is EffectKind.MATTE:
+            if config.regions.file is not None and len(self._hidden) == len(placed):
+                raise ConfigError("--regions hides only, and --effect matte shows no picture")
+            self._hidden = []
+        self._hider = Hider(HidePlan.of(config, info.format), side)
+        followed = [one for one in self._edited + self._hidden if one.region.follow]
+        self._follower = Follower(followed, info.format, on_event) if followed else None
+        self._drawn: dict[object, tuple[Corners, Array]] = {}
+        """What was drawn last, for regions that rest."""
+
+    def edit_mattes(
+        self,
+        frames: Sequence[Frame],
+        mattes: Sequence[Matte],
+        reduced: Sequence[AnalysisFrame],
+    ) -> None:
+        """Make regions of mattes person or background, then invert them, in place."""
+        if self._follower is not None:
+            self._follower.update(frames, reduced)
+        for frame, matte in zip(frames, mattes, strict=True):
+            for placed in self._edited:
+                if placed.holds_at(frame.pts):
+                    self._edit(placed, self._corners(placed, frame), matte)
+            if self._inverts:
+                for plane in (matte.alpha, matte.reduced):
+                    self._side.xp.subtract(255, plane, out=plane)
+
+    def hide(self, frames: Sequence[Frame]) -> None:
+        """Hide regions of composited frames, in place."""
+        if self._hidden:
+            self._workers.map(self._hide, frames)
+
+    def reset(self) -> None:
+        """The next frame begins a new scene."""
+        if self._follower is not None:
+            self._follower.reset()
+
+    def _corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
+        if self._follower is not None and placed.region.follow:
+            return self._follower.corners(placed, frame)
+        return placed.corners(frame.pts)
+
+    def _edit(self, placed: PlacedRegion, corners: Corners, matte: Matte) -> None:
+        keeps = placed.region.action is RegionAction.KEEP
+        for plane, factor in ((matte.alpha, 1), (matte.reduced, self._factor)):
+            scaled = corners / factor
+            box = left, top, right, bottom = bounds(scaled, *plane.shape[::-1])
+            if left < right and top < bottom:
+                draw = partial(coverage, scaled, box, inside=255 if keeps else 0)
+                limit = self._cached((placed, factor), corners, draw)
+                part = plane[top:bottom, left:right]
+                (self._side.xp.maximum if keeps else self._side.xp.minimum)(part, limit, out=part)
+
+    def _cached(
+        self, key: object, corners: Corners, draw: Callable[[], NDArray[np.uint8]]
+    ) -> Array:
+        last = self._drawn.get(key)
+        if last is None or not np.array_equal(last[0], corners):
+            last = self._drawn[key] = corners, self._side.array(draw())
+        return last[1]
+
+    def _hide(self, _lane: int, frame: Frame) -> None:
+        places = [
+            place
+            for placed in self._hidden
+            if placed.holds_at(frame.pts)
+            for place in self._place(placed, self._corners(placed, frame), frame)
+        ]
+        if places:
+            self._hider.apply(frame, places)
+
+    def _place(self, placed: PlacedRegion, corners: Corners, frame: Frame) -> list[Place]:
+        """All that a region touches of a frame, to whole samples of chroma; empty: nothing."""
+        height, width = frame.format.luma_shape
+        low, high = corners.min(axis=0), corners.max(axis=0)
+        low, high = low.clip(0, (width, height)), high.clip(0, (width, height))
+        if (low >= high).any():
+            return []
+        box = whole_samples(*low.tolist(), *high.tolist())
+        if placed.is_upright:
+            return [box]
+        halved = box.left // 2, box.top // 2, box.right // 2, box.bottom // 2
+        draw = partial(touched, corners / 2, halved)
+        return [Raster(box, self._cached(placed, corners, draw))]

@@ -1,0 +1,178 @@
+"""Regions that the user names: hidden, always person or never person; and how flags name one."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from fractions import Fraction
+
+from bgsoft.errors import ConfigError
+from bgsoft.records import NamedTuple, dataclass
+from bgsoft.settings.setting import parse_seconds, setting
+
+_LENGTH = r"(\d+(?:\.\d*)?|\.\d+)(%?)"
+_BOX_FORM = "X,Y,W,H in pixels or percent, e.g. 10%,20%,15%,30%"
+_FLAG_FORM = "X,Y,W,H[@T0-T1] in pixels or percent, e.g. 10%,20%,15%,30%@1:05-1:20"
+_POINTS_FORM = "three or more pairs X,Y, e.g. 10%,20% 30%,20% 20%,40%"
+
+
+class RegionAction(StrEnum):
+    """What happens in a region."""
+
+    HIDE = "hide"
+    """It is made unrecognisable."""
+    KEEP = "keep"
+    """It counts as person."""
+    DROP = "drop"
+    """It counts as background."""
+
+
+class RegionShape(StrEnum):
+    """Shape of a region."""
+
+    BOX = "box"
+    """An upright rectangle."""
+    ELLIPSE = "ellipse"
+    """The ellipse inside an upright rectangle."""
+    POLYGON = "polygon"
+
+
+class Length(NamedTuple):
+    """A distance in the frame."""
+
+    amount: Fraction
+    """0 or more."""
+    is_percent: bool
+    """Of the frame's width or height, else pixels."""
+
+    def pixels(self, whole: int) -> Fraction:
+        """Return it in pixels of a frame that is ``whole`` wide or high."""
+        return self.amount * whole / 100 if self.is_percent else self.amount
+
+
+class Outline(NamedTuple):
+    """Where a region is at one time."""
+
+    lengths: tuple[Length, ...]
+    """Left, top, width and height; of a polygon x and y of each corner."""
+    seconds: Fraction = Fraction(0)
+    """Time of the key frame, from the video's first frame."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A part of the upright frame, for some time."""
+
+    name: str
+    """As errors and reports name it: the flag, or its place in the file."""
+    action: RegionAction
+    shape: RegionShape = RegionShape.BOX
+    keys: tuple[Outline, ...]
+    """One or more, in the order of time, with as many lengths each; interpolated between."""
+    begin: Fraction = Fraction(0)
+    """Seconds from the video's first frame, as ``--start`` counts."""
+    end: Fraction | None = None
+    """Exclusive; None: the video's end."""
+    follow: bool = False
+    """It moves with what it shows at ``begin``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionConfig:
+    """Regions besides those of ``--hide``."""
+
+    file: str | None = setting(
+        None,
+        "Read regions from a TOML file: hide, keep or drop boxes, ellipses and polygons, which may"
+        " move. See docs/regions.md.",
+        brief="Hide, keep or drop the regions in a file.",
+        name="regions",
+        metavar="FILE.toml",
+        is_path=True,
+    )
+    keep: tuple[str, ...] = setting(
+        (),
+        "Always treat this region as person: a microphone, a chair. Named as for --hide. Repeatable.",
+        brief="Always treat this region as person.",
+        metavar="X,Y,W,H[@T0-T1]",
+    )
+    drop: tuple[str, ...] = setting(
+        (),
+        "Never treat this region as person: a poster, a screen. Named as for --hide. May be given"
+        " Repeatable.",
+        brief="Never treat this region as person.",
+        metavar="X,Y,W,H[@T0-T1]",
+    )
+
+    def __post_init__(self) -> None:
+        for text in self.keep:
+            parse_region(text, RegionAction.KEEP)
+        for text in self.drop:
+            parse_region(text, RegionAction.DROP)
+
+
+def parse_region(text: str, action: RegionAction) -> Region:
+    """Parse a region as ``--hide``, ``--keep`` and ``--drop`` take it.
+
+    Raises:
+        ConfigError: The text names no region.
+    """
+    name = f"--{action} {text}"
+    place, at, times = text.replace(" ", "").partition("@")
+    begin, dash, end = times.partition("-")
+    if at and not (dash and (begin or end)):
+        raise ConfigError(f"--{action} must be {_FLAG_FORM}, not {text!r}")
+    try:
+        lengths = parse_lengths(RegionShape.BOX, place)
+    except ValueError as exc:
+        raise ConfigError(f"--{action} must be {_FLAG_FORM}, not {text!r}") from exc
+    first, last = (
+        _seconds(time, f"--{action} {text}: a time") if time else None for time in (begin, end)
+    )
+    try:
+        return make_region(
+            name=name, action=action, keys=(Outline(lengths),), begin=first or Fraction(0), end=last
+        )
+    except ConfigError as exc:
+        raise ConfigError(f"{name}: {exc}") from exc
+
+
+def _seconds(text: str, label: str) -> Fraction:
+    # The decimal number that was typed, as --start takes it.
+    return Fraction(str(parse_seconds(text, label)))
+
+
+def parse_lengths(shape: RegionShape, text: str) -> tuple[Length, ...]:
+    """Parse the lengths of an :class:`Outline`.
+
+    Raises:
+        ValueError: The text has not that form; the message says which.
+    """
+    is_polygon = shape is RegionShape.POLYGON
+    pairs = text.split() if is_polygon else [text.replace(" ", "")]
+    parts = [part for pair in pairs for part in pair.split(",")]
+    found = [re.fullmatch(_LENGTH, part) for part in parts]
+    lengths = tuple(Length(Fraction(m[1]), bool(m[2])) for m in found if m is not None)
+    form = _POINTS_FORM if is_polygon else _BOX_FORM
+    counts = len(pairs) >= 3 and len(parts) == 2 * len(pairs) if is_polygon else len(parts) == 4
+    if not counts or len(lengths) != len(parts):
+        raise ValueError(f"must be {form}, not {text!r}")
+    if is_polygon and any(pair.count(",") != 1 for pair in pairs):
+        raise ValueError(f"must be {form}, not {text!r}")
+    return lengths
+
+
+def make_region(**fields: object) -> Region:
+    """Make a region whose size and times are possible.
+
+    Raises:
+        ConfigError: It has no area, or ends before it begins.
+    """
+    region = Region(**fields)  # type: ignore[arg-type]
+    if region.shape is not RegionShape.POLYGON:
+        for key in region.keys:
+            if not (key.lengths[2].amount and key.lengths[3].amount):
+                raise ConfigError("width and height must be more than 0")
+    if region.end is not None and region.end <= region.begin:
+        raise ConfigError("it ends before it begins")
+    return region

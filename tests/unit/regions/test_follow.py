@@ -1,0 +1,114 @@
+"""Regions that are followed, against the motion that the pictures were made with."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Planes
+from bgsoft.regions.follow import Follower
+from bgsoft.regions.places import PlacedRegion
+from bgsoft.report import Event
+from bgsoft.settings.regions import (
+    Outline,
+    RegionAction,
+    RegionShape,
+    make_region,
+    parse_lengths,
+)
+from tests.rendering import video_info
+
+SIZE = (320, 240)
+FORMAT = FrameFormat(width=SIZE[0], height=SIZE[1])
+BOX = "60,80,80,60"
+
+
+def noise(rng: np.random.Generator, shape: tuple[int, int], cell: int) -> NDArray[np.uint8]:
+    coarse = rng.integers(0, 256, (shape[0] // cell, shape[1] // cell), np.uint8)
+    return np.asarray(cv2.resize(coarse, shape[::-1], interpolation=cv2.INTER_CUBIC), np.uint8)
+
+
+def motion(index: int) -> NDArray[np.float64]:
+    """From the first frame to another: it goes right, turns and grows."""
+    turned = cv2.getRotationMatrix2D((100, 110), -0.6 * index, 1 + 0.004 * index)
+    turned[:, 2] += (2.5 * index, 0.5 * index)
+    return np.asarray(turned, np.float64)
+
+
+def make_clip(count: int) -> list[NDArray[np.uint8]]:
+    """A poster of BOX's size that moves before a wall that does not."""
+    rng = np.random.default_rng(3)
+    wall, poster = noise(rng, SIZE[::-1], 8), noise(rng, SIZE[::-1], 5)
+    own = np.zeros(SIZE[::-1], np.uint8)
+    own[80:140, 60:140] = 255
+    clip = []
+    for index in range(count):
+        moved = cv2.warpAffine(poster, motion(index), SIZE)
+        inside = cv2.warpAffine(own, motion(index), SIZE) > 127
+        clip.append(np.where(inside, moved, wall).astype(np.uint8))
+    return clip
+
+
+def follower(events: list[Event], **times: Any) -> tuple[Follower, PlacedRegion]:
+    region = make_region(
+        name="region 1",
+        action=RegionAction.HIDE,
+        keys=(Outline(parse_lengths(RegionShape.BOX, BOX)),),
+        follow=True,
+        **times,
+    )
+    placed = PlacedRegion(region, video_info(FORMAT, time_base=Fraction(1, 25), start_pts=0))
+    return Follower([placed], FORMAT, events.append), placed
+
+
+def show(following: Follower, luma: NDArray[np.uint8], pts: int) -> Frame:
+    planes = Planes(slot=0, luma=luma, chroma=None, alpha=None)
+    frame = Frame(planes, FORMAT, index=pts, pts=pts, time_base=Fraction(1, 25))
+    following.update([frame], [AnalysisFrame(factor=1, luma=luma, chroma=None)])
+    return frame
+
+
+def test_a_region_goes_where_its_picture_goes() -> None:
+    events: list[Event] = []
+    following, placed = follower(events)
+    first = placed.corners(0)
+    for index, luma in enumerate(make_clip(30)):
+        frame = show(following, luma, index)
+        truth = first @ motion(index)[:, :2].T + motion(index)[:, 2]
+        assert np.abs(following.corners(placed, frame) - truth).max() < 2.0
+    assert math.dist(truth[0], first[0]) > 50
+    assert not events
+
+
+def test_it_begins_where_its_time_begins() -> None:
+    events: list[Event] = []
+    following, placed = follower(events, begin=Fraction(8, 25))
+    clip = make_clip(12)
+    for index in range(8):
+        show(following, clip[index], index)
+    frame = show(following, clip[8], 8)
+    np.testing.assert_allclose(following.corners(placed, frame), placed.corners(8))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_is_lost_rests_and_is_reported_once(cut: bool) -> None:
+    events: list[Event] = []
+    following, placed = follower(events)
+    clip = make_clip(5)
+    for index, luma in enumerate(clip):
+        last = following.corners(placed, show(following, luma, index))
+    if cut:
+        following.reset()
+    other = noise(np.random.default_rng(9), SIZE[::-1], 6)
+    for index in range(5, 8):
+        frame = show(following, other, index)
+        np.testing.assert_allclose(following.corners(placed, frame), last)
+    (event,) = events
+    assert event.message.startswith("region 1 was lost at ")
+    assert ("at a cut" in event.message) == cut
