@@ -141,10 +141,8 @@ def render(
             [default: 0]
         regions: Read regions from a TOML file: hide, keep or drop boxes, ellipses and polygons,
             which may move. See docs/regions.md.
-        keep: Always treat this region as person: a microphone, a chair. Named as for hide.
-            Repeatable.
-        drop: Never treat this region as person: a poster, a screen. Named as for hide. May be given
-            Repeatable.
+        keep: Always treat this region as person, like a chair. Given as for hide. Repeatable.
+        drop: Never treat this region as person, like a poster. Given as for hide. Repeatable.
         threshold: Probability from which a pixel is a person; off uses the probability as opacity.
             [default: 0.5]
         softness: Width of the soft edge around the threshold; 0 is a hard edge. [default: 0.5]

@@ -18,6 +18,7 @@ from bgsoft.records import dataclass
 READ_FILES = {
     "input": "its input",
     "effect.background": "the background",
+    "regions.file": "the regions file",
     "segment.model": "the model",
 }
 """Keys of what an output is made from that stand for files, and what to call these."""

@@ -26,6 +26,7 @@ from bgsoft.rendering.request import Request
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import SECTIONS, TOP
 from bgsoft.settings.presets import Layer, Preset
+from bgsoft.settings.regions_file import REGIONS_SUFFIX
 from bgsoft.suggestions import did_you_mean
 
 _WIDEST = 255
@@ -77,6 +78,8 @@ class BatchJob:
         found["segment.model"] = _model_identity(config.segment.model)
         if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
             found["effect.background"] = _hashed(Path(config.effect.background or ""))
+        if config.regions.file is not None:
+            found["regions.file"] = _hashed(Path(config.regions.file))
         return {key: str(value) for key, value in found.items()}
 
 
@@ -221,6 +224,11 @@ class Planner:
         flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **beside}}
         output = self._folder / expand(self._name, found, number)
         config = build_config(found.path, output, preset=self._preset, flags=flags)
+        companion = found.path.with_name(found.path.stem + REGIONS_SUFFIX)
+        if config.regions.file is None and companion.is_file():
+            config = dataclasses.replace(
+                config, regions=dataclasses.replace(config.regions, file=str(companion))
+            )
         for destination in (each.destination for each in Request(config).outputs):
             if destination.container.still and destination.kind is EndpointKind.SEQUENCE:
                 text = f"a batch writes no sequences of pictures: {destination.path}"

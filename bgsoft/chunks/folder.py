@@ -286,6 +286,8 @@ def _fingerprint(config: RenderConfig) -> str:
     read = [config.input]
     if config.effect.background:
         read.append(Path(config.effect.background))
+    if config.regions.file is not None:
+        read.append(Path(config.regions.file))
     stamps = [_stamp(path) for path in read]
     outputs = [path.suffix for path in config.videos]
     model = resolve(config.segment.model)

@@ -133,9 +133,9 @@ class Processor(Closing):
             config = config_from_keywords(
                 "Processor", PictureSettings.__optional_keys__, settings, preset=preset
             )
-            timed = next((place for place in config.hide.regions if "@" in place), None)
+            timed = next((region for region in config.all_regions if region.is_timed), None)
             if timed is not None:
-                raise ConfigError(f"--hide {timed}: a picture has no time")
+                raise ConfigError(f"{timed.name}: a picture has no time")
             require_runtime()
             self._config = replace(config, backends=replace(config.backends, batch=1))
             self._model = resolve(config.segment.model)

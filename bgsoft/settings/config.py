@@ -337,7 +337,7 @@ class RenderConfig:
     segment: SegmentConfig = _section(SegmentConfig, "Model")
     face: FaceConfig = _section(FaceConfig, "Faces")
     hide: HideConfig = _section(HideConfig, "Faces")
-    regions: RegionConfig = _section(RegionConfig, "Regions")
+    regions: RegionConfig = _section(RegionConfig, "Faces")
     matte: MatteConfig = _section(MatteConfig, "Edge of the person")
     encode: EncodeConfig = _section(EncodeConfig, "Output")
     copy: CopyConfig = _section(CopyConfig, "Output")
@@ -460,7 +460,7 @@ class RenderConfig:
         flags = tuple(parse_region(text, action) for action, texts in named for text in texts)
         if self.regions.file is None:
             return flags
-        from bgsoft.regions.file import read_regions
+        from bgsoft.settings.regions_file import read_regions
 
         return flags + read_regions(Path(self.regions.file))
 

@@ -76,6 +76,11 @@ class Region:
     follow: bool = False
     """It moves with what it shows at ``begin``."""
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether it differs from frame to frame."""
+        return bool(self.begin or self.end or self.follow or len(self.keys) > 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionConfig:
@@ -92,15 +97,12 @@ class RegionConfig:
     )
     keep: tuple[str, ...] = setting(
         (),
-        "Always treat this region as person: a microphone, a chair. Named as for --hide. Repeatable.",
-        brief="Always treat this region as person.",
+        "Always treat this region as person, like a chair. Given as for --hide. Repeatable.",
         metavar="X,Y,W,H[@T0-T1]",
     )
     drop: tuple[str, ...] = setting(
         (),
-        "Never treat this region as person: a poster, a screen. Named as for --hide. May be given"
-        " Repeatable.",
-        brief="Never treat this region as person.",
+        "Never treat this region as person, like a poster. Given as for --hide. Repeatable.",
         metavar="X,Y,W,H[@T0-T1]",
     )
 
@@ -134,7 +136,7 @@ def parse_region(text: str, action: RegionAction) -> Region:
             name=name, action=action, keys=(Outline(lengths),), begin=first or Fraction(0), end=last
         )
     except ConfigError as exc:
-        raise ConfigError(f"{name}: {exc}") from exc
+        raise ConfigError(f"--{action} {exc}, not {text!r}") from exc
 
 
 def _seconds(text: str, label: str) -> Fraction:
@@ -172,7 +174,7 @@ def make_region(**fields: object) -> Region:
     if region.shape is not RegionShape.POLYGON:
         for key in region.keys:
             if not (key.lengths[2].amount and key.lengths[3].amount):
-                raise ConfigError("width and height must be more than 0")
+                raise ConfigError("must have a width and height above 0")
     if region.end is not None and region.end <= region.begin:
-        raise ConfigError("it ends before it begins")
+        raise ConfigError("must end after it begins")
     return region

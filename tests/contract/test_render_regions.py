@@ -135,7 +135,11 @@ def test_a_followed_region_is_rendered_whole(tmp_path: Path) -> None:
             {"start": 0.1},
             "cannot follow region 1 of r.toml: its time 0 s is before what is rendered",
         ),
-        ('action = "hide"\nbox = "0,0,5,5"', {"effect": "matte"}, "regions hides only, and effect matte"),
+        (
+            'action = "hide"\nbox = "0,0,5,5"',
+            {"effect": "matte"},
+            "regions hides only, and effect matte",
+        ),
     ],
 )
 def test_a_region_that_cannot_be_used(

@@ -12,14 +12,14 @@ import bgsoft
 from bgsoft.face.base import hiding_ellipse
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.hide.hider import Hider
-from bgsoft.hide.plan import HidePlan, Place, Rectangle
+from bgsoft.hide.plan import HidePlan, Place, Raster, Rectangle
 from bgsoft.ops.sides import device
 from bgsoft.settings.hide import HideShape, HideStyle
 from tests.face_clips import SAMPLE
 from tests.gpu.device_frames import frame_on_device
 from tests.gpu.test_face_effects import some_faces
 from tests.pictures import SIZES, frame_format, random_frame
-from tests.rendering import read_back
+from tests.rendering import psnr, read_back
 
 pytestmark = pytest.mark.gpu
 
@@ -69,6 +69,39 @@ def test_places_are_hidden_as_on_the_cpu(
     np.testing.assert_array_equal(on_device.luma.get(), frame.luma)
     np.testing.assert_array_equal(on_device.chroma.get(), frame.chroma)
     np.testing.assert_array_equal(on_device.planes.alpha.get(), alpha)
+
+
+@pytest.mark.parametrize("layout", list(PixelLayout))
+def test_any_shape_is_hidden_as_on_the_cpu(gpu: Any, layout: PixelLayout) -> None:
+    import cupy
+
+    format = frame_format((321, 181), layout)
+    rng = np.random.default_rng(4)
+    frame = random_frame(format, rng)
+    on_device = frame_on_device(frame)
+    box = Rectangle(40, 20, 322, 182)
+    inside = rng.integers(0, 2, (81, 141), np.uint8)
+    plan = HidePlan(format=format)
+    Hider(plan).apply(frame, [Raster(box, inside)])
+    Hider(plan, device()).apply(on_device, [Raster(box, cupy.asarray(inside))])
+    np.testing.assert_array_equal(on_device.luma.get(), frame.luma)
+    np.testing.assert_array_equal(on_device.chroma.get(), frame.chroma)
+
+
+def test_regions_of_mattes_are_as_on_the_cpu(gpu: Any, tmp_path: Path) -> None:
+    file = tmp_path / "r.toml"
+    file.write_text(
+        '[[region]]\naction = "keep"\npolygon = "5%,5% 40%,10% 20%,60%"\n'
+        '[[region]]\naction = "drop"\nellipse = "40%,20%,20%,50%"\nfollow = true\n'
+        '[[region]]\naction = "hide"\npolygon = "70%,60% 95%,60% 85%,95%"\n'
+    )
+    settings: dict[str, Any] = {"preset": "green", "regions": str(file), "invert": True}
+    settings |= {"duration": 1, "codec": "ffv1"}
+    for name in ("cpu", "cuda"):
+        bgsoft.render(SAMPLE, tmp_path / f"{name}.mkv", composite=name, encode="cpu", **settings)
+    one, other = (read_back(tmp_path / f"{name}.mkv") for name in ("cpu", "cuda"))
+    for before, after in zip(one, other, strict=True):
+        assert psnr(before.planes[0], after.planes[0], 8) > 40
 
 
 @pytest.mark.parametrize("effect", ["dim", "alpha"])

@@ -232,6 +232,30 @@ def test_another_background_under_the_same_name(world: World, tmp_path: Path) ->
     assert world.decided(**flags)["a"].reason == "the background has changed"
 
 
+def test_regions_beside_a_video_are_its_own(world: World, tmp_path: Path) -> None:
+    regions = world.inputs / "b.regions.toml"
+    regions.write_text('[[region]]\naction = "keep"\nbox = "0,0,9,9"\n')
+
+    def decided(**flags: Any) -> dict[str, Decision]:
+        planner = Planner(world.folder, name="{stem}{suffix}", preset="soft", flags=flags)
+        jobs = planner.plan(Found(path, Path()) for path in sorted(world.inputs.glob("*.mp4")))
+        with State(world.folder, look_only=True) as state:
+            return {job.config.input.stem: decide(job, state, resume=True) for job in jobs}
+
+    files = {stem: each.job.config.regions.file for stem, each in decided().items()}
+    assert files == {"a": None, "b": str(regions), "c": None}
+    given = str(tmp_path / "given.toml")
+    files = {s: d.job.config.regions.file for s, d in decided(regions={"file": given}).items()}
+    assert set(files.values()) == {given}
+    regions.rename(tmp_path / "aside.toml")
+    world.leave()
+    (tmp_path / "aside.toml").rename(regions)
+    found = decided()
+    assert found["a"].act is not Act.RENDER
+    assert found["b"].act is Act.RENDER
+    assert found["b"].reason == "the regions file has changed"
+
+
 def test_an_output_that_was_skipped_is_not_taken_for_one_of_these_settings(world: World) -> None:
     world.leave()
     other: dict[str, Any] = {"matte": {"feather_pct": 4.0}}

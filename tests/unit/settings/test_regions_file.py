@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bgsoft.errors import ConfigError
-from bgsoft.regions.file import read_regions
 from bgsoft.settings.regions import Length, RegionAction, RegionShape
+from bgsoft.settings.regions_file import read_regions
 
 GOOD = """
 [[region]]
@@ -74,10 +74,16 @@ BOX = 'box = "0,0,9,9"'
         ),
         ('[[region]]\naction = "hide"\nbox = "0,0,9"', "box must be X,Y,W,H"),
         ('[[region]]\naction = "hide"\nbox = [0, 0, 9, 9]', "box must be text"),
-        ('[[region]]\naction = "hide"\nbox = "0,0,0,9"', "width and height must be more than 0"),
+        (
+            '[[region]]\naction = "hide"\nbox = "0,0,0,9"',
+            "region 1: must have a width and height above 0",
+        ),
         ('[[region]]\naction = "hide"\npolygon = "0,0 9,9"', "polygon must be three or more pairs"),
         ('[[region]]\naction = "hide"\npolygon = "0,0 9,9,9 1"', "must be three or more pairs"),
-        (f'[[region]]\naction = "hide"\n{BOX}\nfrom = 5\nto = 5', "it ends before it begins"),
+        (
+            f'[[region]]\naction = "hide"\n{BOX}\nfrom = 5\nto = 5',
+            "region 1: must end after it begins",
+        ),
         (f'[[region]]\naction = "hide"\n{BOX}\nfrom = -1', "from must be 0 or more, not -1"),
         (f'[[region]]\naction = "hide"\n{BOX}\nto = "soon"', "to must be seconds or HH:MM:SS"),
         (f'[[region]]\naction = "hide"\n{BOX}\nto = true', "to must be seconds or HH:MM:SS"),

@@ -39,7 +39,7 @@ from bgsoft.settings.setting import parse_seconds
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
 
-SUFFIX = ".regions.toml"
+REGIONS_SUFFIX = ".regions.toml"
 """Of a file that belongs to the video beside it: ``in.regions.toml`` to ``in.mp4``."""
 
 _SHAPES = [shape.value for shape in RegionShape]
