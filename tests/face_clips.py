@@ -12,6 +12,7 @@ from av.container import InputContainer, OutputContainer
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from tests.outside import ffmpeg
 from tests.synthetic import made_once
 
 SAMPLE = Path(__file__).parents[1] / "samples" / "person.mp4"
@@ -19,6 +20,14 @@ SAMPLE = Path(__file__).parents[1] / "samples" / "person.mp4"
 
 FACE = np.s_[190:430, 560:720]
 """Of the sample's person: inside the face, in every frame."""
+
+
+@made_once
+def write_small(path: Path, frames: int) -> Path:
+    """The sample's first frames, 320×180, at 30 frames a second."""
+    encode = ("-c:v", "libx264", "-preset", "veryfast", "-crf", "12")
+    ffmpeg("-i", SAMPLE, "-an", "-vf", "scale=320:180", "-frames:v", str(frames), *encode, path)
+    return path
 
 
 @made_once

@@ -13,6 +13,7 @@ import bgsoft
 from bgsoft.errors import EncodeError, ModelError, errors_as, os_errors_as, translated
 from bgsoft.infer.providers import ort_errors_as
 from bgsoft.media.pyav import pyav_errors_as
+from tests.sources import tree
 
 _VENDORS = ("av.", "cupy.", "cv2.", "ort.", "codec_errors")
 _REMEMBERING = {Path("cuda/video_codec.py")}
@@ -80,7 +81,7 @@ def test_vendors_errors_are_translated_nowhere_else() -> None:
         f"{path.relative_to(root)}:{node.lineno}"
         for path in sorted(root.rglob("*.py"))
         if path.relative_to(root) not in _REMEMBERING
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in ast.walk(tree(path))
         if isinstance(node, ast.ExceptHandler) and node.type is not None
         if any(vendor in ast.unparse(node.type) for vendor in _VENDORS)
         if any(isinstance(each, ast.Raise) and each.cause for each in ast.walk(node))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2] / "bgsoft"
+from tests.sources import PACKAGE, tree
+
 STAGES = {"decode", "analysis", "segment", "face", "matte", "composite", "encode"}
 ABOVE = {"pipeline", "rendering", "chunks", "batch", "bench", "diagnose", "cli"}
 LAZY: dict[tuple[str, str], str] = {}
@@ -17,8 +18,7 @@ LAZY: dict[tuple[str, str], str] = {}
 
 def imported(module: Path) -> set[str]:
     """Parts of the package that a module imports, at its top or later, in functions too."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    nodes = [node for node in ast.walk(tree(module)) if isinstance(node, ast.ImportFrom)]
     names = [node.module for node in nodes if node.module and node.module.startswith("bgsoft.")]
     names += [f".{name.name}" for node in nodes if node.module == "bgsoft" for name in node.names]
     return {name.split(".")[1] for name in names}
@@ -55,10 +55,9 @@ def test_a_floor_knows_nothing_of_those_above(folder: str, unknown: set[str]) ->
 def test_dataclasses_and_named_tuples_are_those_of_records() -> None:
     """The standard library's take milliseconds to make, in every process."""
     for module in PACKAGE.rglob("*.py"):
-        tree = ast.parse(module.read_text(encoding="utf-8"))
         names = {
             (node.module, name.name)
-            for node in ast.walk(tree)
+            for node in ast.walk(tree(module))
             if isinstance(node, ast.ImportFrom)
             for name in node.names
         }

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.sources import PACKAGE, tree
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-MODULES = sorted((ROOT / "bgsoft").rglob("*.py"))
+MODULES = sorted(PACKAGE.rglob("*.py"))
 MAX_WORDS = 35
 UNREVISED = {
     *("analysis", "batch", "bench", "chunks", "cli", "clock.py", "compare", "composite", "cuda"),
@@ -57,11 +58,6 @@ def paragraphs(page: str) -> Iterator[str]:
             yield from line.strip().strip("|").split("|")
         elif line.strip():
             paragraph.append(_ITEM.sub("", line, count=1))
-
-
-@cache
-def tree(module: Path) -> ast.Module:
-    return ast.parse(module.read_text(encoding="utf-8"))
 
 
 def documented(module: Path) -> Iterator[tuple[str, str]]:
@@ -115,7 +111,7 @@ def test_docstrings_begin_alike() -> None:
     found = [
         f"{module.relative_to(ROOT)}: {name}: {fault}"
         for module in MODULES
-        if module.relative_to(ROOT / "bgsoft").parts[0] not in UNREVISED
+        if module.relative_to(PACKAGE).parts[0] not in UNREVISED
         for name, text in documented(module)
         for fault in faults(text)
     ]

@@ -15,7 +15,7 @@ from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame
 from bgsoft.pipeline.picture import Execution
-from tests.face_clips import SAMPLE
+from tests.face_clips import SAMPLE, write_small
 from tests.outside import ffmpeg
 
 SECONDS = 20.0
@@ -62,10 +62,11 @@ def test_what_is_segmented_ahead_waits_unchanged(
 
     monkeypatch.setattr(LumaProbe, "cuts", cutting)
     frames = []
+    clip = write_small(tmp_path / "in.mp4", 18)
     for ahead in (1, 0):
         monkeypatch.setattr(Execution, "ahead", ahead)
         seen, target = 0, tmp_path / f"{ahead}.mkv"
-        bgsoft.render(SAMPLE, target, batch=4, duration=0.6, infer="cpu", codec="ffv1")
+        bgsoft.render(clip, target, batch=4, infer="cpu", codec="ffv1")
         assert seen > 15
         frames.append(ffmpeg("-i", target, "-map", "0:v", "-f", "framemd5", "-"))
     assert frames[0] == frames[1]
