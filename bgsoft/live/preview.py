@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ class PreviewServer(Closing):
     Args:
         port: 0: any that is free.
         settings: What the page shows and changes.
+        clock: Seconds; when pictures were asked for, and taken.
 
     Raises:
         ConfigError: There is no such port.
@@ -52,11 +53,14 @@ class PreviewServer(Closing):
 
     wants_source = True
 
-    def __init__(self, port: int, settings: LiveSettings) -> None:
+    def __init__(
+        self, port: int, settings: LiveSettings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         if not 0 <= port <= 65535:
             raise ConfigError(f"a port is between 0 and 65535, not {port}")
         self.dropped = 0
         self._settings = settings
+        self._clock = clock
         self._changing = threading.Lock()
         with os_errors_as(OutputError, f"cannot show the preview on port {port}"):
             self._server = PageServer(port, self)
@@ -82,7 +86,7 @@ class PreviewServer(Closing):
             thread.start()
 
     def publish(self, frame: LiveFrame) -> None:
-        now = time.monotonic()
+        now = self._clock()
         views = [
             view for view, asked in list(self._watched.items()) if now - asked < _WATCHED_SECONDS
         ]
@@ -124,7 +128,7 @@ class PreviewServer(Closing):
         def newer() -> bool:
             return self._is_closed or self._pictures.get(view, (0,))[0] > after
 
-        self._watched[view] = time.monotonic()
+        self._watched[view] = self._clock()
         with self._condition:
             found = self._condition.wait_for(newer, _POLL_SECONDS) and not self._is_closed
             return self._pictures[view] if found else None

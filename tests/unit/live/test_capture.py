@@ -15,10 +15,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.live import capture as module
 from bgsoft.live.capture import Capture, State
 from bgsoft.live.source import Picture, SourceKind, SourceSpec
-from tests.live_threads import no_thread_is_left
 from tests.rendering import video_info
-
-__all__ = ["no_thread_is_left"]
 
 INFO = video_info(FrameFormat(width=16, height=16))
 Script = Callable[[threading.Event], Iterator[Picture]]

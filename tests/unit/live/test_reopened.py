@@ -17,11 +17,8 @@ from bgsoft.errors import OutputError
 from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.settings import picture_config
 from tests.live_frames import SMALL, live_frame
-from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg_program, shown_by_ffmpeg
 from tests.rendering import video_info
-
-__all__ = ["no_thread_is_left"]
 
 CONFIG = picture_config("fast", {})
 

@@ -1,9 +1,7 @@
-"""Sinks with threads of their own, and figures."""
+"""Recordings: frames at their times, what is kept of a broken one, names that cannot be."""
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 import types
 from collections.abc import Callable
@@ -11,23 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from bgsoft.clock import StageClock
-from bgsoft.errors import BackendUnavailableError, ConfigError, OutputError
-from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.errors import ConfigError, OutputError
+from bgsoft.frame import FrameFormat
 from bgsoft.live.encoded import EncodedSink
-from bgsoft.live.figures import Figures, percentiles, stats_line
-from bgsoft.live.queued import Fitter, QueuedSink
 from bgsoft.live.settings import picture_config
-from bgsoft.live.virtual_camera import VirtualCamera
 from tests.live_frames import SMALL, live_frame
-from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import video_info
-
-__all__ = ["no_thread_is_left"]
 
 CONFIG = picture_config("fast", {})
 
@@ -37,86 +27,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.002)
-
-
-class SlowSink(QueuedSink):
-    """Writes when it may."""
-
-    def __init__(self) -> None:
-        self.may, self.began = threading.Event(), threading.Event()
-        self.written: list[int] = []
-        self.ended = ""
-        super().__init__("slow")
-
-    def _write(self, frame: Frame) -> None:
-        self.began.set()
-        self.may.wait()
-        if frame.index == 99:
-            raise ValueError("it broke")
-        self.written.append(int(frame.luma[0, 0]))
-
-    def _finish(self) -> None:
-        self.ended = "finished"
-
-    def _abandon(self) -> str:
-        self.ended = "abandoned"
-        return "a part"
-
-
-def test_a_slow_sink_keeps_the_newest_frames_and_counts_the_others() -> None:
-    sink = SlowSink()
-    for value in range(10):
-        frame = live_frame(value)
-        sink.publish(frame)
-        frame.frame.luma.fill(255)  # its buffers are used again
-        if value == 0:
-            assert sink.began.wait(30)
-    sink.may.set()
-    sink.close()
-    # One was being written, three slots were left for those that wait.
-    assert (sink.written, sink.dropped) == ([0, 7, 8, 9], 6)
-    assert sink.ended == "finished"
-    sink.close()
-
-
-def test_a_sink_that_breaks_says_so_and_lets_go() -> None:
-    sink = SlowSink()
-    sink.may.set()
-    sink.publish(live_frame(99))
-    sink._thread.join(30)
-    with pytest.raises(OutputError, match=r"^slow: it broke; what was written is a part$"):
-        sink.publish(live_frame(1))
-    assert sink.ended == "abandoned"
-    with pytest.raises(OutputError, match="it broke"):
-        sink.close()
-    sink.close()
-
-
-def test_the_first_failure_is_told_where_letting_go_fails_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def abandon(_sink: SlowSink) -> str:
-        raise OSError("the disk is gone")
-
-    monkeypatch.setattr(SlowSink, "_abandon", abandon)
-    sink = SlowSink()
-    sink.may.set()
-    sink.publish(live_frame(99))
-    with pytest.raises(OutputError, match=r"^slow: it broke$"):
-        sink.close()
-
-
-def test_frames_of_another_size_are_fitted_between_bars() -> None:
-    fitter = Fitter(video_info(SMALL))
-    same = live_frame(100).frame
-    assert fitter.fit(same) is same
-    tall = live_frame(100, FrameFormat(width=48, height=96)).frame
-    fitted = fitter.fit(tall)
-    assert fitted.luma.shape == SMALL.luma_shape
-    columns = fitted.luma[24]
-    assert (columns[0], columns[32], columns[-1]) == (16, 100, 16)
-    deep = live_frame(100, replace(SMALL, layout=PixelLayout.P010)).frame
-    assert np.all(fitter.fit(deep).luma == 100)
 
 
 @pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.ts", "a.mov"])
@@ -226,70 +136,6 @@ def test_an_existing_file_is_replaced_only_if_asked(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="exists"):
         EncodedSink(str(path), CONFIG, lambda: None)
     assert path.read_text() == "mine"
-
-
-class FakeCamera:
-    made: FakeCamera
-
-    def __init__(self, **asked: Any) -> None:
-        self.asked, self.sent, self.open = asked, [], True
-        FakeCamera.made = self
-
-    def send(self, picture: Any) -> None:
-        self.sent.append(picture.copy())
-
-    def close(self) -> None:
-        self.open = False
-
-
-def test_a_virtual_camera_gets_nv12_of_an_even_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    library: Any = types.ModuleType("pyvirtualcam")
-    library.Camera, library.PixelFormat = FakeCamera, types.SimpleNamespace(NV12="nv12")
-    monkeypatch.setitem(sys.modules, "pyvirtualcam", library)
-    info = video_info(FrameFormat(width=65, height=49))
-    sink = VirtualCamera("/dev/video9", CONFIG, lambda: info)
-    sink.publish(live_frame(100, info.format))
-    sink.close()
-    camera = FakeCamera.made
-    assert camera.asked == {
-        "width": 64,
-        "height": 48,
-        "fps": 25.0,
-        "fmt": "nv12",
-        "device": "/dev/video9",
-    }
-    assert len(camera.sent[0]) == 64 * 48 * 3 // 2
-    assert not camera.open
-
-
-def test_a_virtual_camera_needs_its_library_and_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyvirtualcam", None)
-    with pytest.raises(BackendUnavailableError, match=r"pip install '\.\[live\]'"):
-        VirtualCamera("/dev/video9", CONFIG, lambda: None)
-    with pytest.raises(ConfigError, match="no alpha channel"):
-        VirtualCamera("/dev/video9", picture_config("cutout", {}), lambda: None)
-
-
-def test_figures_are_those_since_the_last_look() -> None:
-    assert percentiles([]) == {"p50": None, "p95": None, "p99": None}
-    assert percentiles(range(1, 201)) == {"p50": 100, "p95": 190, "p99": 198}
-    clock = StageClock("segment")
-    figures = Figures([clock])
-    clock.busy_ns, clock.calls = 6_000_000, 3
-    figures.add(10_000_000)
-    figures.add(20_000_000)
-    first = figures.interval(2.0, {"source": "it"})
-    assert first["latency_ms"] == {"p50": 10.0, "p95": 20.0, "p99": 20.0}
-    assert (first["fps"], first["stages_ms"]) == (1.0, {"segment": 2.0})
-    second = figures.interval(2.0, {"source": "it"})
-    assert (second["frames_out"], second["fps"], second["stages_ms"]) == (2, 0.0, {})
-    counts = {"state": "live", "frames_in": 5, "dropped": 3, "level": 1}
-    sinks = [{"name": "a.mkv", "dropped": 2}, {"name": "b.mkv", "dropped": 0}]
-    line = stats_line({**first, **counts, "sinks": sinks})
-    assert line == (
-        "it: live | in 5 out 2 dropped 3 | 1.0 frames/s | latency p50 10 p95 20 p99 20 ms | "
-        "stages segment 2.0 ms | quality down 1 | sinks dropped a.mkv 2"
-    )
 
 
 def test_settings_of_ten_bits_codec_alone_are_an_error_with_the_first_frame_of_eight(

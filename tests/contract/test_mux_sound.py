@@ -1,0 +1,242 @@
+"""Sound beside the video: copied or converted, in step, and what becomes of damaged sound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from bgsoft.media.probe import probe
+from bgsoft.media.timeline import Timeline
+from bgsoft.media.track import CopiedTrack
+from bgsoft.media.transcode import TranscodedTrack
+from bgsoft.media.writer import COPY_ALL
+from tests.marks import crossed, slow
+from tests.movies import (
+    RATE,
+    assert_in_step,
+    chirp,
+    film,
+    lag,
+    packet_times,
+    payloads,
+    remux,
+    rerender,
+    shown_pts,
+    sound,
+)
+from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.rendering import encode_frames, read_back
+from tests.synthetic import (
+    SoundSpec,
+    write_movie,
+)
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", *map(slow, (".mov", ".ts", ".webm"))])
+@pytest.mark.parametrize(
+    ("codec", "origin"), [("aac", ".mp4"), ("aac", ".mkv"), ("aac", ".ts"), ("pcm_s16le", ".mkv")]
+)
+def test_sound_stays_in_step(tmp_path: Path, codec: str, origin: str, extension: str) -> None:
+    source = chirp(tmp_path / f"in{origin}", video=film(), codec=codec)
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    assert_in_step(source, target)
+
+
+@crossed(extension=[".mp4", ".mov", ".mkv", ".ts"], origin=[".mp4", ".mov"])
+def test_a_trimmed_film_stays_in_step(tmp_path: Path, origin: str, extension: str) -> None:
+    whole = chirp(tmp_path / "whole.mp4", video=film(), codec="aac")
+    source, target = tmp_path / f"in{origin}", tmp_path / f"out{extension}"
+    ffmpeg("-ss", "0.7", "-i", whole, "-c", "copy", source)
+    muxer, _ = rerender(source, target)
+    assert len(muxer.video_pts) == len(shown_by_ffmpeg(target)) == len(shown_by_ffmpeg(source))
+    assert_in_step(source, target)
+
+
+def test_copied_sound_decodes_to_the_same_samples(tmp_path: Path) -> None:
+    source = chirp(tmp_path / "in.mp4", video=film(), codec="aac")
+    target = tmp_path / "out.mp4"
+    rerender(source, target)
+    (before, wanted), (after, got) = sound(source), sound(target)
+    assert before == after == 0
+    assert np.array_equal(wanted, got)
+
+
+@pytest.mark.parametrize("extension", [".mkv", ".ts"])
+def test_sound_that_is_played_is_not_cut_with_the_priming(tmp_path: Path, extension: str) -> None:
+    # AC-3 begins 256 samples before zero: the rest of its first packet, 1280 samples, is played.
+    source = chirp(tmp_path / "in.mov", video=film(), codec="ac3")
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    assert payloads(target, "audio") == payloads(source, "audio")
+    assert_in_step(source, target, skip=0.001)
+
+
+@pytest.mark.parametrize(
+    ("extension", "codec", "action", "result"),
+    [
+        (".mp4", "pcm_s16le", "transcoded", "aac"),
+        (".mov", "pcm_s16le", "copied", "pcm_s16le"),
+        (".mkv", "pcm_s16le", "copied", "pcm_s16le"),
+        (".ts", "pcm_s16le", "transcoded", "aac"),
+        (".webm", "pcm_s16le", "transcoded", "opus"),
+        (".webm", "aac", "transcoded", "opus"),
+        (".webm", "libopus", "copied", "opus"),
+        (".mp4", "libopus", "copied", "opus"),
+        (".mp4", "flac", "copied", "flac"),
+    ],
+)
+def test_sound_is_copied_where_it_fits(
+    tmp_path: Path, extension: str, codec: str, action: str, result: str
+) -> None:
+    source = chirp(tmp_path / "in.mkv", video=film(), codec=codec)
+    target = tmp_path / f"out{extension}"
+    muxer, events = rerender(source, target)
+    (report,) = muxer.audio
+    assert (report.action, report.codec) == (action, result)
+    assert bool(report.reason) == (action != "copied")
+    assert any("audio track 0" in event.message for event in events) == (action != "copied")
+    with av.open(str(target), mode="r") as container:
+        assert container.streams.audio[0].codec.canonical_name == result
+    assert_in_step(source, target)
+
+
+def film_with_a_gap(folder: Path, codec: str = "pcm_s16le") -> tuple[Path, Path]:
+    """A film, and the same without the sound between 0.4 and 0.8 seconds."""
+    whole, source = folder / "whole.mkv", folder / "in.mkv"
+    chirp(whole, video=film(), codec=codec)
+
+    def keep(packet: av.Packet[Any]) -> bool:
+        heard = packet.stream.type == "audio" and packet.pts is not None
+        return not (heard and 0.4 < packet.pts * packet.time_base < 0.8)
+
+    return whole, remux(whole, source, keep=keep)
+
+
+def test_a_gap_in_the_sound_stays_a_gap(tmp_path: Path) -> None:
+    whole, source = film_with_a_gap(tmp_path)
+    target = tmp_path / "out.mp4"
+    rerender(source, target)
+    _, samples = sound(target)
+    assert np.std(samples[round(0.45 * RATE) : round(0.75 * RATE)]) < 0.02
+    assert np.std(samples[round(0.9 * RATE) : round(1.5 * RATE)]) > 0.05
+    assert_in_step(whole, target, skip=0.9)
+
+
+@crossed(extension=[".mp4", ".mkv", ".webm", ".ts"], codec=["aac", "pcm_s16le"])
+def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
+    source = chirp(tmp_path / "in.mkv", video=film(), codec=codec)
+    start = 0.5
+    target = tmp_path / f"out{extension}"
+    muxer, _ = rerender(source, target, start=start)
+    before, wanted = sound(source)
+    begin = float(min(muxer.video_pts) * muxer.info.time_base) - before
+    after, got = sound(target)
+    first = float(read_back(target)[0].seconds) - after
+    skip = 0.06
+    a = wanted[round((begin + skip) * RATE) :]
+    b = got[round((first + skip) * RATE) :]
+    assert abs(lag(a[: RATE // 2], b[: RATE // 2])) <= RATE // 1000
+
+
+@pytest.mark.parametrize("extension", [".ts", ".mkv", ".mp4"])
+def test_sound_before_a_clock_that_wraps_is_kept(tmp_path: Path, extension: str) -> None:
+    """FFmpeg has what lies before the wrap begin before zero."""
+    film_with_sound, source = tmp_path / "in.mkv", tmp_path / "in.ts"
+    video = film(start=Fraction(3, 4))
+    write_movie(film_with_sound, video, [SoundSpec(codec="ac3", seconds=2)])
+    wraps = ("-output_ts_offset", "95442", "-f", "mpegts")
+    ffmpeg("-i", film_with_sound, "-map", "0", "-c", "copy", *wraps, source)
+    before = packet_times(source)
+    assert before[0] < 0 < shown_pts(source)[0]
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    after = packet_times(target)
+    lead = read_back(target)[0].seconds - after[0]
+    assert len(after) == len(before)
+    assert abs(lead - (shown_by_ffmpeg(source)[0] - before[0])) < 0.002
+
+
+def test_sound_that_fails_does_not_stop_the_film(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = chirp(tmp_path / "in.mkv", video=film())
+    feed = TranscodedTrack.feed
+    fed = 0
+
+    def fail_at_the_third(track: TranscodedTrack, packet: Any) -> Iterator[Any]:
+        nonlocal fed
+        fed += 1
+        if fed == 3:
+            raise av.error.ExternalError(1, "Generic error in an external library")
+        yield from feed(track, packet)
+
+    monkeypatch.setattr(TranscodedTrack, "feed", fail_at_the_third)
+    target = tmp_path / "out.mp4"
+    _, events = rerender(source, target)
+    assert any("ends early" in event.message for event in events)
+    assert fed == 3
+    assert len(read_back(target)) == 50
+
+
+def test_joined_broadcasts_stay_in_step(tmp_path: Path) -> None:
+    part = tmp_path / "part.ts"
+    chirp(part, video=film(start=600), codec="mp2")
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(part.read_bytes() * 2)
+    info = probe(joined)
+    pts = shown_pts(part)
+    step = round(Fraction(1, 25) / info.time_base)
+    follows = [value + pts[-1] + step - pts[0] for value in pts]
+    target = tmp_path / "out.mkv"
+    encode_frames(target, info, [*pts, *follows], copied=COPY_ALL)
+    single = tmp_path / "single.mkv"
+    encode_frames(single, probe(part), pts, copied=COPY_ALL)
+    alone, both = packet_times(single), packet_times(target)
+    length = float((follows[0] - pts[0]) * info.time_base)
+    wanted = [*alone, *(time + length for time in alone)]
+    assert both == pytest.approx(wanted, abs=0.0011)  # Matroska's clock is 1 ms
+
+
+def test_sound_that_steps_back_is_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_movie(source, film(), [SoundSpec(codec="ac3", seconds=2)])
+    with av.open(str(source), mode="r") as input_, av.open(str(tmp_path / "out.mkv"), "w") as out:
+        stream = input_.streams.audio[0]
+        track = CopiedTrack(stream, out.add_stream_from_template(stream, opaque=True), Timeline())
+        kept = []
+        for number, packet in enumerate(input_.demux(stream)):
+            if packet.size:
+                if number == 9:
+                    packet.pts = packet.dts = 0
+                kept += [p.pts for p in track.feed(packet)]
+    assert kept == sorted(set(kept))
+    assert track.damaged_packets == 1
+
+
+def test_damaged_sound_does_not_stop_the_render(tmp_path: Path) -> None:
+    # AAC of a broadcast is repacked for MP4; a packet whose header is noise cannot be.
+    source = tmp_path / "in.ts"
+    write_movie(source, film(), [SoundSpec(seconds=2)])
+    data = bytearray(source.read_bytes())
+    count = len(payloads(source, "audio"))
+    headers = [i for i in range(len(data) - 1) if data[i] == 0xFF and data[i + 1] in (0xF1, 0xF9)]
+    damaged = headers[len(headers) // 2]
+    data[damaged : damaged + 2] = b"\x55\x55"
+    source.write_bytes(bytes(data))
+    _, events = rerender(source, tmp_path / "out.mp4")
+    assert any("damaged packets left out" in event.message for event in events)
+    kept = payloads(tmp_path / "out.mp4", "audio")
+    assert len(kept) >= count // 2
+
+
+def test_pcm_of_quicktime_is_converted_for_mp4(tmp_path: Path) -> None:
+    source = write_movie(tmp_path / "in.mov", film(), [SoundSpec(codec="pcm_s16le", seconds=1)])
+    muxer, _ = rerender(source, tmp_path / "out.mp4")
+    assert [(r.codec, r.action) for r in muxer.audio] == [("aac", "transcoded")]

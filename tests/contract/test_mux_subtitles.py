@@ -1,0 +1,96 @@
+"""Subtitles: copied or converted, or reported as left out."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+
+from tests.movies import VP9, film, payloads, rerender, told
+from tests.outside import ffmpeg, lines_by_ffmpeg
+from tests.synthetic import (
+    write_movie,
+    write_video,
+)
+
+_MARKED = "1 < 2 & <b>so</b>\non <i>ü♫</i>"
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".webm"])
+@pytest.mark.parametrize(
+    ("suffix", "codec"),
+    [(".mp4", "mov_text"), (".mkv", "copy"), (".webm", "copy"), (".mkv", "ass")],
+)
+def test_subtitle_text_is_kept(tmp_path: Path, suffix: str, codec: str, extension: str) -> None:
+    if suffix == ".webm":
+        written, webvtt = tmp_path / "in.vtt", _MARKED.replace("&", "&amp;").replace("< ", "&lt; ")
+        written.write_text(f"WEBVTT\n\n00:00:00.100 --> 00:00:00.400\n{webvtt}\n")
+    else:
+        written = tmp_path / "in.srt"
+        written.write_text(f"1\n00:00:00,100 --> 00:00:00,400\n{_MARKED}\n")
+    picture = write_video(tmp_path / f"picture{suffix}", film(1) if suffix != ".webm" else VP9)
+    source, target = tmp_path / f"source{suffix}", tmp_path / f"out{extension}"
+    ffmpeg("-i", picture, "-i", written, "-c", "copy", "-c:s", codec, source)
+    rerender(source, target)
+    assert lines_by_ffmpeg(target) == [(Fraction(1, 10), Fraction(4, 10), _MARKED)]
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".webm"])
+def test_a_subtitle_that_is_too_long_for_its_codec_is_cut(tmp_path: Path, extension: str) -> None:
+    written = tmp_path / "in.srt"
+    text = "\n".join(["ü" * 1000] * 40)
+    written.write_text(f"1\n00:00:00,100 --> 00:00:00,400\n{text}\n")
+    picture = write_video(tmp_path / "picture.mkv", film(1))
+    source, target = tmp_path / "source.mkv", tmp_path / f"out{extension}"
+    ffmpeg("-i", picture, "-i", written, "-c", "copy", source)
+    rerender(source, target)
+    (line,) = lines_by_ffmpeg(target)
+    assert len(line[2]) > 32_000
+    assert text.startswith(line[2])
+
+
+def test_subtitles_without_a_place_are_told(tmp_path: Path) -> None:
+    source = tmp_path / "in.mkv"
+    write_movie(source, film(1), subtitles=True)
+    _, events = rerender(source, tmp_path / "out.ts")
+    assert any("subtitle track" in event.message for event in events)
+    _, events = rerender(source, tmp_path / "out.webm")
+    assert any("webvtt" in event.message for event in events)
+
+
+@pytest.mark.parametrize("durations", [[400, 400], [400, None], [400, 2**32 - 1]])
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_bitmap_subtitles_without_an_end(
+    tmp_path: Path, suffix: str, durations: list[int | None]
+) -> None:
+    clip, source = write_video(tmp_path / "clip.mkv", film()), tmp_path / "in.mkv"
+    with av.open(str(clip), mode="r") as before, av.open(str(source), "w") as after:
+        video = after.add_stream_from_template(before.streams.video[0], opaque=True)
+        bitmaps = after.add_stream("dvdsub")
+        bitmaps.codec_context.time_base = Fraction(1, 1000)
+        packets: list[Any] = [packet for packet in before.demux(video=0) if packet.size]
+        for packet in packets:
+            packet.stream = video
+        for number, duration in enumerate(durations):
+            # Its size, where its commands begin, and the last of these.
+            bitmap = av.Packet(bytes([0, 10, 0, 4, 0, 0, 0, 4, 1, 255]))
+            bitmap.time_base, bitmap.stream = Fraction(1, 1000), bitmaps
+            bitmap.pts = bitmap.dts = 300 + 600 * number
+            bitmap.duration = duration or 0
+            packets.append(bitmap)
+        for packet in sorted(packets, key=lambda packet: packet.dts * packet.time_base):
+            after.mux(packet)
+    target = tmp_path / f"out{suffix}"
+    _, events = rerender(source, target)
+    kept = suffix == ".mkv" or durations == [400, 400]
+    with av.open(str(target), mode="r") as container:
+        assert len(container.streams.subtitles) == kept
+    if kept:
+        assert payloads(target, "subtitles") == payloads(source, "subtitles")
+        assert events == []
+    else:
+        said = "MP4 cannot hold subtitles without an end time"
+        assert told(events) == f"subtitle track 1 (dvd_subtitle) left out: {said}"

@@ -1,0 +1,115 @@
+"""How timestamps move: parts, late starts, broadcast clocks, timecodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from av.video.stream import VideoStream
+
+from bgsoft.frame import FrameFormat
+from tests.movies import CHAPTERS, assert_in_step, chirp, film, rerender, shown_pts
+from tests.rendering import encode_frames, read_back, video_info
+from tests.synthetic import (
+    SoundSpec,
+    write_movie,
+    write_video,
+)
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv"])
+@pytest.mark.parametrize("start", [0.0, 0.52])
+def test_a_part_starts_at_zero(tmp_path: Path, extension: str, start: float) -> None:
+    source = tmp_path / "in.mkv"
+    write_movie(
+        source, film(), [SoundSpec(codec="pcm_s16le", seconds=2)], subtitles=True, chapters=CHAPTERS
+    )
+    target = tmp_path / f"out{extension}"
+    rerender(source, target, start=start, duration=0.6)
+    frames = read_back(target)
+    assert len(frames) == 15
+    assert abs(frames[0].seconds) <= Fraction(1, 1000)
+    with av.open(str(target), mode="r") as container:
+        ends = [
+            (packet.pts + (packet.duration or 0)) * packet.time_base
+            for packet in container.demux(audio=0)
+            if packet.size and packet.pts is not None
+        ]
+        assert Fraction(58, 100) < max(ends) < Fraction(65, 100)
+        chapters = [
+            (c["start"] * c["time_base"], c["end"] * c["time_base"]) for c in container.chapters()
+        ]
+    with av.open(str(target), mode="r") as container:
+        lines = [
+            (packet.pts * packet.time_base, (packet.duration or 0) * packet.time_base)
+            for packet in container.demux(subtitles=0)
+            if packet.size > 2 and packet.pts is not None
+        ]
+    tenth = Fraction(1, 10)
+    if start:
+        assert chapters == [(0, 6 * tenth)]
+        assert lines == [(0, Fraction(18, 100))]
+    else:
+        assert chapters == [(0, 5 * tenth), (5 * tenth, 6 * tenth)]
+        assert lines == [(tenth, 3 * tenth), (5 * tenth, tenth)]
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv"])
+def test_a_broadcast_clock_is_set_to_zero(tmp_path: Path, extension: str) -> None:
+    source = chirp(tmp_path / "in.ts", video=film(start=5000), codec="aac")
+    assert shown_pts(source)[0] > 5000 * 90_000 - 1
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    assert 0 <= read_back(target)[0].seconds < 1
+    assert_in_step(source, target)
+
+
+def test_a_broadcast_clock_is_kept_in_a_broadcast_file(tmp_path: Path) -> None:
+    source = tmp_path / "in.ts"
+    write_movie(source, film(start=100), [SoundSpec(seconds=1)])
+    target = tmp_path / "out.ts"
+    rerender(source, target)
+    assert shown_pts(target) == shown_pts(source)
+
+
+@pytest.mark.parametrize("extension", [".mp4", ".mkv", ".mov"])
+def test_a_late_start_is_kept(tmp_path: Path, extension: str) -> None:
+    source = tmp_path / f"in{extension}"
+    write_movie(source, film(start=Fraction(1, 2)), [SoundSpec(codec="pcm_s16le", seconds=2)])
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    assert read_back(target)[0].seconds == Fraction(1, 2)
+    with av.open(str(target), mode="r") as container:
+        sound_start = container.streams.audio[0].start_time
+        assert sound_start == 0
+
+
+def test_frames_before_zero_are_all_shown(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    info = video_info(FrameFormat(width=96, height=72), start_pts=None)
+    pts = [-7200, -3600, 0, 3600]
+    muxer = encode_frames(target, info, pts)
+    assert sorted(muxer.video_pts) == pts
+    assert [frame.seconds * 25 for frame in read_back(target)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("timecode", "start", "kept"),
+    [("01:02:03:04", 0.0, True), ("01:02:03:04", 0.4, False), ("01:02:03;04", 0.0, False)],
+)
+def test_timecode(tmp_path: Path, timecode: str, start: float, kept: bool) -> None:
+    source = tmp_path / "in.mkv"
+
+    def tag(stream: VideoStream) -> None:
+        stream.metadata["timecode"] = timecode
+
+    write_video(source, replace(film(1), setup=tag))
+    target = tmp_path / "out.mov"
+    _, events = rerender(source, target, start=start)
+    assert any("timecode" in event.message for event in events) != kept
+    with av.open(str(target), mode="r") as container:
+        tags = container.streams.video[0].metadata
+        assert tags.get("timecode") == (timecode if kept else None)
