@@ -53,7 +53,7 @@ def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dic
 
 
 def slower_than(comparison: Mapping[str, Any], percent: float) -> list[str]:
-    """What is slower by more than noise and by more than so many percent."""
+    """Name the figures that are slower by more than noise and by more than ``percent``."""
     return [
         row["what"]
         for row in comparison["rows"]
@@ -62,7 +62,7 @@ def slower_than(comparison: Mapping[str, Any], percent: float) -> list[str]:
 
 
 def noise(samples: Sequence[float]) -> float:
-    """How much of a difference samples like these say nothing about, relative to their median.
+    """Return the difference that is within the noise of samples, relative to their median.
 
     Half of what the middle half of them spans, or half of all where they are three or fewer: the
     spread of single samples rather than the error of their median, since what differs between two
@@ -102,7 +102,7 @@ _MACHINE = {"hardware": ("cpu", "usable_cores", "gpu")}
 def _differences(
     now: Mapping[str, Any], before: Mapping[str, Any], sections: Mapping[str, tuple[str, ...]]
 ) -> Iterator[str]:
-    """Why the two are not alike."""
+    """Yield each key in which the two differ."""
     for section, keys in sections.items():
         for key in keys:
             one, other = (_plain(results[section].get(key)) for results in (now, before))
@@ -113,5 +113,5 @@ def _differences(
 
 
 def _plain(value: Any) -> Any:
-    """What JSON makes of a value."""
+    """Return a value as it comes back from JSON."""
     return json.loads(json.dumps(value, default=str))

@@ -1,4 +1,4 @@
-"""What holds a render up, in words."""
+"""The bottleneck of a render, in words."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Row:
         return {key: statistics.median(row[key] for row in rows) for key in (rows or [{}])[0]}
 
     def result(self) -> dict[str, Any]:
-        """What the results say of any row."""
+        """Return the figures that results have of any row."""
         steady = [run.fps for run in self.runs if run.report]
         return {
             "name": self.name,

@@ -114,8 +114,10 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
 
 @contextmanager
 def _signals_put_off() -> Iterator[None]:
-    """Handle what would end this process after the block: one that it is just making would be
-    nobody's, and go on."""
+    """Handle signals that end this process after the block.
+
+    A process that it is just starting would be nobody's, and go on.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
