@@ -12,6 +12,7 @@ import pytest
 
 import bgsoft
 from bgsoft.errors import BackendUnavailableError
+from tests.marks import slow
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 from .conftest import Run
@@ -121,11 +122,11 @@ def test_min_vmaf_without_libvmaf_ends_with_4(run: Run, monkeypatch: pytest.Monk
 
 ODD_NAMES = [
     "-y.mp4",
-    "pipe:0.mp4",
-    "%03d.mp4",
+    slow("pipe:0.mp4"),
+    slow("%03d.mp4"),
     'it\'s [a]; "film", \\ 50:50=x.mp4',
     "фильм 🎬.mp4",
-    "<script>.mp4",
+    slow("<script>.mp4"),
 ]
 
 

@@ -56,7 +56,7 @@ def read(reader: Reader) -> SharedFrame:
 
 
 _WRITER = """
-import sys, time
+import os, sys, time
 from bgsoft.live.shared import SharedWriter
 from tests.live_frames import live_frame
 class Endless:
@@ -71,8 +71,8 @@ with SharedWriter(sys.argv[1]) as writer:
         frame.frame.planes.alpha = Endless()
         writer.publish(frame)
     print("ready", flush=True)
-    number = 0
-    while sys.argv[2] == "busy":
+    number, parent = 0, os.getppid()
+    while sys.argv[2] == "busy" and os.getppid() == parent:
         number += 1
         writer.publish(live_frame(number % 256))
     sys.stdin.read()
