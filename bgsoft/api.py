@@ -45,6 +45,9 @@ def render(
     matte: config.MatteQuality | Literal["fast", "standard", "best"] | None = None,
     mask_every: int | None = None,
     similarity: float | Off | None = None,
+    matte_in: FilePath | None = None,
+    matte_mode: config.MatteMode | Literal["replace", "max", "min"] | None = None,
+    matte_match: config.MatteMatch | Literal["frame", "time"] | None = None,
     face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None = None,
     subjects: int | None = None,
     face_every: int | Off | None = None,
@@ -124,6 +127,11 @@ def render(
         mask_every: Segment only every Nth frame, 1 to 300. [default: 1]
         similarity: Reuse the last mask while frames are this similar: PSNR in dB, 0 to 100, or off.
             [default: off]
+        matte_in: Take the matte from a grey video, pictures, or an alpha channel, made by any tool.
+        matte_mode: Use of matte_in: replace our own matte, or the larger (max) or smaller (min) of
+            both. [default: replace]
+        matte_match: Match matte_in to the frames of the video by number, or by time. [default:
+            frame]
         face: guard: keep faces sharp that the mask missed. main: keep only the main person sharp.
             anonymize: make other people's faces unrecognisable. [default: guard]
         subjects: Number of main people for face main or anonymize: the largest, most central and

@@ -19,6 +19,7 @@ READ_FILES = {
     "input": "its input",
     "effect.background": "the background",
     "regions.file": "the regions file",
+    "segment.matte_in": "the matte",
     "segment.model": "the model",
 }
 """Keys of what an output is made from that stand for files, and what to call these."""

@@ -78,6 +78,8 @@ class BatchJob:
         found["segment.model"] = _model_identity(config.segment.model)
         if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
             found["effect.background"] = _hashed(Path(config.effect.background or ""))
+        if config.segment.matte_in is not None:
+            found["segment.matte_in"] = stamp(Path(config.segment.matte_in))
         if config.regions.file is not None:
             found["regions.file"] = _hashed(Path(config.regions.file))
         return {key: str(value) for key, value in found.items()}
@@ -224,6 +226,13 @@ class Planner:
         flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **beside}}
         output = self._folder / expand(self._name, found, number)
         config = build_config(found.path, output, preset=self._preset, flags=flags)
+        matte = config.segment.matte_in
+        if matte is not None and "{" in matte:
+            path = found.path.parent / expand(
+                matte, dataclasses.replace(found, folder=Path()), number
+            )
+            segment = dataclasses.replace(config.segment, matte_in=str(path))
+            config = dataclasses.replace(config, segment=segment)
         companion = found.path.with_name(found.path.stem + REGIONS_SUFFIX)
         if config.regions.file is None and companion.is_file():
             config = dataclasses.replace(

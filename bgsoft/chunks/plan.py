@@ -180,6 +180,8 @@ def check_divisible(request: Request, info: VideoInfo) -> None:
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
         text = f"--face {config.face.mode} decides who is who by all frames before"
         raise NotDivisibleError(text)
+    if config.segment.matte_in is not None:
+        raise NotDivisibleError("--matte-in is read in order")
     if any(region.follow for region in config.all_regions):
         raise NotDivisibleError("a region is followed through all frames before")
     pre_roll_frames(config)

@@ -17,7 +17,7 @@ from bgsoft.workers import Workers
 
 
 class DirectMatte(MatteStage):
-    """Takes masks of the frame's size as they are.
+    """Takes masks of the frame's size as they are, float32 in [0, 1] or uint8 of 255.
 
     Nothing is smoothed, fitted or filled: such a model has looked at the whole picture and at the
     frames before it. Only what moves the edge on purpose is done: expansion, then feather. A held
@@ -61,7 +61,10 @@ class DirectMatte(MatteStage):
         if mask is None:
             return
         mask, steps = self._side.xp.ascontiguousarray(mask), self._steps[lane]
-        self._opacity(mask.shape, mask, steps.source(matte.alpha), *mask.shape)
+        if mask.dtype == np.uint8:
+            self._side.copy(mask, steps.source(matte.alpha))
+        else:
+            self._opacity(mask.shape, mask, steps.source(matte.alpha), *mask.shape)
         steps.apply(matte.alpha)
         self._reducers[lane].reduce(matte.alpha, matte.reduced)
 

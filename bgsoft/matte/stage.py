@@ -24,6 +24,7 @@ def create_matte_stage(
     device: CudaDevice | None = None,
     batch: int = 1,
     from_alpha: bool = False,
+    given: bool = False,
     fine: bool = False,
 ) -> MatteStage:
     """Make a matte stage; on a device it works on the current stream.
@@ -35,16 +36,17 @@ def create_matte_stage(
         device: Where frames are; None: on the host.
         batch: Frames at a time; no fewer than lanes.
         from_alpha: The model's masks are mattes of the frame's size.
+        given: Masks are mattes of the frame's size, uint8, from a file.
         fine: Style soft fits the edge on the frame, not on the grid: for another background.
     """
     side = HOST if device is None else device_side()
     workers = workers or Workers()
     batch = max(batch, workers.lanes)
-    if config.style is MatteStyle.OBS:
+    if config.style is MatteStyle.OBS and not given:
         from bgsoft.matte.obs import ObsMatte
 
         return ObsMatte(side, config, format, workers, batch, device)
-    if from_alpha:
+    if from_alpha or given:
         from bgsoft.matte.direct import DirectMatte
 
         return DirectMatte(side, config, format, workers, batch)

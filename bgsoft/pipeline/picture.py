@@ -27,6 +27,7 @@ from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.face.step import FaceStep, FoundFaces
+    from bgsoft.matte.given import MatteMerger, MatteReader
     from bgsoft.regions.step import RegionStep
 
 R = TypeVar("R")
@@ -81,7 +82,7 @@ class MaskSchedule:
         similarity_db: Also keep the mask while the picture stays this similar; None: ignore it.
     """
 
-    def __init__(self, every: int, similarity_db: float | None) -> None:
+    def __init__(self, every: int = 1, similarity_db: float | None = None) -> None:
         self.every = every
         """May be changed between frames."""
         self._similarity_db = similarity_db
@@ -137,6 +138,9 @@ class PictureStages:
     """Called for each frame that begins a new scene."""
     faces: FaceStep | None = None
     regions: RegionStep | None = None
+    merger: MatteMerger | None = None
+    reader: MatteReader | None = None
+    """Reads given mattes, for the segmenter or the merger."""
     trim_start: int | None = None
     """Frames with an earlier pts are a pre-roll: they are neither composited nor kept. None: keep
     all frames."""
@@ -254,6 +258,8 @@ class PictureStages:
         masks = scene.masks or self._segment(scene)
         with self._matting:
             scene.mattes = mattes = self.matte.refine(masks, frames, reduced)
+            if self.merger is not None:
+                self.merger.apply(frames, mattes)
         if faces is None:
             self._open = scene
             return finished + self._composite()
@@ -342,6 +348,8 @@ class PictureStages:
                 # After detection that is still in progress when something has failed.
                 self.execution.submit(self.faces.close)()
         self.segmenter.close()
+        if self.merger is not None:
+            self.merger.close()
         self.compositor.close()
         self.execution.close()
 

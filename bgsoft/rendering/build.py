@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
+    from bgsoft.matte.given import MatteReader
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 
@@ -53,6 +54,14 @@ R = TypeVar("R")
 
 _FINE_EDGES = (*REPLACING, EffectKind.MATTE)
 """Effects for which the edge is fitted on the frame itself: the people get another background."""
+
+
+def _open_mattes(config: RenderConfig, info: VideoInfo) -> MatteReader | None:
+    if config.segment.matte_in is None:
+        return None
+    from bgsoft.matte.given import MatteReader
+
+    return MatteReader(config.segment, info, config.fps)
 
 
 class StageBuilder:
@@ -277,15 +286,24 @@ class StageBuilder:
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         loop = stages if segment.similarity_db is None else stages.singly()
+        reader, replaces = _open_mattes(config, info), segment.replaces_matte
         with StartupPool() as pool, stages.current():
             make_networks = partial(self._make_networks, config, format, model, face_data)
             making = pool.submit("networks", make_networks)
             with span("picture kernels"):
                 reducer, scenes = loop.reducer(format), loop.scenes(format)
-                matte = loop.matte_stage(config.matte, format, from_alpha=from_alpha, fine=fine)
+                matte = loop.matte_stage(
+                    config.matte, format, from_alpha=from_alpha, given=replaces, fine=fine
+                )
                 compositor = stages.compositor(config.effect, format, began)
                 regions = stages.regions(config, info)
             segmenter, faces = making.result()
+            merger = None
+            if reader is not None and replaces:
+                segmenter = stages.given_segmenter(reader)
+            elif reader is not None:
+                merger = stages.matte_merger(reader, segment.matte_mode, format)
+            assert segmenter is not None
             if faces is not None and trim_start is not None:
                 faces.trim_start = trim_start
             return PictureStages(
@@ -297,7 +315,11 @@ class StageBuilder:
                 compositor=compositor,
                 faces=faces,
                 regions=regions,
-                schedule=MaskSchedule(segment.mask_every, segment.similarity_db),
+                schedule=MaskSchedule()
+                if replaces
+                else MaskSchedule(segment.mask_every, segment.similarity_db),
+                merger=merger,
+                reader=reader,
                 metrics=metrics,
                 on_cut=on_cut,
                 trim_start=trim_start,
@@ -309,11 +331,13 @@ class StageBuilder:
         format: FrameFormat,
         model: ResolvedModel,
         face_data: FaceTaker | None,
-    ) -> tuple[Segmenter, FaceStep | None]:
+    ) -> tuple[Segmenter | None, FaceStep | None]:
         """What runs on the backend of inference: segmenter and face step, beside each other."""
         stages, quality = self._stages, config.segment.matte
 
-        def make_segmenter(backend: str) -> Segmenter:
+        def make_segmenter(backend: str) -> Segmenter | None:
+            if config.segment.replaces_matte:
+                return None
             with stages.current():
                 loader = self._loader(model, instead=self._instead)
                 return stages.segmenter(backend, loader, format, quality)
@@ -322,7 +346,7 @@ class StageBuilder:
             with stages.current():
                 return stages.faces(config, format, backend, self._loader, face_data)
 
-        def make(backend: str) -> tuple[Segmenter, FaceStep | None]:
+        def make(backend: str) -> tuple[Segmenter | None, FaceStep | None]:
             with StartupPool() as pool:
                 segmenter = pool.submit("segmenter", partial(make_segmenter, backend))
                 if backend == "tensorrt":  # which times kernels while it builds an engine

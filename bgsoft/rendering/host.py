@@ -29,6 +29,7 @@ from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import (
     EffectConfig,
     MatteConfig,
+    MatteMode,
     MatteQuality,
     Precision,
     RenderConfig,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
+    from bgsoft.matte.given import GivenSegmenter, MatteMerger, MatteReader
     from bgsoft.pipeline.trace import TraceRecorder
     from bgsoft.regions.step import RegionStep
 
@@ -98,6 +100,7 @@ class SideStages:
         format: FrameFormat,
         *,
         from_alpha: bool = False,
+        given: bool = False,
         fine: bool = False,
     ) -> MatteStage:
         return create_matte_stage(
@@ -107,8 +110,23 @@ class SideStages:
             device=self._frames_device,
             batch=self.batch,
             from_alpha=from_alpha,
+            given=given,
             fine=fine,
         )
+
+    def given_segmenter(self, reader: MatteReader) -> GivenSegmenter:
+        """What gives the mattes of a file in place of a model's."""
+        from bgsoft.matte.given import GivenSegmenter
+
+        return GivenSegmenter(reader, self._side)
+
+    def matte_merger(
+        self, reader: MatteReader, mode: MatteMode, format: FrameFormat
+    ) -> MatteMerger:
+        """What combines the mattes of a file with our own."""
+        from bgsoft.matte.given import MatteMerger
+
+        return MatteMerger(reader, mode, format, self._side)
 
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None

@@ -136,7 +136,11 @@ class RenderLog:
             process_s=self.started - process_start_ns() / 1e9,
             pixel_format=next((t.encoder.pixel_format for t in stages.outputs), "") or None,
             settings=plain_settings(config, info),
-            model=ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence),
+            model=(
+                ModelReport(name=stages.pictures.segmenter.name, sha256="", licence="")
+                if self._config.segment.replaces_matte
+                else ModelReport(name=spec.name, sha256=loaded.sha256, licence=spec.licence)
+            ),
             stages=self._stage_reports(stages, frames),
             h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
             d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,

@@ -329,6 +329,9 @@ class _Session:
             finally:
                 if pipeline.stuck:
                     _unclosed_stacks.append(self._stack.pop_all())
+        reader = stages.pictures.reader
+        if reader is not None and config.duration_seconds is None:
+            reader.check_end(len(result.decoded_pts))
         stages.pictures.close()  # on a GPU, the last clocks are read now
         return PipelineOutcome(
             result=result,

@@ -128,6 +128,14 @@ REASONS: Mapping[str, Reason] = {
         "--model {segment.model}, which makes a matte itself",
         "a model that makes masks, like selfie-general",
     ),
+    "no matte in": Reason(
+        lambda config: config.segment.matte_in is None, "a matte of our own", "--matte-in FILE"
+    ),
+    "matte given": Reason(
+        lambda config: config.segment.replaces_matte,
+        "--matte-in, which replaces our own matte",
+        "--matte-mode max or min",
+    ),
     "no sequence": Reason(
         lambda config: source_for(config.input).kind is not EndpointKind.SEQUENCE,
         "an input that is no sequence",

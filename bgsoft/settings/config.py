@@ -83,6 +83,26 @@ class MatteQuality(StrEnum):
     """As standard, plus a refining network; a matting model is averaged with the result."""
 
 
+class MatteMode(StrEnum):
+    """Use of a matte from a file."""
+
+    REPLACE = "replace"
+    """Instead of our own."""
+    MAX = "max"
+    """It adds to our own."""
+    MIN = "min"
+    """It takes away from our own."""
+
+
+class MatteMatch(StrEnum):
+    """Which matte of a file belongs to a frame."""
+
+    FRAME = "frame"
+    """The one of the same number; there must be as many mattes as frames."""
+    TIME = "time"
+    """The one shown at the same time."""
+
+
 class FaceMode(StrEnum):
     """Treatment of faces."""
 
@@ -191,6 +211,7 @@ class SegmentConfig:
         " FILE.toml in the same folder.",
         metavar="NAME|FILE.onnx",
         is_path=True,
+        without_effect=("matte given",),
     )
     matte: MatteQuality = setting(
         MatteQuality.STANDARD,
@@ -198,10 +219,15 @@ class SegmentConfig:
         " a close pass over the people. best: also refines edges with another network. A matting"
         " model such as rvm-mobilenetv3 runs in one pass; best averages it with all of these.",
         brief="{choices}: quality of the mask.",
-        without_effect=("single pass",),
+        without_effect=("matte given", "single pass"),
     )
     """Applies to the embedded models. Others have one pass; a matting model may add these to it."""
-    mask_every: int = setting(1, "Segment only every Nth frame, {range}.", range=(1, 300))
+    mask_every: int = setting(
+        1,
+        "Segment only every Nth frame, {range}.",
+        range=(1, 300),
+        without_effect=("matte given",),
+    )
     similarity_db: float | None = setting(
         None,
         "Reuse the last mask while frames are this similar: PSNR in dB, {range}, or off.",
@@ -210,11 +236,34 @@ class SegmentConfig:
         range=(0, 100),
         unit=" dB",
         shown_default="off",
+        without_effect=("matte given",),
     )
     """Measured on the analysis frame's luma, against the frame that was segmented last."""
 
+    matte_in: str | None = setting(
+        None,
+        "Take the matte from a grey video, pictures, or an alpha channel, made by any tool.",
+        metavar="FILE|PATTERN",
+        is_path=True,
+    )
+    matte_mode: MatteMode = setting(
+        MatteMode.REPLACE,
+        "Use of --matte-in: replace our own matte, or the larger (max) or smaller (min) of both.",
+        without_effect=("no matte in",),
+    )
+    matte_match: MatteMatch = setting(
+        MatteMatch.FRAME,
+        "Match --matte-in to the frames of the video by number, or by time.",
+        without_effect=("no matte in",),
+    )
+
     def __post_init__(self) -> None:
         check_ranges(self)
+
+    @property
+    def replaces_matte(self) -> bool:
+        """Whether no model makes the matte."""
+        return self.matte_in is not None and self.matte_mode is MatteMode.REPLACE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,26 +315,26 @@ class MatteConfig:
         0.5,
         "Probability from which a pixel is a person; off uses the probability as opacity.",
         range=(0, 1),
-        without_effect=("own matte",),
+        without_effect=("own matte", "matte given"),
     )
     softness: float = setting(
         0.5,
         "Width of the soft edge around the threshold; 0 is a hard edge.",
         range=(0, 1),
-        without_effect=("obs", "no threshold", "own matte"),
+        without_effect=("obs", "no threshold", "own matte", "matte given"),
     )
     min_area: float = setting(
         0.002,
         "Remove islands, and uncertain holes, smaller than this fraction of the frame.",
         range=(0, 1),
-        without_effect=("obs without threshold", "own matte"),
+        without_effect=("obs without threshold", "own matte", "matte given"),
     )
     """In style obs: contours of at most this area are dropped."""
     smooth: float = setting(
         0.5,
         "Smoothness of the outline; 0 is off.",
         range=(0, 1),
-        without_effect=("obs without threshold", "own matte"),
+        without_effect=("obs without threshold", "own matte", "matte given"),
     )
     expand_pct: float = setting(
         0.0,
@@ -309,13 +358,13 @@ class MatteConfig:
         0.7,
         "Steadiness of the edge over time; 0 is off, 1 is strongest.",
         range=(0, 1),
-        without_effect=("own matte",),
+        without_effect=("own matte", "matte given"),
     )
     """OBS's own factor is 1 minus this."""
     refine: Refine = setting(
         Refine.GUIDED,
         "guided: fit the edge to the picture. none: keep the edge of the mask.",
-        without_effect=("obs", "own matte"),
+        without_effect=("obs", "own matte", "matte given"),
     )
 
     def __post_init__(self) -> None:
@@ -433,6 +482,9 @@ class RenderConfig:
             if getattr(self, name) == Path("-"):
                 flag = f"--{name.replace('_', '-')}"
                 raise ConfigError(f"cannot write {flag} to stdout: name a file")
+        by_number = self.segment.matte_match is MatteMatch.FRAME
+        if self.segment.matte_in is not None and by_number and self.start_seconds:
+            raise ConfigError("--start with --matte-in needs --matte-match time")
         if self.overwrite and self.skip_existing:
             raise ConfigError("cannot combine --overwrite and --skip-existing: choose one of them")
         if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():
@@ -489,6 +541,5 @@ class RenderConfig:
         files = [self.input]
         if background and self.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
             files.append(Path(background))
-        if self.regions.file is not None:
-            files.append(Path(self.regions.file))
+        files += [Path(name) for name in (self.regions.file, self.segment.matte_in) if name]
         return tuple(files)

@@ -29,6 +29,9 @@ class PictureSettings(TypedDict, total=False):
     invert: bool | None
     model: FilePath | None
     matte: config.MatteQuality | Literal["fast", "standard", "best"] | None
+    matte_in: FilePath | None
+    matte_mode: config.MatteMode | Literal["replace", "max", "min"] | None
+    matte_match: config.MatteMatch | Literal["frame", "time"] | None
     face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None
     subjects: int | None
     small_faces: bool | None

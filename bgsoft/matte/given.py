@@ -1,0 +1,288 @@
+"""Mattes that another tool has made: read, matched to frames, and merged with our own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import cv2
+import numpy as np
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorRange, VideoReformatter
+from numpy.typing import NDArray
+
+from bgsoft.analysis.reduce import alpha_reducer
+from bgsoft.closing import Closing
+from bgsoft.errors import ConfigError, DecodeError, MediaError, OpenError, errors_as
+from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
+from bgsoft.media.endpoints import source_for
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.opencv import decode_picture
+from bgsoft.media.planes import plane_views
+from bgsoft.media.probe import is_rgb
+from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.media.source import open_input, select_video_stream
+from bgsoft.media.stills import read_file
+from bgsoft.ops.sides import Side
+from bgsoft.settings.config import MatteMatch, MatteMode, SegmentConfig
+
+Opacity: TypeAlias = NDArray[np.uint8]
+"""(h, w), 255 = person."""
+
+_MAX_ASPECT = 1.03
+"""Factor between the aspect ratios of matte and frame: sizes are rounded, to 16 samples at most."""
+
+
+class MatteReader(Closing):
+    """Reads the mattes of a file or of pictures, in the order of the frames that they belong to.
+
+    The matte is the alpha channel, if there is one, else the brightness.
+
+    Args:
+        config: File, and how it is matched.
+        info: The video whose frames they belong to.
+        rate: Frames a second of pictures; None: 25.
+
+    Raises:
+        ConfigError: The file cannot be read, or its picture has other proportions.
+    """
+
+    def __init__(self, config: SegmentConfig, info: VideoInfo, rate: float | None = None) -> None:
+        assert config.matte_in is not None
+        self.path = Path(config.matte_in)
+        self._by_time = config.matte_match is MatteMatch.TIME
+        self._video, self._size = info, (info.format.width, info.format.height)
+        with errors_as((MediaError,), ConfigError, "--matte-in", path=self.path):
+            self._info = source_for(self.path).probe(rate=rate)
+        self._check_size()
+        pictures = self._pictures() if self._info.stills else self._frames()
+        self._pending = enumerate(pictures)
+        self._count = 0
+        """Mattes that were read."""
+        self._ahead: tuple[Fraction, Opacity] | None = None
+        self._shown: Opacity | None = None
+        self._step = 1 / self._info.frame_rate if self._info.frame_rate else Fraction(1, 25)
+        other = 1 / info.frame_rate if info.frame_rate else self._step
+        self._tolerance = min(self._step, other) / 4
+        """Times are rounded to each container's time base."""
+        self._end = Fraction(0)
+        """When the last matte that was read ends."""
+
+    def _check_size(self) -> None:
+        own = self._info.format
+        shape = own.width * self._info.sample_aspect_ratio / own.height
+        if self._info.orientation.swaps_axes and not self._info.stills:
+            shape = 1 / (own.height * self._info.sample_aspect_ratio / own.width)
+        width, height = self._size
+        wanted = width * self._video.sample_aspect_ratio / height
+        if not 1 / _MAX_ASPECT <= shape / wanted <= _MAX_ASPECT:
+            raise ConfigError(
+                f"cannot use --matte-in {self.path}: its picture of {own.width}x{own.height} has"
+                f" other proportions than the video's of {width}x{height}"
+            )
+
+    def opacity(self, frame: Frame) -> Opacity:
+        """Return the matte of a frame, (H, W) of the frame; frames come in order.
+
+        Raises:
+            DecodeError: There is none, or the file cannot be read.
+        """
+        error = partial(DecodeError, stage="segment", pts=frame.pts, path=self.path)
+        with errors_as((MediaError, *PYAV_ERRORS), error, f"--matte-in {self.path}", reason=str):
+            if self._by_time:
+                self._read_until(frame)
+            else:
+                while self._count <= frame.index and self._read():
+                    pass
+        if self._shown is None or (not self._by_time and self._count <= frame.index):
+            raise error(f"--matte-in: {self._shortage()}")
+        return self._shown
+
+    def check_end(self, frames: int) -> None:
+        """Check, after the last frame of a whole video, that each matte had its frame.
+
+        Args:
+            frames: How many frames there were.
+
+        Raises:
+            DecodeError: There are more mattes than frames.
+        """
+        if self._by_time:
+            return
+        while self._read():
+            pass
+        if self._count != frames:
+            text = f"{self.path} holds {self._count} mattes, and the video {frames} frames"
+            raise DecodeError(f"--matte-in: {text}", stage="segment", path=self.path)
+
+    def _shortage(self) -> str:
+        if self._by_time:
+            return f"{self.path} ends at {float(self._end):.2f} s, before the video"
+        total = self._video.estimated_frames
+        of = "more" if total is None else f"about {total}"
+        return f"{self.path} holds {self._count} mattes, and the video {of} frames"
+
+    def _read(self) -> bool:
+        found = next(self._pending, None)
+        if found is None:
+            return False
+        index, (start, opacity) = found
+        self._count = index + 1
+        self._ahead, self._end = (start, opacity), start + self._step
+        if not self._by_time:
+            self._shown = self._sized(opacity)
+        return True
+
+    def _read_until(self, frame: Frame) -> None:
+        """Show the last matte that starts by the time of a frame."""
+        time = (frame.pts - (self._video.start_pts or 0)) * frame.time_base
+        newest = None
+        while self._ahead is not None or self._read():
+            assert self._ahead is not None
+            start, opacity = self._ahead
+            if start > time + self._tolerance:
+                break
+            newest, self._ahead = opacity, None
+        if newest is not None:
+            self._shown = self._sized(newest)
+        elif self._ahead is None and time >= self._end + self._tolerance:
+            self._shown = None
+
+    def _sized(self, opacity: Opacity) -> Opacity:
+        width, height = self._size
+        if opacity.shape == (height, width):
+            return np.ascontiguousarray(opacity)
+        smaller = opacity.shape[0] >= height and opacity.shape[1] >= width
+        method = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
+        return np.asarray(cv2.resize(opacity, (width, height), interpolation=method), np.uint8)
+
+    def _pictures(self) -> Iterator[tuple[Fraction, Opacity]]:
+        rate = self._info.frame_rate or Fraction(25)
+        for number, path in enumerate(self._info.stills):
+            yield number / rate, _opacity_in(path)
+
+    def _frames(self) -> Iterator[tuple[Fraction, Opacity]]:
+        first: int | None = None
+        reformatter = VideoReformatter()
+        with open_input(self.path) as container:
+            stream = select_video_stream(container, self.path)
+            for number, frame in enumerate(container.decode(stream)):
+                pts = frame.pts
+                if pts is None:
+                    start = number * self._step
+                else:
+                    first = pts if first is None else first
+                    start = (pts - first) * self._info.time_base
+                yield start, self._upright(self._opacity_of(frame, reformatter))
+
+    def _opacity_of(self, frame: VideoFrame, reformatter: VideoReformatter) -> Opacity:
+        components = frame.format.components
+        if len(components) in (2, 4) and components[-1].is_alpha:
+            return _plane(reformatter.reformat(frame, format="yuva420p"), 3)
+        full = is_rgb(frame.format) or self._info.format.color.full_range
+        gray = reformatter.reformat(
+            frame,
+            format="gray",
+            src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG,
+        )
+        return _plane(gray, 0)
+
+    def _upright(self, plane: Opacity) -> Opacity:
+        if self._info.orientation.mirror:
+            plane = plane[:, ::-1]
+        return np.rot90(plane, -(self._info.orientation.rotation // 90))
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        self._pending = enumerate(iter(()))
+
+
+def _opacity_in(path: Path) -> Opacity:
+    """Return the matte in a picture file."""
+    _, data = read_file(path)
+    pixels: Any = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
+    if pixels is None:
+        raise OpenError(f"cannot read {path}: it is damaged", path=path)
+    if pixels.ndim == 3:
+        gray = pixels.shape[2] in (1, 3)
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY) if gray else pixels[..., -1]
+    if pixels.dtype == np.uint16:
+        pixels = pixels >> 8
+    return np.asarray(pixels, np.uint8)
+
+
+def _plane(frame: VideoFrame, number: int) -> Opacity:
+    return plane_views(frame.planes, "uint8")[number].copy()
+
+
+class GivenSegmenter:
+    """Gives the mattes of a reader in place of a model's masks; see ``Segmenter``.
+
+    Args:
+        reader: Closed with this.
+        side: Where frames are.
+    """
+
+    def __init__(self, reader: MatteReader, side: Side) -> None:
+        self.name = reader.path.name
+        self._reader, self._side = reader, side
+
+    def start(self) -> None:
+        """Nothing is to be run beforehand."""
+
+    def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
+        """Nothing is made ahead."""
+
+    def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
+        """Return the mattes of some frames, each (H, W) uint8 on their side.
+
+        Raises:
+            DecodeError: A frame has none.
+        """
+        return [self._side.xp.asarray(self._reader.opacity(frame)) for frame in frames]
+
+    def reset(self) -> None:
+        """Each matte stands alone."""
+
+    def refresh(self) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+class MatteMerger(Closing):
+    """Combines given mattes with our own.
+
+    Args:
+        reader: Closed with this.
+        mode: ``max`` or ``min``.
+        format: Format of the frames.
+        side: Where they are.
+    """
+
+    def __init__(
+        self, reader: MatteReader, mode: MatteMode, format: FrameFormat, side: Side
+    ) -> None:
+        self._reader, self._side = reader, side
+        self._merge = side.xp.maximum if mode is MatteMode.MAX else side.xp.minimum
+        self._reducer = alpha_reducer(format, side)
+
+    def apply(self, frames: Sequence[Frame], mattes: Sequence[Matte]) -> None:
+        """Merge the mattes of consecutive frames, in place.
+
+        Raises:
+            DecodeError: A frame has no given matte.
+        """
+        for frame, matte in zip(frames, mattes, strict=True):
+            given = self._side.xp.asarray(self._reader.opacity(frame))
+            self._merge(matte.alpha, given, out=matte.alpha)
+            self._reducer.reduce(matte.alpha, matte.reduced)
+
+    def close(self) -> None:
+        """Close the file; safe to call twice."""
+        self._reader.close()

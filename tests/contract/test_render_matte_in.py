@@ -1,0 +1,188 @@
+"""Renders with mattes from files, judged by value."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import pytest
+from av.container import OutputContainer
+from numpy.typing import NDArray
+
+import bgsoft
+from bgsoft.errors import BgsoftError, ConfigError, DecodeError
+from tests.contract.test_render_hide import FRAMES, QUICK, pictures, write_noise
+from tests.rendering import read_back
+
+MATTE: dict[str, Any] = {"preset": None, "face": "off", "effect": "matte", "codec": "ffv1"}
+
+
+def truth(number: int, size: tuple[int, int] = (320, 180)) -> NDArray[np.uint8]:
+    """A soft disc that moves, another for each frame."""
+    xs, ys = np.meshgrid(np.arange(size[0]) + 0.5, np.arange(size[1]) + 0.5)
+    scale = size[0] / 320
+    distance = np.hypot(xs / scale - 60 - 30 * number, ys / scale - 90)
+    return np.asarray(np.clip(255 * (50 - distance) / 10, 0, 255), np.uint8)
+
+
+def write_mattes(
+    path: Path, layout: str = "gray", count: int = FRAMES, size: tuple[int, int] = (320, 180)
+) -> str:
+    """Write them by PyAV itself: a video whose luma or alpha they are."""
+    rate = Fraction(25)
+    with av.open(str(path), "w") as output:
+        assert isinstance(output, OutputContainer)
+        stream = output.add_stream("ffv1", rate=rate)
+        (stream.width, stream.height), stream.pix_fmt = size, layout
+        for number in range(count):
+            matte = truth(number, size)
+            if "a" in layout and layout != "gray":
+                pixels = np.dstack([np.full((*matte.shape, 3), 200, np.uint8), matte])
+                frame = av.VideoFrame.from_ndarray(pixels, format="rgba")
+            else:
+                frame = av.VideoFrame.from_ndarray(matte, format="gray")
+            output.mux(stream.encode(frame.reformat(format=layout)))
+        output.mux(stream.encode(None))
+    return str(path)
+
+
+def write_pictures(folder: Path, *, alpha: bool = False, count: int = FRAMES) -> str:
+    folder.mkdir()
+    for number in range(count):
+        matte = truth(number)
+        picture = np.dstack([np.full((180, 320, 3), 9, np.uint8), matte]) if alpha else matte
+        cv2.imwrite(str(folder / f"{number:04d}.png"), picture)
+    return str(folder / "%04d.png")
+
+
+def mattes(path: Path) -> list[NDArray[np.float64]]:
+    """Opacity of 0 to 255: a matte is written in limited range."""
+    return [(frame.planes[0].astype(float) - 16) * 255 / 219 for frame in read_back(path)]
+
+
+def assert_given(path: Path, tolerance: float = 3) -> None:
+    found = mattes(path)
+    assert len(found) == FRAMES
+    for number, matte in enumerate(found):
+        assert np.abs(matte - truth(number)).max() <= tolerance
+
+
+@pytest.mark.parametrize("kind", ["gray", "yuv420p", "yuva420p", "gbrap", "pictures", "rgba png"])
+def test_the_matte_is_the_one_in_the_file(tmp_path: Path, kind: str) -> None:
+    clip = write_noise(tmp_path / "in.mkv")
+    if kind.endswith(("pictures", "png")):
+        file = write_pictures(tmp_path / "m", alpha=kind == "rgba png")
+    else:
+        file = write_mattes(tmp_path / "m.mkv", kind)
+    report = bgsoft.render(clip, tmp_path / "out.mkv", matte_in=file, **MATTE)
+    assert_given(tmp_path / "out.mkv")
+    assert report.model.name == Path(file).name
+
+
+def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
+    clip = write_noise(tmp_path / "in.mkv")
+    given = {"preset": None, "face": "off", "codec": "ffv1", "keep": "50,50,99,99", **QUICK}
+    bgsoft.render(clip, tmp_path / "one.mkv", matte_out=tmp_path / "m.mkv", **given)
+    bgsoft.render(clip, tmp_path / "two.mkv", matte_in=tmp_path / "m.mkv", preset=None, face="off",
+                  codec="ffv1")  # fmt: skip
+    for one, two in zip(
+        pictures(tmp_path / "one.mkv"), pictures(tmp_path / "two.mkv"), strict=True
+    ):
+        assert np.abs(one[0].astype(int) - two[0]).mean() < 1
+
+
+def test_a_matte_of_another_size_is_enlarged(tmp_path: Path) -> None:
+    clip = write_noise(tmp_path / "in.mkv")
+    file = write_mattes(tmp_path / "m.mkv", size=(160, 90))
+    bgsoft.render(clip, tmp_path / "out.mkv", matte_in=file, **MATTE)
+    assert_given(tmp_path / "out.mkv", 16)
+
+
+def test_mattes_by_time(tmp_path: Path) -> None:
+    """Of half the frames: each is shown for two."""
+    clip = write_noise(tmp_path / "in.mkv")
+    folder = Path(write_pictures(tmp_path / "m", count=3))
+    settings = {**MATTE, "matte_match": "time"}
+    with av.open(str(tmp_path / "half.mkv"), "w") as output:
+        assert isinstance(output, OutputContainer)
+        stream = output.add_stream("ffv1", rate=Fraction(25, 2))
+        stream.width, stream.height, stream.pix_fmt = 320, 180, "gray"
+        for number in range(3):
+            frame = av.VideoFrame.from_ndarray(truth(number), format="gray")
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    assert folder.parent.is_dir()
+    bgsoft.render(clip, tmp_path / "out.mkv", matte_in=tmp_path / "half.mkv", **settings)
+    for number, matte in enumerate(mattes(tmp_path / "out.mkv")):
+        assert np.abs(matte - truth(number // 2)).max() <= 3
+    part = {**settings, "start": 0.08, "duration": 0.08}
+    bgsoft.render(clip, tmp_path / "part.mkv", matte_in=tmp_path / "half.mkv", **part)
+    for matte in mattes(tmp_path / "part.mkv"):
+        assert np.abs(matte - truth(1)).max() <= 3
+
+
+@pytest.mark.parametrize("mode", ["max", "min"])
+def test_mattes_are_combined_with_our_own(tmp_path: Path, mode: str) -> None:
+    clip = write_noise(tmp_path / "in.mkv")
+    file = write_mattes(tmp_path / "m.mkv")
+    given = {**MATTE, **QUICK}
+    bgsoft.render(clip, tmp_path / "own.mkv", **given)
+    bgsoft.render(clip, tmp_path / "out.mkv", matte_in=file, matte_mode=mode, **given)
+    merge = np.maximum if mode == "max" else np.minimum
+    own, found = mattes(tmp_path / "own.mkv"), mattes(tmp_path / "out.mkv")
+    for number, (before, after) in enumerate(zip(own, found, strict=True)):
+        assert np.abs(after - merge(before, truth(number))).max() <= 3
+
+
+@pytest.mark.parametrize("count", [FRAMES - 2, FRAMES + 3])
+@pytest.mark.parametrize("kind", ["video", "pictures"])
+def test_counts_that_differ_are_an_error_that_names_both(
+    tmp_path: Path, count: int, kind: str
+) -> None:
+    clip, target = write_noise(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+    file = (
+        write_mattes(tmp_path / "m.mkv", count=count)
+        if kind == "video"
+        else write_pictures(tmp_path / "m", count=count)
+    )
+    with pytest.raises(DecodeError, match=rf"holds {count} mattes, and the video .*{FRAMES} frame"):
+        bgsoft.render(clip, target, matte_in=file, **MATTE)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        ("none.mkv", {}, "none.mkv does not exist"),
+        ("text.mkv", {}, "text.mkv"),
+        ("wide.mkv", {}, "its picture of 320x90 has other proportions than the video's of 320x180"),
+        ("m.mkv", {"start": 0.1}, "needs matte_match time"),
+        ("m.mkv", {"model": "selfie-landscape"}, "model has no effect"),
+        ("m.mkv", {"threshold": 0.3}, "threshold has no effect"),
+        (None, {"matte_mode": "max"}, "matte_mode has no effect"),
+    ],
+)
+def test_a_matte_that_cannot_be_used(
+    tmp_path: Path, file: str | None, settings: dict[str, Any], message: str
+) -> None:
+    clip, target = write_noise(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+    (tmp_path / "text.mkv").write_text("no video")
+    write_mattes(tmp_path / "m.mkv")
+    write_mattes(tmp_path / "wide.mkv", size=(320, 90))
+    given = {} if file is None else {"matte_in": tmp_path / file}
+    with pytest.raises(ConfigError, match=message):
+        bgsoft.render(clip, target, **given, **{**MATTE, **settings})
+    assert not target.exists()
+
+
+def test_the_matte_may_not_be_the_output(tmp_path: Path) -> None:
+    clip = write_noise(tmp_path / "in.mkv")
+    file = write_mattes(tmp_path / "m.mkv")
+    before = Path(file).read_bytes()
+    with pytest.raises(BgsoftError, match=r"m\.mkv"):
+        bgsoft.render(clip, file, matte_in=file, overwrite=True, **MATTE)
+    assert Path(file).read_bytes() == before
