@@ -22,7 +22,7 @@ from bgsoft.media.endpoints import source_for
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.opencv import decode_picture
 from bgsoft.media.planes import plane_views
-from bgsoft.media.probe import is_rgb
+from bgsoft.media.probe import ALPHA_DROPPED, is_rgb
 from bgsoft.media.pyav import PYAV_ERRORS
 from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.media.stills import read_file
@@ -57,7 +57,7 @@ class MatteReader(Closing):
         self._video, self._size = info, (info.format.width, info.format.height)
         with errors_as((MediaError,), ConfigError, "--matte-in", path=self.path):
             self._info = source_for(self.path).probe(rate=rate)
-        self._check_size()
+        self._check()
         pictures = self._pictures() if self._info.stills else self._frames()
         self._pending = enumerate(pictures)
         self._count = 0
@@ -71,7 +71,10 @@ class MatteReader(Closing):
         self._end = Fraction(0)
         """When the last matte that was read ends."""
 
-    def _check_size(self) -> None:
+    def _check(self) -> None:
+        if ALPHA_DROPPED in self._info.notices and self._info.codec in ("vp8", "vp9"):
+            text = "its alpha channel is VP8's or VP9's, which is not read; convert it to FFV1"
+            raise ConfigError(f"cannot use --matte-in {self.path}: {text}", path=self.path)
         own = self._info.format
         shape = own.width * self._info.sample_aspect_ratio / own.height
         if self._info.orientation.swaps_axes and not self._info.stills:

@@ -66,6 +66,10 @@ _SAMPLINGS = {
 """By the chroma samples in 64 columns and in 64 rows."""
 
 
+ALPHA_DROPPED = "alpha channel dropped"
+"""Notice of an alpha channel that the decoder does not read."""
+
+
 def is_gray(pixel_format: VideoFormat) -> bool:
     """Whether a format has luma only, perhaps with alpha."""
     colored = [c for c in pixel_format.components if not c.is_alpha]
@@ -174,7 +178,7 @@ def describe(
     if not is_rgb(frame.format) and matrix not in (*KNOWN_MATRICES, UNSPECIFIED):
         notices.append(f"colour matrix {matrix} (H.273) is taken for BT.601 or BT.709")
     if stream.metadata.get("alpha_mode") == "1":  # which FFmpeg's own VP9 decoder does not read
-        notices.append("alpha channel dropped")
+        notices.append(ALPHA_DROPPED)
     stereo = integers(data.get("STEREO3D", b""), 1)
     if stereo is not None and stereo[0] and "stereo_mode" not in stream.metadata:
         notices.append("stereo 3D: the output does not say how the two views lie")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import bgsoft
 from bgsoft.errors import BgsoftError, ConfigError, DecodeError
+from bgsoft.live.settings import picture_config
 from tests.contract.test_render_hide import FRAMES, QUICK, pictures, write_noise
 from tests.rendering import read_back
 
@@ -71,7 +72,7 @@ def assert_given(path: Path, tolerance: float = 3) -> None:
         assert np.abs(matte - truth(number)).max() <= tolerance
 
 
-@pytest.mark.parametrize("kind", ["gray", "yuv420p", "yuva420p", "gbrap", "pictures", "rgba png"])
+@pytest.mark.parametrize("kind", ["gray", "yuv420p", "yuva420p", "bgra", "pictures", "rgba png"])
 def test_the_matte_is_the_one_in_the_file(tmp_path: Path, kind: str) -> None:
     clip = write_noise(tmp_path / "in.mkv")
     if kind.endswith(("pictures", "png")):
@@ -160,6 +161,7 @@ def test_counts_that_differ_are_an_error_that_names_both(
         ("none.mkv", {}, "none.mkv does not exist"),
         ("text.mkv", {}, "text.mkv"),
         ("wide.mkv", {}, "its picture of 320x90 has other proportions than the video's of 320x180"),
+        ("vp9.webm", {}, "its alpha channel is VP8's or VP9's"),
         ("m.mkv", {"start": 0.1}, "needs matte_match time"),
         ("m.mkv", {"model": "selfie-landscape"}, "model has no effect"),
         ("m.mkv", {"threshold": 0.3}, "threshold has no effect"),
@@ -173,6 +175,9 @@ def test_a_matte_that_cannot_be_used(
     (tmp_path / "text.mkv").write_text("no video")
     write_mattes(tmp_path / "m.mkv")
     write_mattes(tmp_path / "wide.mkv", size=(320, 90))
+    if file == "vp9.webm":
+        cutout = {"effect": "alpha", "codec": "vp9", "preset": None, "face": "off", **QUICK}
+        bgsoft.render(clip, tmp_path / file, **cutout)
     given = {} if file is None else {"matte_in": tmp_path / file}
     with pytest.raises(ConfigError, match=message):
         bgsoft.render(clip, target, **given, **{**MATTE, **settings})
@@ -186,3 +191,10 @@ def test_the_matte_may_not_be_the_output(tmp_path: Path) -> None:
     with pytest.raises(BgsoftError, match=r"m\.mkv"):
         bgsoft.render(clip, file, matte_in=file, overwrite=True, **MATTE)
     assert Path(file).read_bytes() == before
+
+
+def test_arrays_and_cameras_take_no_file() -> None:
+    with pytest.raises(ConfigError, match="matte_in belongs to"):
+        bgsoft.Processor(matte_in="m.mkv")
+    with pytest.raises(ConfigError, match="--matte-in belongs to"):
+        picture_config(None, {"segment": {"matte_in": "m.mkv"}})

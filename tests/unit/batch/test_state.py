@@ -232,6 +232,14 @@ def test_another_background_under_the_same_name(world: World, tmp_path: Path) ->
     assert world.decided(**flags)["a"].reason == "the background has changed"
 
 
+def test_each_video_has_its_own_matte(world: World) -> None:
+    found = world.decided(segment={"matte_in": "{stem}-matte.mkv"})
+    files = {stem: each.job.config.segment.matte_in for stem, each in found.items()}
+    assert files == {stem: str(world.inputs / f"{stem}-matte.mkv") for stem in "abc"}
+    with pytest.raises(ConfigError, match="leads out of"):
+        world.jobs(segment={"matte_in": "../{stem}.mkv"})
+
+
 def test_regions_beside_a_video_are_its_own(world: World, tmp_path: Path) -> None:
     regions = world.inputs / "b.regions.toml"
     regions.write_text('[[region]]\naction = "keep"\nbox = "0,0,9,9"\n')
