@@ -72,6 +72,23 @@ class GpuModel:
     can replace it."""
 
 
+@dataclass(frozen=True, slots=True)
+class GpuRun:
+    """How a model runs on a GPU."""
+
+    backend: str
+    """``tensorrt`` or ``cuda``."""
+    device: CudaDevice
+    stream: Any
+    """CuPy stream of every run."""
+    graphs: bool = True
+    """Verify that a CUDA graph can be captured."""
+    replays: bool = True
+    """Capture and replay it; otherwise only verify."""
+    largest_batch: int | None = None
+    """See :attr:`GpuModel.largest_batch`."""
+
+
 class Network(Protocol):
     """A loaded ONNX model with fixed input and output buffers on one device."""
 

@@ -16,7 +16,7 @@ import onnxruntime as ort
 
 from bgsoft.cuda.device import CudaDevice, cuda_errors_as, pinned_array
 from bgsoft.errors import InferenceError, ModelError
-from bgsoft.infer.base import GpuModel, Network, Shapes, States, WrappedNetwork
+from bgsoft.infer.base import GpuModel, GpuRun, Network, Shapes, States, WrappedNetwork
 from bgsoft.infer.cpu import RUNNING, TENSOR_DTYPES, HostNetwork, wanted_outputs
 from bgsoft.infer.providers import PROVIDERS
 from bgsoft.infer.sessions import open_session, placement
@@ -32,11 +32,8 @@ class GpuNetwork(Network):
 
     Args:
         model: Path, shapes and provider.
-        stream: CuPy stream of every run.
-        graphs: Verify that a CUDA graph can be captured. ONNX Runtime keeps one graph for each
-            thread and captures it in the first :meth:`run` there, when no other thread may use the
-            device.
-        replays: Capture and replay it; otherwise only verify.
+        run: Stream and graphs. ONNX Runtime keeps one graph for each thread and captures it in the
+            first :meth:`run` there, when no other thread may use the device.
         output_shapes: Called where the file leaves shapes free beyond the batch.
 
     Raises:
@@ -49,16 +46,15 @@ class GpuNetwork(Network):
     def __init__(
         self,
         model: GpuModel,
-        stream: Any,
-        graphs: bool = True,
-        replays: bool = True,
+        run: GpuRun,
         *,
         output_shapes: Callable[[], Shapes] = dict,
     ) -> None:
         self.provider = PROVIDERS[model.backend]
-        self._stream = stream  # kept alive: the session has only its address
+        stream = self._stream = run.stream  # kept alive: the session has only its address
+        graphs = run.graphs
         self._session: Any = open_session(model, stream.ptr, graphs=graphs)
-        if graphs and not replays and model.backend == "tensorrt":
+        if graphs and not run.replays and model.backend == "tensorrt":
             # The placement has been verified; this provider takes no stream by run option.
             self._session = open_session(model, stream.ptr, graphs=False)
         self.inputs: dict[str, Any] = {}
@@ -67,7 +63,7 @@ class GpuNetwork(Network):
         # The pipeline's stream orders all work; ONNX Runtime need not wait for the device.
         self._options.add_run_config_entry("disable_synchronize_execution_providers", "1")
         # Its default; but where it is not set, each run throws and catches, which takes 0.1 ms.
-        self._options.add_run_config_entry("gpu_graph_id", "0" if replays else "-1")
+        self._options.add_run_config_entry("gpu_graph_id", "0" if run.replays else "-1")
         self._binding = self._session.io_binding()
         with model.device.use(stream):
             self._bind(model, output_shapes)

@@ -8,7 +8,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from bgsoft.errors import (
     ModelError,
     translated,
 )
-from bgsoft.infer.base import GpuModel, Network, Shapes, States, Wiring, WrappedNetwork
+from bgsoft.infer.base import GpuModel, GpuRun, Network, Shapes, States, Wiring, WrappedNetwork
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.shared import MAX_ITEMS, ModelUser, SharedNetwork
 from bgsoft.infer.warm import loaded
@@ -27,9 +26,6 @@ from bgsoft.models.catalog import ResolvedModel
 from bgsoft.models.onnx_file import bake
 from bgsoft.settings.config import Precision
 from bgsoft.workers import usable_cores
-
-if TYPE_CHECKING:
-    from bgsoft.cuda.device import CudaDevice
 
 _moved_models: dict[Hashable, str] = {}
 """Models that another backend runs, with the reason; found once a process."""
@@ -125,17 +121,7 @@ class NetworkLoader:
         ):
             network.run()
 
-    def on_gpu(
-        self,
-        wiring: Wiring,
-        backend: str,
-        device: CudaDevice,
-        stream: Any,
-        *,
-        graphs: bool = True,
-        largest_batch: int | None = None,
-        alone: bool = False,
-    ) -> Network:
+    def on_gpu(self, wiring: Wiring, run: GpuRun, *, alone: bool = False) -> Network:
         """Load the model on a GPU; see :class:`GpuModel` and :class:`bgsoft.infer.cuda.GpuNetwork`.
 
         Streams share one network, except for one that is ``alone`` and for recurrent models. A
@@ -149,52 +135,40 @@ class NetworkLoader:
         """
         user = self._user
         if user is None or user.models.users == 1:
-            return self._alone_on_gpu(wiring, backend, device, stream, graphs, largest_batch)
+            return self._alone_on_gpu(wiring, run)
         if alone or wiring.loops:
-            place = device, stream
-            return self._alone_on_gpu(wiring, backend, *place, graphs, largest_batch, replays=False)
+            return self._alone_on_gpu(wiring, replace(run, replays=False))
 
         def load() -> SharedNetwork:
             from bgsoft.infer.cuda import StreamOrder, for_device
 
-            device.make_current()
-            spec, place = self.model.spec, (device, device.new_stream())
+            run.device.make_current()
+            spec, place = self.model.spec, (run.device, run.device.new_stream())
             items = next(iter(wiring.inputs.values()))[0]
             at_once, largest = min(MAX_ITEMS, user.models.users), MAX_ITEMS
             if spec.large or spec.batch:
                 at_once, largest = 1, items
             inputs = {n: (at_once * shape[0], *shape[1:]) for n, shape in wiring.inputs.items()}
             wired = replace(wiring, inputs=inputs)
-            network = self._alone_on_gpu(wired, backend, *place, True, largest, replays=False)
+            own = GpuRun(run.backend, *place, replays=False, largest_batch=largest)
+            network = self._alone_on_gpu(wired, own)
             return SharedNetwork(for_device(network, *place), items, StreamOrder(*place))
 
-        key = (self.model.path, str(wiring), backend, device.number, self._precision)
+        key = (self.model.path, str(wiring), run.backend, run.device.number, self._precision)
         return user.models.join(key, user, load)
 
-    def _alone_on_gpu(
-        self,
-        wiring: Wiring,
-        backend: str,
-        device: CudaDevice,
-        stream: Any,
-        graphs: bool,
-        largest_batch: int | None,
-        *,
-        replays: bool = True,
-    ) -> Network:
+    def _alone_on_gpu(self, wiring: Wiring, run: GpuRun) -> Network:
         """Load the model for one user.
 
         Where the file with a provider's own operators does not run, but the plain one does, the
         plain one is used, with a notice.
         """
-        find = partial(self.model.for_provider, backend, self._precision)
-        load = partial(
-            self._file_on_gpu, wiring, backend, device, stream, (graphs, replays), largest_batch
-        )
-        own, chosen = self.model.spec.cuda, find(replays=graphs and replays)
+        find = partial(self.model.for_provider, run.backend, self._precision)
+        load = partial(self._file_on_gpu, wiring, run)
+        own, chosen = self.model.spec.cuda, find(replays=run.graphs and run.replays)
         if own is None or chosen.path.name != own.name:
             return load(chosen)
-        plain, key = find(replays=False), (chosen.path, device.number)
+        plain, key = find(replays=False), (chosen.path, run.device.number)
         reason = _failed_files.get(key)
         if reason is None:
             try:
@@ -215,53 +189,43 @@ class NetworkLoader:
         return network
 
     def _file_on_gpu(
-        self,
-        wiring: Wiring,
-        backend: str,
-        device: CudaDevice,
-        stream: Any,
-        graphs: tuple[bool, bool],
-        largest_batch: int | None,
-        chosen: ResolvedModel,
-        *,
-        must_run: bool = False,
+        self, wiring: Wiring, run: GpuRun, chosen: ResolvedModel, *, must_run: bool = False
     ) -> Network:
-        """Load one of the model's files; ``graphs``: (graphs, replays) of ``GpuNetwork``."""
+        """Load one of the model's files."""
         shapes, measured = self._shapes(wiring)
         sha256, source = chosen.sha256, None
         if wiring.constants:
             source = bake(chosen.path, shapes, wiring.constants)
             sha256 += f" {dict(wiring.constants)}"
-        place = (backend, device.number, stream.ptr, self._precision, graphs[0], largest_batch)
-        key = (sha256, str(shapes), str(wiring), *place, self._instead)
+        place = run.backend, run.device.number, run.stream.ptr, run.graphs, run.largest_batch
+        key = (sha256, str(shapes), str(wiring), *place, self._precision, self._instead)
         model = GpuModel(
             path=chosen.path,
             shapes=shapes,
-            backend=backend,
-            device=device,
+            backend=run.backend,
+            device=run.device,
             outputs=wiring.asked,
             precision=self._precision,
             sha256=sha256,
             tell=self._tell,
-            largest_batch=largest_batch,
+            largest_batch=run.largest_batch,
             source=source,
             must_run=must_run,
         )
 
         if key in _moved_models:
             raise BackendUnavailableError(_moved_models[key], stage="infer")
-        load = partial(self._load_on_gpu, model, stream, graphs, wiring, measured, key)
+        load = partial(self._load_on_gpu, model, run, wiring, measured, key)
         network = loaded(key, load)
-        if network.mixed and backend not in self._mixed:
-            self._mixed.add(backend)
+        if network.mixed and run.backend not in self._mixed:
+            self._mixed.add(run.backend)
             self._tell(network.mixed)
         return network
 
     def _load_on_gpu(
         self,
         model: GpuModel,
-        stream: Any,
-        graphs: tuple[bool, bool],
+        run: GpuRun,
         wiring: Wiring,
         measured: Shapes,
         key: Hashable,
@@ -277,7 +241,7 @@ class NetworkLoader:
         network: Network | None = None
         if model.backend not in self._mixed:
             with nullcontext() if model.must_run else suppress(MixedModelError):
-                network = GpuNetwork(model, stream, *graphs, output_shapes=output_shapes)
+                network = GpuNetwork(model, run, output_shapes=output_shapes)
         if network is None:
             network = MixedNetwork(model)
             if model.backend not in self._mixed:

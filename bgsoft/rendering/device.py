@@ -13,7 +13,7 @@ from bgsoft.face.create import create_faces
 from bgsoft.face.networks import FaceNetworks, wiring_of
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes
-from bgsoft.infer.base import Network
+from bgsoft.infer.base import GpuRun, Network
 from bgsoft.infer.cuda import for_device
 from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
@@ -105,7 +105,7 @@ class DeviceStages(SideStages):
 
             if backend == "cpu":
                 return make_twin()
-            network = loader.on_gpu(wiring, backend, device, stream)
+            network = loader.on_gpu(wiring, GpuRun(backend, device, stream))
             network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=on_event)
 

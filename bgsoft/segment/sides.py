@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.frame import FrameFormat
-from bgsoft.infer.base import Driver, Network
+from bgsoft.infer.base import Driver, GpuRun, Network
 from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
@@ -184,16 +184,9 @@ class HostSide:
         def make(size: int, graphs: bool) -> Network:
             if self._backend == "cpu":
                 return on_cpu(size)
-            network = loader.on_gpu(
-                wiring(spec, format, size),
-                self._backend,
-                *gpu,
-                graphs=graphs,
-                # After a fault, a smaller batch goes on with the engine of the whole one.
-                largest_batch=largest_batch,
-                alone=not graphs,
-            )
-            return wrap(network)
+            # After a fault, a smaller batch goes on with the engine of the whole one.
+            run = GpuRun(self._backend, *gpu, graphs=graphs, largest_batch=largest_batch)
+            return wrap(loader.on_gpu(wiring(spec, format, size), run, alone=not graphs))
 
         return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
 

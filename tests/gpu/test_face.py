@@ -24,7 +24,7 @@ from bgsoft.face.geometry import Affine, Roi, frame_from_roi
 from bgsoft.face.networks import FaceNetworks, resolve_detector, wiring_of
 from bgsoft.face.warp import EDGE, MIRRORED, Warper
 from bgsoft.frame import Frame, PixelLayout
-from bgsoft.infer.base import GpuModel
+from bgsoft.infer.base import GpuModel, GpuRun
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ModelSpec, ResolvedModel, find_spec
 from bgsoft.ops.sides import device
@@ -252,7 +252,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str, mode: FaceMode) 
             device=gpu,
             sha256=chosen.sha256,
         )
-        return GpuNetwork(asked, stream, output_shapes=free_outputs)
+        return GpuNetwork(asked, GpuRun(backend, gpu, stream), output_shapes=free_outputs)
 
     frames = list(sample())
     format, reducer = frames[0].format, Reducer(frames[0].format)

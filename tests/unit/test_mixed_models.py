@@ -21,7 +21,7 @@ from bgsoft.errors import (
     ModelError,
 )
 from bgsoft.infer import loading
-from bgsoft.infer.base import GpuModel, Network, Wiring
+from bgsoft.infer.base import GpuModel, GpuRun, Network, Wiring
 from bgsoft.infer.cpu import HostNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.sessions import RECORD_PLACEMENT, placement
@@ -117,9 +117,9 @@ def loader(folder: Path, told: list[str], *instead: str) -> NetworkLoader:
 def test_a_named_backend_is_kept_and_told_of_once(gpu: Gpu, tmp_path: Path) -> None:
     told: list[str] = []
     made = loader(tmp_path, told)
-    assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is gpu.made[0]
+    assert made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM)) is gpu.made[0]
     # Loaded again, as after a fault, it is not tried with the options of one provider.
-    made.on_gpu(WIRING, "cuda", DEVICE, STREAM, graphs=False)
+    made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM, graphs=False))
     assert gpu.tried == [("whole", "cuda"), ("mixed", "cuda"), ("mixed", "cuda")]
     assert told == ["mixed.onnx is slow on cuda"]
 
@@ -131,12 +131,12 @@ def test_the_cpu_is_preferred_where_it_is_as_fast(
     gpu.cpu_ms, told = cpu_ms, []
     made = loader(tmp_path, told, "cuda", "cpu")
     if not left:
-        made.on_gpu(WIRING, "cuda", DEVICE, STREAM)
+        made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM))
         assert len(told) == 1
         return
     for _ in range(2):
         with pytest.raises(BackendUnavailableError, match="slow on cuda; the CPU alone takes"):
-            made.on_gpu(WIRING, "cuda", DEVICE, STREAM)
+            made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM))
     assert len(gpu.tried) == 2, "that it is left is found out once"
     assert gpu.made[0].closed
     assert told == []
@@ -145,8 +145,8 @@ def test_the_cpu_is_preferred_where_it_is_as_fast(
 def test_cuda_is_preferred_to_a_part_of_tensorrt(gpu: Gpu, tmp_path: Path) -> None:
     made = loader(tmp_path, [], "cuda")
     with pytest.raises(BackendUnavailableError, match="slow on cuda"):
-        made.on_gpu(WIRING, "tensorrt", DEVICE, STREAM)
-    assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is gpu.made[1]
+        made.on_gpu(WIRING, GpuRun("tensorrt", DEVICE, STREAM))
+    assert made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM)) is gpu.made[1]
 
 
 @pytest.mark.parametrize("failure", [InferenceError, BackendUnavailableError, MixedModelError])
@@ -163,7 +163,7 @@ def test_the_plain_file_serves_where_the_providers_own_does_not_run(
     for _ in range(2):  # renders of one process
         made = NetworkLoader(resolve("selfie-general"), tell=told.append)
         for _ in range(2):
-            assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is running
+            assert made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM)) is running
     assert files == ["selfie_general_cuda.onnx", *["selfie_general.onnx"] * 4]
     assert told == 2 * [
         "selfie_general.onnx in place of selfie_general_cuda.onnx: cuDNN has no such kernel"
@@ -183,7 +183,7 @@ def test_a_file_is_not_refused_where_the_plain_one_fails_as_well(
     running, files = gpu.serve(monkeypatch, fail)
     made = NetworkLoader(resolve("selfie-general"), tell=told.append)
     for _ in range(2):
-        assert made.on_gpu(WIRING, "cuda", DEVICE, STREAM) is running
+        assert made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM)) is running
     own, plain = "selfie_general_cuda.onnx", "selfie_general.onnx"
     assert files == [own, plain, plain, own]
     assert not told
@@ -200,7 +200,7 @@ def test_nothing_is_told_of_a_file_where_no_other_runs(
     monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
     with pytest.raises(BackendUnavailableError, match="no driver"):
         NetworkLoader(resolve("selfie-general"), tell=told.append).on_gpu(
-            WIRING, "cuda", DEVICE, STREAM
+            WIRING, GpuRun("cuda", DEVICE, STREAM)
         )
     assert not told
 

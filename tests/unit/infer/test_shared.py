@@ -17,7 +17,7 @@ import pytest
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import InferenceError
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.infer.base import Network, Wiring
+from bgsoft.infer.base import GpuRun, Network, Wiring
 from bgsoft.infer.drivers import BatchDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
@@ -293,9 +293,9 @@ def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, int | None
     """What is loaded on a GPU runs here: its batch, whether it may replay, its largest batch."""
     made: list[tuple[int, bool, int | None]] = []
 
-    def load(loader: NetworkLoader, wiring: Wiring, *place: Any, replays: bool = True) -> Network:
+    def load(loader: NetworkLoader, wiring: Wiring, run: GpuRun) -> Network:
         (network,) = loader.on_cpu(wiring)
-        made.append((next(iter(network.inputs.values())).shape[0], replays, place[-1]))
+        made.append((next(iter(network.inputs.values())).shape[0], run.replays, run.largest_batch))
         return network
 
     cuda: Any = types.ModuleType("bgsoft.infer.cuda")
@@ -309,14 +309,16 @@ def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, int | None
 def test_on_a_gpu_one_network_serves_all(on_host: list[tuple[int, bool, int | None]]) -> None:
     size, device = FrameFormat(width=64, height=48), FakeDevice()
 
-    def networks(users: int, name: str = "selfie-general", **more: Any) -> list[Network]:
-        models = SharedModels(users)
+    def networks(
+        users: int, name: str = "selfie-general", *, graphs: bool = True, **more: Any
+    ) -> list[Network]:
+        models, run = SharedModels(users), GpuRun("cuda", cast(Any, device), None, graphs=graphs)
         made: list[Network] = []
         for _ in range(users):
             loader = NetworkLoader(resolve(name), user=ModelUser(models))
             spec = loader.model.spec
             wiring = FAMILIES[spec.family].wiring(spec, size, 1)
-            made.append(loader.on_gpu(wiring, "cuda", cast(Any, device), None, **more))
+            made.append(loader.on_gpu(wiring, run, **more))
         return made
 
     def loaded(*args: Any, **more: Any) -> list[tuple[int, bool, int | None]]:
@@ -344,6 +346,6 @@ def test_what_remembers_frames_is_not_shared(
         loader = NetworkLoader(model, user=user)
         wiring = FAMILIES[model.spec.family].wiring(model.spec, FrameFormat(width=64, height=48), 1)
         assert wiring.loops
-        made.append(loader.on_gpu(wiring, "cuda", cast(Any, FakeDevice()), None))
+        made.append(loader.on_gpu(wiring, GpuRun("cuda", cast(Any, FakeDevice()), None)))
     assert [replays for _, replays, _ in on_host] == [False, False]
     assert made[0].inputs is not made[1].inputs
