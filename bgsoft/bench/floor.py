@@ -1,35 +1,22 @@
-"""A render without its encoder, and its decoder alone: how fast the rest is at best.
-
-Run as ``python -m bgsoft.bench.floor PART IN SETTINGS.toml [SECONDS]``: the pipeline of a render
-with these settings, of which PART is left: all but the encoder (``picture``), the same in N chunks
-side by side (``chunks=N``), or the decoder alone (``decode``). One line of JSON on stdout
-has ``frames``, ``wall_s`` and ``first_frame_s`` as a render's report does; that of chunks has
-``frames`` alone.
-"""
+"""A render without its encoder, and its decoder alone: how fast the rest is at best."""
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.encode.base import PictureKind
-from bgsoft.exitcodes import exit_code, one_line
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import FrameStage, Pipeline
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.chunk import Chunk
-from bgsoft.rendering.configure import build_config
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.settings.config import RenderConfig
-from bgsoft.workers import use_batch_scheduling
 
 
 class _NoPicture(FrameStage):
@@ -110,32 +97,3 @@ def decode_alone(config: RenderConfig) -> dict[str, Any]:
         "wall_s": time.perf_counter() - started,
         "first_frame_s": None if first is None else setup + first,
     }
-
-
-def main(argv: list[str]) -> int:
-    """Run as a program; exit codes as ``bgsoft``'s."""
-    part, source, settings, *seconds = argv
-    use_batch_scheduling()
-    try:
-        config = build_config(
-            Path(source),
-            Path("none.mp4"),
-            preset=settings,
-            duration_seconds=float(seconds[0]) if seconds else None,
-        )
-        kind, _, count = part.partition("=")
-        if kind == "chunks":
-            from bgsoft.bench.side_by_side import render_chunks  # which runs parts in workers
-
-            made = render_chunks(config, int(count))
-        else:
-            made = render_picture(config) if kind == "picture" else decode_alone(config)
-    except Exception as exc:
-        print(f"bgsoft: error: {one_line(exc)}", file=sys.stderr)
-        return exit_code(exc)
-    print(json.dumps(made))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -264,10 +264,10 @@ def ffmpeg_row(config: RenderConfig, info: VideoInfo, folder: Path, *, nvdec: bo
 
 
 def render_part(part: str, folder: Path, config: RenderConfig) -> Run:
-    """Run a part of a render; :mod:`bgsoft.bench.floor` says which there are."""
+    """Run a part of a render; :mod:`bgsoft.bench.part` says which there are."""
     settings = folder / "floor.toml"
     settings.write_text(preset_text(config), encoding="utf-8")
-    command = [sys.executable, "-m", "bgsoft.bench.floor", part, str(config.input), str(settings)]
+    command = [sys.executable, "-m", "bgsoft.bench.part", part, str(config.input), str(settings)]
     if config.duration_seconds is not None:
         command.append(repr(config.duration_seconds))
     wall, cpu, text = run_process(command)

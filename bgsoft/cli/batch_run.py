@@ -17,7 +17,7 @@ from bgsoft.batch.run import Batch, Summary, clear_skipped, is_report
 from bgsoft.batch.state import STATE_NAME, State
 from bgsoft.batch.watch import FolderWatch
 from bgsoft.chunks.renders import Renders
-from bgsoft.cli.batch import BatchFlags
+from bgsoft.cli.batch_flags import BatchFlags
 from bgsoft.cli.batch_view import counted, make_batch_view, show_plan
 from bgsoft.cli.console import Console
 from bgsoft.cli.progress import check_stdout, read_progress

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from bgsoft import startup
-from bgsoft.cli import main
+from bgsoft.cli import process
 from bgsoft.cli.console import Console
 from bgsoft.errors import BackendUnavailableError
 
@@ -35,7 +35,7 @@ def go_on_in_child(what: str, clean_up: Callable[[], object] = lambda: None) -> 
         what: What cannot be done if the child crashes, e.g. ``render in.mp4``.
         clean_up: Removes what the child has left, if it crashes.
     """
-    if not main.ends_after or sys.platform != "linux":
+    if not process.ends_after_command or sys.platform != "linux":
         return
     # Signals that nohup or a shell's «&» has switched off stay off.
     forwarded = {each for each in _FORWARDED if signal.getsignal(each) is not signal.SIG_IGN}

@@ -7,10 +7,11 @@ code 130.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 from pathlib import Path
+
+from bgsoft.cli import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
-ends_after = False
-"""Whether the process ends after :func:`main`."""
 _terminated = False
 """Whether it was told to end by another signal than Ctrl-C's."""
 
@@ -69,8 +68,7 @@ def run() -> NoReturn:
     Everything is closed when :func:`main` returns, so the process ends at once: taking the
     interpreter and its libraries apart would cost each file of a shell loop 35 ms more.
     """
-    global ends_after
-    ends_after = True
+    process.ends_after_command = True
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _quit)
     # Nothing here multiplies matrices of any size, and NumPy's import alone leaves OpenBLAS's
@@ -103,16 +101,4 @@ def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
 
 def _quit(_number: int, _frame: FrameType | None) -> NoReturn:
     """End at once: nothing has begun yet."""
-    exit_at_once(130, "interrupted; no output was written")
-
-
-def exit_at_once(code: int, why: str) -> NoReturn:
-    """End from a signal's handler, with one line on stderr if that takes it.
-
-    The thread that is interrupted may hold the console's lock; a pipe may be full and not read.
-    """
-    try:
-        if select.select([], [2], [], 0)[1]:
-            os.write(2, f"bgsoft: error: {why}\n".encode())
-    finally:
-        os._exit(code)
+    process.exit_at_once(130, "interrupted; no output was written")

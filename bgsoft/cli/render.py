@@ -77,7 +77,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
 
     Frames, timestamps, sound and subtitles are kept.
     """
-    from bgsoft.cli import main
+    from bgsoft.cli import process
     from bgsoft.cli.console import Console
     from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.progress import check_stdout, make_view, read_progress
@@ -104,7 +104,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     missing = missing_folders(request.written_paths)
     go_on_in_child(f"render {config.input}", partial(request.remove_unfinished, missing))
     use_batch_scheduling()
-    if main.ends_after:  # nothing of a start can be thrown away
+    if process.ends_after_command:  # nothing of a start can be thrown away
         gc.disable()
     if config.backends.gpu is not None:
         show_only(config.backends.gpu)
@@ -114,7 +114,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
             # The driver needs no interpreter meanwhile, and no library that is imported here.
             number = cuda_number(config.backends.gpu or 0)
             early.submit("CUDA context", partial(open_context, number))
-            if main.ends_after:  # the system frees networks faster than we do
+            if process.ends_after_command:  # the system frees networks faster than we do
                 from bgsoft.infer.warm import keep_warm
 
                 keep_warm()

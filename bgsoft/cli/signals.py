@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Self
 
-from bgsoft.cli import main
+from bgsoft.cli import process
 from bgsoft.cli.console import Console
 from bgsoft.exitcodes import ExitCode
 
@@ -69,7 +69,7 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if main.ends_after:
+        if process.ends_after_command:
             return  # with what the block has made: a signal changes that no more
         for number, handler in self._previous.items():
             signal.signal(number, handler)
@@ -80,6 +80,6 @@ class StopSignals:
             if now - self._received_at < _AT_ONCE_SECONDS:
                 return
             why = "stopped by force; an unfinished file may be left behind"
-            main.exit_at_once(128 + number, why)
+            process.exit_at_once(128 + number, why)
         self._received, self._received_at = number, now
         self.cancel.set()

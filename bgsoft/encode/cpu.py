@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,10 @@ from av.video.frame import VideoFrame
 from bgsoft.encode.base import PacketTaker, PictureKind
 from bgsoft.encode.codecs import EncoderChoice, choose_encoder
 from bgsoft.encode.messages import MessageWriter
-from bgsoft.encode.pictures import coded_color, picture_maker
+from bgsoft.encode.pictures import CopiedPictures, coded_color, shared_picture
 from bgsoft.errors import EncodeError, UnsupportedFormatError
-from bgsoft.frame import ColorInfo, Frame
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, PixelLayout
+from bgsoft.media.containers import ANIMATED
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.pyav import pyav_errors_as
@@ -79,7 +81,7 @@ class CpuEncoder:
         # FFmpeg's AVColorRange: 0 unspecified, 1 limited, 2 full.
         coded = coded_color(choice, format.color)
         self._range = 1 + coded.full_range if coded.range_specified else 0
-        self._picture = picture_maker(choice, format)
+        self._picture = _picture_maker(choice, format)
         self._stream = muxer.add_encoder(
             choice.encoder,
             width=format.width,
@@ -165,6 +167,21 @@ def _opening_reason(choice: EncoderChoice, info: VideoInfo, exc: Exception) -> o
 
     problem, _ = open_briefly(choice, info)
     return problem or getattr(exc, "strerror", None) or exc
+
+
+def _picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame], VideoFrame]:
+    """Return the cheapest conversion from a frame layout to an encoder's pixel format.
+
+    A picture is valid until the next one is made, and while the frame's slot is.
+    """
+    if choice.codec in ANIMATED:
+        from bgsoft.encode.animated import AnimatedPictures
+
+        return AnimatedPictures(choice, format).picture
+    own = choice.pixel_format == "nv12" and format.layout is PixelLayout.NV12
+    if own and choice.kind is PictureKind.COLOR:
+        return shared_picture
+    return CopiedPictures(choice, format).picture
 
 
 def open_encoder(

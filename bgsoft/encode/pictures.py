@@ -6,7 +6,6 @@ which is reused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import cv2
@@ -16,24 +15,8 @@ from av.video.frame import VideoFrame
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.original import FineChroma, repeat
-from bgsoft.frame import ColorInfo, Frame, FrameFormat, OriginalChroma, PixelLayout
-from bgsoft.media.containers import ANIMATED
+from bgsoft.frame import ColorInfo, Frame, FrameFormat, OriginalChroma
 from bgsoft.media.planes import Plane, plane_views
-
-
-def picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Frame], VideoFrame]:
-    """Return the cheapest conversion from a frame layout to an encoder's pixel format.
-
-    A picture is valid until the next one is made, and while the frame's slot is.
-    """
-    if choice.codec in ANIMATED:
-        from bgsoft.encode.animated import AnimatedPictures
-
-        return AnimatedPictures(choice, format).picture
-    own = choice.pixel_format == "nv12" and format.layout is PixelLayout.NV12
-    if own and choice.kind is PictureKind.COLOR:
-        return shared_picture
-    return CopiedPictures(choice, format).picture
 
 
 def shared_picture(frame: Frame) -> VideoFrame:

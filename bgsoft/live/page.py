@@ -19,14 +19,11 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from bgsoft.errors import BgsoftError, ConfigError, errors_as
 from bgsoft.untrusted import parse_json
-
-if TYPE_CHECKING:
-    from bgsoft.live.preview import PreviewServer
 
 VIEWS = ("source", "matte", "result")
 _PAGE = Path(__file__).with_name("page.html")
@@ -42,13 +39,36 @@ _HEADERS = {
 """Nothing is loaded from elsewhere, or sent there. Tools that drive browsers wait by eval."""
 
 
+class PagePreview(Protocol):
+    """What the page shows and changes: :class:`bgsoft.live.preview.PreviewServer`."""
+
+    token: str
+    """The page's secret, which every request must have."""
+
+    def picture(self, view: str, after: int) -> tuple[int, float, bytes] | None:
+        """Wait for a picture newer than number ``after``; its number, age in ms, and JPEG."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return what the page shows next to pictures."""
+        ...
+
+    def change(self, wanted: Mapping[str, object]) -> None:
+        """Change settings; BgsoftError where that fails."""
+        ...
+
+    def save(self, name: object, *, replaces: bool) -> Path:
+        """Write the settings as a preset; BgsoftError where that fails."""
+        ...
+
+
 class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     """Threads for as long as requests run, which :meth:`end` ends."""
 
     allow_reuse_address = True
     daemon_threads, block_on_close = True, False
 
-    def __init__(self, port: int, preview: PreviewServer) -> None:
+    def __init__(self, port: int, preview: PagePreview) -> None:
         self.preview = preview
         self._requests: set[Any] = set()
         super().__init__(("127.0.0.1", port), _Request)

@@ -1,13 +1,11 @@
 """Sources and destinations of frames: files, pipes and sequences of pictures.
 
-What a path names is decided here, once. A sequence is named by a printf pattern,
-``frames/%05d.png``; one that is read may also be a folder.
+What a path names is decided here, once.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from bgsoft.errors import ConfigError, UnsupportedFormatError
-from bgsoft.media.containers import CONTAINERS, STILL_SUFFIXES, Container, container_for
+from bgsoft.media.containers import CONTAINERS, Container, container_for
+from bgsoft.media.patterns import is_pattern, picture_number
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import AtomicOutput, OutputFile, check_apart, remove_leftovers, stamp
 from bgsoft.pipes import DEV_STDIN, DEV_STDOUT, PipeOutput
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from bgsoft.media.info import VideoInfo
     from bgsoft.media.pipe import PipeInput
 
-_FIELD = r"%(?:0\d{1,2})?d"
-
 
 class EndpointKind(StrEnum):
     """What a path names."""
@@ -41,35 +38,6 @@ class EndpointKind(StrEnum):
     """A stream that is read or written once, in order."""
     SEQUENCE = "sequence"
     """Numbered pictures."""
-
-
-def is_pattern(path: Path) -> bool:
-    """Whether a path stands for numbered pictures: one ``%d`` or ``%05d`` in its name."""
-    name = path.name.replace("%%", "")
-    return (
-        name.count("%") == 1
-        and re.search(_FIELD, name) is not None
-        and path.suffix.lower() in STILL_SUFFIXES
-    )
-
-
-def picture_name(pattern: Path, number: int) -> str:
-    """Return the name of a sequence's picture."""
-    return pattern.name % number
-
-
-def picture_number(pattern: Path, name: str) -> int | None:
-    """Return the number of a sequence's picture; None where the name is not one of its names."""
-    field = re.search(_FIELD, pattern.name.replace("%%", "\0\0"))
-    if field is None:
-        return None
-    before, after = pattern.name[: field.start()], pattern.name[field.end() :]
-    before, after = before.replace("%%", "%"), after.replace("%%", "%")
-    digits = name[len(before) : len(name) - len(after)]
-    if not (name.startswith(before) and name.endswith(after) and digits.isdecimal()):
-        return None
-    number = int(digits)
-    return number if digits.isascii() and picture_name(pattern, number) == name else None
 
 
 def _is_fifo(path: Path) -> bool:

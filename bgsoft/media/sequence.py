@@ -13,8 +13,8 @@ from pathlib import Path
 from bgsoft.errors import OpenError, OutputError, os_errors_as
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.media.containers import STILL_SUFFIXES
-from bgsoft.media.endpoints import is_pattern, picture_name, picture_number
 from bgsoft.media.info import STILLS, VideoInfo
+from bgsoft.media.patterns import is_pattern, picture_name, picture_number
 from bgsoft.media.stills import read_file
 from bgsoft.outputs import OutputFile, lock_folder, resolved, sync_folder, writing
 from bgsoft.part_names import hidden_parts, with_token

@@ -13,7 +13,8 @@ from typing import Any
 
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.media.containers import CONTAINERS, Container, container_for, suffix_like
-from bgsoft.media.endpoints import EndpointKind, destination_for, is_pattern, source_for
+from bgsoft.media.endpoints import EndpointKind, destination_for, source_for
+from bgsoft.media.patterns import is_pattern
 from bgsoft.outputs import DASH
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat
 from bgsoft.settings.presets import Layer, Preset, load_preset

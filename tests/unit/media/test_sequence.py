@@ -10,13 +10,8 @@ from pathlib import Path
 import pytest
 
 from bgsoft.errors import OpenError, OutputError
-from bgsoft.media.endpoints import (
-    EndpointKind,
-    destination_for,
-    is_pattern,
-    picture_number,
-    source_for,
-)
+from bgsoft.media.endpoints import EndpointKind, destination_for, source_for
+from bgsoft.media.patterns import is_pattern, picture_number
 from bgsoft.media.sequence import SequenceOutput, exact_rate, gaps, list_pictures, probe_stills
 from bgsoft.outputs import lock_folder
 from tests.stills import colourful, save
