@@ -141,20 +141,31 @@ OP void draw(
                 first[value] = mixed(cell(down.first, a), cell(down.second, a), below);
                 second[value] = mixed(cell(down.first, b), cell(down.second, b), below);
             }
-            INDEPENDENT
-            for (int x = begin; x < end; ++x) {
-                const float near = across.weight(x - place.left);
-                const float share = mixed(first[STEP], second[STEP], near) + least;
-                const bool marked = !marks || marks[(x - place.left) * STEP / 2];
-                const float weight = marked ? ellipse.weight<STEP>(y, x) : 0.0f;
-                UNROLLED
-                for (int channel = 0; channel < STEP; ++channel) {
-                    const float mean = mixed(first[channel], second[channel], near);
-                    const float value = (mean + least * clear) / share;
-                    sample_t *sample = line + x * STEP + channel;
-                    const sample_t shown = to_sample(mixed((float)*sample, value, weight));
-                    // Where nothing is hidden not a bit changes, whatever the low bits hold.
-                    *sample = weight > 0.0f ? shown : *sample;
+            const auto marked = [&](int x) INLINED {
+                return marks[(x - place.left) * STEP / 2] != 0;
+            };
+            for (int from = begin, upto = end; from < end; from = upto) {
+                if (marks) {
+                    while (from < end && !marked(from))
+                        ++from;
+                    upto = from;
+                    while (upto < end && marked(upto))
+                        ++upto;
+                }
+                INDEPENDENT
+                for (int x = from; x < upto; ++x) {
+                    const float near = across.weight(x - place.left);
+                    const float share = mixed(first[STEP], second[STEP], near) + least;
+                    const float weight = ellipse.weight<STEP>(y, x);
+                    UNROLLED
+                    for (int channel = 0; channel < STEP; ++channel) {
+                        const float mean = mixed(first[channel], second[channel], near);
+                        const float value = (mean + least * clear) / share;
+                        sample_t *sample = line + x * STEP + channel;
+                        const sample_t shown = to_sample(mixed((float)*sample, value, weight));
+                        // Where nothing is hidden not a bit changes, whatever the low bits hold.
+                        *sample = weight > 0.0f ? shown : *sample;
+                    }
                 }
             }
         }
@@ -167,8 +178,9 @@ OP void draw(
 // Covers the place, two planes deep.
 KERNEL(hide_draw)(
     sample_t *luma, sample_t *chroma, const float *cells, const u8 *inside, int height, int width,
-    int left, int top, int right, int bottom, int edge, int smooth, int clear_luma, int clear_chroma, float least,
-    float x, float y, float cosine, float sine, float across, float along, float feather)
+    int left, int top, int right, int bottom, int edge, int smooth, int clear_luma,
+    int clear_chroma, float least, float x, float y, float cosine, float sine, float across,
+    float along, float feather)
 {
     const Place<1> light(height, width, left, top, right, bottom, edge);
     const Place<2> color(height, width, left, top, right, bottom, edge);
