@@ -11,6 +11,7 @@ from tests.endurance import Endurance
 from tests.hostile.case import OUTPUT, Case, render
 from tests.hostile.judge import MAKERS, Judge, frames, lost
 from tests.hostile.pool import judge_all
+from tests.marks import slow
 from tests.synthetic import truncate
 
 
@@ -23,7 +24,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     os.environ.update(before)
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, slow(2)])
 @pytest.mark.parametrize("maker", [maker.__name__ for maker in MAKERS])
 def test_hostile_input(judge: Judge, maker: str, number: int) -> None:
     verdict = judge.judge(number, maker)
