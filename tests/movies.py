@@ -205,3 +205,15 @@ def packet_times(path: Path) -> list[float]:
 
 def told(events: list[Event]) -> str:
     return "; ".join(event.message for event in events)
+
+
+def film_with_a_gap(folder: Path, codec: str = "pcm_s16le") -> tuple[Path, Path]:
+    """A film, and the same without the sound between 0.4 and 0.8 seconds."""
+    whole, source = folder / "whole.mkv", folder / "in.mkv"
+    chirp(whole, video=film(), codec=codec)
+
+    def keep(packet: av.Packet[Any]) -> bool:
+        heard = packet.stream.type == "audio" and packet.pts is not None
+        return not (heard and 0.4 < packet.pts * packet.time_base < 0.8)
+
+    return whole, remux(whole, source, keep=keep)

@@ -15,7 +15,8 @@ from bgsoft.media.containers import container_for
 from bgsoft.media.mux import Muxer
 from bgsoft.media.probe import probe
 from bgsoft.media.writer import COPY_ALL, CopyOptions
-from tests.contract.test_mux import (
+from tests.fakes import host_frames
+from tests.movies import (
     assert_in_step,
     chirp,
     film,
@@ -25,7 +26,6 @@ from tests.contract.test_mux import (
     shown_pts,
     sound,
 )
-from tests.fakes import host_frames
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back
 from tests.synthetic import SoundSpec, VideoSpec, read_index, regular_times, write_movie

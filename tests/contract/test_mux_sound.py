@@ -22,10 +22,10 @@ from tests.movies import (
     assert_in_step,
     chirp,
     film,
+    film_with_a_gap,
     lag,
     packet_times,
     payloads,
-    remux,
     rerender,
     shown_pts,
     sound,
@@ -105,18 +105,6 @@ def test_sound_is_copied_where_it_fits(
     with av.open(str(target), mode="r") as container:
         assert container.streams.audio[0].codec.canonical_name == result
     assert_in_step(source, target)
-
-
-def film_with_a_gap(folder: Path, codec: str = "pcm_s16le") -> tuple[Path, Path]:
-    """A film, and the same without the sound between 0.4 and 0.8 seconds."""
-    whole, source = folder / "whole.mkv", folder / "in.mkv"
-    chirp(whole, video=film(), codec=codec)
-
-    def keep(packet: av.Packet[Any]) -> bool:
-        heard = packet.stream.type == "audio" and packet.pts is not None
-        return not (heard and 0.4 < packet.pts * packet.time_base < 0.8)
-
-    return whole, remux(whole, source, keep=keep)
 
 
 def test_a_gap_in_the_sound_stays_a_gap(tmp_path: Path) -> None:

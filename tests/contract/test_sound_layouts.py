@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.report import Event
-from tests.contract.test_mux import rerender
+from tests.movies import rerender
 from tests.outside import described_by_ffmpeg, ffmpeg
 
 RATE = 48_000
