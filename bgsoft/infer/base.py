@@ -74,7 +74,7 @@ class GpuModel:
 
 @dataclass(frozen=True, slots=True)
 class GpuRun:
-    """How a model runs on a GPU."""
+    """The way in which a model runs on a GPU."""
 
     backend: str
     """``tensorrt`` or ``cuda``."""
