@@ -25,7 +25,7 @@ from bgsoft.workers import DaemonThread, lower_priority
 _POLL_SECONDS = 0.05
 """Interval at which the calling thread checks for cancellation and reports progress."""
 LEAVE_SECONDS = 3.0
-"""Time that a thread gets to finish its current work once the run has failed."""
+"""Default of ``leave_seconds``."""
 
 
 class FrameStage(Protocol):
@@ -111,6 +111,8 @@ class Pipeline:
             has stalled.
         cancel: Set it to stop the run.
         stall_seconds: Fail once no frame has passed any stage for this time; None: never.
+        leave_seconds: Time that a thread gets to finish its current work once the run has failed;
+            None: 3.
     """
 
     def __init__(
@@ -126,11 +128,13 @@ class Pipeline:
         outside: Callable[[], int] = lambda: 0,
         cancel: threading.Event | None = None,
         stall_seconds: float | None = None,
+        leave_seconds: float | None = None,
     ) -> None:
         self.stuck = False
         """After a failed run, a thread is still inside a stage: nothing that it may use can be
         closed."""
         self._stall_seconds = stall_seconds
+        self._leave_seconds = LEAVE_SECONDS if leave_seconds is None else leave_seconds
         self._decoder = decoder
         self._stage = stage
         self._sink = sink
@@ -194,7 +198,7 @@ class Pipeline:
         except BaseException as exc:
             self._fail(exc)
         finally:
-            until = time.monotonic() + LEAVE_SECONDS
+            until = time.monotonic() + self._leave_seconds
             for thread in threads.values():
                 thread.join(max(0.0, until - time.monotonic()))
             self.stuck = any(thread.is_alive() for thread in threads.values())
@@ -212,7 +216,7 @@ class Pipeline:
             if self._cancel.is_set():
                 raise RenderCancelledError("interrupted")
             if self._error is not None and not failed:
-                failed, stall = True, StallWatch(LEAVE_SECONDS, ())
+                failed, stall = True, StallWatch(self._leave_seconds, ())
             # The models' first run may take longer.
             if failed or self._started_stage.is_set():
                 stall.check(self._passed())

@@ -15,7 +15,6 @@ from bgsoft.errors import (
 )
 from bgsoft.frame import Frame
 from bgsoft.jobs import worker
-from bgsoft.pipeline import runner
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.runner import Pipeline
@@ -181,10 +180,7 @@ def test_the_first_error_stops_all_threads_and_names_its_stage(where: str, held:
 
 @pytest.mark.parametrize("where", ["decode", "segment", "picture", "encode"])
 @pytest.mark.parametrize("how", ["stall", "cancel"])
-def test_a_stage_that_never_returns_ends_the_run(
-    where: str, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "LEAVE_SECONDS", 0.2)
+def test_a_stage_that_never_returns_ends_the_run(where: str, how: str) -> None:
     back, reached, cancel = threading.Event(), threading.Event(), threading.Event()
 
     def hang(frame: Frame) -> None:
@@ -194,7 +190,7 @@ def test_a_stage_that_never_returns_ends_the_run(
 
     decoder, stage, sink = acting(where, hang, 1000, ahead=1)
     seconds = 0.4 if how == "stall" else None
-    pipeline = build(decoder, stage, sink, stall_seconds=seconds, cancel=cancel)
+    pipeline = build(decoder, stage, sink, stall_seconds=seconds, leave_seconds=0.2, cancel=cancel)
     if how == "cancel":
         threading.Thread(target=lambda: (reached.wait(), cancel.set())).start()
     with pytest.raises(StallError if how == "stall" else RenderCancelledError) as caught:
@@ -209,11 +205,8 @@ def test_a_stage_that_never_returns_ends_the_run(
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_an_error_comes_out_though_the_encoder_does_not_return(
-    waits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_comes_out_though_the_encoder_does_not_return(waits: bool) -> None:
     """Unless it is whoever takes the frames that is waited for."""
-    monkeypatch.setattr(runner, "LEAVE_SECONDS", 0.2)
     back, reached, failed = threading.Event(), threading.Event(), threading.Event()
 
     def fail(frame: Frame) -> None:
@@ -226,7 +219,11 @@ def test_an_error_comes_out_though_the_encoder_does_not_return(
         reached.set()
         back.wait()
 
-    extra = {"stall_seconds": None, "outside": time.monotonic_ns if waits else int}
+    extra = {
+        "stall_seconds": None,
+        "leave_seconds": 0.2,
+        "outside": time.monotonic_ns if waits else int,
+    }
     decoder, stage, sink = FakeDecoder(list(range(16))), FakeStage(fail), FakeSink(hang)
     pipeline = build(decoder, stage, sink, slots=16, **extra)
     take = (failed.wait, partial(back.wait, 0.6 if waits else 8), back.set)
