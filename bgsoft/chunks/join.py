@@ -23,9 +23,9 @@ from av.video.stream import VideoStream
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import Plan
 from bgsoft.errors import RenderCancelledError, VerificationError
-from bgsoft.face.base import Box, box_overlap
 from bgsoft.face.data import FaceDataWriter, read_faces
-from bgsoft.face.journal import MAX_LISTED
+from bgsoft.face.geometry import Box, box_overlap
+from bgsoft.face.journal import face_notices, joined_summary
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.source import open_input, read_packets
@@ -93,6 +93,9 @@ def join(
         short = info.shortage(len(pts))
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
+    faces = _joined_faces(chunks)
+    for text in [] if faces is None else face_notices(faces):
+        note(Event(kind="notice", message=text, stage="face"))
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
     seconds = time.monotonic() - plan.started
     report = joined_report(config, chunks, reused, events, length, seconds)
@@ -292,34 +295,9 @@ def _joined_events(chunks: Sequence[ChunkResult], last: Sequence[Event]) -> list
 
 
 def _joined_faces(chunks: Sequence[ChunkResult]) -> dict[str, Any] | None:
-    """The chunks' face summaries as one."""
+    """Return the chunks' face summaries as one."""
     summaries = [chunk.report.faces for chunk in chunks if chunk.report.faces is not None]
-    if len(summaries) < len(chunks):
-        return None
-    tables = joined_ids(chunks)
-    missed: list[dict[str, Any]] = []
-    contested: list[dict[str, Any]] = []
-    for numbers, summary in zip(tables, summaries, strict=True):
-        for entry in summary["missed"] or []:
-            pct = {str(numbers[int(id)]): value for id, value in entry["missed_pct"].items()}
-            missed.append({**entry, "missed_pct": pct})
-        contested += (
-            {**entry, "ids": [numbers[id] for id in entry["ids"]]} for entry in summary["contested"]
-        )
-    measures = summaries[0]["missed_frames"] is not None
-    sums = {
-        key: sum(summary[key] or 0 for summary in summaries)
-        for key in ("frames_with_faces", "missed_frames", "shared_frames", "contested_frames")
-    }
-    return {
-        **summaries[0],
-        **sums,
-        "tracks": len({number for numbers in tables for number in numbers.values()}),
-        "most_faces": max(summary["most_faces"] for summary in summaries),
-        "missed_frames": sums["missed_frames"] if measures else None,
-        "missed": missed[:MAX_LISTED] if measures else None,
-        "contested": contested[:MAX_LISTED],
-    }
+    return joined_summary(summaries, joined_ids(chunks)) if summaries else None
 
 
 def joined_ids(chunks: Sequence[ChunkResult]) -> list[dict[int, int]]:

@@ -10,13 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.geometry import Roi
+from bgsoft.face.geometry import Box, Roi, face_size, middle
 from bgsoft.frame import Frame
 from bgsoft.hide.plan import Ellipse
 from bgsoft.records import dataclass
-
-Box = tuple[float, float, float, float]
-"""Left, top, right, bottom in frame pixels, half-open."""
 
 LOOK_AHEAD = 8
 """Frames whose faces are known beyond the one whose faces are hidden."""
@@ -30,8 +27,7 @@ named FACEMESH_FACE_OVAL in MediaPipe's ``face_mesh_connections.py``."""
 
 OUTLINE_POINTS = len(FACE_OVAL)
 _FLAT_OVAL = 3 * np.array(FACE_OVAL) + np.array([[0], [1]])
-"""Where x and y of these landmarks are among the (468, 3) numbers: one index for all of them takes
-a quarter of the time of one for rows and one for columns."""
+"""Indices of their x and y among the (468, 3) numbers."""
 
 SQUARE_SCALE, SQUARE_FALL = 1.54, 0.055
 """The square that landmarks are found in: its side, and how far its middle lies below that of the
@@ -75,8 +71,6 @@ class Face:
     """True where the detector saw it in this frame, False where it is expected."""
     age_frames: int
     """Frames since the track began, 0 in its first."""
-    contested: bool = False
-    """The detector sees it where another face was expected, which it may be."""
 
     @property
     def has_landmarks(self) -> bool:
@@ -123,26 +117,12 @@ def outline_polygon(face: Face) -> NDArray[np.float32]:
 
 def _expected_outline(face: Face, across: float, along: float) -> Ellipse:
     """About the middle of the detector's box, along the face, its half axes enlarged."""
-    left, top, right, bottom = face.box_xyxy
-    side = SQUARE_SCALE * math.sqrt(max(0.0, right - left) * max(0.0, bottom - top))
+    (x, y), side = middle(face.box_xyxy), SQUARE_SCALE * face_size(face.box_xyxy)
     return Ellipse(
-        x=(left + right) / 2,
-        y=(top + bottom) / 2,
+        x=x,
+        y=y,
         cos=math.cos(face.angle),
         sin=math.sin(face.angle),
         across=max(1.0, side * EXPECTED_HALF[0] * across),
         along=max(1.0, side * EXPECTED_HALF[1] * along),
     )
-
-
-def box_overlap(a: Box, b: Box) -> float:
-    """Shared part of two boxes, as a fraction of the smaller one's area; 0 where they are apart."""
-    left, top, right, bottom = a
-    x0, y0, x1, y1 = b
-    width = (right if right < x1 else x1) - (left if left > x0 else x0)
-    height = (bottom if bottom < y1 else y1) - (top if top > y0 else y0)
-    if width <= 0 or height <= 0:
-        return 0.0
-    one, other = (right - left) * (bottom - top), (x1 - x0) * (y1 - y0)
-    smaller = one if one < other else other
-    return width * height / smaller if smaller > 0 else 0.0

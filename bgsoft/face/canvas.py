@@ -1,4 +1,4 @@
-"""What the face detector is shown of a frame: all of it, scaled, turned, with a mirrored border."""
+"""The inputs of the face detector that hold a whole frame, with a mirrored border."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple
 
 _BORDER_PX = 32
-"""Of mirrored picture around the frame, input pixels. Of faces that an edge cuts through the middle
-the detector finds 35 of 45 without, 45 of 45 with 48 or 32."""
+"""Width of the mirrored border, input pixels. Of faces that an edge cuts through the middle, the
+detector finds 35 of 45 without it, 45 of 45 with 48 or 32."""
 _MULTIPLE = 32
 """Of the sides of the detector's input: its coarsest grid's stride."""
+_QUARTERS = (1, 1j, -1, -1j)
 
 
 class Canvas(NamedTuple):
-    """An input of the detector that holds whole frames of one format at one scale."""
+    """An input of the detector for frames of one format at one scale."""
 
     frame_width: int
     frame_height: int
@@ -28,32 +29,22 @@ class Canvas(NamedTuple):
 
     @classmethod
     def of(cls, format: FrameFormat, scale: float, *, on_side: bool = False) -> Canvas:
-        """The canvas for frames of a format at a scale, upright or turned by a quarter."""
-        across, down = format.width, format.height
-        if on_side:
-            across, down = down, across
+        """Return the canvas for frames of a format, upright or turned by a quarter."""
+        sides = (format.width, format.height)[:: -1 if on_side else 1]
         width, height = (
-            math.ceil((side * scale + 2 * _BORDER_PX) / _MULTIPLE) * _MULTIPLE
-            for side in (across, down)
+            math.ceil((side * scale + 2 * _BORDER_PX) / _MULTIPLE) * _MULTIPLE for side in sides
         )
         return cls(format.width, format.height, width, height, scale)
 
     def view(self, quarters: int = 0) -> Affine:
-        """From input pixels to those of the frame, which is shown turned by so many quarters."""
-        step, x, y = 1 / self.scale, self.width / 2, self.height / 2
-        cos, sin = ((1, 0), (0, 1), (-1, 0), (0, -1))[quarters % 4]
-        return Affine(
-            step * cos,
-            -step * sin,
-            self.frame_width / 2 - step * (cos * x - sin * y),
-            step * sin,
-            step * cos,
-            self.frame_height / 2 - step * (sin * x + cos * y),
-        )
+        """Return the transform from input to frame, which is shown turned by quarters."""
+        turn, centre = complex(_QUARTERS[quarters % 4]), (self.width / 2, self.height / 2)
+        middle = self.frame_width / 2, self.frame_height / 2
+        return Affine.about(1 / self.scale, turn, centre, middle)
 
 
 class Canvases(NamedTuple):
-    """What the detector is shown of whole frames; None: that is not shown."""
+    """The canvases that a finder uses; None: not used."""
 
     whole: Canvas
     half: Canvas | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from bgsoft.frame import FrameFormat
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.ops import sides
-from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
 
 if TYPE_CHECKING:
@@ -41,17 +41,19 @@ def finder_settings(
     if hides or config.small_faces:
         enlarged, reduced = _SMALLEST_PX / long_side, _LARGEST_PX / long_side
         scale = min(enlarged, 2.0) if enlarged > 1 else min(1.0, max(reduced, 0.5))
-    seconds = _SELDOM_SECONDS
+    seconds, most_frames = _SELDOM_SECONDS, LOOK_AHEAD
     if hides:  # larger frames take long
         seconds = _OFTEN_SECONDS if long_side <= _LARGEST_PX else _REGULAR_SECONDS
     elif config.mode is FaceMode.MAIN:
         seconds = _REGULAR_SECONDS
+    every = 1 if writes_data and config.detect_every is None else config.detect_every
+    if every is not None:
+        seconds, most_frames = math.inf, every
     return FinderSettings(
         scale=scale,
-        every=1 if writes_data and config.detect_every is None else config.detect_every,
         seconds=seconds,
         # So often that a face that is found late is hidden from its first frame on.
-        most_frames=LOOK_AHEAD,
+        most_frames=most_frames,
         hides=hides,
         by_landmarks=writes_data,
     )
@@ -61,7 +63,6 @@ def create_faces(
     config: RenderConfig,
     format: FrameFormat,
     make_networks: Callable[[Canvases], FaceNetworks],
-    on_event: Callable[[Event], None],
     data: FaceTaker | None,
     *,
     backend: str = "cpu",
@@ -73,7 +74,6 @@ def create_faces(
         config: Of the render.
         format: Of its frames.
         make_networks: Makes the networks where the frames are, for some canvases.
-        on_event: See :class:`FaceStep`.
         data: Whoever wants the faces of every frame.
         backend: What runs the networks.
         device: Where the frames are, which is current; None: on the host.
@@ -93,7 +93,6 @@ def create_faces(
         editor=MatteEditor(format, side, device),
         hider=Hider(HidePlan.of(config, format), side),
         data=data,
-        on_event=on_event,
         backend=backend,
         device="cpu" if device is None or backend == "cpu" else device.label,
     )

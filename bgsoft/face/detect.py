@@ -9,8 +9,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import Box, box_overlap
-from bgsoft.face.geometry import Affine, box_iou
+from bgsoft.face.geometry import Affine, Box, box_iou, box_overlap
 from bgsoft.ops.sides import HOST
 from bgsoft.records import NamedTuple
 

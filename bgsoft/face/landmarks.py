@@ -15,8 +15,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, SQUARE_FALL, SQUARE_SCALE, Box
-from bgsoft.face.geometry import Roi
+from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, SQUARE_FALL, SQUARE_SCALE
+from bgsoft.face.geometry import Box, Roi, face_size, middle
 from bgsoft.records import NamedTuple
 
 LANDMARKS = 468
@@ -35,11 +35,9 @@ left of jitter in motion is 0.150 %, not 0.116."""
 
 def square_of(box: Box, angle: float) -> Roi:
     """The square for a detected face."""
-    left, top, right, bottom = box
-    size = math.sqrt(max(0.0, right - left) * max(0.0, bottom - top))
+    (x, y), size = middle(box), face_size(box)
     fall = SQUARE_FALL * size
-    x, y = (left + right) / 2 - fall * math.sin(angle), (top + bottom) / 2 + fall * math.cos(angle)
-    return Roi(x, y, SQUARE_SCALE * size, angle)
+    return Roi(x - fall * math.sin(angle), y + fall * math.cos(angle), SQUARE_SCALE * size, angle)
 
 
 class Mesh(NamedTuple):

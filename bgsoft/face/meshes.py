@@ -70,7 +70,7 @@ class MeshMaker:
             return face
         known = self._known.get(face.id)
         passed = 0.0 if known is None else seconds - known.seconds
-        if known is None or face.contested or passed > _KEPT_SECONDS:
+        if known is None or passed > _KEPT_SECONDS:
             known = self._known[face.id] = _Smoothing(seconds)
         known.seconds = seconds
         left, top, right, bottom = mesh.box

@@ -21,7 +21,7 @@ from bgsoft.face.detect import (
     grid_cells,
     probability,
 )
-from bgsoft.face.geometry import Affine, Roi, frame_from_roi
+from bgsoft.face.geometry import Affine, Roi, frame_from_roi, middle
 from bgsoft.face.landmarks import Mesh, make_mesh
 from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
@@ -144,10 +144,9 @@ class FaceNetworks(Closing):
     ) -> list[list[Detection]]:
         """What the detector sees of each face's surroundings, enlarged and turned upright."""
         views: list[FrameView] = []
-        for (frame, reduced), (box, angle, *_) in asked:
-            x, y, size = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2, _size(box)
-            roi = Roi(x, y, CLOSE_SCALE * size, angle)
-            views.append((frame, reduced, frame_from_roi(roi, CLOSE_PX)))
+        for pair, (box, angle, *_) in asked:
+            side = CLOSE_SCALE * max(box[2] - box[0], box[3] - box[1])
+            views.append((*pair, frame_from_roi(Roi(*middle(box), side, angle), CLOSE_PX)))
         return self._when_used("close").detections(views, min_score) if views else []
 
     def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
@@ -175,10 +174,6 @@ class FaceNetworks(Closing):
         """Free the networks; safe to call twice."""
         for model in self._loaded.values():
             model.close()
-
-
-def _size(box: Sequence[float]) -> float:
-    return max(box[2] - box[0], box[3] - box[1])
 
 
 class _Model:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 from bgsoft.closing import Closing
@@ -18,16 +17,12 @@ from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Roi
 from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
-from bgsoft.face.journal import FaceJournal
+from bgsoft.face.journal import FaceJournal, entry_of, face_notices
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
 from bgsoft.records import dataclass
-from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
-
-_SAME_STRETCH_SECONDS = 1.0
-"""People who part for less than this are still the same crowd, reported once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,10 +36,10 @@ class FoundFaces:
     """Faces to fill in where the matte has missed them, and how opaque."""
     cut: bool
     """The frame begins a new scene."""
+    seen: FrameFaces
+    """For hiding."""
     limit: Plane8 | None = None
     """What its matte must not exceed; None: anything."""
-    is_decided: bool = True
-    """The main people of the scene do not change any more by what comes."""
 
 
 class FaceStep(Closing):
@@ -55,8 +50,8 @@ class FaceStep(Closing):
     while; after the last frame :meth:`flush`. The first two wait for models, and are made to be
     called by another thread than the others.
 
-    Finder and editor are closed with the step; ``on_event`` is told where people cannot be
-    separated. What runs the models, ``backend``, and where, ``device``, is for the report.
+    Finder and editor are closed with the step. What runs the models, ``backend``, and where,
+    ``device``, is for the report.
     """
 
     def __init__(
@@ -68,7 +63,6 @@ class FaceStep(Closing):
         editor: MatteEditor,
         hider: Hider,
         data: FaceTaker | None = None,
-        on_event: Callable[[Event], None],
         backend: str = "cpu",
         device: str = "cpu",
     ) -> None:
@@ -79,24 +73,22 @@ class FaceStep(Closing):
         self._editor = editor
         self._hider = hider
         self._data = data
-        self._on_event = on_event
-        self._guards = config.mode in (FaceMode.GUARD, FaceMode.MAIN)
-        self._guard = Guard()
+        hides = config.mode is FaceMode.ANONYMIZE
+        self._hides_all = hides and not config.subjects
+        self._guard = Guard() if config.mode in (FaceMode.GUARD, FaceMode.MAIN) else None
         self._picker: SubjectPicker | None = None
-        if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
-            hides = config.mode is FaceMode.ANONYMIZE
+        if hides or config.mode is FaceMode.MAIN:
             self._picker = SubjectPicker(config.subjects, format, hides=hides)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
-        self.held = LOOK_AHEAD if config.mode is FaceMode.ANONYMIZE else 0
+        self.held = LOOK_AHEAD if hides else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
         self.trim_start = -math.inf
         """Frames with an earlier pts are not counted."""
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
-        self._journal = FaceJournal(format, measures=self._guards, hides=self.held > 0)
-        self._reported = ""
-        self._shared_at = 0.0
+        self._journal = FaceJournal(format, measures=self._guard is not None, hides=hides)
+        self._scene = 0
         self._cut = False
         self.every = 1
         """Faces are looked for on every Nth frame of a scene, and are taken to stay there
@@ -109,16 +101,29 @@ class FaceStep(Closing):
         self._finder.start()
 
     def reset(self) -> None:
-        """The next frame begins a new scene."""
+        """Forget all faces; the next frame begins a new scene."""
         self._finder.reset()
-        self._found = None
+        self._begin_scene()
+
+    def cut(self) -> None:
+        """The next frame begins a new scene.
+
+        Where everybody is hidden, tracks go on: a cut that is none, as in a crossfade or a flash,
+        shows nobody.
+        """
+        if self._hides_all:
+            self._finder.renew()
+        else:
+            self._finder.reset()
         self._begin_scene()
 
     def _begin_scene(self) -> None:
-        """Forget who was who; where faces are is followed on."""
-        self._guard.reset()
+        self._found = None
+        if self._guard is not None:
+            self._guard.reset()
         if self._picker is not None:
             self._picker.reset()
+        self._scene += 1
         self._cut = True
 
     def refresh(self) -> None:
@@ -130,8 +135,8 @@ class FaceStep(Closing):
         return {"mode": self._mode.value, **self._journal.summary()}
 
     def notices(self) -> list[str]:
-        """What whoever hides faces should know, after the last frame."""
-        return self._journal.notices()
+        """Return what a user should know, after the last frame of a whole render."""
+        return face_notices(self._journal.summary())
 
     def boundary(self) -> dict[str, Any]:
         """What joins the faces of a chunk with those of the one before it; plain JSON types.
@@ -158,27 +163,26 @@ class FaceStep(Closing):
         return found
 
     def _decide(self, frame: Frame, faces: list[Face], doubts: Sequence[Detection]) -> FoundFaces:
-        """Write the next frame's faces down, and say who is who."""
-        is_kept = frame.pts >= self.trim_start
-        contested = self._journal.add(frame, faces, doubts, cut=self._cut, is_kept=is_kept)
+        """Note the next frame's faces, and decide who is main."""
+        is_kept, seconds = frame.pts >= self.trim_start, frame.time_seconds
+        cut, self._cut = self._cut, False
+        self._journal.add(frame, faces, doubts, cut=cut, is_kept=is_kept)
         if self._data is not None and is_kept:
             self._data.write(frame, [face for face in faces if face.has_landmarks])
-        if self._guards and contested and len(contested) == len(faces):
-            # Nobody goes on: as far as faces are concerned, a cut that was not seen.
-            self._begin_scene()
-        cut, self._cut = self._cut, False
         main: dict[int, Face] = {}
+        is_decided = True
         if self._picker is not None:
             before = {*self._picker.main}
-            main = self._picker.update(faces, frame.time_seconds)
-            if before and before != main.keys():
-                self._journal.add_main(frame, [*main])
+            main = self._picker.update(faces, seconds)
+            is_decided = self._picker.is_decided
+            if is_kept and before and before != main.keys():
+                self._journal.note("main_changes", entry_of(frame), ids=[*main])
         covered: list[tuple[Face, float]] = []
-        if self._guards:
+        if self._guard is not None:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
-        is_decided = self._picker is None or self._picker.is_decided
-        return FoundFaces(faces, main, covered, cut, is_decided=is_decided)
+        seen = FrameFaces(faces if self.held else (), main, seconds, self._scene, is_decided)
+        return FoundFaces(faces, main, covered, cut, seen)
 
     def look_at(
         self,
@@ -228,8 +232,7 @@ class FaceStep(Closing):
             if each.covered or each.limit is not None:
                 on_coverage = None
                 if frame.pts >= self.trim_start:
-                    place = frame.index, frame.pts, frame.time_seconds
-                    on_coverage = partial(self._journal.add_coverage, *place)
+                    on_coverage = partial(self._journal.add_coverage, entry_of(frame))
                 self._editor.apply(matte, each.covered, each.limit, on_coverage)
 
     def _limit(
@@ -242,27 +245,9 @@ class FaceStep(Closing):
         others = [face for face in found.faces if face.id not in found.main]
         matte_on_host, main = self._editor.read(matte), [*found.main.values()]
         separation = separator.separate(matte_on_host, main, others)
-        if separation.contact:
-            self._journal.shared_frames += 1
-            self._tell(frame, separation.contact)
+        if separation.contact and frame.pts >= self.trim_start:
+            self._journal.note("shared", entry_of(frame), contact=separation.contact)
         return separation.limit
-
-    def _tell(self, frame: Frame, contact: str) -> None:
-        """Tell of people who cannot be separated by the mask, once for each stretch of frames."""
-        seconds = frame.time_seconds
-        if seconds - self._shared_at > _SAME_STRETCH_SECONDS:
-            self._reported = ""
-        self._shared_at = seconds
-        if not self._reported or (self._reported, contact) == ("touch", "overlap"):
-            self._reported = contact
-            why = "cannot be separated" if contact == "overlap" else "are separated by nearness"
-            text = (
-                f"main and other people {contact} from {seconds:.2f} s on: "
-                f"in the mask they are one, and {why}"
-            )
-            self._on_event(
-                Event(kind="notice", stage="face", message=text, frame=frame.index, pts=frame.pts)
-            )
 
     def finish(self, frames: Sequence[Frame], found: Sequence[FoundFaces]) -> list[Frame]:
         """Hide faces in composited frames, as the mode asks; returns those finished now, in order.
@@ -274,10 +259,7 @@ class FaceStep(Closing):
             return list(frames)
         finished = []
         for frame, each in zip(frames, found, strict=True):
-            coming = FrameFaces(
-                each.faces, each.main, frame.time_seconds, each.cut, is_decided=each.is_decided
-            )
-            self._waiting.append((frame, coming))
+            self._waiting.append((frame, each.seen))
             if len(self._waiting) > self.held:
                 finished.append(self._hide_next())
         return finished
@@ -288,9 +270,9 @@ class FaceStep(Closing):
 
     def _hide_next(self) -> Frame:
         frame, faces = self._waiting.popleft()
-        ahead = [*takewhile(lambda coming: not coming.cut, (each for _, each in self._waiting))]
-        if ahead and not faces.is_decided:
-            faces.shown = ahead[-1].shown
+        ahead = [each for _, each in self._waiting]
+        if not faces.is_decided:
+            faces.shown = [each for each in (faces, *ahead) if each.scene == faces.scene][-1].shown
         ellipses = self._hidden.update(faces, ahead)
         if ellipses:
             self._hider.apply(frame, ellipses)

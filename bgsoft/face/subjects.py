@@ -22,6 +22,7 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import LOOK_AHEAD, Face, outline_polygon
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.guard import Plane8
+from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
@@ -33,9 +34,9 @@ keeps the place. Where somebody large joins a small one, 13.8 % without challeng
 _PATIENCE_SECONDS = 4.0
 """A main person whose face is out of sight (turned away) keeps the place for this long.
 With 0: 13.7 %, not 7.8."""
-_SAME_PLACE = 0.3
-"""A new track whose box shares this much (intersection over union) with the one where a main
-person was last seen is that person again. Without: 8.9 %, not 7.8."""
+_SAME_PLACE = MIN_AGREEMENT
+"""Intersection over union of a new track with where a main person was last seen, from which it is
+that person. As much as a track needs to go on: less is somebody else. Without: 8.9 %, not 7.8."""
 _WITNESS_SECONDS = 1.0
 """So long before a main face is lost somebody else in sight may have come to stand there."""
 _TRIAL_FRAMES = 3
@@ -134,7 +135,7 @@ class SubjectPicker:
         others = in_sight.keys() - self._main
         new = [in_sight[id] for id in others if id not in self._standings]
         if self._hides and lost:
-            new = [face for face in new if not face.contested and self._witnesses <= others]
+            new = new if self._witnesses <= others else []
         for id in lost:
             standing = self._standings[id]
             shared = [box_iou(face.box_xyxy, standing.face.box_xyxy) for face in new]

@@ -283,7 +283,7 @@ class PictureStages:
         if scene.begins or _is_renewed(scene.since_refresh):
             finished = self._composite()
         if scene.begins:
-            self._forget()
+            self._forget(is_cut=True)
             self.on_cut(scene.frames[0])
         if scene.since_refresh == 0 and self.faces is not None:
             self.faces.refresh()
@@ -323,11 +323,14 @@ class PictureStages:
         with self.metrics.submitted["face"]:
             return work(*args)
 
-    def _forget(self) -> None:
+    def _forget(self, *, is_cut: bool) -> None:
         """Forget earlier frames in all stages after segmentation, except in backgrounds."""
         self.matte.reset()
         if self.faces is not None:
-            self.faces.reset()
+            if is_cut:
+                self.faces.cut()
+            else:
+                self.faces.reset()
         if self.regions is not None:
             self.regions.reset()
 
@@ -337,7 +340,7 @@ class PictureStages:
             self._open = None
             self.schedule.reset()
             self.segmenter.reset()
-            self._forget()
+            self._forget(is_cut=False)
             self.compositor.refresh()
 
     def close(self) -> None:

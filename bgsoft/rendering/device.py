@@ -115,6 +115,4 @@ class DeviceStages(SideStages):
             with stream:
                 return FaceNetworks(format, canvases, face_network, batch, device_side())
 
-        return create_faces(
-            config, format, make_networks, on_event, data, backend=backend, device=device
-        )
+        return create_faces(config, format, make_networks, data, backend=backend, device=device)

@@ -208,6 +208,4 @@ class HostStages(SideStages):
         from bgsoft.face.create import create_faces
         from bgsoft.face.networks import FaceNetworks
 
-        on_event = self._resources.on_event
-        make_networks = partial(FaceNetworks, format)
-        return create_faces(config, format, make_networks, on_event, data)
+        return create_faces(config, format, partial(FaceNetworks, format), data)

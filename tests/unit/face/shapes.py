@@ -13,11 +13,10 @@ from bgsoft.face.base import (
     RIGHT_EYE,
     SQUARE_FALL,
     SQUARE_SCALE,
-    Box,
     Face,
 )
 from bgsoft.face.detect import Detection
-from bgsoft.face.geometry import Affine, Roi
+from bgsoft.face.geometry import Affine, Box, Roi
 from bgsoft.face.landmarks import Mesh, make_mesh
 
 

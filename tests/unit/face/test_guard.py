@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.face.base import FACE_OVAL, Face, box_overlap, hiding_ellipse, oval_points
+from bgsoft.face.base import FACE_OVAL, Face, hiding_ellipse, oval_points
 from bgsoft.face.editor import MatteEditor
-from bgsoft.face.geometry import Roi
+from bgsoft.face.geometry import Roi, box_overlap
 from bgsoft.face.guard import (
     EXPECTED_SAMPLES,
     FILLED_SHARE,
@@ -22,7 +22,7 @@ from bgsoft.face.guard import (
     Guard,
     lay_outlines,
 )
-from bgsoft.face.step import FaceJournal
+from bgsoft.face.journal import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.sides import HOST
 from tests.marks import crossed
@@ -343,13 +343,14 @@ def test_the_journal_lists_missed_frames_with_the_faces() -> None:
     frame = flat_frame(HD, 16, 128, 128)
     journal.add(frame, [make_face(1, 1, 1, id=3), make_face(2, 2, 1, id=4)])
     journal.add(frame, [])
-    journal.add_coverage(0, 900, 0.5, [3, 4], [0.96, 0.5])
-    journal.add_coverage(1, 1800, 1.0, [3], [0.951])
+    entry = {"frame": 0, "pts": 900, "time_s": 0.5}
+    journal.add_coverage(entry, [3, 4], [0.96, 0.5])
+    journal.add_coverage({**entry, "frame": 1}, [3], [0.951])
     summary = journal.summary()
     assert summary["tracks"] == summary["most_faces"] == 2
     assert summary["frames_with_faces"] == 1
     assert summary["missed_frames"] == 1
-    assert summary["missed"] == [{"frame": 0, "pts": 900, "time_s": 0.5, "missed_pct": {"4": 50.0}}]
+    assert summary["missed"] == [{**entry, "missed_pct": {"4": 50.0}}]
     assert FaceJournal(HD, measures=False, hides=False).summary()["missed_frames"] is None
 
 

@@ -74,16 +74,14 @@ def test_the_next_ones_are_smoothed_and_follow() -> None:
     assert 0 < shift < 2
 
 
-@pytest.mark.parametrize("why", ["another", "contested", "late", "reset"])
+@pytest.mark.parametrize("why", ["another", "late", "reset"])
 def test_smoothing_begins_again(why: str) -> None:
-    """For another face, where it may be another, after a gap, and in a new scene."""
+    """For another face, after a gap, and in a new scene."""
     scene = Scene()
     scene.step(0, face_at(50))
     face, ms = face_at(52), 33
     if why == "another":
         face = replace(face, id=1)
-    elif why == "contested":
-        face = replace(face, contested=True)
     elif why == "late":
         ms = 200
     else:

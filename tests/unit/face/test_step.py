@@ -21,7 +21,6 @@ from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame, Matte
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
-from bgsoft.report import Event
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import frame_format, random_frame
 from tests.unit.face.shapes import box_in, make_face
@@ -49,6 +48,9 @@ class FakeFinder:
     def reset(self) -> None:
         self.calls.append("reset")
 
+    def renew(self) -> None:
+        self.calls.append("renew")
+
     def close(self) -> None:
         self.calls.append("close")
 
@@ -74,18 +76,15 @@ def frames_of(count: int) -> list[Frame]:
 
 def make_step(
     finder: FakeFinder, mode: FaceMode, data: FakeData | None = None, **config: Any
-) -> tuple[FaceStep, list[Event]]:
-    events: list[Event] = []
-    step = FaceStep(
+) -> FaceStep:
+    return FaceStep(
         FaceConfig(mode=mode, **config),
         HD,
         finder=finder,
         editor=MatteEditor(HD),
         hider=Hider(HidePlan(format=HD)),
         data=data,
-        on_event=events.append,
     )
-    return step, events
 
 
 def matte_of(value: int) -> Matte:
@@ -103,7 +102,7 @@ def run(
     finished = []
     for frame in frames:
         if frame.index in cuts:
-            step.reset()
+            step.cut()
         reduced = reducer.reduce([frame])
         found = step.find([frame], reduced)
         mattes = [matte_of(value)]
@@ -114,34 +113,20 @@ def run(
 
 
 def test_missed_faces_are_counted_with_their_frames() -> None:
-    step, events = make_step(FakeFinder([[MAIN], [], [MAIN]]), FaceMode.GUARD)
+    step = make_step(FakeFinder([[MAIN], [], [MAIN]]), FaceMode.GUARD)
     run(step, frames_of(3), 0)
     summary = step.summary()
     assert summary["frames_with_faces"] == 2
     # In the frame between, the face was lost: its cover fades, and nothing is measured.
     assert [entry["frame"] for entry in summary["missed"]] == [0, 2]
     assert summary["missed"][1]["pts"] == 80
-    assert events == []
-
-
-def test_contested_faces_are_listed_and_begin_a_scene_for_mattes() -> None:
-    """The detector saw somebody else there: a stale cover does not stay, the new one is whole."""
-    moved = replace(OTHER, id=2, contested=True)
-    step, _ = make_step(FakeFinder([[MAIN], [moved], [OTHER]]), FaceMode.GUARD)
-    frames = frames_of(3)
-    reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
-    covered = [step.find([f], [g])[0].covered for f, g in zip(frames, reduced, strict=True)]
-    before, after, _ = ([(face.id, opacity) for face, opacity in each] for each in covered)
-    assert (before, after) == ([(1, 1.0)], [(2, 1.0)])
-    summary = step.summary()
-    assert summary["contested_frames"] == 1
-    assert summary["contested"] == [{"frame": 1, "pts": 40, "time_s": 0.04, "ids": [2]}]
+    assert step.notices() == []
 
 
 def test_a_face_that_takes_the_place_of_a_shown_one_is_hidden_and_so_is_that() -> None:
     new = make_face(190, 140, 90, id=3, age=0)
-    faces = [*[[MAIN]] * 12, [replace(new, contested=True)], *[[new]] * 12]
-    step, _ = make_step(FakeFinder(faces), FaceMode.ANONYMIZE, subjects=1)
+    faces = [*[[MAIN]] * 12, *[[new]] * 13]
+    step = make_step(FakeFinder(faces), FaceMode.ANONYMIZE, subjects=1)
     frames = frames_of(len(faces))
     before = [frame.luma.copy() for frame in frames]
     run(step, frames, 255)
@@ -152,19 +137,42 @@ def test_a_face_that_takes_the_place_of_a_shown_one_is_hidden_and_so_is_that() -
         assert is_hidden == (at >= 12), at
 
 
-def test_touching_is_told_once_for_each_stretch() -> None:
+def test_frames_in_which_people_touch_are_listed() -> None:
     together, alone = [MAIN, OTHER], [MAIN]
-    faces = [*[together] * 5, *[alone] * 3, *[together] * 5, *[alone] * 60, *[together] * 5]
-    step, events = make_step(FakeFinder(faces), FaceMode.MAIN)
-    run(step, frames_of(1) + frames_of(len(faces))[1:], 255)
-    assert [event.frame for event in events] == [0, 73]
-    assert all(event.kind == "notice" and event.stage == "face" for event in events)
-    assert step.summary()["shared_frames"] == 15
+    faces = [*[together] * 5, *[alone] * 3, *[together] * 5]
+    step = make_step(FakeFinder(faces), FaceMode.MAIN)
+    run(step, frames_of(len(faces)), 255)
+    shared = step.summary()["shared"]
+    assert [each["frame"] for each in shared] == [*range(5), *range(8, 13)]
+    assert {each["contact"] for each in shared} == {"touch"}
+    assert step.summary()["shared_frames"] == 10
+    (notice,) = step.notices()
+    assert notice.startswith("people touch in 10 frames and are separated by nearness, first at 0")
+
+
+def test_what_comes_decides_who_is_shown_in_the_first_frames() -> None:
+    """A larger face that is found a little later is main from the first frame on."""
+    small, large = make_face(560, 60, 40, id=2), make_face(250, 200, 200, id=3, age=0)
+    faces = [*[[small]] * 3, *[[small, large]] * 20]
+    step = make_step(FakeFinder(faces), FaceMode.ANONYMIZE, subjects=1)
+    frames = frames_of(len(faces))
+    before = [frame.luma.copy() for frame in frames]
+    run(step, frames, 255)
+    place = np.s_[50:70, 550:570]
+    for at, frame in enumerate(frames):
+        assert (frame.luma[place] != before[at][place]).mean() > 0.9, at
+
+
+@pytest.mark.parametrize(("subjects", "call"), [(0, "renew"), (1, "reset")])
+def test_at_a_cut_tracks_go_on_only_where_everybody_is_hidden(subjects: int, call: str) -> None:
+    finder = FakeFinder([[MAIN], [MAIN]])
+    run(make_step(finder, FaceMode.ANONYMIZE, subjects=subjects), frames_of(2), 255, cuts=(1,))
+    assert finder.calls == [0, call, 1]
 
 
 def test_a_cut_starts_everything_anew() -> None:
     finder = FakeFinder([[MAIN], [MAIN], [OTHER]])
-    step, _ = make_step(finder, FaceMode.ANONYMIZE)
+    step = make_step(finder, FaceMode.ANONYMIZE)
     frames = frames_of(3)
     before = [frame.luma.copy() for frame in frames]
     run(step, frames, 255, cuts=(2,))
@@ -177,7 +185,7 @@ def test_a_cut_starts_everything_anew() -> None:
 
 def test_frames_wait_for_the_faces_of_the_next_ones() -> None:
     finder = FakeFinder([[]] * 5 + [[MAIN]] * 10)
-    step, _ = make_step(finder, FaceMode.ANONYMIZE, subjects=0)
+    step = make_step(finder, FaceMode.ANONYMIZE, subjects=0)
     frames = frames_of(15)
     before = [frame.luma.copy() for frame in frames]
     finished = run(step, frames, 255)
@@ -190,7 +198,7 @@ def test_frames_wait_for_the_faces_of_the_next_ones() -> None:
 
 
 def test_a_frame_that_is_flushed_at_once_is_hidden_by_what_is_known() -> None:
-    step, _ = make_step(FakeFinder([[], [MAIN], []]), FaceMode.ANONYMIZE, subjects=0)
+    step = make_step(FakeFinder([[], [MAIN], []]), FaceMode.ANONYMIZE, subjects=0)
     frames = frames_of(3)
     before = [frame.luma.copy() for frame in frames]
     for frame in frames:
@@ -210,7 +218,7 @@ def test_faces_may_be_looked_for_more_seldom_but_where_they_are_hidden(
     mode: FaceMode, looked_at: list[Any]
 ) -> None:
     finder, data = FakeFinder([[MAIN]] * 10), FakeData()
-    step, _ = make_step(finder, mode, data)
+    step = make_step(finder, mode, data)
     step.every = 3
     frames = frames_of(10)
     run(step, frames[:4], 255)
@@ -224,7 +232,7 @@ def test_faces_may_be_looked_for_more_seldom_but_where_they_are_hidden(
 
 @pytest.mark.parametrize("mode", [FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN])
 def test_only_hiding_keeps_frames_back(mode: FaceMode) -> None:
-    step, _ = make_step(FakeFinder([[MAIN]] * 3), mode)
+    step = make_step(FakeFinder([[MAIN]] * 3), mode)
     assert run(step, frames_of(3), 255) == [[0], [1], [2], []]
     assert step.held == 0
 
@@ -232,7 +240,7 @@ def test_only_hiding_keeps_frames_back(mode: FaceMode) -> None:
 def test_the_first_frame_of_a_scene_is_told_apart() -> None:
     finder = FakeFinder([[MAIN]] * 5)
     data = FakeData()
-    step, _ = make_step(finder, FaceMode.OFF, data)
+    step = make_step(finder, FaceMode.OFF, data)
     frames = frames_of(5)
     reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
     found = step.find(frames[:2], reduced[:2])
@@ -247,7 +255,7 @@ def test_mattes_of_a_batch_are_looked_at_first() -> None:
     """Each is parted by its own cells and faces, and a cut between them forgets what was kept."""
     left, right = np.s_[40:, 80:240], np.s_[40:, 400:560]
     shown = [(left, right), (right,), (left, right), (left,)]
-    step, _ = make_step(FakeFinder([[MAIN, OTHER]] * 2 + [[OTHER]] * 2), FaceMode.MAIN)
+    step = make_step(FakeFinder([[MAIN, OTHER]] * 2 + [[OTHER]] * 2), FaceMode.MAIN)
     mattes = []
     for people in shown:
         matte = matte_of(0)
@@ -269,7 +277,7 @@ def test_mattes_of_a_batch_are_looked_at_first() -> None:
 
 def test_data_that_cannot_be_written_stops_the_render() -> None:
     finder, data = FakeFinder([[MAIN]]), FakeData(OutputError("disk full"))
-    step, _ = make_step(finder, FaceMode.GUARD, data)
+    step = make_step(finder, FaceMode.GUARD, data)
     with pytest.raises(OutputError, match="disk full"):
         run(step, frames_of(1), 0)
     step.close()
@@ -281,7 +289,7 @@ def test_a_face_without_landmarks_is_hidden_but_not_written() -> None:
     dim = replace(OTHER, id=7, landmarks=NO_LANDMARKS, square=square, box_xyxy=box_in(square))
     data, frames = FakeData(), frames_of(12)
     before = [frame.luma.copy() for frame in frames]
-    step, _ = make_step(FakeFinder([[dim, OTHER]] * 12), FaceMode.ANONYMIZE, data, subjects=0)
+    step = make_step(FakeFinder([[dim, OTHER]] * 12), FaceMode.ANONYMIZE, data, subjects=0)
     run(step, frames, 255)
     assert [ids for _, ids in data.written] == [[2]] * 12
     for frame, luma in zip(frames, before, strict=True):
@@ -305,7 +313,7 @@ def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None
         for face, x in ((MAIN, 160), (OTHER, 480), (replace(OTHER, id=3), 320))
     ]
     finder = CloseUpFinder([plain] * 2)
-    step, _ = make_step(finder, FaceMode.GUARD)
+    step = make_step(finder, FaceMode.GUARD)
     frames = frames_of(2)
     reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
     mattes = [matte_of(0), matte_of(255)]

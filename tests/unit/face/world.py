@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -9,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from bgsoft.face.base import Box, Face
+from bgsoft.face.base import Face
 from bgsoft.face.canvas import Canvas
 from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
-from bgsoft.face.geometry import Affine, Roi, box_iou
+from bgsoft.face.geometry import Affine, Box, Roi, box_iou
 from bgsoft.face.landmarks import Mesh
 from bgsoft.face.networks import FramePair
 from bgsoft.face.warp import FrameView
@@ -168,8 +169,18 @@ def box_around(place: Place, side: float = FACE) -> Box:
 class Watch:
     """A finder in a world, from one frame on."""
 
-    def __init__(self, *things: Thing, first: int = 0, **settings: Any) -> None:
-        chosen = FinderSettings(scale=SCALE, **settings)
+    def __init__(
+        self,
+        *things: Thing,
+        first: int = 0,
+        every: int | None = None,
+        seconds: float = 0.13,
+        most_frames: int = 300,
+        **settings: Any,
+    ) -> None:
+        if every is not None:
+            seconds, most_frames = math.inf, every
+        chosen = FinderSettings(scale=SCALE, seconds=seconds, most_frames=most_frames, **settings)
         self.world = World(things, chosen.canvases(FORMAT).half)
         self.finder = FaceFinder(FORMAT, self.world, chosen)
         self.next = first
