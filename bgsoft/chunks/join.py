@@ -25,7 +25,7 @@ from bgsoft.chunks.prepare import Plan
 from bgsoft.errors import RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, read_faces
 from bgsoft.face.geometry import Box, box_overlap
-from bgsoft.face.journal import face_notices, joined_summary
+from bgsoft.face.journal import joined_summary
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.source import open_input, read_packets
@@ -93,9 +93,6 @@ def join(
         short = info.shortage(len(pts))
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
-    faces = _joined_faces(chunks)
-    for text in [] if faces is None else face_notices(faces):
-        note(Event(kind="notice", message=text, stage="face"))
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
     seconds = time.monotonic() - plan.started
     report = joined_report(config, chunks, reused, events, length, seconds)

@@ -117,6 +117,17 @@ class FaceJournal:
         if missed:
             self.note("missed", entry, missed_pct=missed)
 
+    def notices(self) -> list[str]:
+        """See :meth:`bgsoft.face.step.FaceStep.notices`."""
+        if self._hides and not self._tracks:
+            return ["no face was found, so none is hidden: check the result"]
+        return [
+            f"{text.format(self._counts[name])}, first at {listed[0]['time_s']:.2f} s; "
+            "--report lists them"
+            for name, text in _LISTS.items()
+            if text and (listed := self._lists[name])
+        ]
+
     def boundary(self) -> dict[str, Any]:
         """See :meth:`FaceStep.boundary`: the ids that were counted, and ids and boxes of the faces
         that may have gone on before the first frame and after the last."""
@@ -131,7 +142,6 @@ class FaceJournal:
         a face; ``main_changes``: other people are main from here on.
         """
         return {
-            "hides": self._hides,
             "tracks": len(self._tracks),
             "frames_with_faces": self._frames_with_faces,
             "most_faces": self._most,
@@ -140,47 +150,27 @@ class FaceJournal:
         }
 
 
-def face_notices(summary: Mapping[str, Any]) -> list[str]:
-    """Return what a user should know of a whole render, by its :meth:`FaceJournal.summary`."""
-    if summary["hides"] and not summary["tracks"]:
-        return ["no face was found, so none is hidden: check the result"]
-    return [
-        f"{text.format(summary[f'{name}_frames'])}, first at {summary[name][0]['time_s']:.2f} s; "
-        "--report lists them"
-        for name, text in _LISTS.items()
-        if text and summary[name]
-    ]
-
-
 def joined_summary(
     summaries: Sequence[Mapping[str, Any]], tables: Sequence[Mapping[int, int]]
 ) -> dict[str, Any]:
-    """Return the summaries of a video's parts as one; the tables have ids of the whole video."""
+    """Return the summaries of a video's parts, in which nobody is main or hidden, as one.
+
+    The tables have the ids of the whole video.
+    """
     joined = dict(summaries[0])
-    for name in _LISTS:
-        if joined[name] is not None:
-            entries = [
-                _renamed(entry, numbers)
-                for summary, numbers in zip(summaries, tables, strict=True)
-                for entry in summary[name]
-            ]
-            joined[name] = entries[:MAX_LISTED]
-            joined[f"{name}_frames"] = sum(summary[f"{name}_frames"] for summary in summaries)
+    if joined["missed"] is not None:
+        missed = [
+            {**entry, "missed_pct": {str(numbers[int(id)]): v for id, v in pct.items()}}
+            for summary, numbers in zip(summaries, tables, strict=True)
+            for entry in summary["missed"]
+            for pct in [entry["missed_pct"]]
+        ]
+        joined["missed"] = missed[:MAX_LISTED]
+        joined["missed_frames"] = sum(summary["missed_frames"] for summary in summaries)
     joined["frames_with_faces"] = sum(summary["frames_with_faces"] for summary in summaries)
     joined["most_faces"] = max(summary["most_faces"] for summary in summaries)
     joined["tracks"] = len({number for numbers in tables for number in numbers.values()})
     return joined
-
-
-def _renamed(entry: dict[str, Any], numbers: Mapping[int, int]) -> dict[str, Any]:
-    entry = dict(entry)
-    if "id" in entry:
-        entry["id"] = numbers[entry["id"]]
-    if "ids" in entry:
-        entry["ids"] = [numbers[id] for id in entry["ids"]]
-    if "missed_pct" in entry:
-        entry["missed_pct"] = {str(numbers[int(id)]): v for id, v in entry["missed_pct"].items()}
-    return entry
 
 
 def entry_of(frame: Frame) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Roi
 from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
-from bgsoft.face.journal import FaceJournal, entry_of, face_notices
+from bgsoft.face.journal import FaceJournal, entry_of
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
@@ -135,8 +135,8 @@ class FaceStep(Closing):
         return {"mode": self._mode.value, **self._journal.summary()}
 
     def notices(self) -> list[str]:
-        """Return what a user should know, after the last frame of a whole render."""
-        return face_notices(self._journal.summary())
+        """Return what a user should know, after the last frame."""
+        return self._journal.notices()
 
     def boundary(self) -> dict[str, Any]:
         """What joins the faces of a chunk with those of the one before it; plain JSON types.

@@ -15,7 +15,6 @@ from bgsoft.face.journal import (
     MAX_LISTED,
     FaceJournal,
     entry_of,
-    face_notices,
     joined_summary,
 )
 from tests.pictures import flat_frame, frame_format
@@ -54,7 +53,7 @@ def test_a_face_that_vanishes_in_the_middle_is_listed_with_where_it_was() -> Non
     (entry,) = journal.summary()["vanished"]
     assert (entry["pts"], entry["time_s"]) == (400, 0.4)
     assert entry["box"] == pytest.approx(SOMEBODY.box_xyxy, abs=0.06)
-    (notice,) = face_notices(journal.summary())
+    (notice,) = journal.notices()
     assert "vanished away from the frame's edges 1 times, first at 0.40 s" in notice
 
 
@@ -76,7 +75,7 @@ def test_a_face_that_is_only_expected_was_not_seen() -> None:
 def test_others_have_not_vanished(video: list[list[Face]], cuts: tuple[int, ...]) -> None:
     journal = journal_of(video, cuts=cuts)
     assert vanished(journal) == []
-    assert face_notices(journal.summary()) == []
+    assert journal.notices() == []
 
 
 def test_frames_with_what_may_be_a_face_are_listed() -> None:
@@ -87,7 +86,7 @@ def test_frames_with_what_may_be_a_face_are_listed() -> None:
         (1, [[150.0, 150.0, 250.0, 250.0]]),
         (3, [[150.0, 150.0, 250.0, 250.0]]),
     ]
-    (notice,) = face_notices(journal.summary())
+    (notice,) = journal.notices()
     assert notice.startswith("2 frames show what may be a face and is not hidden, first at 0.10 s")
 
 
@@ -97,13 +96,11 @@ def test_changes_of_the_main_person_are_listed() -> None:
     assert journal.summary()["main_changes"] == [
         {"frame": 2, "pts": 200, "time_s": 0.2, "ids": [7]}
     ]
-    assert face_notices(journal.summary())[0].startswith(
-        "other people became main 1 times, first at 0.20 s"
-    )
+    assert journal.notices()[0].startswith("other people became main 1 times, first at 0.20 s")
 
 
 def test_a_video_without_a_face_is_reported() -> None:
-    assert face_notices(journal_of([[]] * 3).summary()) == [
+    assert journal_of([[]] * 3).notices() == [
         "no face was found, so none is hidden: check the result"
     ]
 
@@ -113,27 +110,22 @@ def test_where_nothing_is_hidden_there_is_nothing_to_report() -> None:
     journal = journal_of([[SOMEBODY]] * 5 + [[]] * 12, doubts, hides=False)
     summary: dict[str, Any] = journal.summary()
     assert (summary["vanished"], summary["doubtful"]) == (None, None)
-    assert face_notices(journal.summary()) == []
-    assert face_notices(journal_of([[]], hides=False).summary()) == []
+    assert journal.notices() == []
+    assert journal_of([[]], hides=False).notices() == []
 
 
 def test_lists_end_and_counts_do_not() -> None:
     doubts = [seen((200, 200), score=0.6)] * (MAX_LISTED + 5)
     journal = journal_of([[SOMEBODY]] * len(doubts), doubts)
     assert len(journal.summary()["doubtful"]) == MAX_LISTED
-    assert face_notices(journal.summary())[0].startswith(f"{MAX_LISTED + 5} frames")
+    assert journal.notices()[0].startswith(f"{MAX_LISTED + 5} frames")
 
 
 def test_the_parts_of_a_video_are_reported_as_one() -> None:
-    """A part without a face is no reason for a notice; each list goes on."""
-    gone = [[SOMEBODY]] * 5 + [[]] * 12
-    parts = [journal_of([[]] * 3), journal_of(gone), journal_of(gone)]
-    parts[2].note("main_changes", entry_of(FRAME), ids=[1])
+    parts = [FaceJournal(HD, measures=True, hides=False) for _ in range(3)]
+    for part in parts[1:]:
+        part.add(FRAME, [SOMEBODY])
+        part.add_coverage(entry_of(FRAME), [1], [0.5])
     joined = joined_summary([part.summary() for part in parts], [{}, {1: 0}, {1: 4}])
-    assert [each["id"] for each in joined["vanished"]] == [0, 4]
-    assert joined["main_changes"][0]["ids"] == [4]
-    assert (joined["vanished_frames"], joined["tracks"], joined["frames_with_faces"]) == (2, 2, 10)
-    assert [notice[:15] for notice in face_notices(joined)] == [
-        "a face vanished",
-        "other people be",
-    ]
+    assert [each["missed_pct"] for each in joined["missed"]] == [{"0": 50.0}, {"4": 50.0}]
+    assert (joined["missed_frames"], joined["tracks"], joined["frames_with_faces"]) == (2, 2, 2)
