@@ -1,17 +1,12 @@
-"""The faces of every frame as a file: JSON lines, or NumPy arrays.
+"""Write the faces of every frame to a file, as JSON lines or NumPy arrays, and read them again.
 
-Either appears under its name when the render is done, and what was there stays until then. JSON
-lines go to ``NAME.partial.jsonl`` one by one, so whatever stops a render leaves every line before
-it. Landmarks for arrays are gathered in a nameless file in the same folder (an hour of one face is
-half a gigabyte, which memory need not hold) and put together at the end, as ``NAME.partial.npz``.
+Lines are written one by one. Landmarks for arrays are gathered in a nameless file in the same
+folder: an hour of one face is half a gigabyte.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import stat
 import tempfile
 from abc import abstractmethod
 from array import array
@@ -25,12 +20,11 @@ from typing import Any
 import numpy as np
 
 from bgsoft.closing import Closing
-from bgsoft.errors import ConfigError, OutputError
+from bgsoft.errors import ConfigError
 from bgsoft.face.base import Face, RecordedFrame
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
-from bgsoft.outputs import check_target, note_receipt, put, writing
-from bgsoft.part_names import partial_beside
+from bgsoft.outputs import AtomicOutput, writing
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _WHAT = "face data"
@@ -39,40 +33,24 @@ _WHAT = "face data"
 class FaceDataWriter(Closing):
     """Takes the faces of every frame, in order; then :meth:`finish` and :meth:`publish`.
 
+    What was written and is not published is kept as a partial file.
+
     Args:
         path: The file.
-        overwrite: It may exist by the time of :meth:`publish`.
-        receipt: Where it is noted before it appears; see :func:`bgsoft.outputs.note_receipt`.
+        file: What gives it its name.
     """
 
-    _begins: bytes
-    """What its data begins with."""
-
-    def __init__(self, path: Path, *, overwrite: bool, receipt: Path | None = None) -> None:
+    def __init__(self, path: Path, file: AtomicOutput) -> None:
         self._path = path
-        self._overwrite = overwrite
-        self._receipt = receipt
-        self._target = path.resolve()
-        self._partial = partial_beside(self._target)
-        self._check_partial()
+        self._file = file
         self._open = True
-        self._is_finished = False
-        self._is_published = False
         self.frames = 0
         """Frames that were written whole."""
-        self.kept: Path | None = None
-        """Where the faces are that were found until something stopped the render."""
 
-    def _check_partial(self) -> None:
-        """Raise OutputError where what has the partial file's name was not left by a render."""
-        with writing(self._path, _WHAT), suppress(FileNotFoundError):
-            found = os.lstat(self._partial)
-            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
-                with self._partial.open("rb") as file:
-                    if file.read(len(self._begins)) in (b"", self._begins):
-                        return
-            text = f"{self._partial} is in the way: no render has left it"
-            raise OutputError(text, path=self._path)
+    @property
+    def kept(self) -> Path | None:
+        """The partial file that something that stopped the render has left."""
+        return self._file.kept
 
     def write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         """Add a frame; raises OutputError where the file cannot be written."""
@@ -88,39 +66,28 @@ class FaceDataWriter(Closing):
         Raises:
             OutputError: The file cannot be written.
         """
-        self._open = False
-        with writing(self._path, _WHAT):
-            self._finish()
-        self._is_finished = True
+        if self._open:
+            self._open = False
+            with writing(self._path, _WHAT):
+                self._finish()
 
     def publish(self) -> None:
         """Give the finished data its name; without a frame there is none.
 
         Raises:
-            OutputError: That fails; or without ``overwrite``, the file has appeared meanwhile.
+            OutputError: That fails, or the file has appeared meanwhile.
         """
-        if not self.frames:
-            return
-        if self._target.exists() and not self._overwrite:
-            text = f"the {_WHAT} {self._path} has appeared meanwhile and is not overwritten"
-            raise OutputError(text, path=self._path)
-        with writing(self._path, _WHAT):
-            if self._receipt is not None:
-                note_receipt(self._receipt, self._path, self._partial)
-            put(self._partial, self._target)
-            self._is_published = True
+        if self.frames:
+            self._file.commit()
 
     def close(self) -> None:
-        """Keep what was written and not published as :attr:`kept`; safe to call twice."""
-        self._open = False
+        """Keep what was written and not published; safe to call twice."""
         with suppress(OSError):  # another error has ended the render
-            if not self._is_finished:
+            if self._open:
+                self._open = False
                 self._finish()
-            if self.frames and not self._is_published and self._partial.exists():
-                is_link = self._path.is_symlink()
-                self.kept = self._partial if is_link else partial_beside(self._path)
-        with suppress(OSError):
-            self._discard()
+        self._discard()
+        self._file.close()
 
     @abstractmethod
     def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
@@ -128,11 +95,11 @@ class FaceDataWriter(Closing):
 
     @abstractmethod
     def _finish(self) -> None:
-        """Complete the data, perhaps without a frame; called once more after an error."""
+        """Complete the data."""
 
     @abstractmethod
     def _discard(self) -> None:
-        """Close and remove what nobody needs; safe to call twice."""
+        """Close other files; safe to call twice."""
 
 
 def _write_all(file: FileIO, data: bytes) -> None:
@@ -158,7 +125,7 @@ def open_face_data(
         others: Files that it must not be.
         exact: In a ``.npz`` file scores and boxes are float64, to be read again
             (:func:`read_faces`).
-        receipt: See :class:`FaceDataWriter`.
+        receipt: See :class:`AtomicOutput`.
 
     Raises:
         ConfigError: The name ends in something else.
@@ -167,12 +134,8 @@ def open_face_data(
     suffix = path.suffix.lower()
     if suffix not in FACE_DATA_SUFFIXES:
         raise ConfigError(f"--face-data is a .jsonl or .npz file, not {path.name!r}", path=path)
-    check_target(path, _WHAT, overwrite=overwrite, others=others)
-    if path.exists() and not path.is_file():
-        raise OutputError(f"the {_WHAT} {path} is not a regular file", path=path)
-    if suffix == ".jsonl":
-        return _JsonLinesWriter(path, overwrite=overwrite, receipt=receipt)
-    return _NpzWriter(path, overwrite=overwrite, receipt=receipt, exact=exact)
+    file = AtomicOutput(path, overwrite=overwrite, inputs=others, receipt=receipt, keeps=True)
+    return _JsonLinesWriter(path, file) if suffix == ".jsonl" else _NpzWriter(path, file, exact)
 
 
 class _JsonLinesWriter(FaceDataWriter):
@@ -185,9 +148,10 @@ class _JsonLinesWriter(FaceDataWriter):
     Boxes and landmarks are in pixels of the upright frame, to a hundredth.
     """
 
-    _begins = b'{"index":'
-    _file: FileIO | None = None
-    _bytes = 0
+    def __init__(self, path: Path, file: AtomicOutput) -> None:
+        super().__init__(path, file)
+        self._lines = FileIO(file.temporary, "w")
+        self._bytes = 0
 
     def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         line = {
@@ -205,41 +169,19 @@ class _JsonLinesWriter(FaceDataWriter):
                 for face in faces
             ],
         }
-        if self._file is None:
-            self._file = self._begin()
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:
-            _write_all(self._file, data)
+            _write_all(self._lines, data)
         except OSError:
-            self._file.truncate(self._bytes)  # no half line
+            self._lines.truncate(self._bytes)  # no half line
             raise
         self._bytes += len(data)
 
-    def _begin(self) -> FileIO:
-        """Open the partial file, which only one render writes at a time."""
-        how = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = FileIO(os.open(self._partial, how, 0o666), "w")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            file.close()
-            text = f"another render is writing {self._partial.name}"
-            raise OutputError(text, path=self._path) from exc
-        except OSError:
-            pass  # a file system without locks
-        file.truncate(0)
-        return file
-
     def _finish(self) -> None:
-        if self._file is not None:
-            os.fsync(self._file.fileno())
+        """Lines are complete."""
 
     def _discard(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
-            if not self.frames:
-                self._partial.unlink(missing_ok=True)
+        self._lines.close()
 
 
 class _NpzWriter(FaceDataWriter):
@@ -251,12 +193,8 @@ class _NpzWriter(FaceDataWriter):
     frame.
     """
 
-    _begins = b"PK"
-
-    def __init__(
-        self, path: Path, *, overwrite: bool, receipt: Path | None = None, exact: bool
-    ) -> None:
-        super().__init__(path, overwrite=overwrite, receipt=receipt)
+    def __init__(self, path: Path, file: AtomicOutput, exact: bool) -> None:
+        super().__init__(path, file)
         real = "d" if exact else "f"
         kinds = {"index": "q", "pts": "q", "time": "d", "first": "q", "id": "q", "detected": "b"}
         kinds |= {"score": real, "box": real}
@@ -266,7 +204,7 @@ class _NpzWriter(FaceDataWriter):
 
     def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         if self._spool is None:
-            folder = self._target.parent
+            folder = self._file.temporary.parent
             self._spool = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         for face in faces:
             _write_all(self._spool, np.ascontiguousarray(face.landmarks, "<f4").tobytes())
@@ -292,7 +230,7 @@ class _NpzWriter(FaceDataWriter):
         try:
             self._assemble(self._spool)
         except OSError:
-            self._partial.unlink(missing_ok=True)
+            self._file.temporary.write_bytes(b"")
             raise
 
     def _assemble(self, spool: FileIO) -> None:
@@ -306,7 +244,7 @@ class _NpzWriter(FaceDataWriter):
         # Mapped, so that landmarks go from file to file; nothing of no length can be mapped.
         landmarks = np.memmap(spool, "<f4", "r", shape=shape) if count else np.zeros(shape, "<f4")
         # numpy.savez would lengthen a name that does not end in .npz.
-        with self._partial.open("wb") as file:
+        with self._file.temporary.open("wb") as file:
             np.savez(file, **columns, landmarks=landmarks)
 
 
