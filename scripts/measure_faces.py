@@ -19,8 +19,8 @@ Per clip, and last for all together:
 * empty: frames without any face, whatever the reference says: for clips that always show one;
 * false life: longest run of frames in which one track follows what the reference, at a score of
   0.5, does not see at all in the frames from three before to three after;
-* after: frames in which a face is still reported when it is suddenly gone, without the reset of a
-  cut;
+* after: frames in which a face still has landmarks, so that it is guarded and written, when it is
+  suddenly gone, without the reset of a cut;
 * still: one frame again and again with fresh grain of 1.5 code values: standard deviation of
   landmark positions over time, root mean square over landmarks and axes, % of the face's width;
 * residual: the same of landmarks against the mean of their neighbours in time, where the face
@@ -209,7 +209,8 @@ def life_after(path: Path, config: FaceConfig) -> int:
                 leave(frame, faces[0])
                 for index in range(60):
                     frame.pts += int(1 / 30 / frame.time_base)
-                    if finder.find([frame], reduce.reduce([frame]))[0]:
+                    (left,) = finder.find([frame], reduce.reduce([frame]))
+                    if any(face.has_landmarks for face in left):
                         longest = max(longest, index + 1)
                 break
         finder.close()

@@ -34,7 +34,7 @@ class PreviewFlags:
     faces: Annotated[
         bool,
         flags.option(
-            "Draw boxes, ids and meshes of faces into the source.",
+            "Draw boxes, ids and landmarks of faces into the source.",
             "--faces",
             panel=OPTIONS["face"].panel,
         ),

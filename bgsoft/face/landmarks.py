@@ -24,13 +24,10 @@ LANDMARKS = 468
 ROI_SCALE = 1.5
 """Side of the square over the longer extent of the landmarks: the model was trained on crops with
 a quarter of the face around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
-PLACE_PLAY, PLACE_STEP = 0.06, 0.08
-ROI_PLAY, ROI_STEP = 0.08, 0.1
-"""A square stays until the landmarks have left its centre, or its side or angle, by more than the
-play: landmarks change a little with the square, which otherwise never rests. Then it goes to the
-nearest of a lattice of squares, so that where a moving face will be looked at can be guessed
-exactly. In parts of the side; of radians; of the side's logarithm. Without lattice and play what is
-left of jitter in motion is 0.150 %, not 0.116."""
+_PLAY = 0.07
+"""A square stays until its centre, angle or side has changed by more than this (parts of the side;
+radians; part of the side): landmarks change a little with the square, which otherwise never
+rests."""
 
 
 def square_of(box: Box, angle: float) -> Roi:
@@ -79,25 +76,14 @@ def make_mesh(points: NDArray[np.float64], presence: float) -> Mesh:
 
 
 def steadied(last: Roi, roi: Roi) -> Roi:
-    """The last square, or where that lies too far off, the nearest of the lattice."""
-    play = PLACE_PLAY * last.side
-    keeps_place = max(abs(roi.x - last.x), abs(roi.y - last.y)) <= play
-    keeps_side = abs(roi.side - last.side) <= ROI_PLAY * last.side
-    keeps_angle = abs(math.remainder(roi.angle - last.angle, math.tau)) <= ROI_PLAY
-    if keeps_place and keeps_side and keeps_angle:
-        return last
-    side, angle = last.side, last.angle
-    if not keeps_side:
-        side = math.exp(_nearest(math.log(max(roi.side, 1.0)), ROI_STEP))
-    if not keeps_angle:
-        angle = _nearest(roi.angle, ROI_STEP)
-    step = PLACE_STEP * side
-    return Roi(_nearest(roi.x, step), _nearest(roi.y, step), side, angle)
-
-
-def _nearest(value: float, step: float) -> float:
-    """The nearest whole multiple of a step."""
-    return round(value / step) * step
+    """Return the last square, or the new one where that differs by more than the play."""
+    changes = (
+        (roi.x - last.x) / last.side,
+        (roi.y - last.y) / last.side,
+        roi.side / last.side - 1,
+        math.remainder(roi.angle - last.angle, math.tau),
+    )
+    return last if max(map(abs, changes)) <= _PLAY else roi
 
 
 MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED, SPEED_CUTOFF_HZ = 0.5, 80.0, 20.0, 0.1, 1.0

@@ -26,12 +26,12 @@ def test_drawn_is_what_lies_in_the_box_and_its_label() -> None:
     assert picture[:100].max() == 0
 
 
-def test_a_face_shows_through_its_mesh() -> None:
+def test_a_face_shows_between_its_landmarks() -> None:
     picture = np.full((200, 200, 3), 100, np.uint8)
     face = make_face(100, 100, 40)
     draw_faces(picture, [face])
-    inside = picture[90:110, 90:110].astype(int)
-    assert np.abs(inside - 100).max() <= 0.3 * 155 + 1
+    changed = (picture[90:110, 90:110] != 100).any(axis=-1)
+    assert 0 < changed.mean() < 0.1
 
 
 def test_faces_out_of_sight_or_without_a_size_do_no_harm() -> None:
@@ -57,6 +57,6 @@ def test_a_preview_shows_the_face(tmp_path: Path) -> None:
     assert before is not None
     assert after is not None
     changed = (before != after).any(axis=-1)
-    assert changed[200:400, 590:760].mean() > 0.1
+    assert changed[200:400, 590:760].mean() > 0.03
     assert not changed[:, 1280:].any()  # matte and result stay
     assert not changed[:, :500].any()
