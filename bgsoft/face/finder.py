@@ -23,7 +23,7 @@ from bgsoft.face.track import Tracker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
-SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.65, 0.87, 0.8
+SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.65, 0.87, 0.82
 """Score above which a detection is a face: in an upright view, where hands have up to 0.64; in a
 turned view, where gestures have up to 0.84; and in the closer view of one place."""
 EDGE_SCORE = 0.75

@@ -245,8 +245,8 @@ class FaceStep(Closing):
         others = [face for face in found.faces if face.id not in found.main]
         matte_on_host, main = self._editor.read(matte), [*found.main.values()]
         separation = separator.separate(matte_on_host, main, others)
-        if separation.contact and frame.pts >= self.trim_start:
-            self._journal.note("shared", entry_of(frame), contact=separation.contact)
+        if separation.is_shared and frame.pts >= self.trim_start:
+            self._journal.note("shared", entry_of(frame))
         return separation.limit
 
     def finish(self, frames: Sequence[Frame], found: Sequence[FoundFaces]) -> list[Frame]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from itertools import product
 from typing import Any
 
 import cv2
@@ -202,8 +201,6 @@ axis is a part of that body: below a collar, say, that the mask had missed. With
 not 7.76."""
 _FAR = 10_000
 """Cells from the frame's corner that OpenCV draws polygons to, at least."""
-_TELL_APART = 0.9
-"""Faces in one region whose middles are closer than this many face widths cannot be separated."""
 
 
 class Separation(NamedTuple):
@@ -211,9 +208,8 @@ class Separation(NamedTuple):
 
     limit: Plane8 | None
     """(gh, gw), what the matte must not exceed. None: keep all."""
-    contact: str
-    """Where main and other people are in one region, which was cut between them by nearness: touch,
-    or overlap, so far that nearness says little. Empty: they are apart."""
+    is_shared: bool
+    """Main and other people are in one region, which was cut between them by nearness."""
 
 
 class MatteSeparator:
@@ -253,17 +249,17 @@ class MatteSeparator:
             others: The other faces of the frame.
         """
         if not main and self._fresh:
-            return Separation(None, "")
+            return Separation(None, False)
         small = cv2.resize(matte, self._kept.shape[::-1], interpolation=cv2.INTER_AREA)
         _, self._binary = cv2.threshold(small, 127, 255, cv2.THRESH_BINARY)
         count, self._labels = cv2.connectedComponents(self._binary, connectivity=8)
-        contact = self._choose(count, main, others)
+        is_shared = self._choose(count, main, others)
         self._bound()
         self._fresh = False
-        return Separation(self._limit[: self._shape[0], : self._shape[1]], contact)
+        return Separation(self._limit[: self._shape[0], : self._shape[1]], is_shared)
 
-    def _choose(self, count: int, main: Sequence[Face], others: Sequence[Face]) -> str:
-        """Choose which cells are kept; returns the :attr:`Separation.contact`."""
+    def _choose(self, count: int, main: Sequence[Face], others: Sequence[Face]) -> bool:
+        """Choose which cells are kept; returns :attr:`Separation.is_shared`."""
         in_main = [self._regions_of(face, count) for face in main]
         in_other = [self._regions_of(face, count) for face in others]
         has_main = np.logical_or.reduce(in_main) if in_main else np.zeros(count, np.bool_)
@@ -279,15 +275,13 @@ class MatteSeparator:
             is_body = distance <= min(_BODY, float(np.median(foreign[inside])))
             stay[region] = kept_before or is_body
         np.copyto(self._kept, np.where(stay, np.uint8(255), np.uint8(0)).take(self._labels))
-        contact = ""
-        for region in np.flatnonzero(has_main & has_other).tolist():
+        shared = np.flatnonzero(has_main & has_other).tolist()
+        for region in shared:
             rivals = [face for face, has in zip(main, in_main, strict=True) if has[region]]
             strangers = [face for face, has in zip(others, in_other, strict=True) if has[region]]
             farther = self._distance(rivals) > self._distance(strangers)
             self._kept[(self._labels == region) & farther] = 0
-            overlap = contact == "overlap" or _overlap(rivals, strangers)
-            contact = "overlap" if overlap else "touch"
-        return contact
+        return bool(shared)
 
     def _regions_of(self, face: Face, count: int) -> NDArray[np.bool_]:
         """The regions that a face lies in: (count,) bool, at least a tenth of it in each."""
@@ -331,13 +325,3 @@ class MatteSeparator:
         enlarged = cv2.resize(near, size, interpolation=cv2.INTER_LINEAR)
         faded = cv2.subtract(self._limit, np.full(1, _FALL, np.uint8))
         self._limit = cv2.max(faded, enlarged)
-
-
-def _overlap(main: Sequence[Face], others: Sequence[Face]) -> bool:
-    """Whether a main and another face are too close to separate their bodies."""
-    for one, other in product(main, others):
-        a, b = one.box_xyxy, other.box_xyxy
-        width = max(a[2] - a[0], b[2] - b[0])
-        if abs((a[0] + a[2]) - (b[0] + b[2])) / 2 < _TELL_APART * width:
-            return True
-    return False

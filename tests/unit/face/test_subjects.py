@@ -194,7 +194,7 @@ def test_apart_the_other_goes_and_the_main_person_stays_whole() -> None:
     both = np.maximum(one, two)
     separation = MatteSeparator(HD).separate(both, [face_at(0.3, 1)], [face_at(0.75, 2)])
     left = limited(both, separation.limit)
-    assert not separation.contact
+    assert not separation.is_shared
     np.testing.assert_array_equal(left[one > 0], one[one > 0])
     assert left[:, int(GRID[1] * 0.6) :].max() == 0
 
@@ -204,16 +204,10 @@ def test_touching_people_are_cut_between_them() -> None:
     both = np.maximum(one, two)
     separation = MatteSeparator(HD).separate(both, [face_at(0.35, 1)], [face_at(0.65, 2)])
     left = limited(both, separation.limit)
-    assert separation.contact == "touch"
+    assert separation.is_shared
     columns = np.arange(GRID[1]) / GRID[1]
     assert (left[:, columns < 0.47] == both[:, columns < 0.47]).all()
     assert left[:, columns > 0.53].max() == 0
-
-
-def test_people_in_front_of_each_other_are_said_to_be_one() -> None:
-    both = np.maximum(person(0.45), person(0.5))
-    separation = MatteSeparator(HD).separate(both, [face_at(0.45, 1)], [face_at(0.5, 2)])
-    assert separation.contact == "overlap"
 
 
 def test_a_main_person_without_a_face_in_sight_is_kept_from_frame_to_frame() -> None:
