@@ -31,6 +31,11 @@ _SAME_FACE = 0.5
 a fifth more of the frame is hidden in gaps."""
 
 
+_UNIFORM = 0.8
+"""Between two sightings, a face that has not gone evenly may be where it was going after the first,
+or where it came from before the second. Both are hidden, where less than this part of them is."""
+
+
 class _Place(NamedTuple):
     """Where a face is, or may be."""
 
@@ -58,9 +63,9 @@ class _Place(NamedTuple):
         left, top, right, bottom = map(between, self.box, other.box)
         return _Place(ellipse, (left, top, right, bottom))
 
-    def is_covered(self, others: Collection[_Place]) -> bool:
-        """Whether another face takes most of it."""
-        least = _SAME_FACE * box_area(self.box)
+    def is_covered(self, others: Collection[_Place], part: float = _SAME_FACE) -> bool:
+        """Whether one of other places takes such a part of it."""
+        least = part * box_area(self.box)
         return any(shared_area(self.box, other.box) >= least for other in others)
 
 
@@ -133,29 +138,31 @@ class HiddenFaces:
             last[id] = _Sighting.of(id, now, last.get(id))
         places = [*hidden.values()]
         for id in last.keys() - hidden.keys():
-            place = self._after(id, now, coming)
-            if place is None:
+            after = self._after(id, now, coming)
+            places += after
+            if not after:
                 del last[id]
-            else:
-                places.append(place)
         places += self._before(now, coming)
         return [place.ellipse for place in places]
 
-    def _after(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> _Place | None:
-        """Return where a face may be that was seen before; None: it is gone.
+    def _after(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[_Place]:
+        """Return where a face may be that was seen before; nowhere: it is gone.
 
         A shown face in its place ends nothing: in doubt it is hidden for a moment, too.
         """
         last = self._last[id]
-        for end in coming:
+        onwards = last.carried(now.seconds)
+        for at, end in enumerate(coming):
             if id in end.places:
                 span = max(end.seconds - last.frame.seconds, 1e-9)
                 share = (now.seconds - last.frame.seconds) / span
-                return last.place.towards(end.places[id], min(max(share, 0.0), 1.0))
-        place = last.carried(now.seconds)
+                place = last.place.towards(end.places[id], min(max(share, 0.0), 1.0))
+                others = onwards, _first(id, at, coming, last.velocity).carried(now.seconds)
+                return [place, *(o for o in others if not o.is_covered([place], _UNIFORM))]
         is_over = now.seconds - last.frame.seconds > _HOLD_SECONDS
         is_over = is_over or last.frame.scene != now.scene
-        return None if is_over or place.is_covered([each for _, each in now.hidden()]) else place
+        is_over = is_over or onwards.is_covered([each for _, each in now.hidden()])
+        return [] if is_over else [onwards]
 
     def _before(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> Iterator[_Place]:
         """Return where faces may be that will be seen for the first time.
@@ -169,11 +176,22 @@ class HiddenFaces:
                 return
             for id in frame.places.keys() - known:
                 known.add(id)
-                later = next((each for each in coming[at + 1 :] if id in each.places), None)
-                other = None if later is None else _Sighting(later.places[id], later)
-                first = _Sighting.of(id, frame, other)
+                first = _first(id, at, coming)
                 if id not in frame.shown and not any(
                     first.carried(each.seconds).is_covered(each.places.values())
                     for each in (now, *coming[:at])
                 ):
                     yield first.carried(now.seconds)
+
+
+def _first(
+    id: int,
+    at: int,
+    coming: Sequence[FrameFaces],
+    velocity: tuple[float, float] = (0.0, 0.0),
+) -> _Sighting:
+    """Return the sighting in a frame; the next one gives another velocity."""
+    for later in coming[at + 1 :]:
+        if id in later.places:
+            return _Sighting.of(id, coming[at], _Sighting(later.places[id], later))
+    return _Sighting(coming[at].places[id], coming[at], velocity)

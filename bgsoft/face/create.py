@@ -28,7 +28,7 @@ _SMALLEST_PX, _LARGEST_PX = 640, 960
 """The same where small ones do, too: smaller frames are enlarged, up to twice, and larger ones
 reduced, at most by two. Enlarged by 1.5, hands and prints on shirts have up to 0.83. At 4K a
 reduction by 4 shows 28 of 40 faces of 24 to 70 pixels."""
-_OFTEN_SECONDS, _REGULAR_SECONDS, _SELDOM_SECONDS = 1 / 15, 0.13, 0.2
+_REGULAR_SECONDS, _SELDOM_SECONDS = 0.13, 0.2
 
 
 def finder_settings(
@@ -43,7 +43,7 @@ def finder_settings(
         scale = min(enlarged, 2.0) if enlarged > 1 else min(1.0, max(reduced, 0.5))
     seconds, most_frames = _SELDOM_SECONDS, LOOK_AHEAD
     if hides:  # larger frames take long
-        seconds = _OFTEN_SECONDS if long_side <= _LARGEST_PX else _REGULAR_SECONDS
+        seconds = 0.0 if long_side <= _LARGEST_PX else _REGULAR_SECONDS
     elif config.mode is FaceMode.MAIN:
         seconds = _REGULAR_SECONDS
     every = 1 if writes_data and config.detect_every is None else config.detect_every

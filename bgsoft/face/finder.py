@@ -23,15 +23,13 @@ from bgsoft.face.track import Tracker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
-SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.65, 0.87, 0.82
-"""Score above which a detection is a face: in an upright view, where hands have up to 0.64; in a
+SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.67, 0.87, 0.82
+"""Score above which a detection is a face: in an upright view, where hands have up to 0.66; in a
 turned view, where gestures have up to 0.84; and in the closer view of one place."""
-EDGE_SCORE = 0.75
-"""The same where the frame's edge cuts it: mirrored things have up to 0.75, faces that show both
-eyes 0.77 and more."""
-_LARGE_PART = 0.15
-"""Part of the frame's short side. At half the scale, larger things are never sure: prints on shirts
-and textures have up to 0.82 there, and the whole scale shows large faces."""
+CLEAR_SCORE, _LARGE_PART = 0.75, 0.15
+"""The same of what the frame's edge cuts, and of what is larger than this part of the frame's short
+side: mirrored things and prints on shirts have up to 0.75, faces that show both eyes 0.77 and more.
+At half the scale, where prints have up to 0.82, large things are never sure."""
 FAINT_SCORE, KNOWN_SCORE = 0.1, 0.3
 """Score from which a detection continues a track: where faces are hidden, when it is also worth a
 closer view; and elsewhere."""
@@ -193,21 +191,24 @@ class FaceFinder(Closing):
         return [each for (each, _), face in zip(unsure, confirmed, strict=True) if face is None]
 
     def _seen(self, views: _Views, at: int) -> list[Detection]:
-        """Return what the detector sees in all views of a frame that are due.
+        """Return what the detector sees in the views of a frame that are due.
 
-        Of the turned views, one; all of them at first, where nobody upright is sure, and where a
-        face is missing.
+        Half the scale and a turned view take turns. All are due at first, where nobody upright is
+        sure, and where a face is missing.
         """
         whole, half, on_side = self._canvases
         seen = views.see(at, whole)
         if half is None or on_side is None:
             return seen
-        turns: Sequence[int] = _TURNS
-        if any(each.is_sure for each in seen) and self._passes and not self._tracker.is_missing:
-            turns = (_TURNS[self._passes % len(_TURNS)],)
+        turn, is_half = divmod(self._passes, 2)
+        is_settled = any(each.is_sure for each in seen) and not self._tracker.is_missing
+        is_all = not self._passes or not is_settled
         self._passes += 1
-        for each in views.see(at, half):
-            seen.append(each._replace(is_sure=each.is_sure and face_size(each.box) < self._large))
+        if is_all or is_half:
+            for each in views.see(at, half):
+                is_sure = each.is_sure and face_size(each.box) < self._large
+                seen.append(each._replace(is_sure=is_sure))
+        turns = _TURNS if is_all else () if is_half else (_TURNS[turn % len(_TURNS)],)
         for quarters in turns:
             seen += views.see(at, on_side if quarters % 2 else whole, quarters)
         return seen
@@ -246,7 +247,8 @@ class _Views:
 
     def _is_sure(self, found: Detection, least: float) -> bool:
         is_cut = shared_area(found.box, self._frame) < box_area(found.box)
-        return found.score > (max(least, EDGE_SCORE) if is_cut else least)
+        is_large = face_size(found.box) > _LARGE_PART * min(self._frame[2:])
+        return found.score > (max(least, CLEAR_SCORE) if is_cut or is_large else least)
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
         """Return detections as a closer view shows them; None where it is not sure of a face."""

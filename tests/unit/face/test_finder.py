@@ -12,8 +12,8 @@ import pytest
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.finder import (
+    CLEAR_SCORE,
     CLOSE_SCORE,
-    EDGE_SCORE,
     KNOWN_SCORE,
     SURE_SCORE,
     TURNED_SCORE,
@@ -155,12 +155,13 @@ def test_at_few_frames_a_second_each_is_looked_at() -> None:
 
 def test_faces_in_noise_are_found_at_half_scale() -> None:
     for first in range(8, 17):
-        things = still(1400, 500), still(500, 500, range(first, 100), whole=0.0)
-        watch = Watch(*things, hides=True, every=8)
-        known = min(n for n in range(first, 40) if n % 8 == 1)  # the second frame is looked at
+        noisy = still(500, 500, range(first, 100), whole=0.0, turned=0.0)
+        things = still(1400, 500), noisy
+        watch = Watch(*things, hides=True, every=4)
         lengths = [len(faces) for faces in watch.run(40)]
+        known = min(n for n in watch.looked_at("half") if n >= first)
+        assert known < first + 8
         assert lengths == [1] * known + [2] * (40 - known)
-        assert watch.looked_at("half") == watch.looked_at()
     assert Watch(still(500, 500, whole=0.0)).run(16) == [[]] * 16
 
 
@@ -262,10 +263,11 @@ def test_scores_that_make_a_face(hides: bool) -> None:
     assert is_found(whole=0.0, half=SURE_SCORE + 0.01) == hides
     assert is_found(whole=0.0, turned=TURNED_SCORE + 0.01) == hides
     assert not is_found(whole=0.0, turned=TURNED_SCORE)
-    # What an edge cuts has to be clearer, and large things count at the whole scale.
-    assert is_found(40, whole=EDGE_SCORE + 0.01)
-    assert not is_found(40, whole=EDGE_SCORE)
-    assert is_found(size=200, whole=SURE_SCORE + 0.01)
+    # What an edge cuts has to be clearer, and so have large things, at the whole scale.
+    assert is_found(40, whole=CLEAR_SCORE + 0.01)
+    assert not is_found(40, whole=CLEAR_SCORE)
+    assert is_found(size=200, whole=CLEAR_SCORE + 0.01)
+    assert not is_found(size=200, whole=CLEAR_SCORE)
     assert not is_found(size=200, whole=0.0, half=0.95, close=CLOSE_SCORE)
 
 
@@ -308,9 +310,10 @@ def test_frames_are_turned_by_all_quarters_until_a_face_is_known_and_then_by_one
         [k.quarters for k in watch.world.looks if k.frame == n and k.quarters] for n in range(12)
     ]
     assert turns[0] == [1, 2, 3]
-    assert [len(each) for each in turns[1:]] == [1] * 11
-    for at in range(1, 10):
-        assert sorted(chain(*turns[at : at + 3])) == [1, 2, 3]
+    assert [len(each) for each in turns[1:]] == [0, 1] * 5 + [0]
+    for at in range(1, 7):
+        assert sorted(chain(*turns[at : at + 6])) == [1, 2, 3]
+    assert watch.looked_at("half") == [0, *range(1, 12, 2)]
     nobody = Watch(**HIDING)
     nobody.run(4)
     assert sum(look.shown == "turned" for look in nobody.world.looks) == 12
