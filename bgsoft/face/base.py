@@ -34,9 +34,6 @@ SQUARE_SCALE, SQUARE_FALL = 1.54, 0.055
 detector's box, towards the chin, over the geometric mean of the box's sides. Means over 155 faces
 of 6 clips and 81 portraits, standard deviations 0.066 and 0.017."""
 
-RIGHT_EYE, LEFT_EYE = 33, 263
-"""Outer corners of the eyes in the same mesh; right is the face's own."""
-
 EXPECTED_HALF, EXPECTED_RISE = (0.31, 0.36), 0.04
 """Half axes of the outline of a face, across and along it, and how far its middle lies above the
 square's, in parts of the square's side: means over 1,459 faces of 6 clips, also swung, rolled and

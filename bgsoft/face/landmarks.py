@@ -15,15 +15,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.base import LEFT_EYE, RIGHT_EYE, SQUARE_FALL, SQUARE_SCALE
+from bgsoft.face.base import SQUARE_FALL, SQUARE_SCALE
 from bgsoft.face.geometry import Box, Roi, face_size, middle
 from bgsoft.records import NamedTuple
 
 LANDMARKS = 468
 """Points of a face."""
-ROI_SCALE = 1.5
-"""Side of the square over the longer extent of the landmarks: the model was trained on crops with
-a quarter of the face around it (model card "MediaPipe Face Mesh", and MediaPipe's graphs)."""
 _PLAY = 0.07
 """A square stays until its centre, angle or side has changed by more than this (parts of the side;
 radians; part of the side): landmarks change a little with the square, which otherwise never
@@ -44,35 +41,6 @@ class Mesh(NamedTuple):
     """(3, 468): rows of x, y and z, frame pixels; z in the same scale."""
     presence: float
     """How probably the square holds a face, 0–1."""
-    box: Box
-    """Of the points; not finite where a point is not."""
-    roi: Roi
-    """The square for the face in the next frame."""
-
-
-def make_mesh(points: NDArray[np.float64], presence: float) -> Mesh:
-    """From points in the frame, (3, 468), and how probably they are a face's.
-
-    The square's side follows the extent along the face's own axes, so that a turning head keeps its
-    size.
-    """
-    plane = points[:2]
-    # Points that are no numbers spoil their own box, no more.
-    with np.errstate(invalid="ignore"):
-        across, down = (plane[:, LEFT_EYE] - plane[:, RIGHT_EYE]).tolist()
-        length = math.hypot(across, down) or 1.0
-        cosine, sine = across / length, down / length
-        own = np.array([[cosine, sine], [-sine, cosine]]) @ plane
-    (left, top), (right, bottom) = plane.min(axis=1).tolist(), plane.max(axis=1).tolist()
-    (own_left, own_top), (own_right, own_bottom) = (
-        own.min(axis=1).tolist(),
-        own.max(axis=1).tolist(),
-    )
-    u, v = (own_left + own_right) / 2, (own_top + own_bottom) / 2
-    side = max(own_right - own_left, own_bottom - own_top) * ROI_SCALE
-    x, y = cosine * u - sine * v, sine * u + cosine * v
-    roi = Roi(x, y, side, math.atan2(down, across))
-    return Mesh(points, presence, (left, top, right, bottom), roi)
 
 
 def steadied(last: Roi, roi: Roi) -> Roi:

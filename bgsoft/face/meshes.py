@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import field, replace
 
@@ -66,15 +65,14 @@ class MeshMaker:
         return made
 
     def _with(self, face: Face, mesh: Mesh, seconds: float) -> Face:
-        if mesh.presence < MIN_PRESENCE or not all(map(math.isfinite, mesh.box)):
+        if mesh.presence < MIN_PRESENCE or not np.isfinite(mesh.points).all():
             return face
         known = self._known.get(face.id)
         passed = 0.0 if known is None else seconds - known.seconds
         if known is None or passed > _KEPT_SECONDS:
             known = self._known[face.id] = _Smoothing(seconds)
         known.seconds = seconds
-        left, top, right, bottom = mesh.box
-        size = max(right - left, bottom - top, 1.0)
+        size = max(1.0, float(np.ptp(mesh.points[:2], axis=1).max()))
         rest = min(1.0, size / _FULL_SIZE)
         points = known.filter.update(mesh.points, passed or _DEFAULT_DT_SECONDS, size, rest)
         return replace(face, landmarks=np.ascontiguousarray(points.T, np.float32))

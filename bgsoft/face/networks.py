@@ -22,7 +22,7 @@ from bgsoft.face.detect import (
     probability,
 )
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi, middle
-from bgsoft.face.landmarks import Mesh, make_mesh
+from bgsoft.face.landmarks import Mesh
 from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Network, Shapes, Wiring
@@ -158,7 +158,7 @@ class FaceNetworks(Closing):
         def read(views: Sequence[Affine], landmarks: Array, presence: Array) -> list[Mesh]:
             logits = presence.ravel().tolist()
             return [
-                make_mesh(view.applied(points), probability(logit))
+                Mesh(view.applied(points), probability(logit))
                 for view, points, logit in zip(views, landmarks, logits, strict=False)
             ]
 

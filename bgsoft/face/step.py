@@ -15,7 +15,6 @@ from bgsoft.face.base import LOOK_AHEAD, Face, FaceTaker
 from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.geometry import Roi
 from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
 from bgsoft.face.journal import FaceJournal, entry_of
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
@@ -201,27 +200,24 @@ class FaceStep(Closing):
             for frame, matte, each in zip(frames, mattes, found, strict=True):
                 each.limit = self._limit(self._separator, frame, matte, each)
         # The landmarks of faces that mattes may have missed; the others are not covered.
-        asked: list[tuple[int, Face]] = []
-        squares: list[tuple[Matte, Roi]] = []
-        for at, each in enumerate(found):
-            for face, _ in each.covered:
-                if not face.landmarks.size:
-                    asked.append((at, face))
-                    squares.append((mattes[at], face.square))
-        missed: dict[int, list[Face]] = {}
-        for (at, face), share in zip(asked, self._editor.missing(squares), strict=True):
-            faces = missed.setdefault(at, [])
+        asked = [
+            (at, face)
+            for at, each in enumerate(found)
+            for face, _ in each.covered
+            if not face.has_landmarks
+        ]
+        shares = self._editor.missing([(mattes[at], face.square) for at, face in asked])
+        missed: dict[int, list[Face]] = {at: [] for at, _ in asked}
+        for (at, face), share in zip(asked, shares, strict=True):
             if share > MAY_MISS_SHARE:
-                faces.append(face)
+                missed[at].append(face)
         for at, faces in missed.items():
-            seen: dict[int, Face] = {}
-            if faces:
-                close = self._finder.close_up(frames[at], reduced[at], faces)
-                seen = {face.id: face for face in close}
+            close = self._finder.close_up(frames[at], reduced[at], faces) if faces else ()
+            seen = {face.id: face for face in close}
             found[at].covered = [
                 (seen.get(face.id, face), opacity)
                 for face, opacity in found[at].covered
-                if face.id in seen or face.landmarks.size
+                if face.id in seen or face.has_landmarks
             ]
 
     def edit_mattes(

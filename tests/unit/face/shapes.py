@@ -9,15 +9,13 @@ import numpy as np
 
 from bgsoft.face.base import (
     FACE_OVAL,
-    LEFT_EYE,
-    RIGHT_EYE,
     SQUARE_FALL,
     SQUARE_SCALE,
     Face,
 )
 from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Affine, Box, Roi
-from bgsoft.face.landmarks import Mesh, make_mesh
+from bgsoft.face.landmarks import Mesh
 
 
 def make_face(
@@ -88,14 +86,12 @@ def box_in(square: Roi) -> Box:
 def mesh(x: float, y: float, size: float = 100) -> np.ndarray:
     """(468, 3) landmarks of an upright face."""
     t = np.linspace(0, 2 * np.pi, 468, endpoint=False)
-    points = np.stack([x + size / 2 * np.cos(t), y + size / 2 * np.sin(t), 0 * t], axis=1)
-    points[RIGHT_EYE, :2], points[LEFT_EYE, :2] = (x - size / 4, y), (x + size / 4, y)
-    return points
+    return np.stack([x + size / 2 * np.cos(t), y + size / 2 * np.sin(t), 0 * t], axis=1)
 
 
 def meshes(faces: Iterable[np.ndarray], presences: Sequence[float]) -> list[Mesh]:
     """Of landmarks in the frame, each (468, 3)."""
-    return [make_mesh(points.T, sure) for points, sure in zip(faces, presences, strict=True)]
+    return [Mesh(points.T, sure) for points, sure in zip(faces, presences, strict=True)]
 
 
 def in_frame(view: Affine, points: np.ndarray) -> np.ndarray:

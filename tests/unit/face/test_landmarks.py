@@ -13,7 +13,7 @@ import pytest
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.face.detect import probability
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi
-from bgsoft.face.landmarks import OneEuro, make_mesh, square_of, steadied
+from bgsoft.face.landmarks import OneEuro, square_of, steadied
 from bgsoft.face.networks import resolve_detector
 from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
@@ -21,28 +21,11 @@ from bgsoft.models.catalog import ModelSpec, find_spec
 from bgsoft.segment.preprocess import yuv_to_rgb_matrix
 from tests.marks import crossed
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
-from tests.unit.face.shapes import in_frame, meshes
+from tests.unit.face import shapes
+from tests.unit.face.shapes import in_frame
 
 MESH, DETECTOR = find_spec("face-mesh"), resolve_detector().spec
 BORDERS = {EDGE: cv2.BORDER_REPLICATE, MIRRORED: cv2.BORDER_REFLECT}
-
-
-def turned_face(angle: float) -> np.ndarray:
-    """(468, 3): an ellipse with eyes, turned clockwise by an angle about (300, 200)."""
-    t = np.linspace(0, 2 * math.pi, 468, endpoint=False)
-    points = np.stack([40 * np.cos(t), 50 * np.sin(t)], axis=1)
-    points[33], points[263] = (-20, -10), (20, -10)
-    cosine, sine = math.cos(angle), math.sin(angle)
-    points = points @ np.array([[cosine, sine], [-sine, cosine]]) + [300, 200]
-    return np.column_stack([points, np.zeros(468)])
-
-
-@pytest.mark.parametrize("angle", [0.0, 0.3, -1.2, 2.5])
-def test_the_square_turns_with_the_face(angle: float) -> None:
-    roi = meshes([turned_face(angle)], [1.0])[0].roi
-    assert roi.angle == pytest.approx(angle)
-    assert (roi.x, roi.y) == pytest.approx((300, 200), abs=0.1)
-    assert roi.side == pytest.approx(150, abs=0.1)
 
 
 @pytest.mark.parametrize("angle", [0.0, 0.7, -2.0])
@@ -70,30 +53,13 @@ def write(spec: ModelSpec, seen: FrameView, tensor: np.ndarray, border: int = ED
 
 
 def test_landmarks_return_to_where_they_were() -> None:
-    face = turned_face(0.7)
+    face = shapes.mesh(300, 200)
     face[:, 2] = 30
-    roi = meshes([face], [1.0])[0].roi
+    roi = Roi(310, 190, 150, 0.7)
     xx, xy, x0, yx, yy, y0 = view = frame_from_roi(roi, 192)
     places = np.linalg.solve([[xx, xy], [yx, yy]], face[:, :2].T - [[x0], [y0]])
     seen = np.column_stack([*places, face[:, 2] * 192 / roi.side])
-    found = make_mesh(view.applied(seen), 1.0)
-    np.testing.assert_allclose(found.points, face.T, atol=1e-4)
-    low, high = face[:, :2].min(axis=0), face[:, :2].max(axis=0)
-    assert found.box == pytest.approx((*low, *high))
-    again = found.roi
-    assert (again.x, again.y, again.side) == pytest.approx((roi.x, roi.y, roi.side))
-    assert again.angle == pytest.approx(roi.angle)
-
-
-@pytest.mark.parametrize("index", [0, 200, 467])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("axis", [0, 1])
-def test_points_that_are_no_numbers_have_no_finite_box(axis: int, bad: float, index: int) -> None:
-    raw = turned_face(0.1)
-    view = frame_from_roi(Roi(300, 200, 150, 0.2), 192)
-    assert np.isfinite(make_mesh(view.applied(raw), 1.0).box).all()
-    raw[index, axis] = bad
-    assert not np.isfinite(make_mesh(view.applied(raw), 1.0).box).all()
+    np.testing.assert_allclose(view.applied(seen), face.T, atol=1e-4)
 
 
 def test_presence_is_a_probability_whatever_comes() -> None:
@@ -235,7 +201,7 @@ def test_the_grid_serves_large_faces_only() -> None:
 
 def test_the_filter_rests_and_follows() -> None:
     rng = np.random.default_rng(0)
-    face = turned_face(0).T
+    face = shapes.mesh(300, 200).T
     still = OneEuro()
     noisy = [face + rng.normal(0, 0.3, face.shape) for _ in range(90)]
     smooth = np.array([still.update(points, 1 / 30, 100) for points in noisy])
@@ -249,5 +215,5 @@ def test_the_filter_rests_and_follows() -> None:
 
 
 def test_the_filter_starts_where_the_signal_is() -> None:
-    face = turned_face(0)
+    face = shapes.mesh(300, 200)
     np.testing.assert_array_equal(OneEuro().update(face, 1 / 30, 100), face)
