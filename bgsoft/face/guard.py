@@ -1,17 +1,11 @@
-"""Faces that the mask has missed are filled in, inside their outlines: which, where, how strongly.
+"""Which faces of a matte are filled in, where, and how strongly; :mod:`bgsoft.face.editor` does it.
 
-Whether a mask may have missed a part of a face is seen by samples of the matte where the face's
-outline is to be expected from the detector's box: landmarks, and with them the outline itself, are
-only made of faces that lack some there.
+Samples of the matte in the face's expected outline show whether it may lack a part of the face.
+Only then landmarks are made, which give the outline itself. A face that the mask has stays as it
+is, bit for bit. The more of a face is missing, the stronger it is filled in, so nothing flickers.
 
-A face that the mask has is left as it is, bit for bit: the mesh's outline is no better than the
-mask's own, and where it runs wider it would show a rim of the old background. How much of a face
-is missing decides how strongly it is filled in, so that nothing flickers.
-
-Everything lies on the analysis frame and is enlarged as the matte itself is, so an outline's soft
-edge is as wide in 4K as in 1080p. A cover is defined by area: the share of a square around a cell
-that the outline encloses. One half of it is the outline itself, where the fill begins; it is whole
-half a square further in. :mod:`bgsoft.face.editor` does what is decided here.
+Everything lies on the analysis frame, and is enlarged as the matte is. A cover is the share of a
+square around a cell that the outline encloses. The fill begins at one half, the outline itself.
 """
 
 from __future__ import annotations
@@ -31,22 +25,19 @@ MAX_MEASURED = 32
 """Faces of a frame that are measured; more are guarded all the same."""
 
 MISSED_SHARE = 0.05
-"""A mask that leaves out more of a face than this has missed it. Of faces that it had found in
-clips and portraits it left out a hundredth at most, of others a third and more."""
+"""A mask that lacks more of a face than this has missed it. It lacked a hundredth at most of faces
+that it had found in clips and portraits, a third and more of others."""
 FILLED_SHARE = 0.15
 """From here on a face is filled in fully; in between evenly more."""
 
 MAY_MISS_SHARE = 0.01
-"""Landmarks are made of faces of which the matte misses more than this, where they are expected.
-Over 25,140 faces in mattes as they are and damaged in 59 ways, 25 of the 19,533 that landmarks say
-are missed by more than :data:`MISSED_SHARE` have less, mostly in the wake of landmarks beside the
-face; of mattes as they are, no face in clips has more, and a tenth of those in portraits."""
+"""Landmarks are made where the matte lacks more of an expected face than this. Of 19,533 faces in
+damaged mattes that lack more than :data:`MISSED_SHARE`, 25 have less. Of whole mattes, no face in
+clips and a tenth of those in portraits has more."""
 _EXPECTED_SCALE = 0.95
 """Of the expected outline in which that is measured. At its full size more of the background than
 of the face lies between the two."""
-_SAMPLES_ACROSS = 20
-"""Samples along each axis of the expected outline."""
-_AXIS = (np.arange(_SAMPLES_ACROSS) + 0.5) * 2 / _SAMPLES_ACROSS - 1
+_AXIS = (np.arange(20) + 0.5) / 10 - 1
 _SQUARE = np.stack(np.meshgrid(_AXIS, _AXIS))
 _DISC = _SQUARE[:, np.hypot(*_SQUARE) < 1].T
 EXPECTED_SAMPLES = (_DISC * (_EXPECTED_SCALE * np.array(EXPECTED_HALF)) - (0.0, EXPECTED_RISE)).T

@@ -1,11 +1,9 @@
-"""From faces to the squares that the mesh model looks at, and from its output to smooth landmarks.
+"""The squares that the landmark model is shown, and the filter that smooths its landmarks.
 
-The filter is steady when points are slow and quick when they are fast, after G. Casiez,
-N. Roussel and D. Vogel, "1 € Filter: A Simple Speed-based Low-pass Filter for Noisy Input in
-Interactive Systems", CHI 2012: a first-order low-pass whose cutoff frequency grows with the speed
-of the signal, which is itself low-passed. Points of one face share most of their motion, and their
-mean speed is far less noisy than each one's own, so that it counts for more; and speeds up to that
-of noise count for nothing.
+The filter follows G. Casiez, N. Roussel and D. Vogel, "1 € Filter: A Simple Speed-based Low-pass
+Filter for Noisy Input in Interactive Systems", CHI 2012: a first-order low-pass whose cutoff grows
+with the signal's speed, itself low-passed. The mean speed of a face's points is less noisy than
+each one's own, so it counts for more. Speeds up to that of noise do not count.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ MIN_PRESENCE = 0.5
 _KEPT_SECONDS = 0.12
 """Without landmarks for longer, smoothing begins again."""
 _FULL_SIZE = 128.0
-"""Frame pixels from which a face fills its part of the landmark model's input (192 over the 1.5 of
-its square). A smaller one is enlarged, and its noise with it: it is smoothed the more at rest.
-Else it jitters by 0.24 %, not 0.18."""
+"""Frame pixels from which a face fills the landmark model's input. A smaller one is enlarged with
+its noise, so it is smoothed the more at rest. Else it jitters by 0.24 %, not 0.18."""
 _DEFAULT_DT_SECONDS = 1 / 30
 
 

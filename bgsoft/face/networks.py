@@ -75,10 +75,9 @@ def _on_cpu(model: ResolvedModel, batch: int) -> Network:
 class FaceNetworks(Closing):
     """The networks on one side; answers are on the host, in frame pixels.
 
-    On a device everything runs on the current stream, which the host waits for after each run, and
-    all is loaded at once, beside others that take as long, so that runs can be captured. On the
-    host, all but the upright frames' are loaded when they are first used: many videos never ask for
-    them. All but ``close`` raise :class:`InferenceError` where a model fails.
+    On a device, all are loaded at once, so that runs can be captured, and run on the current
+    stream, which the host waits for. On the host, all but the upright frames' are loaded when they
+    are first used. All but ``close`` raise :class:`InferenceError` where a model fails.
 
     Args:
         format: Format of the frames.
