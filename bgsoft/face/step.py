@@ -73,7 +73,6 @@ class FaceStep(Closing):
         self._hider = hider
         self._data = data
         hides = config.mode is FaceMode.ANONYMIZE
-        self._hides_all = hides and not config.subjects
         self._guard = Guard() if config.mode in (FaceMode.GUARD, FaceMode.MAIN) else None
         self._picker: SubjectPicker | None = None
         if hides or config.mode is FaceMode.MAIN:
@@ -102,26 +101,28 @@ class FaceStep(Closing):
     def reset(self) -> None:
         """Forget all faces; the next frame begins a new scene."""
         self._finder.reset()
+        if self._guard is not None:
+            self._guard.reset()
+        if self._picker is not None:
+            self._picker.reset()
         self._begin_scene()
 
     def cut(self) -> None:
         """The next frame begins a new scene.
 
-        Where everybody is hidden, tracks go on: a cut that is none, as in a crossfade or a flash,
+        Where faces are hidden, tracks go on: a cut that is none, as in a crossfade or a flash,
         shows nobody.
         """
-        if self._hides_all:
-            self._finder.renew()
-        else:
-            self._finder.reset()
+        if not self.held:
+            self.reset()
+            return
+        self._finder.renew()
+        if self._picker is not None:
+            self._picker.cut()
         self._begin_scene()
 
     def _begin_scene(self) -> None:
         self._found = None
-        if self._guard is not None:
-            self._guard.reset()
-        if self._picker is not None:
-            self._picker.reset()
         self._scene += 1
         self._cut = True
 

@@ -68,6 +68,7 @@ class SubjectPicker:
 
     def reset(self) -> None:
         """A new scene begins."""
+        self._is_cut = False
         self._standings: dict[int, _Standing] = {}
         self._main: list[int] = []
         self._led_since: float | None = None
@@ -76,6 +77,10 @@ class SubjectPicker:
         """With faces, so far."""
         self._witnesses: set[int] = set()
         """Others who were in sight shortly before a main face was lost, or since."""
+
+    def cut(self) -> None:
+        """A new scene begins, unless a main person is seen again in the next frame with faces."""
+        self._is_cut = True
 
     @property
     def main(self) -> Collection[int]:
@@ -93,6 +98,10 @@ class SubjectPicker:
         Returns:
             The main ones by id, where they were last seen, whether or not they are in sight now.
         """
+        if self._is_cut and faces:
+            if not any(face.id in self._main for face in faces):
+                self.reset()
+            self._is_cut = False
         fresh = self._time is None
         elapsed = 0.0 if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds

@@ -156,6 +156,18 @@ def test_a_face_of_a_moment_is_nobody() -> None:
     assert {*picker.update([make_face(500, 360, 200, id=1), young], 1 / FPS)} == {1}
 
 
+def test_a_cut_that_is_none_makes_nobody_else_main() -> None:
+    """In a flash nobody is seen; then a larger face is there, too."""
+    main, larger = make_face(500, 360, 200, id=1), make_face(900, 360, 300, id=2, age=0)
+    picker = SubjectPicker(1, HD, hides=True)
+    run(picker, [main], 30, 0.0)
+    picker.cut()
+    assert run(picker, [], 2, 1.0) == [{1}] * 2
+    assert run(picker, [main, larger], 60, 1.1) == [{1}] * 60
+    picker.cut()
+    assert run(picker, [larger], 1, 4.0) == [{2}]
+
+
 def test_a_cut_starts_anew() -> None:
     picker = SubjectPicker(1, HD)
     run(picker, [make_face(500, 360, 200, id=1)], 60, 0.0)
