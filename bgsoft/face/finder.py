@@ -23,12 +23,12 @@ from bgsoft.face.track import Tracker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
-SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.67, 0.87, 0.82
+SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.67, 0.87, 0.83
 """Score above which a detection is a face: in an upright view, where hands have up to 0.66; in a
 turned view, where gestures have up to 0.84; and in the closer view of one place."""
-CLEAR_SCORE, _LARGE_PART = 0.75, 0.15
+CLEAR_SCORE, _LARGE_PART = 0.81, 0.15
 """The same of what the frame's edge cuts, and of what is larger than this part of the frame's short
-side: mirrored things and prints on shirts have up to 0.75, faces that show both eyes 0.77 and more.
+side: mirrored things and prints on shirts have up to 0.8.
 At half the scale, where prints have up to 0.82, large things are never sure."""
 FAINT_SCORE, KNOWN_SCORE = 0.1, 0.3
 """Score from which a detection continues a track: where faces are hidden, when it is also worth a
@@ -136,6 +136,8 @@ class FaceFinder(Closing):
     def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
         """Return those faces of a frame that have landmarks, with them.
 
+        Where landmarks of all faces are made, the others have none.
+
         Args:
             frame: Where the networks read it; frames come in order.
             reduced: The same on the analysis frame.
@@ -144,6 +146,8 @@ class FaceFinder(Closing):
         Raises:
             InferenceError: A model failed; carries the frame's pts.
         """
+        if self._settings.by_landmarks:
+            return []
         try:
             (seen,) = self._meshes.make([(frame, reduced)], [faces])
         except InferenceError as exc:

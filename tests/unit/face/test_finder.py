@@ -380,11 +380,33 @@ def test_a_fault_names_the_stage_and_the_frame(
     with pytest.raises(InferenceError, match="broken") as raised:
         watch.finder.find(*watch.frames(1))
     assert (raised.value.stage, raised.value.pts) == ("face", 8 * FRAME_MS)
-    if network == "landmarks":
-        (frame,), (grid,) = watch.frames(1)
-        with pytest.raises(InferenceError, match="broken") as raised:
-            watch.finder.close_up(frame, grid, [])
-        assert (raised.value.stage, raised.value.pts) == ("face", 9 * FRAME_MS)
+
+
+def test_a_fault_of_a_close_up_names_the_stage_and_the_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise InferenceError("broken", stage="segment")
+
+    watch = Watch(still(500, 500), first=9)
+    monkeypatch.setattr(watch.world, "landmarks", fail)
+    (frame,), (grid,) = watch.frames(1)
+    with pytest.raises(InferenceError, match="broken") as raised:
+        watch.finder.close_up(frame, grid, [])
+    assert (raised.value.stage, raised.value.pts) == ("face", 9 * FRAME_MS)
+
+
+def test_a_close_up_leaves_landmarks_of_later_frames_as_they_are() -> None:
+    """Batches are found whole before their mattes are looked at; how large they are is chance."""
+    found = []
+    for is_asked in (False, True):
+        watch = Watch(Thing(rightwards(4, 0)), by_landmarks=True)
+        (frame, *frames), (grid, *grids) = watch.frames(6)
+        (faces, *_) = watch.finder.find([frame, *frames], [grid, *grids])
+        if is_asked:
+            assert watch.finder.close_up(frame, grid, faces) == []
+        found.append(plain(watch.run(3)))
+    assert found[0] == found[1]
 
 
 def test_an_empty_batch_asks_nothing_and_changes_nothing() -> None:
