@@ -64,6 +64,8 @@ class Track:
     """Detector passes in a row without it."""
     detected: bool = True
     """In this frame."""
+    is_sure: bool = True
+    """The last detection was."""
 
     @property
     def expected(self) -> Box:
@@ -73,8 +75,8 @@ class Track:
 
     @property
     def is_missing(self) -> bool:
-        """Whether it was seen just before, and is not."""
-        return 0 < self.unseen <= _SHOWN_PASSES
+        """Whether it was surely seen just before, and is not."""
+        return self.is_sure and 0 < self.unseen <= _SHOWN_PASSES
 
     @property
     def is_restless(self) -> bool:
@@ -99,7 +101,7 @@ class Track:
                 now = (now[0] + self.velocity[0]) / 2, (now[1] + self.velocity[1]) / 2
             self.velocity = now
         self.box, self.angle, self.score = found.box, found.angle, found.score
-        self.seen_at = seconds
+        self.is_sure, self.seen_at = found.is_sure, seconds
         self.square = steadied(self.square, square_of(found.box, found.angle))
         self.x = self.y = 0.0
         self.sightings += 1

@@ -147,6 +147,16 @@ def test_a_face_that_has_gone_far_unseen_is_to_be_looked_for() -> None:
     assert scene.tracker.is_restless  # as it is missing
 
 
+def test_only_a_face_that_was_surely_seen_is_missing() -> None:
+    """Else faint things that come and go would have every frame searched in every view."""
+    for is_sure in (True, False):
+        scene = Scene()
+        scene.settle((200, 200))
+        scene.step([seen((200, 200))[0]._replace(is_sure=is_sure)])
+        scene.step([])
+        assert scene.tracker.is_missing == scene.tracker.is_restless == is_sure
+
+
 def test_each_detection_continues_the_nearest_face() -> None:
     scene = Scene()
     scene.settle((200, 200), (320, 200))
