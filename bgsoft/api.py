@@ -51,6 +51,8 @@ def render(
     face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None = None,
     subjects: int | None = None,
     face_every: int | Off | None = None,
+    main: str | Sequence[str] | None = None,
+    faces: FilePath | None = None,
     small_faces: bool | None = None,
     hide: str | Sequence[str] | None = None,
     anonymize_style: config.HideStyle | Literal["blur", "pixelate", "solid"] | None = None,
@@ -138,6 +140,9 @@ def render(
             longest in view; 0 hides every face. [default: 1]
         face_every: Detect faces on every Nth frame, and predict their movement in between.
             [default: by time; with face_data 1]
+        main: Name a main person: a place and a time (50%,40%@0:10), or the id of a track of faces.
+            Repeatable; replaces subjects.
+        faces: Use exactly the faces in a file of bgsoft faces, which may be edited.
         small_faces: Also detect faces smaller than a twentieth of the frame height; anonymize
             always does.
         hide: Also hide this place: left, top, width and height, in pixels or percent of the upright

@@ -28,6 +28,7 @@ _COMMANDS = (
     "batch",
     "live",
     "preview",
+    "faces",
     "bench",
     "presets",
     "models",

@@ -184,7 +184,8 @@ def add_command(
         app: The program.
         command: Takes its flags, and the settings that were given (section → field → value);
             returns the exit code. Its name and its docstring are the command's.
-        own: Its flags, ``verbose`` among them; those of ``settings`` come after its ``preset``.
+        own: Its flags, ``verbose`` among them; those of ``settings`` come after its ``preset``,
+            or before its ``overwrite``.
         epilog: The end of its help.
         settings: Names of the settings that have a flag. These hold None where they are not given,
             so that a preset shows through.
@@ -194,7 +195,7 @@ def add_command(
     parameters = list(inspect.signature(own, eval_str=True).parameters.values())
     names = [parameter.name for parameter in parameters]
     if settings:
-        after = names.index("preset") + 1
+        after = names.index("preset") + 1 if "preset" in names else names.index("overwrite")
         parameters[after:after] = [_parameter(OPTIONS[name]) for name in settings]
         parameters.append(_HELP_ALL_PARAMETER)
 

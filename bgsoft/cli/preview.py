@@ -12,7 +12,7 @@ from bgsoft.records import dataclass
 from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
 
 _EPILOG = flags.examples(
-    "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --faces"
+    "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --draw-faces"
 )
 
 
@@ -31,11 +31,11 @@ class PreviewFlags:
         ),
     ] = None
     preset: flags.Preset = None
-    faces: Annotated[
+    draw_faces: Annotated[
         bool,
         flags.option(
             "Draw boxes, ids and landmarks of faces into the source.",
-            "--faces",
+            "--draw-faces",
             panel=OPTIONS["face"].panel,
         ),
     ] = False
@@ -69,7 +69,7 @@ def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
         own.output,
         preset=read_user_config().preset(own.preset),
         flags=settings,
-        draws_faces=own.faces,
+        draws_faces=own.draw_faces,
         overwrite=own.overwrite,
     )
     at_seconds = None if own.at is None else parse_seconds(own.at, "--at")
@@ -77,7 +77,7 @@ def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
     require_runtime()
     from bgsoft.rendering.preview import write_preview
 
-    result = write_preview(config, at_seconds, faces=own.faces)
+    result = write_preview(config, at_seconds, faces=own.draw_faces)
     if not own.quiet:
         console = Console()
         for notice in result.notices:

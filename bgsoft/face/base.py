@@ -85,7 +85,10 @@ class RecordedFrame:
 
 
 class FaceTaker(Protocol):
-    """Whoever wants the faces of every frame, with their landmarks."""
+    """Whoever wants the faces of every frame."""
+
+    wants_landmarks: bool
+    """They are those with landmarks; the detector looks at every frame for them."""
 
     def write(self, frame: Frame, faces: Sequence[Face]) -> object:
         """Take those of the next frame; raises OutputError where it cannot."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bgsoft.face.base import LOOK_AHEAD, FaceTaker
 from bgsoft.face.canvas import Canvases
+from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
+from bgsoft.face.trackfile import RecordedFinder, read_tracks
 from bgsoft.frame import FrameFormat
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
+from bgsoft.media.info import VideoInfo
 from bgsoft.ops import sides
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
 
@@ -61,7 +65,7 @@ def finder_settings(
 
 def create_faces(
     config: RenderConfig,
-    format: FrameFormat,
+    info: VideoInfo,
     make_networks: Callable[[Canvases], FaceNetworks],
     data: FaceTaker | None,
     *,
@@ -72,24 +76,38 @@ def create_faces(
 
     Args:
         config: Of the render.
-        format: Of its frames.
+        info: The video.
         make_networks: Makes the networks where the frames are, for some canvases.
         data: Whoever wants the faces of every frame.
         backend: What runs the networks.
         device: Where the frames are, which is current; None: on the host.
 
     Raises:
+        ConfigError: The file of faces cannot be used.
         ModelError: A model's file is damaged.
         BackendUnavailableError: A model does not load on the device.
     """
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
     side = sides.HOST if device is None else sides.device()
-    settings = finder_settings(config.face, format, writes_data=data is not None)
+    format = info.format
+    writes_data = data is not None and data.wants_landmarks
+    settings = finder_settings(config.face, format, writes_data=writes_data)
+    file = None if config.face.file is None else read_tracks(Path(config.face.file))
+    networks = make_networks(settings.canvases(format))
+    finder: FaceFinder | RecordedFinder = FaceFinder(format, networks, settings)
+    if file is not None:
+        finder = RecordedFinder(file, format, networks, by_landmarks=writes_data)
+    main = frozenset() if file is None else file.main
+    chosen = None
+    if config.face.main or main:
+        chosen = ChosenPicker(config.face.main, main, info)
     return FaceStep(
         config.face,
         format,
-        finder=FaceFinder(format, make_networks(settings.canvases(format)), settings),
+        finder=finder,
+        chosen=chosen,
+        never_hidden=() if file is None else file.shown,
         editor=MatteEditor(format, side, device),
         hider=Hider(HidePlan.of(config, format), side),
         data=data,

@@ -40,6 +40,8 @@ class FaceDataWriter(Closing):
         file: What gives it its name.
     """
 
+    wants_landmarks = True
+
     def __init__(self, path: Path, file: AtomicOutput) -> None:
         self._path = path
         self._file = file

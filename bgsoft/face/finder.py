@@ -221,6 +221,10 @@ class FaceFinder(Closing):
     def _is_visible(self, found: Detection) -> bool:
         return shared_area(found.box, self._frame) >= _MIN_VISIBLE * box_area(found.box)
 
+    def notices(self) -> list[str]:
+        """Nothing is left to be reported after the last frame."""
+        return []
+
     def close(self) -> None:
         """Free the networks; safe to call twice."""
         self._networks.close()

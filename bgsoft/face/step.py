@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,12 +12,14 @@ from typing import Any
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import FrameFaces, HiddenFaces
 from bgsoft.face.base import LOOK_AHEAD, Face, FaceTaker
+from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
 from bgsoft.face.journal import FaceJournal, entry_of
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
+from bgsoft.face.trackfile import RecordedFinder
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
 from bgsoft.records import dataclass
@@ -58,10 +60,12 @@ class FaceStep(Closing):
         config: FaceConfig,
         format: FrameFormat,
         *,
-        finder: FaceFinder,
+        finder: FaceFinder | RecordedFinder,
         editor: MatteEditor,
         hider: Hider,
         data: FaceTaker | None = None,
+        chosen: ChosenPicker | None = None,
+        never_hidden: Collection[int] = (),
         backend: str = "cpu",
         device: str = "cpu",
     ) -> None:
@@ -74,8 +78,11 @@ class FaceStep(Closing):
         self._data = data
         hides = config.mode is FaceMode.ANONYMIZE
         self._guard = Guard() if config.mode in (FaceMode.GUARD, FaceMode.MAIN) else None
-        self._picker: SubjectPicker | None = None
-        if hides or config.mode is FaceMode.MAIN:
+        self._never_hidden = never_hidden
+        self._picker: SubjectPicker | ChosenPicker | None = chosen
+        if chosen is not None and config.mode not in (FaceMode.MAIN, FaceMode.ANONYMIZE):
+            self._picker = None
+        elif chosen is None and (hides or config.mode is FaceMode.MAIN):
             self._picker = SubjectPicker(config.subjects, format, hides=hides)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
         self.held = LOOK_AHEAD if hides else 0
@@ -136,7 +143,8 @@ class FaceStep(Closing):
 
     def notices(self) -> list[str]:
         """Return what a user should know, after the last frame."""
-        return self._journal.notices()
+        chosen = self._picker.notices() if isinstance(self._picker, ChosenPicker) else []
+        return [*self._journal.notices(), *chosen, *self._finder.notices()]
 
     def boundary(self) -> dict[str, Any]:
         """What joins the faces of a chunk with those of the one before it; plain JSON types.
@@ -168,7 +176,8 @@ class FaceStep(Closing):
         cut, self._cut = self._cut, False
         self._journal.add(frame, faces, doubts, cut=cut, is_kept=is_kept)
         if self._data is not None and is_kept:
-            self._data.write(frame, [face for face in faces if face.has_landmarks])
+            wanted = [f for f in faces if f.has_landmarks or not self._data.wants_landmarks]
+            self._data.write(frame, wanted)
         main: dict[int, Face] = {}
         is_decided = True
         if self._picker is not None:
@@ -181,7 +190,8 @@ class FaceStep(Closing):
         if self._guard is not None:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
-        seen = FrameFaces(faces if self.held else (), main, seconds, self._scene, is_decided)
+        shown = {*main, *self._never_hidden}
+        seen = FrameFaces(faces if self.held else (), shown, seconds, self._scene, is_decided)
         return FoundFaces(faces, main, covered, cut, seen)
 
     def look_at(

@@ -32,6 +32,8 @@ _DIMMED = 0.4
 class _Faces:
     """Keeps the faces of the last frame."""
 
+    wants_landmarks = True
+
     def __init__(self) -> None:
         self.now: Sequence[Face] = ()
 

@@ -288,7 +288,7 @@ class StageBuilder:
         loop = stages if segment.similarity_db is None else stages.singly()
         reader, replaces = _open_mattes(config, info), segment.replaces_matte
         with StartupPool() as pool, stages.current():
-            make_networks = partial(self._make_networks, config, format, model, face_data)
+            make_networks = partial(self._make_networks, config, info, model, face_data)
             making = pool.submit("networks", make_networks)
             with span("picture kernels"):
                 reducer, scenes = loop.reducer(format), loop.scenes(format)
@@ -328,7 +328,7 @@ class StageBuilder:
     def _make_networks(
         self,
         config: RenderConfig,
-        format: FrameFormat,
+        info: VideoInfo,
         model: ResolvedModel,
         face_data: FaceTaker | None,
     ) -> tuple[Segmenter | None, FaceStep | None]:
@@ -340,11 +340,11 @@ class StageBuilder:
                 return None
             with stages.current():
                 loader = self._loader(model, instead=self._instead)
-                return stages.segmenter(backend, loader, format, quality)
+                return stages.segmenter(backend, loader, info.format, quality)
 
         def make_faces(backend: str) -> FaceStep | None:
             with stages.current():
-                return stages.faces(config, format, backend, self._loader, face_data)
+                return stages.faces(config, info, backend, self._loader, face_data)
 
         def make(backend: str) -> tuple[Segmenter | None, FaceStep | None]:
             with StartupPool() as pool:

@@ -18,6 +18,7 @@ from bgsoft.infer.cuda import for_device
 from bgsoft.infer.drivers import RecoveringNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
+from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.sides import device as device_side
 from bgsoft.pipeline.device_execution import DeviceExecution
@@ -87,7 +88,7 @@ class DeviceStages(SideStages):
     def faces(
         self,
         config: RenderConfig,
-        format: FrameFormat,
+        info: VideoInfo,
         backend: str,
         make_loader: LoaderMaker,
         data: FaceTaker | None,
@@ -113,6 +114,6 @@ class DeviceStages(SideStages):
             # On the CPU a run takes as long as its views one after another.
             batch = 1 if backend == "cpu" else self.batch
             with stream:
-                return FaceNetworks(format, canvases, face_network, batch, device_side())
+                return FaceNetworks(info.format, canvases, face_network, batch, device_side())
 
-        return create_faces(config, format, make_networks, data, backend=backend, device=device)
+        return create_faces(config, info, make_networks, data, backend=backend, device=device)

@@ -198,7 +198,7 @@ class HostStages(SideStages):
     def faces(
         self,
         config: RenderConfig,
-        format: FrameFormat,
+        info: VideoInfo,
         backend: str,
         make_loader: LoaderMaker,
         data: FaceTaker | None,
@@ -208,4 +208,4 @@ class HostStages(SideStages):
         from bgsoft.face.create import create_faces
         from bgsoft.face.networks import FaceNetworks
 
-        return create_faces(config, format, partial(FaceNetworks, format), data)
+        return create_faces(config, info, partial(FaceNetworks, info.format), data)

@@ -43,6 +43,7 @@ from bgsoft.workers import lower_priority
 
 if TYPE_CHECKING:
     from bgsoft.encode.base import Taker
+    from bgsoft.face.base import FaceTaker
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.rendering.build import StageBuilder
 
@@ -100,6 +101,7 @@ def hand_over_frames(
     config: RenderConfig,
     taker: Taker,
     *,
+    faces: FaceTaker | None = None,
     chunk: Chunk | None = None,
     info: VideoInfo | None = None,
     on_event: Callable[[Event], None] | None = None,
@@ -107,10 +109,13 @@ def hand_over_frames(
 ) -> RenderReport:
     """Render one video, or a chunk of it, but give its frames to ``taker``; nothing is written.
 
+    The faces of every frame go to ``faces``.
     The output of the settings is ignored; all else is as for :func:`render_whole`.
     """
     request, listener = Request(config, writes=False), Listener(None, on_event, cancel)
-    return _Session(request, listener, info=info, chunk=chunk, taker=taker).run().report
+    return (
+        _Session(request, listener, info=info, chunk=chunk, taker=taker, faces=faces).run().report
+    )
 
 
 class _Session:
@@ -124,11 +129,12 @@ class _Session:
         info: VideoInfo | None = None,
         chunk: Chunk | None = None,
         taker: Taker | None = None,
+        faces: FaceTaker | None = None,
     ) -> None:
         self._request = request
         self._listener = listener
         self._config = request.config
-        self._taker = taker
+        self._taker, self._faces = taker, faces
         self._info = info
         self._chunk = chunk
         self._trim_start = None if chunk is None else chunk.trim_start
@@ -210,7 +216,7 @@ class _Session:
                 model,
                 log.metrics,
                 log.scene_cut,
-                self._face_data,
+                self._faces or self._face_data,
                 trim_start=self._trim_start,
                 began=None if chunk is None else chunk.began * info.time_base,
             )

@@ -30,6 +30,7 @@ from bgsoft.settings.formats import OutputFormat as OutputFormat
 from bgsoft.settings.hide import HideConfig as HideConfig
 from bgsoft.settings.hide import HideShape as HideShape
 from bgsoft.settings.hide import HideStyle as HideStyle
+from bgsoft.settings.main import parse_main
 from bgsoft.settings.regions import Region as Region
 from bgsoft.settings.regions import RegionAction, parse_region
 from bgsoft.settings.regions import RegionConfig as RegionConfig
@@ -294,6 +295,21 @@ class FaceConfig:
         shown_default="by time; with --face-data 1",
         without_effect=("no faces",),
     )
+    main: tuple[str, ...] = setting(
+        (),
+        "Name a main person: a place and a time (50%,40%@0:10), or the id of a track of --faces."
+        " Repeatable; replaces --subjects.",
+        metavar="X,Y[@T]|ID",
+        without_effect=("nobody is main", "nobody seen"),
+    )
+    file: str | None = setting(
+        None,
+        "Use exactly the faces in a file of bgsoft faces, which may be edited.",
+        name="faces",
+        metavar="FILE.jsonl",
+        is_path=True,
+        without_effect=("no faces",),
+    )
     small_faces: bool = setting(
         False,
         "Also detect faces smaller than a twentieth of the frame height; anonymize always does.",
@@ -304,6 +320,10 @@ class FaceConfig:
         check_ranges(self)
         if self.subjects == 0 and self.mode is not FaceMode.ANONYMIZE:
             raise ConfigError(f"--subjects 0 needs --face anonymize, not {self.mode}")
+        if self.main and self.subjects != FaceConfig.__dataclass_fields__["subjects"].default:
+            raise ConfigError("--main and --subjects exclude each other")
+        for text in self.main:
+            parse_main(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -541,5 +561,9 @@ class RenderConfig:
         files = [self.input]
         if background and self.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
             files.append(Path(background))
-        files += [Path(name) for name in (self.regions.file, self.segment.matte_in) if name]
+        files += [
+            Path(name)
+            for name in (self.regions.file, self.segment.matte_in, self.face.file)
+            if name
+        ]
         return tuple(files)

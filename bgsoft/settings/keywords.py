@@ -34,6 +34,8 @@ class PictureSettings(TypedDict, total=False):
     matte_match: config.MatteMatch | Literal["frame", "time"] | None
     face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None
     subjects: int | None
+    main: str | Sequence[str] | None
+    faces: FilePath | None
     small_faces: bool | None
     hide: str | Sequence[str] | None
     anonymize_style: config.HideStyle | Literal["blur", "pixelate", "solid"] | None

@@ -10,7 +10,7 @@ from bgsoft.errors import ConfigError
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.setting import parse_seconds, setting
 
-_LENGTH = r"(\d+(?:\.\d*)?|\.\d+)(%?)"
+LENGTH = r"(\d+(?:\.\d*)?|\.\d+)(%?)"
 _BOX_FORM = "X,Y,W,H in pixels or percent, e.g. 10%,20%,15%,30%"
 _FLAG_FORM = "X,Y,W,H[@T0-T1] in pixels or percent, e.g. 10%,20%,15%,30%@1:05-1:20"
 _POINTS_FORM = "three or more pairs X,Y, e.g. 10%,20% 30%,20% 20%,40%"
@@ -153,7 +153,7 @@ def parse_lengths(shape: RegionShape, text: str) -> tuple[Length, ...]:
     is_polygon = shape is RegionShape.POLYGON
     pairs = text.split() if is_polygon else [text.replace(" ", "")]
     parts = [part for pair in pairs for part in pair.split(",")]
-    found = [re.fullmatch(_LENGTH, part) for part in parts]
+    found = [re.fullmatch(LENGTH, part) for part in parts]
     lengths = tuple(Length(Fraction(m[1]), bool(m[2])) for m in found if m is not None)
     form = _POINTS_FORM if is_polygon else _BOX_FORM
     counts = len(pairs) >= 3 and len(parts) == 2 * len(pairs) if is_polygon else len(parts) == 4

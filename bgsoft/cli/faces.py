@@ -1,0 +1,55 @@
+"""``bgsoft faces``: the faces of a video, as a file that may be edited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bgsoft.cli import flags
+from bgsoft.records import dataclass
+
+_EPILOG = flags.examples("faces in.mp4 faces.jsonl", "faces in.mp4 faces.jsonl --face guard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FacesFlags:
+    """Its arguments, and the flags that are no settings."""
+
+    input: flags.Input
+    output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="File to write.")]
+    overwrite: Annotated[
+        bool, flags.option("Replace OUT.jsonl if it exists.", "--overwrite", "-y")
+    ] = False
+    quiet: flags.Quiet = False
+    verbose: flags.Verbose = False
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    names = ["face", "face_every", "small_faces", "gpu", "require_gpu"]
+    flags.add_command(app, faces, FacesFlags, epilog=_EPILOG, settings=names)
+
+
+def faces(own: FacesFlags, settings: dict[str, Any]) -> int:
+    """Find the faces of a video, and write them as tracks that may be edited.
+
+    Render with them by --faces. Each line is a track: delete it, move its boxes, or add
+    "main": true or "hide": false.
+    """
+    from bgsoft.cli.console import Console
+    from bgsoft.cli.guard import go_on_in_child
+    from bgsoft.rendering.tracks import tracks_config, write_tracks
+
+    config = tracks_config(own.input, own.output, settings, overwrite=own.overwrite)
+    go_on_in_child(f"find faces in {config.input}")
+    console = Console()
+
+    def report(text: str) -> None:
+        if not own.quiet:
+            console.err(text)
+
+    result = write_tracks(config, lambda event: report(f"{event.kind}: {event.message}"))
+    report(f"{own.output}: {result.count} tracks in {result.frames} frames")
+    return 0

@@ -1,0 +1,311 @@
+"""Files of face tracks that a user may edit: JSON lines, one of the video, then one a track.
+
+A track is ``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. After the box may stand
+the angle, the score, whether the detector saw the face (1) or it is only expected (0), the track's
+age in frames, and the square that landmarks are looked for in: x, y and side. A track may say
+``"main": true``, ``"hide": false`` or ``"interpolate": true``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bgsoft.closing import Closing
+from bgsoft.errors import ConfigError, os_errors_as
+from bgsoft.face.base import Face
+from bgsoft.face.detect import Detection
+from bgsoft.face.geometry import Roi, face_size
+from bgsoft.face.landmarks import square_of
+from bgsoft.face.meshes import MeshMaker
+from bgsoft.face.networks import FaceNetworks
+from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
+from bgsoft.media.info import VideoInfo
+from bgsoft.records import dataclass
+from bgsoft.suggestions import did_you_mean
+
+_KEYS = ("id", "main", "hide", "interpolate", "faces")
+_NUMBERS = (5, 12)
+"""Fewest and most numbers of a face."""
+_OLD = 1000
+"""Age in frames of a face that a user added: it counts at once."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TrackLine:
+    """One track of a file."""
+
+    id: int
+    main: bool = False
+    """It is a main person's."""
+    hide: bool = True
+    """False: it is never hidden."""
+    interpolate: bool = False
+    """Between two faces of it there are others."""
+    faces: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    """pts → the numbers after it, in order."""
+
+    def face(self, pts: int) -> Face | None:
+        """Return the track's face at a time; None: it has none."""
+        numbers = self.faces.get(pts)
+        if numbers is None and self.interpolate:
+            numbers = self._between(pts)
+        if numbers is None:
+            return None
+        box = (numbers[0], numbers[1], numbers[2], numbers[3])
+        defaults = (0.0, 1.0, 1.0, float(_OLD))
+        angle, score, seen, age = (*numbers[4:8], *defaults[len(numbers[4:8]) :])
+        square = square_of(box, angle)
+        if len(numbers) == _NUMBERS[1] - 1:
+            x, y, side = numbers[8:]
+            square = Roi(x, y, side, angle)
+        return Face(
+            id=self.id,
+            score=score,
+            box_xyxy=box,
+            angle=angle,
+            square=square,
+            detected=bool(seen),
+            age_frames=int(age),
+        )
+
+    def _between(self, pts: int) -> tuple[float, ...] | None:
+        times = [*self.faces]
+        after = bisect_right(times, pts)
+        if not 0 < after < len(times):
+            return None
+        begin, end = times[after - 1 : after + 1]
+        share = (pts - begin) / (end - begin)
+        pairs = zip(self.faces[begin][:5], self.faces[end][:5], strict=False)
+        return tuple(a + share * (b - a) for a, b in pairs)
+
+
+@dataclass(slots=True, kw_only=True)
+class TrackFile:
+    """The tracks of a file."""
+
+    path: Path
+    width: int
+    height: int
+    """Of the video's frames."""
+    tracks: list[TrackLine]
+
+    @property
+    def main(self) -> frozenset[int]:
+        """Ids of the tracks that are main."""
+        return frozenset(track.id for track in self.tracks if track.main)
+
+    @property
+    def shown(self) -> frozenset[int]:
+        """Ids of the tracks that are never hidden."""
+        return frozenset(track.id for track in self.tracks if not track.hide)
+
+
+def read_tracks(path: Path) -> TrackFile:
+    """Read a file of tracks.
+
+    Raises:
+        ConfigError: It cannot be read, or is malformed; the message names the line.
+    """
+    with os_errors_as(ConfigError, f"cannot read the faces {path}", path=path):
+        data = path.read_bytes()
+    header: dict[str, Any] | None = None
+    tracks: list[TrackLine] = []
+    for number, line in enumerate(data.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            table = json.loads(line)
+            if not isinstance(table, dict):
+                raise ConfigError("it is not a JSON object")
+            if header is None:
+                header = _header(table)
+            else:
+                tracks.append(_track(table, {track.id for track in tracks}))
+        except (ValueError, RecursionError) as exc:
+            text = str(exc) or "it is nested too deeply"
+            raise ConfigError(
+                f"cannot read the faces {path}: line {number}: {text}", path=path
+            ) from exc
+    if header is None:
+        raise ConfigError(f"cannot read the faces {path}: it is empty", path=path)
+    width, height = header["frame"]
+    return TrackFile(path=path, width=width, height=height, tracks=tracks)
+
+
+def _header(table: dict[str, Any]) -> dict[str, Any]:
+    if table.get("faces_of") is None:
+        raise ConfigError("its first line is not that of bgsoft faces")
+    frame = table.get("frame")
+    if not (isinstance(frame, list) and len(frame) == 2 and all(map(_is_whole, frame))):
+        raise ConfigError("frame must be [width, height]")
+    return table
+
+
+def _track(table: dict[str, Any], known: set[int]) -> TrackLine:
+    for key in table:
+        if key not in _KEYS:
+            raise ConfigError(f"unknown key {key}{did_you_mean(key, _KEYS)}")
+    id = table.get("id")
+    if not (isinstance(id, int) and _is_whole(id)) or id in known:
+        raise ConfigError(f"id must be a whole number that no other track has, not {id!r}")
+    for key in ("main", "hide", "interpolate"):
+        if not isinstance(table.get(key, True), bool):
+            raise ConfigError(f"{key} must be true or false, not {table[key]!r}")
+    entries = table.get("faces")
+    if not isinstance(entries, list) or not entries:
+        raise ConfigError("faces must be a list of [pts, left, top, right, bottom]")
+    return TrackLine(
+        id=id,
+        main=table.get("main", False),
+        hide=table.get("hide", True),
+        interpolate=table.get("interpolate", False),
+        faces=dict(sorted(map(_face, entries))),
+    )
+
+
+def _face(entry: object) -> tuple[int, tuple[float, ...]]:
+    form = "a face must be [pts, left, top, right, bottom]"
+    if not isinstance(entry, list) or not all(map(_is_number, entry)):
+        raise ConfigError(f"{form}, not {entry!r}")
+    low, high = _NUMBERS
+    if not (low <= len(entry) <= 9 or len(entry) == high) or not _is_whole(abs(entry[0])):
+        raise ConfigError(f"{form}, not {entry!r}")
+    pts, *numbers = entry
+    left, top, right, bottom = numbers[:4]
+    if left >= right or top >= bottom:
+        raise ConfigError(f"a face must have left < right and top < bottom, not {entry!r}")
+    return pts, tuple(map(float, numbers))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+class TrackRecorder:
+    """Takes the faces of every frame, and writes them as tracks. See ``FaceTaker``."""
+
+    wants_landmarks = False
+
+    def __init__(self) -> None:
+        self._tracks: dict[int, list[list[float]]] = {}
+        self.frames = 0
+        """Frames so far."""
+
+    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
+        """Add those of the next frame."""
+        self.frames += 1
+        for face in faces:
+            seen, square = int(face.detected), face.square
+            numbers = [*face.box_xyxy, face.angle, face.score, seen, face.age_frames, *square[:3]]
+            self._tracks.setdefault(face.id, []).append([frame.pts, *numbers])
+
+    @property
+    def count(self) -> int:
+        """Tracks so far."""
+        return len(self._tracks)
+
+    def text(self, info: VideoInfo) -> str:
+        """Return the file's contents."""
+        size = [info.format.width, info.format.height]
+        header = {"faces_of": info.path.name, "frame": size, "time_base": str(info.time_base)}
+        lines = [header, *({"id": id, "faces": faces} for id, faces in self._tracks.items())]
+        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+class RecordedFinder(Closing):
+    """Gives the faces of a file in place of a detector's; see ``FaceFinder``.
+
+    Args:
+        file: The file.
+        format: Format of the frames.
+        networks: Make landmarks, where these are asked for; closed with this.
+        by_landmarks: Landmarks of all faces are.
+
+    Raises:
+        ConfigError: The file is of a video of another size.
+    """
+
+    def __init__(
+        self,
+        file: TrackFile,
+        format: FrameFormat,
+        networks: FaceNetworks,
+        *,
+        by_landmarks: bool = False,
+    ) -> None:
+        if (file.width, file.height) != (format.width, format.height):
+            raise ConfigError(
+                f"cannot use the faces {file.path}: they are of frames of"
+                f" {file.width}x{file.height}, not {format.width}x{format.height}",
+                path=file.path,
+            )
+        self._file, self._networks = file, networks
+        self._meshes, self._by_landmarks = MeshMaker(networks), by_landmarks
+        self._used: set[int] = set()
+        self.doubts: list[list[Detection]] = []
+
+    @cached_property
+    def _times(self) -> dict[int, list[TrackLine]]:
+        found: dict[int, list[TrackLine]] = {}
+        for track in self._file.tracks:
+            for pts in track.faces if not track.interpolate else ():
+                found.setdefault(pts, []).append(track)
+        return found
+
+    def start(self) -> None:
+        """Run the networks once, in the thread that will call :meth:`find`."""
+        self._networks.start()
+
+    def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
+        """Return the faces of consecutive frames, largest first."""
+        self.doubts = [[] for _ in frames]
+        faces = [self._faces(frame.pts) for frame in frames]
+        pairs = [*zip(frames, reduced, strict=True)]
+        return self._meshes.make(pairs, faces) if self._by_landmarks else faces
+
+    def _faces(self, pts: int) -> list[Face]:
+        self._used.add(pts)
+        lines = [*self._times.get(pts, ()), *(t for t in self._file.tracks if t.interpolate)]
+        faces = [face for line in lines if (face := line.face(pts)) is not None]
+        return sorted(faces, key=lambda face: -face_size(face.box_xyxy))
+
+    def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
+        """Return those of some faces of a frame that have landmarks, with them."""
+        if self._by_landmarks:
+            return []
+        (seen,) = self._meshes.make([(frame, reduced)], [faces])
+        return [face for face in seen if face.has_landmarks]
+
+    def notices(self) -> list[str]:
+        """Report, after the last frame of a whole video, faces that belong to no frame."""
+        entries = {pts for track in self._file.tracks for pts in track.faces}
+        unused = len(entries - self._used)
+        if not unused:
+            return []
+        return [f"{self._file.path}: {unused} of {len(entries)} times are of no rendered frame"]
+
+    def reset(self) -> None:
+        """A new scene begins."""
+        self._meshes.reset()
+
+    def renew(self) -> None:
+        """Nothing is searched for."""
+
+    def refresh(self) -> None:
+        """Nothing is kept but the smoothing of landmarks."""
+        self._meshes.reset()
+
+    def close(self) -> None:
+        """Free the networks; safe to call twice."""
+        self._networks.close()

@@ -1,0 +1,78 @@
+"""Find the faces of a video without rendering it: as a render does, frame for frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bgsoft.encode.base import PictureKind
+from bgsoft.errors import ConfigError
+from bgsoft.face.trackfile import TrackRecorder
+from bgsoft.frame import Frame
+from bgsoft.media.info import VideoInfo
+from bgsoft.outputs import check_target, write_whole
+from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.session import hand_over_frames
+from bgsoft.report import Event
+from bgsoft.settings.config import EffectKind, FaceMode, MatteQuality, RenderConfig
+
+_SEGMENTED_EVERY = 300
+"""Faces do not depend on the mask, so it is made as seldom as can be."""
+
+
+class _NoPictures:
+    """Takes frames of which only the faces are wanted."""
+
+    name, pixel_format, kind, waits = "none", "", PictureKind.COLOR, 0
+    on_host_only = False
+
+    def __init__(self) -> None:
+        self.frames = 0
+
+    def open(self, info: VideoInfo) -> None:
+        self.info = info
+
+    def encode(self, frame: Frame) -> None:
+        if frame.ready is not None:
+            frame.ready.synchronize()
+        self.frames += 1
+
+    def finish(self) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def tracks_config(
+    input: Path, output: Path, flags: Mapping[str, Mapping[str, Any]], *, overwrite: bool
+) -> RenderConfig:
+    """Return the settings of a render whose faces are those that are wanted.
+
+    Raises:
+        ConfigError: A setting is wrong.
+    """
+    face = {"mode": FaceMode.ANONYMIZE, **flags.get("face", {})}
+    if face["mode"] is FaceMode.OFF:
+        raise ConfigError("--face off finds no faces")
+    cheap: dict[str, Mapping[str, Any]] = {
+        "effect": {"kind": EffectKind.DIM, "strength": 0.0},
+        "segment": {"matte": MatteQuality.FAST, "mask_every": _SEGMENTED_EVERY},
+    }
+    top = {"": {"overwrite": overwrite}}
+    return build_config(input, output, preset=None, flags={**flags, **cheap, "face": face, **top})
+
+
+def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> TrackRecorder:
+    """Find the faces, and write the file; returns what was found.
+
+    Raises:
+        ConfigError, OutputError: The file cannot be written.
+        BgsoftError: As :func:`bgsoft.rendering.session.render_whole`.
+    """
+    check_target(config.output, "faces", overwrite=config.overwrite, others=config.inputs)
+    recorder, taker = TrackRecorder(), _NoPictures()
+    hand_over_frames(config, taker, faces=recorder, on_event=on_event)
+    write_whole(config.output, "faces", recorder.text(taker.info))
+    return recorder

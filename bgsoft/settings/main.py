@@ -1,0 +1,45 @@
+"""How ``--main`` names a person: ``3`` by the id of a track, ``50%,40%@0:10`` by a place."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from bgsoft.errors import ConfigError
+from bgsoft.records import NamedTuple
+from bgsoft.settings.regions import LENGTH, Length
+from bgsoft.settings.setting import parse_seconds
+
+_FORM = "X,Y[@T] in pixels or percent, like 50%,40%@0:10, or the id of a track"
+
+
+class MainPerson(NamedTuple):
+    """A main person that the user names."""
+
+    text: str
+    """As it was given."""
+    id: int | None = None
+    """Of the track."""
+    x: Length | None = None
+    y: Length | None = None
+    seconds: Fraction | None = None
+    """Time from the video's first frame; None: its beginning."""
+
+
+def parse_main(text: str) -> MainPerson:
+    """Parse a person as ``--main`` takes it.
+
+    Raises:
+        ConfigError: The text names none.
+    """
+    if re.fullmatch(r"\d{1,9}", text.strip()):
+        return MainPerson(text, id=int(text))
+    place, at, time = text.replace(" ", "").partition("@")
+    found = [re.fullmatch(LENGTH, part) for part in place.split(",")]
+    lengths = [Length(Fraction(m[1]), bool(m[2])) for m in found if m is not None]
+    if len(found) != 2 or len(lengths) != 2 or (at and not time):
+        raise ConfigError(f"--main must be {_FORM}, not {text!r}")
+    seconds = Fraction(str(parse_seconds(time, f"--main {text}: a time"))) if time else None
+    if seconds is not None and seconds < 0:
+        raise ConfigError(f"--main must have a time of 0 or more, not {text!r}")
+    return MainPerson(text, x=lengths[0], y=lengths[1], seconds=seconds)

@@ -1,0 +1,193 @@
+"""Face tracks as files: an unedited file changes nothing, and each edit does what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bgsoft
+from bgsoft.cli.main import main
+from bgsoft.errors import ConfigError
+from bgsoft.face.trackfile import read_tracks
+from tests.contract.test_render_faces import (
+    FRAMES,
+    LEFT_FACE,
+    RIGHT_FACE,
+    UNCHANGED,
+    detail,
+    last_luma,
+)
+from tests.contract.test_render_hide import pictures
+from tests.face_clips import write_two_people
+from tests.marks import slow
+
+HIDES: dict[str, Any] = {"preset": None, "face": "anonymize", "codec": "ffv1", **UNCHANGED}
+
+
+@pytest.fixture(scope="module")
+def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_two_people(tmp_path_factory.mktemp("tracks") / "two.mp4", FRAMES, apart=False)
+
+
+@pytest.fixture(scope="module")
+def tracks(people: Path) -> list[dict[str, Any]]:
+    """What ``bgsoft faces`` writes of it: the video, and the left and the right face."""
+    path = people.with_name("faces.jsonl")
+    assert main(["faces", str(people), str(path), "-q"]) == 0
+    header, *found = map(json.loads, path.read_text().splitlines())
+    assert header["frame"] == [1280, 720]
+    assert len(found) == 2
+    return [header, *sorted(found, key=lambda track: track["faces"][0][1])]
+
+
+def write(path: Path, lines: list[dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def hidden(source: Path, target: Path) -> list[bool]:
+    """Whether the left and the right face are hidden in the last frame."""
+    before, after = last_luma(source), last_luma(target)
+    return [detail(after[face]) < 0.5 * detail(before[face]) for face in (LEFT_FACE, RIGHT_FACE)]
+
+
+@pytest.mark.parametrize("mode", ["anonymize", *map(slow, ("guard", "main"))])
+def test_an_unedited_file_gives_the_same_video_as_no_file(
+    people: Path, tmp_path: Path, mode: str
+) -> None:
+    file = tmp_path / "faces.jsonl"
+    assert main(["faces", str(people), str(file), "--face", mode, "-q"]) == 0
+    settings = {**HIDES, "face": mode, "effect": "blur", "strength": None}
+    bgsoft.render(people, tmp_path / "one.mkv", **settings)
+    bgsoft.render(people, tmp_path / "other.mkv", faces=file, **settings)
+    one, other = (pictures(tmp_path / name) for name in ("one.mkv", "other.mkv"))
+    assert len(one) == FRAMES
+    for before, after in zip(one, other, strict=True):
+        assert all((a == b).all() for a, b in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expected"),
+    [
+        slow({}, {}, [False, True]),
+        ({}, {"main": True}, [True, False]),
+        ({}, {"hide": False}, [False, False]),
+        slow({"main": True}, {"main": True}, [False, False]),
+        slow({}, None, [False, False]),
+    ],
+)
+def test_edits(
+    people: Path,
+    tracks: list[dict[str, Any]],
+    tmp_path: Path,
+    left: dict[str, Any],
+    right: dict[str, Any] | None,
+    expected: list[bool],
+) -> None:
+    header, one, other = tracks
+    lines = [header, {**one, **left}] + ([] if right is None else [{**other, **right}])
+    target = tmp_path / "out.mkv"
+    bgsoft.render(people, target, faces=write(tmp_path / "f.jsonl", lines), **HIDES)
+    assert hidden(people, target) == expected
+
+
+@pytest.mark.slow
+def test_a_track_that_is_added_and_one_that_is_moved(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    header, one, other = tracks
+    first, last = other["faces"][0], other["faces"][-1]
+    away = [[pts, x0 - 700, y0, x1 - 700, y1] for pts, x0, y0, x1, y1, *_ in other["faces"]]
+    added = {"id": 77, "interpolate": True, "faces": [first[:5], last[:5]]}
+    target = tmp_path / "out.mkv"
+    file = write(tmp_path / "f.jsonl", [header, one, {**other, "faces": away}])
+    bgsoft.render(people, target, faces=file, **HIDES)
+    assert hidden(people, target) == [False, False]
+    file = write(tmp_path / "g.jsonl", [header, one, added])
+    bgsoft.render(people, target, faces=file, overwrite=True, **HIDES)
+    assert hidden(people, target) == [False, True]
+
+
+def test_main_by_place_and_by_id(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    header, one, other = tracks
+    target = tmp_path / "out.mkv"
+    bgsoft.render(people, target, main="69%,60%", **HIDES)
+    assert hidden(people, target) == [True, False]
+    file = write(tmp_path / "f.jsonl", [header, one, other])
+    bgsoft.render(people, target, main=str(other["id"]), faces=file, overwrite=True, **HIDES)
+    assert hidden(people, target) == [True, False]
+    report = bgsoft.render(people, target, main="0,0", overwrite=True, **HIDES)
+    assert hidden(people, target) == [True, True]
+    told = [event.message for event in report.events if "--main" in event.message]
+    assert told == ["--main 0,0: no face was found there"]
+
+
+def test_faces_at_times_of_no_frame_are_reported(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    header, one, _ = tracks
+    late = {"id": 5, "faces": [[10**9, 0, 0, 9, 9]]}
+    file = write(tmp_path / "f.jsonl", [header, one, late])
+    report = bgsoft.render(people, tmp_path / "out.mkv", faces=file, **HIDES)
+    told = [event.message for event in report.events if "f.jsonl" in event.message]
+    assert told == [f"{file}: 1 of {FRAMES + 1} times are of no rendered frame"]
+
+
+HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it is empty"),
+        ("[]", "line 1: it is not a JSON object"),
+        ("{", "line 1: Expecting property name"),
+        ("{}", "line 1: its first line is not that of bgsoft faces"),
+        ('{"faces_of": "a", "frame": [1]}', r"frame must be \[width, height\]"),
+        (HEADER + '{"id": 1, "mian": true}', "line 2: unknown key mian; did you mean main"),
+        (HEADER + '{"faces": []}', "line 2: id must be a whole number"),
+        (HEADER + '{"id": 1, "faces": []}', "line 2: faces must be a list"),
+        (HEADER + '{"id": 1, "faces": [[0, 1, 2, 3]]}', "line 2: a face must be"),
+        (HEADER + '{"id": 1, "faces": [[0.5, 1, 2, 3, 4]]}', "line 2: a face must be"),
+        (HEADER + '{"id": 1, "faces": [[0, 3, 2, 1, 4]]}', "must have left < right"),
+        (HEADER + '{"id": 1, "faces": [[0, 1, 2, NaN, 4]]}', "line 2: a face must be"),
+        (HEADER + '{"id": 1, "main": 1, "faces": [[0, 1, 2, 3, 4]]}', "main must be true or false"),
+        (HEADER + 2 * '{"id": 1, "faces": [[0, 1, 2, 3, 4]]}\n', "line 3: id must be a whole"),
+    ],
+)
+def test_a_malformed_file_is_named_with_the_line(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "f.jsonl"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=message) as caught:
+        read_tracks(file)
+    assert str(caught.value).startswith(f"cannot read the faces {file}: ")
+
+
+def test_the_faces_of_another_video(people: Path, tmp_path: Path) -> None:
+    file, target = tmp_path / "f.jsonl", tmp_path / "out.mkv"
+    file.write_text(HEADER.replace("1280", "640"))
+    with pytest.raises(ConfigError, match="they are of frames of 640x720, not 1280x720"):
+        bgsoft.render(people, target, faces=file, **HIDES)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"main": "here"}, "main must be X,Y"),
+        ({"main": "1,2@"}, "main must be X,Y"),
+        ({"main": "1,2", "subjects": 2}, "main and subjects exclude each other"),
+        ({"main": "1,2", "face": "guard"}, "main has no effect"),
+        ({"faces": "f.jsonl", "face": "off"}, "faces has no effect"),
+    ],
+)
+def test_names_and_files_that_do_not_fit(
+    people: Path, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        bgsoft.render(people, tmp_path / "out.mkv", **{**HIDES, **settings})
