@@ -56,6 +56,8 @@ class FakeFinder:
 
 
 class FakeData:
+    wants_landmarks = True
+
     def __init__(self, error: Exception | None = None) -> None:
         self.written: list[tuple[int, list[int]]] = []
         self.error = error
