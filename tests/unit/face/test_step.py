@@ -40,6 +40,9 @@ class FakeFinder:
     def start(self) -> None:
         self.calls.append("start")
 
+    def notices(self) -> list[str]:
+        return []
+
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
         self.calls += [frame.index for frame in frames]
         self.doubts = [[] for _ in frames]
