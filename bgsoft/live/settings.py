@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import ConfigError
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.presets import Layer
@@ -30,8 +29,7 @@ def picture_config(preset: str | None, flags: Layer, user: UserConfig = NO_CONFI
         PresetError, ConfigError: As :func:`bgsoft.rendering.configure.build_config`.
     """
     config = build_config(_NOWHERE, _NOWHERE, preset=user.preset(preset), flags=flags)
-    if config.segment.matte_in is not None:
-        raise ConfigError("--matte-in belongs to a video or picture that is a file")
+    config.check_for_arrays()
     return replace(config, backends=replace(config.backends, batch=1, ring_slots=4))
 
 

@@ -133,8 +133,7 @@ class Processor(Closing):
             config = config_from_keywords(
                 "Processor", PictureSettings.__optional_keys__, settings, preset=preset
             )
-            if config.segment.matte_in is not None:
-                raise ConfigError("--matte-in belongs to a video or picture that is a file")
+            config.check_for_arrays()
             timed = next((region for region in config.all_regions if region.is_timed), None)
             if timed is not None:
                 raise ConfigError(f"{timed.name}: a picture has no time")

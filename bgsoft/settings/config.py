@@ -510,6 +510,12 @@ class RenderConfig:
         if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():
             raise ConfigError("cannot write --matte-out: it is the same file as the output")
 
+    def check_for_arrays(self) -> None:
+        """Raise ConfigError where a setting belongs to the frames of one file."""
+        for flag, value in (("--matte-in", self.segment.matte_in), ("--faces", self.face.file)):
+            if value is not None:
+                raise ConfigError(f"{flag} belongs to a video or picture that is a file")
+
     @property
     def hides(self) -> bool:
         """Whether faces or places are made unrecognisable."""

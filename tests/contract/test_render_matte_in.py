@@ -198,3 +198,5 @@ def test_arrays_and_cameras_take_no_file() -> None:
         bgsoft.Processor(matte_in="m.mkv")
     with pytest.raises(ConfigError, match="--matte-in belongs to"):
         picture_config(None, {"segment": {"matte_in": "m.mkv"}})
+    with pytest.raises(ConfigError, match="--faces belongs to"):
+        picture_config(None, {"face": {"file": "f.jsonl"}})
