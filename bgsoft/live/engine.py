@@ -119,14 +119,14 @@ class Engine(Closing):
             self._on_stats(stream.count(now - self._counted))
             self._closed.add(stream.name)
             stream.capture.stop()
-            stream.close_sinks()
+            stream.sinks.close()
             if stream.capture.state is State.ENDED and stream.capture.error is not None:
                 stream.fail(stream.capture.error)
 
     def _replace(self, stream: LiveStream, what: str) -> None:
         """Go on with another thread and new stages; their models may be what hangs, too."""
-        builder = stream.builder
-        if stream.builder.uses(self._models):
+        builder = stream.stages.builder
+        if builder.uses(self._models):
             self._models = self._make_models()
         with suppress(BgsoftError):
             builder = self._make_builder()
@@ -142,7 +142,7 @@ class Engine(Closing):
         self._count(time.monotonic())
         self.close()
         for stream in self.streams:
-            self.failures += stream.failures
+            self.failures += stream.failures.errors
 
     def close(self) -> None:
         """Finish recordings and free the stages; safe to call twice."""

@@ -105,28 +105,28 @@ def _open_sinks(
     """Give a stream its sinks, which replace none of the inputs of any stream."""
     if not camera.to and camera.share is None and camera.preview is None:
         raise ConfigError(f"{camera.name}: say where frames go: --to, --share or --preview")
-    config, info = stream.config, lambda: stream.info
+    config, info = stream.stages.config, lambda: stream.stages.info
     for target in camera.to:
         if target.startswith(_CAMERAS):
             from bgsoft.live.virtual_camera import VirtualCamera
 
-            stream.sinks.append(VirtualCamera(target, config, info))
+            stream.sinks.add(VirtualCamera(target, config, info))
         else:
             encoded = EncodedSink(
                 target, config, info, overwrite=overwrite, inputs=inputs, report=report
             )
-            stream.sinks.append(encoded)
+            stream.sinks.add(encoded)
     if camera.share is not None:
         from bgsoft.live.shared import SharedWriter
 
-        stream.sinks.append(SharedWriter(camera.share))
-        stream.takes_faces = True
+        stream.sinks.add(SharedWriter(camera.share))
+        stream.stages.takes_faces = True
     if camera.preview is not None:
         from bgsoft.live.preview import PreviewServer
 
         settings = LiveSettings(
-            camera.preset, flags, stream.apply, lambda: stream.figures.newest, user
+            camera.preset, flags, stream.stages.apply, lambda: stream.figures.newest, user
         )
         server = PreviewServer(camera.preview, settings)
-        stream.sinks.append(server)
+        stream.sinks.add(server)
         report(f"{stream.name}: look at {server.url}")

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import bgsoft.live.stream
+from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, InferenceError, OutputError
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.cameras import CameraConfig
@@ -29,9 +30,10 @@ from bgsoft.live.run import run_live
 from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.source import parse_source
 from bgsoft.live.stages import LiveStages
-from bgsoft.live.stream import LiveStream
+from bgsoft.live.switch import StageSwitch
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import DaemonThread
@@ -333,8 +335,8 @@ def test_settings_change_between_two_frames(clip: Path, monkeypatch: pytest.Monk
     cancel = threading.Event()
     with Engine(config, lambda _line: None) as engine:
         stream = engine.add("cam", parse_source(str(clip), loop=True), config)
-        stream.sinks.append(Watcher())
-        settings = LiveSettings("fast", {}, stream.apply)
+        stream.sinks.add(Watcher())
+        settings = LiveSettings("fast", {}, stream.stages.apply)
         thread = threading.Thread(target=engine.run, args=(cancel,))
         thread.start()
         wait_until(lambda: len(shown) > 5)
@@ -354,20 +356,16 @@ def test_settings_change_between_two_frames(clip: Path, monkeypatch: pytest.Monk
     assert engine.failures == []
 
 
-class Changing(LiveStream):
-    """Whose source may have another size by the time that new settings are built; in one thread."""
+class Changing(StageSwitch):
+    """Whose source may have another size by the time that new settings are built."""
 
     then: VideoInfo | None = None
-
-    def begin(self, info: VideoInfo) -> LiveStages:
-        self._worker = threading.current_thread()
-        return self._stages_for(info)
 
     def _build(self, config: RenderConfig, info: VideoInfo) -> LiveStages:
         built = super()._build(config, info)
         if self.then is not None:
             then, self.then = self.then, None
-            self._stages_for(then)
+            self.stages_for(then)
         return built
 
 
@@ -376,22 +374,21 @@ def test_settings_outlast_a_change_of_size_and_a_hang(clip: Path) -> None:
     info = probe(clip)
     small = replace(info, format=replace(info.format, width=32, height=24))
     with Engine(config, lambda _line: None) as engine:
-        spec = parse_source(str(clip), loop=True)
-        builder = engine.add("cam", spec, config).builder
-        stream = Changing("cam", spec, config, builder, lambda _line: None)
-        stream.begin(info)
-        stream.then = small
-        stream.apply(picture_config("fast", {"effect": {"strength": 8.0}}))
-        assert stream.config == config
-        stages = stream.begin(small)
+        builder = engine.add("cam", parse_source(str(clip), loop=True), config).stages.builder
+        clock, begin = StageClock("convert", None), lambda _what: None
+        switch = Changing(builder, config, Metrics(), clock, lambda: False, begin)
+        switch.stages_for(info)
+        switch.then = small
+        switch.apply(picture_config("fast", {"effect": {"strength": 8.0}}))
+        assert switch.config == config
+        stages = switch.stages_for(small)
         assert stages.fits(small)
-        assert stream.config.effect.strength == stages.config.effect.strength == 8.0
-        stream.apply(picture_config("fast", {"effect": {"strength": 4.0}}))
-        stream.replace("the picture stages", builder)
-        assert stream.config.effect.strength == 4.0
-        stream.stop()
-        stream.join(10)
-        stream.close()
+        assert switch.config.effect.strength == stages.config.effect.strength == 8.0
+        switch.apply(picture_config("fast", {"effect": {"strength": 4.0}}))
+        switch.restart(builder)
+        assert switch.config.effect.strength == 4.0
+        switch.close()
+        stages.close()
 
 
 def test_what_hangs_is_named_and_started_anew(
@@ -423,8 +420,8 @@ def test_a_device_that_a_stream_hangs_in_is_not_waited_for(clip: Path) -> None:
     config = picture_config("fast", {})
     engine = Engine(config, lambda _line: None)
     stream = engine.add("cam", parse_source(str(clip), loop=True), config)
-    stream._worker = DaemonThread(hangs.wait, "bgsoft-picture cam")
-    stream._worker.start()
+    stream.watchdog.thread = DaemonThread(hangs.wait, "bgsoft-picture cam")
+    stream.watchdog.thread.start()
     builder = SimpleNamespace(close=hangs.wait)
     engine._first = builder  # type: ignore[assignment]
     closing = threading.Thread(target=engine.close)
@@ -547,8 +544,8 @@ def test_wrong_settings_from_a_page_do_not_end_a_source_that_has_not_come(clip: 
     with Engine(config, lines.append) as engine:
         stream = engine.add("cam", parse_source(str(clip), loop=True), config)
         sink = SimpleNamespace(close=lambda: None, wants_source=False)
-        stream.sinks.append(sink)  # type: ignore[arg-type]
-        stream.apply(picture_config("fast", {"segment": {"model": "none"}}))
+        stream.sinks.add(sink)  # type: ignore[arg-type]
+        stream.stages.apply(picture_config("fast", {"segment": {"model": "none"}}))
         stream.start()
         wait_until(lambda: stream.over or any("unknown model" in line for line in lines))
         assert not stream.over

@@ -1,0 +1,168 @@
+"""The picture stages of a stream, for the size of its pictures and the newest settings."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from bgsoft.clock import StageClock
+from bgsoft.errors import BgsoftError, ConfigError, InferenceError
+from bgsoft.live.policy import LADDER, Ladder, Quality
+from bgsoft.live.stages import LiveStages
+from bgsoft.media.info import VideoInfo
+from bgsoft.pipeline.metrics import Metrics
+from bgsoft.rendering.build import StageBuilder
+from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
+
+STARTING = "the start of the picture stages"
+_START_TRIES = 3
+"""Of stages whose models do not run at first: a device may be short of memory for a moment."""
+
+
+def _ladder(config: RenderConfig) -> tuple[Quality, ...]:
+    """Return what can be given up with some settings: of hidden faces nothing."""
+    mode = config.face.mode
+    if mode in (FaceMode.OFF, FaceMode.ANONYMIZE):
+        return (LADDER[0], *(replace(q, faces_every=1) for q in LADDER if q.masks_every > 1))
+    return LADDER
+
+
+class StageSwitch:
+    """Builds stages, and others where the size or the settings change.
+
+    Args:
+        builder: Makes the stages, of models that other streams share.
+        config: The settings to begin with.
+        metrics, converting: The clocks of the stages, and of the conversion to 4:2:0.
+        wants_source: Whether the picture as it arrives is wanted, too.
+        begin: Called with what is done next, for the watchdog.
+    """
+
+    def __init__(
+        self,
+        builder: StageBuilder,
+        config: RenderConfig,
+        metrics: Metrics,
+        converting: StageClock,
+        wants_source: Callable[[], bool],
+        begin: Callable[[str], None],
+    ) -> None:
+        self.builder, self.config = builder, config
+        self.info: VideoInfo | None = None
+        """The source, once a frame has come."""
+        self.takes_faces = False
+        """A sink wants faces, with landmarks, where they are looked for."""
+        self._metrics, self._converting = metrics, converting
+        self._wants_source, self._begin = wants_source, begin
+        self._given = config
+        self._stages: LiveStages | None = None
+        self._coming: LiveStages | None = None
+        """Built for other settings, to take over before the next frame."""
+        self._discarded: list[LiveStages] = []
+        self._building = threading.Lock()
+        self.ladder = Ladder(time.monotonic(), _ladder(config))
+
+    def stages_for(self, info: VideoInfo) -> LiveStages:
+        """Return the stages for pictures like these, by the newest settings.
+
+        Raises:
+            BgsoftError: They cannot be built.
+        """
+        with self._building:
+            stages, coming = self._stages, self._coming
+            self._coming = None
+            while self._discarded:
+                self._discarded.pop().close()
+            if coming is not None and coming.fits(info):
+                self._take_over(coming)
+            elif coming is not None or stages is None or not stages.fits(info):
+                self._begin(STARTING)
+                config = self.config
+                if coming is not None:  # the source has changed its size since they were built
+                    config = coming.config
+                    coming.close()
+                self._take_over(self._build(config, info))
+            assert self._stages is not None
+            return self._stages
+
+    def _build(self, config: RenderConfig, info: VideoInfo) -> LiveStages:
+        return LiveStages(
+            self.builder,
+            config,
+            info,
+            self._metrics,
+            self._converting,
+            keeps_source=self._wants_source(),
+            takes_faces=self.takes_faces,
+        )
+
+    def _take_over(self, stages: LiveStages) -> None:
+        self._begin(STARTING)
+        try:
+            stages.start()
+        except BaseException:
+            stages.close()  # the next picture has others made
+            raise
+        self._begin("")
+        old, self._stages = self._stages, stages
+        self.info, self.config = stages.info, stages.config
+        self.ladder = Ladder(time.monotonic(), _ladder(self.config))
+        if old is not None:
+            old.close()
+
+    def apply(self, config: RenderConfig) -> None:
+        """Put other settings in force from the next frame on; from another thread.
+
+        Raises:
+            BgsoftError: They cannot run here; what runs goes on.
+        """
+        was, will = self.config.effect.kind, config.effect.kind
+        if EffectKind.ALPHA in (was, will) and was is not will:
+            raise ConfigError("an alpha channel cannot come or go while a stream runs")
+        with self._building:
+            info = self.info
+            if info is None:
+                self.config = config
+                return
+        stages = self._build(config, info)
+        with self._building:
+            before, self._coming = self._coming, stages
+            if before is not None:
+                self._discarded.append(before)
+
+    def adapt(self, now: float, frames_in: int, dropped: int, busy_seconds: float) -> str:
+        """Give up quality where frames are dropped, and take it back.
+
+        Returns:
+            What to report; empty: nothing has changed.
+        """
+        ladder, before = self.ladder, self.ladder.level
+        if not ladder.check(now, frames_in, dropped, busy_seconds) or self._stages is None:
+            return ""
+        self._stages.set_quality(ladder.quality)
+        way = "less" if ladder.level > before else "more"
+        return f"{way} quality from now on: {ladder.quality}"
+
+    def never_starts(self, exc: BgsoftError, failed: int) -> bool:
+        """Whether there are no stages yet, and will be none, by the settings that were given."""
+        if self.info is not None or self.config is not self._given:
+            return False
+        return not isinstance(exc, InferenceError) or failed >= _START_TRIES
+
+    def restart(self, builder: StageBuilder) -> None:
+        """Leave stages that hang to themselves, and build others with another builder."""
+        self.builder.leave()
+        if self._coming is not None:
+            self.config = self._coming.config
+        self.builder, self._stages, self._coming = builder, None, None
+        self._building = threading.Lock()
+
+    def close(self) -> None:
+        """Free the stages; safe to call twice."""
+        for stages in (self._stages, self._coming, *self._discarded):
+            if stages is not None:
+                stages.close()
+        self._stages = self._coming = None
+        self._discarded = []
