@@ -1,7 +1,7 @@
-"""The program's commands, and what a failure prints and ends with.
+"""The program's commands, and the message and exit code of a failure.
 
-Nothing heavy is imported here, nor by the command modules at their top: ``bgsoft --help`` has to
-answer at once. Of the commands, only the one that is run is imported and has its flags made.
+Neither this module nor the top of a command's module imports anything heavy: ``bgsoft --help`` must
+answer at once. Of the commands, only the one that runs is imported and gets its flags.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _program(
 
 
 def program(names: Sequence[str] = _COMMANDS) -> typer.Typer:
-    """The program with some of its commands."""
+    """Return the program with some of its commands."""
     app = typer.Typer(
         name="bgsoft",
         rich_markup_mode=None,
@@ -77,8 +77,8 @@ def program(names: Sequence[str] = _COMMANDS) -> typer.Typer:
     return app
 
 
-# typer has its own copy of click or uses click itself, by its version: this is the base of every
-# «wrong option, argument or command» in either.
+# Depending on its version, typer has its own copy of click or uses click itself. This is the base
+# of errors for a wrong option, argument or command in both.
 _USAGE_ERROR = typer.BadParameter.__mro__[1]
 
 
@@ -87,7 +87,7 @@ def execute(argv: Sequence[str], console: Console) -> int:
     named = [name for name in argv[:1] if name in _COMMANDS]
     command = typer.main.get_command(program(named or _COMMANDS))
     try:
-        # The commands return their exit code; without standalone mode it comes through.
+        # Commands return their exit code, which main() passes on without standalone mode.
         result = command.main(args=list(argv), prog_name="bgsoft", standalone_mode=False)
     except typer.Abort:
         return ExitCode.INTERRUPTED
@@ -104,7 +104,7 @@ def execute(argv: Sequence[str], console: Console) -> int:
 
 
 def _is_typers(exc: Exception) -> bool:
-    """Whether an error comes out of typer's own code, which prints help and version."""
+    """Return whether an error was raised in typer's own code, which prints help and version."""
     *_, (frame, _line) = traceback.walk_tb(exc.__traceback__)
     module: str = frame.f_globals["__name__"]
     return module.partition(".")[0] == _USAGE_ERROR.__module__.partition(".")[0]

@@ -11,9 +11,9 @@ from bgsoft.cli.batch_flags import BatchFlags
 from bgsoft.settings.options import OPTIONS
 
 _ELSEWHERE = ("gpu", "report", "format")
-"""Settings of a render whose flags mean something else here; the names tell the container."""
+"""Settings of a render whose flags differ here; output names choose the container."""
 _BRIEF = ("effect", "strength", "background", "quality", "overwrite", "skip_existing")
-"""Of a render's settings, those in the short help."""
+"""Settings of a render in the short help."""
 _EPILOG = (
     "IN is a file, a folder (with its subfolders; the tree is kept) or a quoted pattern."
     " --matte-out, --face-data and --trace take names like --name: '{stem}-matte.mkv'."
@@ -42,7 +42,7 @@ def batch(own: BatchFlags, settings: dict[str, Any]) -> int:
     """
     from bgsoft.cli.guard import go_on_in_child
 
-    go_on_in_child("go on with the batch")
+    go_on_in_child("continue the batch")
     from bgsoft.cli.batch_run import BatchRun
     from bgsoft.workers import use_batch_scheduling
 

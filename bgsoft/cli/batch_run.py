@@ -1,4 +1,4 @@
-"""A batch from its flags to its exit code."""
+"""A run of ``bgsoft batch``, from its flags to its exit code."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _SETTLE_SECONDS = 2.0
 
 
 class BatchRun:
-    """A batch that is about to run; what is wrong with its flags is found when it is made.
+    """A batch that is about to run; the constructor checks its flags.
 
     Args:
-        flags: Of the command.
-        settings: Of the renders: section → field → value.
+        flags: The command's flags.
+        settings: Settings of the renders: section → field → value.
 
     Raises:
         BgsoftError: A flag, a setting or an input is wrong, or a backend is unavailable.
@@ -77,7 +77,7 @@ class BatchRun:
         self._check_report([])
 
     def run(self) -> ExitCode:
-        """Render everything, or say what would be rendered; the exit code."""
+        """Render everything, or print the plan; return the exit code."""
         flags, folder, console = self._flags, self._folder, self._console
         with ExitStack() as stack:
             stop = stack.enter_context(StopSignals(console))
@@ -122,7 +122,7 @@ class BatchRun:
             return _end(summary, console, stop.exit_code)
 
     def _check_report(self, jobs: Sequence[BatchJob]) -> None:
-        """Raise OutputError where the report would replace something else than a report."""
+        """Raise OutputError if the report would replace a file that is not a report."""
         path = self._flags.report
         if path is None:
             return
@@ -132,9 +132,9 @@ class BatchRun:
         check_target(path, "report", overwrite=overwrite, others=others)
 
     def _find(self) -> list[Found]:
-        """The videos that there are; with ``--watch`` they are found later."""
+        """Return the videos that exist; ``--watch`` finds more later."""
         if not self._sources:
-            raise ConfigError("nothing to render: IN is missing before OUT_DIR")
+            raise ConfigError("cannot start the batch: IN is missing before OUT_DIR")
         if self._flags.watch:
             return []
         exclude = self._flags.exclude or []
@@ -143,7 +143,7 @@ class BatchRun:
             find(self._sources, leave_out=self._folder, exclude=exclude, passed_over=others)
         )
         if not found:
-            rest = ", but for what is excluded" if exclude else ""
+            rest = ", except excluded ones" if exclude else ""
             rest += f"; {passed_over_text(others)}" if others else ""
             raise OpenError(f"no videos or pictures in {', '.join(self._sources)}{rest}")
         if others:
@@ -151,7 +151,7 @@ class BatchRun:
         return found
 
     def _watch(self, stack: ExitStack) -> Callable[[], Sequence[BatchJob]]:
-        """What gives further files."""
+        """Return a function that returns further files."""
         watch = FolderWatch(
             self._sources,
             leave_out=self._folder,
@@ -162,7 +162,7 @@ class BatchRun:
         return partial(self._planner.plan_each, stack.enter_context(watch).whole, self._console.err)
 
     def _executor(self, left: Sequence[BatchJob], state: State) -> Executor:
-        """Where files are rendered."""
+        """Return the executor that renders the files."""
         flags, backends = self._flags, self._common.backends
         count = None if flags.watch else len(left)
         if flags.ray is None or count == 0:
@@ -198,15 +198,17 @@ def _seconds(text: str | None, flag: str) -> float | None:
 
 
 def _check_together(flags: BatchFlags) -> None:
-    """Raise ConfigError where flags contradict each other."""
+    """Raise ConfigError for flags that contradict each other."""
     problems = {
         "--gpu-share needs --ray": flags.gpu_share is not None and flags.ray is None,
-        "--gpu counts this machine's GPUs: with --ray there is --gpu-share": (
+        "cannot combine --gpu and --ray: --gpu counts this machine's GPUs; use --gpu-share": (
             flags.gpu is not None and flags.ray is not None
         ),
         "--settle needs --watch": flags.settle is not None and not flags.watch,
-        "--dry-run and --watch exclude each other": flags.dry_run and flags.watch,
-        "--dry-run writes no --report": flags.dry_run and flags.report is not None,
+        "cannot combine --dry-run and --watch: choose one": flags.dry_run and flags.watch,
+        "cannot combine --dry-run and --report: nothing is rendered": (
+            flags.dry_run and flags.report is not None
+        ),
     }
     for text, holds in problems.items():
         if holds:
@@ -214,20 +216,20 @@ def _check_together(flags: BatchFlags) -> None:
 
 
 def _end(summary: Summary, console: Console, stop_code: ExitCode) -> ExitCode:
-    """Say why files are left or have failed; the exit code."""
+    """Report why files are left or have failed; return the exit code."""
     total, failed, left = len(summary.entries), len(summary.failed), summary.left
     of_all = counted(total, "file")
     if left:
-        rest = f"{left} of {of_all} {'is' if left == 1 else 'are'} left: go on with --resume"
+        rest = f"{left} of {of_all} {'is' if left == 1 else 'are'} left; continue with --resume"
     elif failed:
-        rest = f"{failed} of {of_all} failed: --resume tries again"
+        rest = f"{failed} of {of_all} failed; --resume tries again"
     else:
         rest = f"{total} of {of_all} {'is' if total == 1 else 'are'} done"
     if summary.stopped:
         console.error(f"{stop_code.name.lower()}; {rest}")
         return stop_code
     if summary.full is not None:
-        console.error(f"{one_line(summary.full)}; no more files were begun; {rest}")
+        console.error(f"{one_line(summary.full)}; no more files were started; {rest}")
         return ExitCode.OUTPUT
     if summary.lost is not None:
         console.error(f"{one_line(summary.lost)}; {rest}")

@@ -1,4 +1,4 @@
-"""What a batch shows: live bars, a line a file, or JSON objects; and at its end what failed."""
+"""Output of a batch: live bars, a line a file, or JSON objects; at the end, its failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BAR_CELLS = 16
 
 
 def make_batch_view(kind: ProgressKind, console: Console, quiet: bool, verbose: bool) -> BatchView:
-    """The view for what :func:`bgsoft.cli.progress.read_progress` gave."""
+    """Return the view for a kind that :func:`bgsoft.cli.progress.read_progress` returned."""
     if kind is ProgressKind.JSON:
         return JsonBatchView(console)
     if quiet or kind is ProgressKind.NONE:
@@ -44,12 +44,12 @@ def make_batch_view(kind: ProgressKind, console: Console, quiet: bool, verbose: 
 
 
 def counted(number: int, noun: str) -> str:
-    """e.g. ``1 file`` or ``3 files``."""
+    """Format a number with a noun, e.g. ``1 file`` or ``3 files``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def show_plan(decisions: Sequence[Decision], kind: ProgressKind, console: Console) -> None:
-    """Say, on stdout, what would be done with each file."""
+    """Print, on stdout, what would be done with each file."""
     for decision in decisions:
         config = decision.job.config
         if kind is ProgressKind.JSON:
@@ -66,12 +66,12 @@ def show_plan(decisions: Sequence[Decision], kind: ProgressKind, console: Consol
 
 
 def _named(path: Path, reason: str) -> str:
-    """A reason, with the name of the file where it lacks it."""
+    """Add the name of the file to a reason that lacks it."""
     return reason if path.name in reason else f"{path}: {reason}"
 
 
 class QuietBatchView(BatchView):
-    """Prints what failed, at the end."""
+    """Prints failures, at the end."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -85,7 +85,7 @@ class QuietBatchView(BatchView):
 
 
 class PlainBatchView(QuietBatchView):
-    """A line a file on stderr, and a summary."""
+    """Prints a line a file on stderr, and a summary."""
 
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
         super().__init__(console)
@@ -110,7 +110,7 @@ class PlainBatchView(QuietBatchView):
         if self._verbose:
             self._say(f"{job.config.input}: {event_text(event)}")
         elif event.kind == "fallback" and event.message not in self._fallbacks:
-            # The same for every file: once is enough.
+            # It is the same for every file, so it is printed once.
             self._fallbacks.add(event.message)
             self._say(event_text(event))
 
@@ -142,7 +142,7 @@ class PlainBatchView(QuietBatchView):
 
 
 class LiveBatchView(PlainBatchView):
-    """The same, above a bar for each file that is being rendered, and one for all."""
+    """Draws a bar for each running file, and one for all, below the lines."""
 
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
         super().__init__(console, verbose=verbose)
@@ -193,7 +193,7 @@ class LiveBatchView(PlainBatchView):
 
 
 class JsonBatchView(BatchView):
-    """One JSON object a line on stdout.
+    """Prints one JSON object a line on stdout.
 
     ``type`` is begin, more, notice, start, progress, event, retry, done, failed or end.
     """

@@ -1,4 +1,4 @@
-"""``bgsoft bench``: how fast this machine renders, and where the time goes."""
+"""``bgsoft bench``: the speed of this machine, and the time of each stage."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SETTINGS = (
     *("codec", "quality", "speed", "gpu", "batch", "precision", "threads"),
 )
 _BRIEF = ("effect", "strength", "background", "matte", "codec", "quality")
-"""Of these settings, those in the short help."""
+"""Settings of a render in the short help."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFlags:
-    """Its argument, and the flags that are no settings of a render."""
+    """Arguments and flags of the command, without settings of a render."""
 
     input: Annotated[
         Path | None,
@@ -153,7 +153,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
             console.out(terminal_text(table) + "\n")
     if own.fail_slower is not None:
         if not results["baseline"]["comparable"]:
-            console.error(f"{own.baseline} is not the same measurement: nothing was compared")
+            console.error(f"cannot compare with {own.baseline}: it is not the same measurement")
             return ExitCode.RENDER_FAILED
         slower = slower_than(results["baseline"], own.fail_slower)
         if slower:

@@ -17,7 +17,7 @@ Columns: TypeAlias = Mapping[str, Callable[[Row], str]]
 
 
 def _phase_label(phase: Row) -> str:
-    """e.g. ``2 + NVDEC``."""
+    """Format a phase, e.g. ``2 + NVDEC``."""
     return f"{phase['id']} {phase['name']}"
 
 
@@ -26,7 +26,7 @@ def _name(row: Row) -> str:
 
 
 def _ms(value: float | None) -> str:
-    """Three significant digits, whether microseconds or seconds."""
+    """Format milliseconds with three significant digits."""
     return number(value, sum((value or 0) < limit for limit in (100, 10, 1, 0.1)))
 
 
@@ -37,7 +37,7 @@ def _stage_ms(stage: str, phase: Row) -> str:
 def _figure(
     key: str, digits: int = 1, unit: str = "", *, factor: float = 1
 ) -> Callable[[Row], str]:
-    """A cell with a number of its row."""
+    """Return a column with a number of each row."""
 
     def text(row: Row) -> str:
         value = row[key]
@@ -47,7 +47,7 @@ def _figure(
 
 
 def _gpu_load(key: str) -> Callable[[Row], str]:
-    """A cell with a mean of the GPU monitor over a render."""
+    """Return a column with the GPU monitor's mean over each render."""
     return lambda row: number(((row["gpu"] or {}).get("mean") or {}).get(key), 0, " %")
 
 
@@ -103,12 +103,12 @@ def _table(title: str, columns: Columns, rows: Iterable[Row], notes: Iterable[st
 
 
 def _stages(phases: Iterable[Row]) -> list[str]:
-    """The stages that any phase had."""
+    """Return the stages that any phase had."""
     return [name for name in STAGE_NAMES if any(name in phase["stage_ms"] for phase in phases)]
 
 
 def _by_reason(rows: Iterable[Row], name: Callable[[Row], str]) -> list[str]:
-    """Why some are missing, each reason once."""
+    """Return the reasons for missing rows, each once."""
     names: dict[str, list[str]] = {}
     for row in rows:
         if row["reason"] is not None:
@@ -129,7 +129,7 @@ def ways_table(results: Row) -> Table:
 
 
 def tables(results: Row) -> Iterator[Table]:
-    """Everything that was measured, in the order to read it."""
+    """Yield all results as tables, in reading order."""
     if "ways" in results:
         yield ways_table(results)
         return
@@ -142,10 +142,8 @@ def tables(results: Row) -> Iterator[Table]:
         phases,
         [
             *_by_reason(phases, lambda phase: f"phase {phase['id']}"),
-            "frames/s: from the first finished frame on. whole run: by a stopwatch around the "
-            "command.",
-            "PSNR and SSIM: luma of the decoded output beside phase 0's, as bgsoft compare gives "
-            "them.",
+            "frames/s: from the first finished frame. whole run: wall time of the command.",
+            "PSNR and SSIM: luma of the decoded output against phase 0's, as in bgsoft compare.",
         ],
     )
     ran = [phase for phase in phases if phase["available"]]
@@ -153,7 +151,7 @@ def tables(results: Row) -> Iterator[Table]:
     busy = _table(
         "Milliseconds a frame that each stage was busy", {"phase": _phase_label, **stages}, ran
     )
-    busy.notes.append("Stages run side by side, so these don't add up to the time of a frame.")
+    busy.notes.append("Stages run in parallel, so these do not add up to the time of a frame.")
     found = results["bottleneck"]
     if found is not None:
         busy.notes.append(f"phase {found['phase']} is {found['text']}")
@@ -170,10 +168,10 @@ def tables(results: Row) -> Iterator[Table]:
 
 
 def _baseline_table(found: Row) -> Table:
-    """What changed since ``--baseline``."""
+    """Return the changes since ``--baseline``."""
     rows = found["rows"]
     differ = f" ({'; '.join(found['notes'])})" if found["notes"] else ""
-    note = "not compared, as it is not the same measurement"
+    note = "not compared: it is not the same measurement"
     if found["comparable"]:
         verdicts = [row["verdict"] for row in rows]
         note = ", ".join(f"{verdicts.count(v)} {v}" for v in ("same", "faster", "slower"))
@@ -182,10 +180,10 @@ def _baseline_table(found: Row) -> Table:
 
 
 def write_bench_plot(results: Row, path: Path) -> None:
-    """Draw frames a second, and the busy time of each stage.
+    """Draw frames per second, and the busy time of each stage.
 
     Args:
-        results: What ``bgsoft bench --json`` writes (schema ``bgsoft-bench/1``).
+        results: The contents of ``bgsoft bench --json`` (schema ``bgsoft-bench/1``).
         path: ``.png`` or ``.svg``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``bgsoft compare``: how far two videos are apart, in pictures, time, sound and metadata."""
+"""``bgsoft compare``: differences of two videos in pictures, time, sound and metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EPILOG = flags.examples(
 
 @dataclass(frozen=True, kw_only=True)
 class CompareFlags:
-    """Its arguments and flags."""
+    """Arguments and flags of the command."""
 
     a: Annotated[Path, typer.Argument(metavar="A", help="The reference video.", readable=False)]
     b: Annotated[Path, typer.Argument(metavar="B", help="The video to judge.", readable=False)]
@@ -84,7 +84,7 @@ def compare(own: CompareFlags, _settings: dict[str, Any]) -> int:
 
     region = parse_choice(Region, own.mask_region or Region.FOREGROUND, "--mask-region")
     if own.mask_region is not None and own.mask is None:
-        raise ConfigError("--mask-region has no effect without --mask FILE")
+        raise ConfigError("cannot use --mask-region: it needs --mask FILE")
     limits = Limits(vmaf=own.min_vmaf, psnr_db=own.min_psnr, ssim=own.min_ssim, strict=own.strict)
     files = ResultFiles("comparison", own.json_file, own.plot, own.overwrite)
     files.check([path for path in (own.a, own.b, own.mask) if path is not None])

@@ -1,4 +1,4 @@
-"""What a comparison found, as tables to print, and as charts of each measure frame by frame."""
+"""Results of a comparison, as tables and as charts over the frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHART_INCHES = 2.8
 
 
 def pictures_table(result: Comparison) -> Table:
-    """Each measure: mean, 1st percentile and worst frame."""
+    """Return a table of each measure: mean, 1st percentile and worst frame."""
     pictures = result.pictures
     if pictures is None:
         return Table(f"Pictures: not compared: {result.pictures_reason}")
@@ -66,7 +66,7 @@ def _vmaf_notes(pictures: Pictures) -> list[str]:
 
 
 def checks_table(result: Comparison) -> Table:
-    """Each check, and what was found."""
+    """Return a table of each check and its result."""
     passed = sum(check.ok for check in result.checks)
     return Table(
         f"Checks: {passed} of {len(result.checks)} pass",
@@ -77,7 +77,7 @@ def checks_table(result: Comparison) -> Table:
 
 
 def write_comparison_plot(result: Comparison, path: Path) -> None:
-    """Draw each measure, frame by frame, to a ``.png`` or ``.svg``; nothing without pictures.
+    """Draw each measure over the frames, to a ``.png`` or ``.svg``; nothing without pictures.
 
     Raises:
         OutputError: The file cannot be written.
@@ -91,7 +91,7 @@ def write_comparison_plot(result: Comparison, path: Path) -> None:
 
 
 def _chart(pictures: Pictures, metric: str) -> Chart:
-    """The planes' curves of one measure, and the worst frame of luma."""
+    """Return the planes' curves of one measure, with the worst frame of luma."""
     curves = [c for c in pictures.curves if c.metric == metric and c.plane != "all"]
     luma = pictures.statistic(metric, "y")
     worst = None if luma is None or luma.identical else luma
@@ -101,7 +101,7 @@ def _chart(pictures: Pictures, metric: str) -> Chart:
 
     def draw(axes: Axes) -> None:
         for curve in curves:
-            # A gap where the frames are equal, or there is nothing to measure: infinity, None.
+            # A gap where the frames are equal, or nothing is measured: infinity, None.
             values = np.array(curve.values, np.float64)
             axes.plot(pictures.seconds, values, label=_PLANES[curve.plane])
         if worst is not None:

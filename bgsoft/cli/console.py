@@ -1,4 +1,4 @@
-"""Writing to the terminal: data to stdout, everything for people to stderr."""
+"""Output of the commands: data on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def open_standard_streams() -> None:
-    """Open those of the three standard streams that the caller has closed (``>&-``).
+    """Open standard streams that the caller has closed (``>&-``).
 
-    Otherwise the next file that is opened would take their place, and what a library prints would
-    end up in it. What is written to a closed stdout fails all the same.
+    Otherwise the next opened file would take their place, and output of libraries would go into it.
+    Writing to a closed stdout still fails.
     """
     for descriptor, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_RDWR)):
         try:
@@ -37,30 +37,30 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} |
 
 
 def on_one_line(text: str) -> str:
-    """A text in which a file's name may hold line ends, or what a terminal takes for commands."""
+    """Escape line ends and control characters, which file names may contain."""
     return text.translate(_CONTROL)
 
 
 class Console:
     """The two output streams of one command. Thread-safe.
 
-    A stream that cannot be written falls silent and the command goes on, so that no render is lost
-    with its messages. A reader that goes away (``bgsoft … | head``) is no failure at all.
+    After a stream fails, it is silenced and the command continues, so that no render is lost with
+    its messages. A reader that closes a pipe (``bgsoft … | head``) is not an error.
     """
 
     failed = False
-    """Whether any console of this process has said why the command failed."""
+    """Whether any console of this process has reported the command's failure."""
     unwritten: OSError | None = None
-    """Why stdout could not be written, in any console of this process."""
+    """Error of writing to stdout, in any console of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.live: RichConsole | None = None
-        """While something is drawn on stderr again and again: what writes above it."""
+        """Console that draws on stderr, while one does: lines are written above it."""
 
     @classmethod
     def forget(cls) -> None:
-        """Begin a command: what an earlier one of this process met counts no more."""
+        """Forget the errors of earlier commands of this process."""
         cls.failed, cls.unwritten = False, None
 
     def out(self, text: str = "") -> None:
@@ -73,20 +73,20 @@ class Console:
         if live is None:
             self._write(sys.stderr, text)
         else:
-            with contextlib.suppress(OSError):  # the terminal is gone
+            with contextlib.suppress(OSError):  # the terminal was closed
                 live.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def json(self, kind: str, /, **values: Any) -> None:
-        """Write an object, in one line, to stdout; ``type`` says what it is."""
+        """Write an object of this ``type`` to stdout, in one line."""
         self.out(json.dumps({"type": kind, **values}, default=str))
 
     def error(self, text: str) -> None:
-        """Write the one line that says why the command failed."""
+        """Write the line that reports why the command failed."""
         Console.failed = True
         self.err(f"bgsoft: error: {on_one_line(text)}")
 
     def close(self) -> None:
-        """Flush, so that the interpreter finds nothing left to fail on at its end."""
+        """Flush, so that nothing is left to fail when the interpreter exits."""
         for stream in (sys.stdout, sys.stderr):
             with self._lock, _silenced_on_error(stream):
                 stream.flush()
@@ -96,13 +96,13 @@ class Console:
         with self._lock, _silenced_on_error(stream):
             try:
                 stream.write(text + "\n")
-            except UnicodeEncodeError:  # LANG=C and a file name beyond it
+            except UnicodeEncodeError:  # LANG=C, and a file name with other characters
                 stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
             stream.flush()
 
 
 def rich_console(*, stderr: bool = False) -> RichConsole:
-    """A console for rich, plain where ``NO_COLOR`` is set: rich itself leaves bold and dim then."""
+    """Return a rich console; plain under ``NO_COLOR``, where rich keeps bold and dim."""
     from rich.console import Console as RichConsole
 
     color_system = None if os.environ.get("NO_COLOR") else "auto"
@@ -111,7 +111,7 @@ def rich_console(*, stderr: bool = False) -> RichConsole:
 
 @contextlib.contextmanager
 def traceback_on_error(wanted: bool) -> Iterator[None]:
-    """Print where an exception came from, if wanted, and let it pass."""
+    """Print the traceback of an exception, if wanted, and raise it again."""
     try:
         yield
     except Exception:
@@ -124,13 +124,13 @@ def traceback_on_error(wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silenced_on_error(stream: TextIO) -> Iterator[None]:
-    """Point a stream that turns out not to be writable at nothing."""
+    """Redirect a stream to nowhere after it fails."""
     try:
         yield
     except OSError as exc:
         if stream is sys.stdout and not isinstance(exc, BrokenPipeError):
             Console.unwritten = exc
-        # A stream without a descriptor has nothing to redirect.
+        # A stream without a descriptor cannot be redirected.
         with contextlib.suppress(OSError, ValueError):
             sink = os.open(os.devnull, os.O_WRONLY)
             os.dup2(sink, stream.fileno())

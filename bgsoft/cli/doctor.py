@@ -1,4 +1,4 @@
-"""``bgsoft doctor``: what works on this machine, and what to do about the rest."""
+"""``bgsoft doctor``: what works on this machine, and how to repair the rest."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def doctor(
         console.error(f"{len(failed)} of {len(report.full)} checks failed: {failed[0].detail}")
         return ExitCode.RENDER_FAILED
     if report.problems:
-        console.error(f"a render would not work: {report.problems[0]}")
+        console.error(f"cannot render on this machine: {report.problems[0]}")
         return ExitCode.UNAVAILABLE
     if require_gpu and report.gpu_problems:
-        console.error(f"a render on the GPU would not work: {report.gpu_problems[0]}")
+        console.error(f"cannot render on the GPU: {report.gpu_problems[0]}")
         return ExitCode.UNAVAILABLE
     return ExitCode.OK
 
 
 def _try_everything(report: DoctorReport, gpu: int, out: Callable[[str], None]) -> None:
-    """Fill in ``report.full``, and print each row as it comes."""
+    """Fill in ``report.full``, and print each row when it is known."""
     from bgsoft.diagnose.full import GROUPS, run_group
 
     for group in GROUPS:
@@ -88,7 +88,7 @@ def _try_everything(report: DoctorReport, gpu: int, out: Callable[[str], None]) 
 
 
 def report_lines(report: DoctorReport) -> list[str]:
-    """A report as people read it."""
+    """Format a report as text."""
     sections = {
         "Versions": _versions(report),
         "Machine": _machine(report),
@@ -124,7 +124,7 @@ def _rows(values: Mapping[str, object], width: int = 16) -> list[str]:
 def _versions(report: DoctorReport) -> list[str]:
     rows = {name: version or "not installed" for name, version in report.versions.items()}
     for name, broken in report.import_errors.items():
-        rows[name] += f"  does not load: {broken}"
+        rows[name] += f"  cannot be loaded: {broken}"
     ffmpeg = ", ".join(f"{name} {version}" for name, version in report.ffmpeg.items())
     rows["FFmpeg in av"] = ffmpeg or "unknown"
     rows["ONNX Runtime has"] = ", ".join(report.execution_providers) or "nothing"

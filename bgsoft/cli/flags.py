@@ -1,4 +1,4 @@
-"""Commands made from their flags: those of their own, and those of the settings they take."""
+"""Commands made from their own flags and the flags of the settings they take."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from bgsoft.settings.options import (
 )
 
 OUTPUT = OPTIONS["codec"].panel
-"""Title above the flags of what is written."""
+"""Title above the flags of the output."""
 
 
 _EXAMPLES = "\b\nExamples:\n"
 _BRIEF_EXAMPLES = 4
 _HELP_ALL = "bgsoft.help-all"
-"""Key of a context's ``meta``: the long help is wanted."""
+"""Key of a context's ``meta``: show the long help."""
 
 
 class Brief(NamedTuple):
@@ -37,29 +37,29 @@ class Brief(NamedTuple):
     text: str = ""
     """Empty: only ``--help-all`` shows the flag."""
     metavar: str = ""
-    """The name of its value there; empty: the same as in the long help."""
+    """Placeholder of its value in the short help; empty: as in the long help."""
 
 
 class GroupedCommand(typer.core.TyperCommand):
-    """A command whose help is divided by ``rich_help_panel``, in plain text.
+    """A command whose help is grouped by ``rich_help_panel``, in plain text.
 
-    typer itself groups only in rich markup, whose import would triple the time to the help.
+    typer itself only groups in rich markup, whose import would triple the time to the help.
     """
 
     briefs: Callable[[], Mapping[str, tuple[str, str]]] | None = None
-    """Gives parameter → the name of its value in the short help, and its line there. A parameter
-    that is missing has its whole help; one whose line is empty is left out. None: there is only
-    one help."""
+    """Returns parameter → (placeholder, line) of the short help. A missing parameter has its whole
+    help; an empty line omits it. None: there is only one help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse what is given and empty, as by an unset variable: as a path it would be «.»."""
+        """Reject empty values, such as those of an unset variable: the path «» means «.»."""
         if not ctx.resilient_parsing:
             given = self.make_parser(ctx).parse_args(list(args))[0]
             for param in self.get_params(ctx):
                 texts = given.get(str(param.name))
                 texts = list(texts) if isinstance(texts, list | tuple) else [texts]
                 if "" in texts:
-                    raise ConfigError(f"{_given_name(param, last=texts[-1] == '')} is empty")
+                    name = _given_name(param, last=texts[-1] == "")
+                    raise ConfigError(f"{name} must not be empty")
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -84,7 +84,7 @@ class GroupedCommand(typer.core.TyperCommand):
                 formatter.write_dl(records)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the end; after the short help, a few of its examples alone."""
+        """Write the epilog; after the short help, only a few of its examples."""
         whole = self.epilog
         if self.briefs is not None and not ctx.meta.get(_HELP_ALL):
             *_, shown = str(whole).partition(_EXAMPLES)
@@ -96,7 +96,7 @@ class GroupedCommand(typer.core.TyperCommand):
 
 
 def _given_name(param: Any, *, last: bool) -> str:
-    """What a flag or an argument is called; of an argument's several, the last or the others."""
+    """Return the name of a flag or argument; of several arguments, the last's or the others'."""
     if param.param_type_name == "argument":
         names = param.metavar.split()
         return str(names[-1 if last else 0].strip("[]."))
@@ -104,18 +104,18 @@ def _given_name(param: Any, *, last: bool) -> str:
 
 
 def examples(*commands: str) -> str:
-    """The end of a command's help: how it is used, line by line."""
+    """Return the examples at the end of a command's help."""
     return _EXAMPLES + "\n".join(f"  bgsoft {command}" for command in commands)
 
 
 def completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """A shell completion from the names that there are."""
+    """Return a shell completion from a list of names."""
     # typer passes its own parameters by these names
     return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
 
 
 def preset_names() -> list[str]:
-    """The presets that come with bgsoft, and the user's own."""
+    """Return the names of the shipped presets and the user's own."""
     from bgsoft.settings.presets import list_presets
 
     return [path.stem for path in list_presets()]
@@ -128,7 +128,7 @@ def _model_names() -> list[str]:
 
 
 def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:
-    """A flag as the program shows all of them: what the default is, its help says."""
+    """Declare a flag whose help states its default."""
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
 
 
@@ -165,7 +165,7 @@ Verbose = Annotated[bool, option("Also print the traceback of an error.", "--ver
 
 
 Own = TypeVar("Own")
-"""A dataclass of a command's own flags and arguments, each an ``Annotated`` field."""
+"""Dataclass of a command's own flags and arguments, each an ``Annotated`` field."""
 
 
 def add_command(
@@ -182,15 +182,15 @@ def add_command(
 
     Args:
         app: The program.
-        command: Takes its flags, and the settings that were given (section → field → value);
-            returns the exit code. Its name and its docstring are the command's.
-        own: Its flags, ``verbose`` among them; those of ``settings`` come after its ``preset``,
-            or before its ``overwrite``.
-        epilog: The end of its help.
-        settings: Names of the settings that have a flag. These hold None where they are not given,
-            so that a preset shows through.
-        brief_settings: Those that the short help may show; None: all.
-        cls: How its line is parsed.
+        command: Takes its flags and the given settings (section → field → value), and returns the
+            exit code. The command has its name and its docstring.
+        own: Its flags, with ``verbose``; those of ``settings`` follow ``preset``, or precede
+            ``overwrite``.
+        epilog: End of its help.
+        settings: Names of the settings with a flag. Their default is None, so that a preset
+            applies.
+        brief_settings: Settings in the short help; None: all.
+        cls: Class of the command's parser.
     """
     parameters = list(inspect.signature(own, eval_str=True).parameters.values())
     names = [parameter.name for parameter in parameters]
@@ -249,7 +249,7 @@ _HELP_ALL_PARAMETER = inspect.Parameter(
 def add_group(
     app: typer.Typer, name: str, help: str, commands: Mapping[str, Callable[..., int]]
 ) -> None:
-    """Add commands under one name; each by an example, ``NAME COMMAND ...``."""
+    """Add commands under one name; each is given by an example, ``NAME COMMAND ...``."""
     group = typer.Typer(name=name, help=help, rich_markup_mode=None, epilog=examples(*commands))
     for example, command in commands.items():
         group.command(example.split()[1], epilog=examples(example))(command)

@@ -1,7 +1,7 @@
-"""A child process for commands that read other people's files.
+"""A child process for commands that read files of others.
 
-A library that crashes on a file takes its process down. The process that was started then still
-cleans up, says so in one line, and ends with an exit code of this program.
+A library that crashes on a file ends its process. The parent process then cleans up, reports the
+crash in one line, and ends with an exit code of this program.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from bgsoft.errors import BackendUnavailableError
 _SHOW_CURSOR = "\x1b[?25h"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SI_KERNEL = 0x80
-"""Origin of a terminal's signals, which go to all processes of a command (``sigaction(2)``)."""
+"""Origin of a terminal's signals, which reach all processes of a command (``sigaction(2)``)."""
 _PR_SET_PDEATHSIG = 1
 """See ``prctl(2)``."""
 
 
 def go_on_in_child(what: str, clean_up: Callable[[], object] = lambda: None) -> None:
-    """Return in a child process; the parent waits for it, and ends as it does.
+    """Continue in a child process; the parent waits for it, and ends with its exit code.
 
-    Does nothing where the process goes on after the command, which may have threads then. To fork
-    takes 2 ms; the parent has no thread yet and loads no library.
+    It does nothing in a process that continues after the command, which may have threads. Forking
+    takes 2 ms; the parent has no thread and has loaded no library.
 
     Args:
-        what: What cannot be done if the child crashes, e.g. ``render in.mp4``.
-        clean_up: Removes what the child has left, if it crashes.
+        what: What fails if the child crashes, e.g. ``render in.mp4``.
+        clean_up: Removes the child's leftovers after a crash.
     """
     if not process.ends_after_command or sys.platform != "linux":
         return
-    # Signals that nohup or a shell's «&» has switched off stay off.
+    # Signals that nohup or a shell's «&» has disabled stay disabled.
     forwarded = {each for each in _FORWARDED if signal.getsignal(each) is not signal.SIG_IGN}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {*forwarded, signal.SIGCHLD})
@@ -47,7 +47,7 @@ def go_on_in_child(what: str, clean_up: Callable[[], object] = lambda: None) -> 
     except OSError as exc:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise BackendUnavailableError(
-            f"cannot {what}: no process can be made: {exc.strerror}"
+            f"cannot {what}: the system starts no process: {exc.strerror}"
         ) from exc
     if child == 0:
         _die_with(parent)
@@ -62,7 +62,7 @@ def go_on_in_child(what: str, clean_up: Callable[[], object] = lambda: None) -> 
 
 
 def _die_with(parent: int) -> None:
-    """Have the system kill this process once its parent is gone."""
+    """Have the system kill this process when its parent ends."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -72,7 +72,7 @@ def _die_with(parent: int) -> None:
 
 
 def _wait(child: int, forwarded: set[signal.Signals]) -> int:
-    """Pass signals on until the child ends; its status."""
+    """Forward signals until the child ends; return its status."""
     while True:
         received = signal.sigwaitinfo({*forwarded, signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
@@ -84,7 +84,7 @@ def _wait(child: int, forwarded: set[signal.Signals]) -> int:
 
 
 def _report(what: str, code: int) -> int:
-    """Say how the child ended; the exit code."""
+    """Report how the child ended; return the exit code."""
     from bgsoft.errors import WorkerCrashedError
     from bgsoft.exitcodes import exit_code
     from bgsoft.jobs.pool import death

@@ -1,4 +1,4 @@
-"""``bgsoft live``: the same pictures of a source that cannot wait."""
+"""``bgsoft live``: the picture pipeline on cameras and streams, in real time."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ _EPILOG = "Ctrl-C stops at once and finishes recordings.\n\n" + flags.examples(
     "live --config cameras.toml --stats json",
 )
 _BRIEF = ("effect", "strength", "background", "matte", "face", "subjects")
-"""Of a render's settings, those in the short help."""
+"""Settings of a render in the short help."""
 _SECTIONS = (*PICTURE_SECTIONS, "encode")
 _MACHINE = ("infer", "composite", "gpu", "require_gpu", "precision", "threads")
 _OF_SOURCES = ("size", "rate", "input_format", "realtime", "loop")
 _STATS = ("text", "json")
 _ANY_PORT = "0"
 _SWITCH_SECONDS = 0.0005
-"""After so long a thread leaves the interpreter to another that waits for it. With Python's 5 ms,
-eight streams on an H100 went on dropping a frame every few seconds each, with this none."""
+"""Interval after which a thread yields the interpreter. With Python's 5 ms, each of eight streams
+on
+an H100 dropped a frame every few seconds; with this, none."""
 
 
 class LiveCommand(flags.GroupedCommand):
-    """A command two of whose flags may stand alone."""
+    """A command with two flags that may stand without a value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give what stands alone the value that it means then."""
+        """Add the default value to a flag that stands without one."""
         given: list[str] = []
         for at, arg in enumerate(args):
             given.append(arg)
@@ -56,12 +57,12 @@ _TO = (
 )
 _PAGE = "Serve a page with source, matte, result and sliders. [default port: any]"
 _Text = str | None
-"""Of flags that may be left out."""
+"""Type of flags that may be left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LiveFlags:
-    """Its arguments, and the flags that are no settings."""
+    """Arguments and flags of the command, without settings of a render."""
 
     source: Annotated[
         _Text,
@@ -144,7 +145,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
     cameras = _cameras(own)
     user = read_user_config()
     require_runtime()
-    go_on_in_child(f"go on with {', '.join(str(camera.source) for camera in cameras)}")
+    go_on_in_child(f"continue {', '.join(str(camera.source) for camera in cameras)}")
     from bgsoft.live.figures import stats_line
     from bgsoft.live.run import run_live
 
@@ -172,7 +173,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
 
 
 def _cameras(own: LiveFlags) -> list[Any]:
-    """The sources, from a file or from the flags."""
+    """Return the sources, from a file or from the flags."""
     from bgsoft.errors import ConfigError
     from bgsoft.live.cameras import CameraConfig, read_cameras
 
@@ -180,12 +181,12 @@ def _cameras(own: LiveFlags) -> list[Any]:
         raise ConfigError(f"--stats must be {' or '.join(_STATS)}, not {own.stats!r}")
     if own.config is None:
         if own.source is None:
-            raise ConfigError("name a SOURCE, or several in a file with --config")
+            raise ConfigError("cannot start: name a SOURCE, or several in a file with --config")
         given = {name: getattr(own, name) for name in ("share", "preview", "preset", *_OF_SOURCES)}
         camera = CameraConfig(name=own.source, source=own.source, to=tuple(own.to or ()), **given)
         return [camera]
     for name in ("source", "to", "share", "preview", *_OF_SOURCES):
         if getattr(own, name) not in (None, [], False):
             flag = "SOURCE" if name == "source" else f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{flag} and --config exclude each other: it goes in the file")
+            raise ConfigError(f"cannot combine {flag} and --config: write it into the file")
     return read_cameras(own.config, preset=own.preset)

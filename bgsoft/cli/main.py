@@ -1,7 +1,7 @@
-"""Where the program begins and ends.
+"""Start and end of the program.
 
-Little is imported at the top, so that Ctrl-C in the first moments, too, ends in one line and exit
-code 130.
+Few modules are imported at the top, so that even an early Ctrl-C ends with one line and exit code
+130.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _terminated = False
-"""Whether it was told to end by another signal than Ctrl-C's."""
+"""Whether another signal than Ctrl-C's ended it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _handle(signal.default_int_handler, _terminate)
         code = execute(sys.argv[1:] if argv is None else argv, console)
         if early:
-            _handle(signal.SIG_IGN, signal.SIG_IGN)  # all is done
+            _handle(signal.SIG_IGN, signal.SIG_IGN)  # all work is done
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     if code == ExitCode.INTERRUPTED and _terminated:
@@ -65,14 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> NoReturn:
     """Run the program as a process of its own.
 
-    Everything is closed when :func:`main` returns, so the process ends at once: taking the
-    interpreter and its libraries apart would cost each file of a shell loop 35 ms more.
+    Everything is closed when :func:`main` returns, so the process exits at once: a regular
+    shutdown of the interpreter takes 35 ms more for each file of a shell loop.
     """
     process.ends_after_command = True
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _quit)
-    # Nothing here multiplies matrices of any size, and NumPy's import alone leaves OpenBLAS's
-    # threads spinning for a tenth of a second, one a core.
+    # NumPy's import would leave OpenBLAS's threads spinning for a tenth of a second, one a core;
+    # nothing here multiplies large matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = main()
     for stream in (sys.stdout, sys.stderr):
@@ -84,8 +84,7 @@ def run() -> NoReturn:
 
 
 def _handle(interrupt: Handler, others: Handler) -> None:
-    """Set what happens on Ctrl-C, and on the other signals that end a process, unless they are
-    switched off (nohup)."""
+    """Set handlers of Ctrl-C and of other terminating signals, unless nohup has disabled them."""
     signal.signal(signal.SIGINT, interrupt)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -93,12 +92,12 @@ def _handle(interrupt: Handler, others: Handler) -> None:
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Let what is open be closed, as on Ctrl-C."""
+    """Close everything that is open, as on Ctrl-C."""
     global _terminated
     _terminated = True
     raise KeyboardInterrupt
 
 
 def _quit(_number: int, _frame: FrameType | None) -> NoReturn:
-    """End at once: nothing has begun yet."""
+    """Exit at once: no work has begun."""
     process.exit_at_once(130, "interrupted; no output was written")

@@ -1,4 +1,4 @@
-"""``bgsoft models``: what models there are, where they are, and pulling more."""
+"""``bgsoft models``: list, locate and pull models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bgsoft.cli import flags
 from bgsoft.cli.console import Console
 
 _FREE_LICENCES = frozenset({"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC"})
-"""Licences that ask nothing of those who render with the model."""
+"""Licences without conditions for those who render with the model."""
 
 
 def _names() -> Iterable[str]:
@@ -63,7 +63,9 @@ def path(name: _Name) -> int:
 
     file = spec_path(find_spec(name))
     if not file.is_file():
-        raise ModelError(f"model {name} is not here yet: bgsoft models pull {name}")
+        raise ModelError(
+            f"cannot use model {name}: it is not downloaded; run bgsoft models pull {name}"
+        )
     Console().out(str(file))
     return 0
 
@@ -86,8 +88,8 @@ def pull(
     console.err(f"{name}: {size}{spec.source}, licence {spec.licence}")
     if spec.licence not in _FREE_LICENCES and not yes:
         raise ConfigError(
-            f"{name} is under {spec.licence}, which binds those who pass it on; "
-            f"accept them with: bgsoft models pull {name} --yes"
+            f"cannot pull {name}: its licence, {spec.licence}, binds those who pass it on; "
+            f"accept it with: bgsoft models pull {name} --yes"
         )
     file = spec_path(spec)
     shown = 0

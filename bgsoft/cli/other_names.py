@@ -1,6 +1,6 @@
-"""Other programs' names of our flags and commands: an error names ours.
+"""Names of flags and commands in other programs; errors suggest ours.
 
-The tables have ffmpeg's, rembg's and backgroundremover's names, and natural guesses.
+The tables contain names of ffmpeg, rembg and backgroundremover, and likely guesses.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "--quiet": ("--silent",),
     "--to TARGET": ("--virtual-camera", "--virtual-cam"),
 }
-"""Ours, with what goes with it → theirs."""
+"""Our flags → the names in other programs."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "render IN [OUT]": (
@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "--version": ("version",),
     "doctor (it names the file of your own defaults)": ("config", "settings", "init", "setup"),
 }
-"""A line of ours → what stands for its command elsewhere."""
+"""Our command line → the commands in other programs."""
 
 
 def _inverted(table: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
@@ -83,9 +83,9 @@ def unknown_flag(flag: str, words: Sequence[str], flags: Collection[str]) -> str
     """Return the message about a flag that a command does not have.
 
     Args:
-        flag: As the parser knows it: of ``-crf`` it says ``-c``.
+        flag: The flag as parsed: ``-c`` for ``-crf``.
         words: The command line.
-        flags: Those that the command has.
+        flags: Flags of the command.
     """
     table = _inverted(FLAGS)
     for name in (word.partition("=")[0] for word in words):
@@ -96,13 +96,13 @@ def unknown_flag(flag: str, words: Sequence[str], flags: Collection[str]) -> str
             return f"no such option: {name}; use {ours}"
     for name in words:
         if name.startswith("-") and os.path.exists(name):  # noqa: PTH110 - also of a name too long
-            return f"no such option: {flag}; for the file write ./{name}"
+            return f"no such option: {flag}; to name the file, write ./{name}"
     near = did_you_mean(flag, flags)
     return f"no such option: {flag}{near if near.startswith(';') else ''}"
 
 
 def unknown_command(word: str, commands: Collection[str]) -> str:
-    """Return the message about a word that stands where a command should."""
+    """Return the message about a word in place of a command."""
     ours = _inverted(COMMANDS).get(word.lower())
     if ours is None and (Path(word).suffix or "/" in word):
         ours = "render IN [OUT]"

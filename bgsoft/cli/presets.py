@@ -1,4 +1,4 @@
-"""``bgsoft presets``: what presets there are, and what one sets."""
+"""``bgsoft presets``: list presets, and show their settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def list_() -> int:
     for path in list_presets():
         try:
             description = load_preset(path.stem).description
-        except PresetError as exc:  # one bad file of the user's must not hide the others
+        except PresetError as exc:  # a malformed file must not hide the others
             description = f"unusable: {exc}"
         console.out(f"{path.stem:<10} {description}")
     console.err(f"Your own go into {user_folder()}/NAME.toml")

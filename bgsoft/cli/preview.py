@@ -18,7 +18,7 @@ _EPILOG = flags.examples(
 
 @dataclass(frozen=True, kw_only=True)
 class PreviewFlags:
-    """Its arguments, and the flags that are no settings."""
+    """Arguments and flags of the command, without settings of a render."""
 
     input: flags.Input
     output: Annotated[Path, typer.Argument(metavar="OUT.png", help="Picture to write.")]

@@ -1,4 +1,4 @@
-"""What a render shows: a live bar, plain lines or JSON objects, and a summary at its end."""
+"""Output of a render: a live bar, plain lines or JSON objects, and a final summary."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 _PLAIN_SECONDS = 30.0
 _REDRAWS_A_SECOND = 4
-"""Each costs time that the render could use."""
+"""Redraws take time from the render."""
 _BAR_CELLS = 24
 
 
 class ProgressKind(StrEnum):
-    """How progress is shown."""
+    """Form of the progress display."""
 
     AUTO = "auto"
     """Rich on a terminal, otherwise plain."""
@@ -43,14 +43,14 @@ class ProgressKind(StrEnum):
 
 
 def read_progress(text: str, quiet: bool) -> ProgressKind:
-    """What ``--progress`` asks for; ``auto`` is decided.
+    """Parse ``--progress``; ``auto`` is resolved.
 
     Raises:
         ConfigError: It is unknown, or contradicts ``--quiet``.
     """
     kind = parse_choice(ProgressKind, text, "--progress")
     if quiet and kind in (ProgressKind.RICH, ProgressKind.PLAIN):
-        raise ConfigError(f"--quiet and --progress {kind} exclude each other")
+        raise ConfigError(f"cannot combine --quiet and --progress {kind}: choose one")
     if kind is not ProgressKind.AUTO:
         return kind
     live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -58,17 +58,19 @@ def read_progress(text: str, quiet: bool) -> ProgressKind:
 
 
 def check_stdout(report: Path | None, kind: ProgressKind, video: Path | None = None) -> None:
-    """Raise ConfigError where progress would be mixed with a report or a video on stdout."""
+    """Raise ConfigError if progress would be mixed with a report or a video on stdout."""
     if video == DEV_STDOUT and kind is ProgressKind.JSON:
-        raise ConfigError("--progress json and the video exclude each other: both go to stdout")
+        raise ConfigError(
+            "cannot combine --progress json and a video on stdout: write one to a file"
+        )
     if report == DASH and kind is ProgressKind.JSON:
-        raise ConfigError("--report - and --progress json exclude each other: both write to stdout")
+        raise ConfigError("cannot combine --report - and --progress json: both go to stdout")
 
 
 def make_view(
     kind: ProgressKind, console: Console, *, quiet: bool = False, verbose: bool = False
 ) -> ProgressView:
-    """The view for what :func:`read_progress` gave."""
+    """Return the view for a kind that :func:`read_progress` returned."""
     if kind is ProgressKind.JSON:
         return JsonView(console)
     if quiet:
@@ -81,32 +83,32 @@ def make_view(
 
 
 class ProgressView:
-    """Shows a render; this one shows nothing. Called from the render's threads."""
+    """Shows a render; this base class shows nothing. Methods are called from any thread."""
 
     def start(self, config: RenderConfig) -> None:
-        """The render is about to begin."""
+        """Show the start of a render."""
 
     def progress(self, progress: Progress) -> None:
-        """Frames were encoded."""
+        """Show the number of encoded frames."""
 
     def event(self, event: Event) -> None:
-        """Something was reported."""
+        """Show an event."""
 
     def done(self, report: RenderReport) -> None:
-        """The render ended well."""
+        """Show a successful end."""
 
     def failed(self, exc: BaseException, code: ExitCode) -> None:
-        """The render ended with an error, which the caller prints."""
+        """Handle a failure, whose message the caller prints."""
 
 
 class PlainView(ProgressView):
-    """Lines on stderr that name their file: one at the end, and now and then one before it.
+    """Prints lines on stderr that name their file: progress at times, and a line at the end.
 
     Args:
-        console: Takes the lines.
-        verbose: Scene cuts and the whole summary, too.
-        lines: False: no progress lines, no names.
-        whole: The whole summary, though not verbose.
+        console: Receives the lines.
+        verbose: Also print scene cuts and the whole summary.
+        lines: False: print neither progress nor names.
+        whole: Print the whole summary, though not verbose.
     """
 
     def __init__(
@@ -141,8 +143,8 @@ class PlainView(ProgressView):
                 return
             self._reported.add(key)
             if self._waiting is not None:
-                # Until a frame is through, the render may still fail, with one line that says
-                # why; notices about a video that is never written would only hide it.
+                # Until a frame is finished, the render may still fail with one line. Notices about
+                # a video that is never written would hide it.
                 self._waiting.append(event)
                 return
         self._console.err(self._name + event_text(event))
@@ -155,7 +157,7 @@ class PlainView(ProgressView):
 
     def done(self, report: RenderReport) -> None:
         self._show_waiting()
-        for event in report.events:  # those that were not reported while it ran
+        for event in report.events:  # events that were not reported during the render
             self.event(event)
         if not self._whole:
             self._console.err(summary_line(report))
@@ -169,7 +171,7 @@ class PlainView(ProgressView):
 
 
 class RichView(PlainView):
-    """A live bar on stderr, above it a line for each kind of event, and a summary at the end."""
+    """Draws a live bar on stderr, with event lines above it, and prints a summary at the end."""
 
     def __init__(self, console: Console, *, verbose: bool = False) -> None:
         super().__init__(console, verbose=verbose, lines=False, whole=True)
@@ -181,7 +183,7 @@ class RichView(PlainView):
         if not progress.frames:
             return
         if self._bars is None:
-            # Only now, so that loading rich does not delay the first frame.
+            # Loading rich earlier would delay the first frame.
             self._bars = self._live.enter_context(live_bars(self._console, _BAR_CELLS))
             self._bars.add_task("", total=None, text="")
         parts = progress_parts(progress)
@@ -201,7 +203,7 @@ class RichView(PlainView):
 
 
 class JsonView(ProgressView):
-    """One JSON object a line on stdout; ``type`` is start, progress, event, done or error."""
+    """Prints one JSON object a line; ``type`` is start, progress, event, done or error."""
 
     def __init__(self, console: Console) -> None:
         self._write = console.json
@@ -223,13 +225,13 @@ class JsonView(ProgressView):
 
 
 def _notes(exc: BaseException) -> list[str]:
-    """What an error leaves behind on purpose."""
+    """Return the files that an error leaves behind on purpose."""
     return list(getattr(exc, "__notes__", ()))
 
 
 @contextlib.contextmanager
 def live_bars(console: Console, cells: int) -> Iterator[Bars]:
-    """Bars on stderr, each with a name before it and a ``text`` behind it; gone at the end."""
+    """Draw bars on stderr, each with a name and a ``text``; erase them at the end."""
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
     from rich.table import Column
@@ -247,13 +249,13 @@ def live_bars(console: Console, cells: int) -> Iterator[Bars]:
     try:
         yield bars
     finally:
-        with contextlib.suppress(OSError):  # the terminal has gone away
+        with contextlib.suppress(OSError):  # the terminal was closed
             bars.stop()
         console.live = None
 
 
 def progress_parts(progress: Progress) -> list[str]:
-    """What a snapshot says: share done, frames, speed, time left, load of each stage."""
+    """Format progress: share done, frames, speed, time left, load of each stage."""
     parts = [f"{progress.frames} frames"]
     if progress.total:
         share = min(1.0, progress.frames / progress.total)
@@ -269,25 +271,25 @@ def progress_parts(progress: Progress) -> list[str]:
 
 
 def event_text(event: Event) -> str:
-    """What was reported, in one line."""
+    """Format an event in one line."""
     where = f" (frame {event.frame})" if event.frame is not None else ""
     return f"{event.kind}: {event.message}{where}"
 
 
 def clock(seconds: float) -> str:
-    """A time as people read it, e.g. ``1:02``."""
+    """Format a time, e.g. ``1:02``."""
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def summary_line(report: RenderReport) -> str:
-    """The output, and how fast it was made."""
+    """Format the output's name and the speed."""
     return f"{report.output}: {'exists, skipped' if report.skipped else _speed_text(report)}"
 
 
 def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
-    """What a render did; events were reported while it ran."""
+    """Format a render's summary; its events were printed before."""
     if report.skipped:
         return [summary_line(report)]
     lines = [_speed_text(report)]
@@ -318,7 +320,7 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
 
 
 def _speed_text(report: RenderReport) -> str:
-    if report.frames_encoded == 1:  # a photograph: it has no speed
+    if report.frames_encoded == 1:  # a photograph has no speed
         return f"1 frame in {report.wall_s:.1f} s"
     text = f"{report.frames_encoded} frames in {report.wall_s:.1f} s: {report.fps:.1f} frames/s"
     if report.wall_s > 0 and report.duration_s > 0:
@@ -327,7 +329,7 @@ def _speed_text(report: RenderReport) -> str:
 
 
 def _look_text(settings: Mapping[str, Any]) -> str:
-    """The effect and the lengths in force, e.g. ``blur strength 2.5 % = 27 px``."""
+    """Format the effect and its lengths, e.g. ``blur strength 2.5 % = 27 px``."""
     effect, matte, places = settings["effect"], settings["matte"], settings["hide"]["regions"]
 
     def length(percent: float) -> str:

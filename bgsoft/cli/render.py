@@ -1,4 +1,4 @@
-"""``bgsoft render``: one video in, the same video out with its background changed."""
+"""``bgsoft render``: change the background of one video."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _EPILOG = (
 
 
 class RenderCommand(flags.GroupedCommand):
-    """``bgsoft render``, which a shell's ``*.mp4`` may give more files than it takes."""
+    """Parser of ``bgsoft render``: a shell's ``*.mp4`` may expand to more files than it takes."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Name the command for several files where there is an argument too many."""
+        """Suggest ``bgsoft batch`` if there is an argument too many."""
         left = self.make_parser(ctx).parse_args(list(args))[1]
         if left and not ctx.resilient_parsing:
             raise ConfigError(
-                f"unexpected argument {left[0]!r}: render takes one IN and one OUT;"
-                " for several files use bgsoft batch IN... OUT_DIR"
+                f"unexpected argument {left[0]!r}: render takes one IN and one OUT; "
+                "for several files use bgsoft batch IN... OUT_DIR"
             )
         return super().parse_args(ctx, args)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenderFlags:
-    """Its arguments, and the flags that are no settings."""
+    """Arguments and flags of the command, without settings of a render."""
 
     input: flags.Input
     output: Annotated[
@@ -111,7 +111,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     view = make_view(kind, console, quiet=own.quiet, verbose=own.verbose)
     with StopSignals(console) as stop, logged(), StartupPool() as early:
         if may_use_gpu(config.backends):
-            # The driver needs no interpreter meanwhile, and no library that is imported here.
+            # The driver starts without the interpreter, while libraries are imported here.
             number = cuda_number(config.backends.gpu or 0)
             early.submit("CUDA context", partial(open_context, number))
             if process.ends_after_command:  # the system frees networks faster than we do
@@ -136,7 +136,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
             view.failed(exc, code)
             if cancelled:
                 if request.outputs[0].destination.kind is EndpointKind.PIPE:
-                    console.error(f"{code.name.lower()}; the output is cut off")
+                    console.error(f"{code.name.lower()}; the output is incomplete")
                 return code
             raise
         view.done(result)

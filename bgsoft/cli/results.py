@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 NONE = "–"
-"""Stands for a figure that there is not."""
+"""Placeholder of a missing figure."""
 _NO_WRAP = 10_000
-"""Columns in which no line is broken."""
+"""Columns wide enough for any line."""
 _WIDTH, _ROW, _AXIS = 11.0, 0.3, 0.9
 """Inches: width of the picture; height of a bar with its gap, and of title, axis and legend."""
 
@@ -39,13 +39,13 @@ class Table:
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     notes: list[str] = field(default_factory=list)
-    """Lines below."""
+    """Lines below the table."""
     text_columns: int = 1
-    """Columns from the left that hold words; the others hold figures, and end flush."""
+    """Columns from the left that contain words; the others contain figures, aligned right."""
 
 
 class Chart(NamedTuple):
-    """A chart that is still to be drawn."""
+    """A chart to be drawn."""
 
     title: str
     height: float
@@ -54,32 +54,34 @@ class Chart(NamedTuple):
 
 
 class ResultFiles(NamedTuple):
-    """The files that ``--json`` and ``--plot`` ask for."""
+    """The files of ``--json`` and ``--plot``."""
 
     what: str
-    """What the JSON is called in errors."""
+    """Name of the JSON file in errors."""
     json: Path | None
     plot: Path | None
     """``.png`` or ``.svg``."""
     overwrite: bool
-    """They may exist."""
+    """Whether they may exist."""
 
     def check(self, inputs: Iterable[Path]) -> None:
-        """Find, before the measurement, what could not be written after it.
+        """Check, before the measurement, that both files can be written.
 
         Raises:
-            ConfigError: The plot is neither ``.png`` nor ``.svg``, or there is nothing to replace.
+            ConfigError: The plot is neither ``.png`` nor ``.svg``, or no file is to be replaced.
             BackendUnavailableError: Matplotlib is missing.
             OutputError: A file cannot be written, exists, or is one of the inputs.
         """
         if self.overwrite and self.plot is None and self.json in (None, DASH):
-            raise ConfigError("--overwrite has no effect: it needs --json FILE or --plot FILE")
+            raise ConfigError("cannot use --overwrite: it needs --json FILE or --plot FILE")
         if self.plot is not None:
             if self.plot.suffix.lower() not in (".png", ".svg"):
                 message = f"--plot must end in .png or .svg, not {self.plot.name!r}"
                 raise ConfigError(message, path=self.plot)
             if importlib.util.find_spec("matplotlib") is None:
-                raise BackendUnavailableError("--plot needs Matplotlib: pip install '.[plot]'")
+                raise BackendUnavailableError(
+                    "cannot draw --plot: Matplotlib is missing; pip install '.[plot]'"
+                )
         for what, path in ((self.what, self.json), ("plot", self.plot)):
             if path is not None:
                 check_target(path, what, overwrite=self.overwrite, others=inputs)
@@ -87,7 +89,7 @@ class ResultFiles(NamedTuple):
     def write(
         self, plain: Mapping[str, Any], draw: Callable[[Path], None], console: Console
     ) -> None:
-        """Write the JSON, and have the plot drawn; folders that are made are told of."""
+        """Write the JSON and draw the plot; created folders are reported."""
         targets = [path for path in (self.json, self.plot) if path is not None]
         with made_folders(targets, lambda text: console.err(f"notice: {text}")):
             if self.json is not None:
@@ -98,12 +100,12 @@ class ResultFiles(NamedTuple):
 
 
 def number(value: float | None, digits: int = 1, unit: str = "") -> str:
-    """A figure with its unit; a dash where there is none."""
+    """Format a figure with its unit; a dash where it is missing."""
     return NONE if value is None else f"{value:,.{digits}f}{unit}"
 
 
 def plain_text(table: Table) -> str:
-    """Aligned columns without any markup, however wide."""
+    """Format aligned columns without markup, however wide."""
     from rich.console import Console as RichConsole
 
     text = _drawn(table, RichConsole(file=io.StringIO(), width=_NO_WRAP, color_system=None))
@@ -111,7 +113,7 @@ def plain_text(table: Table) -> str:
 
 
 def terminal_text(table: Table) -> str:
-    """As wide and as colourful as the terminal has it; plain where stdout is none."""
+    """Format a table as wide and colourful as the terminal allows; plain if stdout is none."""
     return _drawn(table, rich_console()) if sys.stdout.isatty() else plain_text(table)
 
 
@@ -137,7 +139,7 @@ def _drawn(table: Table, console: RichConsole) -> str:
 def bar_chart(
     title: str, unit: str, labels: Sequence[str], parts: Mapping[str, Sequence[float]]
 ) -> Chart:
-    """Horizontal bars from zero, the first one on top, with their lengths behind them.
+    """Return a chart of horizontal bars from zero with their values, the first one on top.
 
     ``parts`` has a value for each bar by name; several are stacked.
     """
@@ -160,7 +162,7 @@ def bar_chart(
 
 
 def write_plot(path: Path, title: str, charts: Sequence[Chart]) -> None:
-    """Write charts, one below the other, to a ``.png`` or ``.svg``.
+    """Write charts, one below another, to a ``.png`` or ``.svg``.
 
     Raises:
         OutputError: The file cannot be written.
@@ -169,7 +171,7 @@ def write_plot(path: Path, title: str, charts: Sequence[Chart]) -> None:
     from matplotlib.figure import Figure
 
     heights = [chart.height for chart in charts]
-    # The user's own settings don't matter, and file names may have dollar signs.
+    # The user's own settings are ignored, and file names may contain dollar signs.
     settings = {"text.parse_math": False, "axes.axisbelow": True, "axes.grid": True}
     with matplotlib.style.context(["default", settings]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")  # file names in any script

@@ -1,4 +1,4 @@
-"""Ctrl-C and friends while rendering: first ask the render to stop, then insist."""
+"""Signals during a render: the first asks it to stop, the second ends the process."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from bgsoft.cli.console import Console
 from bgsoft.exitcodes import ExitCode
 
 _AT_ONCE_SECONDS = 0.05
-"""``timeout`` and others send their signal to a process and then to its group, which is twice."""
+"""``timeout`` and others signal a process and then its group, which is twice."""
 
 
 class _Stop(threading.Event):
-    """An event that a signal's handler can set: it interrupts the main thread, which may be in a
-    method of the event and hold its lock."""
+    """An event that a signal handler can set.
+
+    The handler interrupts the main thread, which may be in one of its methods and hold its lock.
+    """
 
     _asked = False
 
     def set(self) -> None:
         self._asked = True
-        with suppress(RuntimeError):  # there are too many threads: who waits long is not woken
-            _thread.start_new_thread(super().set, ())  # Thread.start would wait for locks, too
+        with suppress(RuntimeError):  # too many threads: a waiting thread is not woken
+            _thread.start_new_thread(super().set, ())  # Thread.start would wait for locks
 
     def is_set(self) -> bool:
         return self._asked or super().is_set()
@@ -37,10 +39,10 @@ class _Stop(threading.Event):
 
 
 class StopSignals:
-    """While entered, SIGINT, SIGTERM and SIGHUP set :attr:`cancel` instead of killing the process.
+    """Context in which SIGINT, SIGTERM and SIGHUP set :attr:`cancel` instead of ending the process.
 
     The render then stops, removes its unfinished output and raises. A second signal, unless it came
-    with the first, ends the process at once, whatever is left behind.
+    with the first, ends the process at once, which may leave files behind.
     """
 
     _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -54,16 +56,15 @@ class StopSignals:
 
     @property
     def exit_code(self) -> ExitCode:
-        """What a cancelled command ends with: 130 for Ctrl-C, 143 for SIGTERM and for a closed
-        terminal (SIGHUP)."""
+        """Exit code of a cancelled command: 130 for Ctrl-C, 143 for SIGTERM and SIGHUP."""
         interrupted = self._received in (None, signal.SIGINT)
         return ExitCode.INTERRUPTED if interrupted else ExitCode.TERMINATED
 
     def __enter__(self) -> Self:
-        # Only the main thread may set handlers; elsewhere the embedding program keeps its own.
+        # Only the main thread may set handlers; elsewhere the calling program keeps its own.
         if threading.current_thread() is threading.main_thread():
             for number in self._HANDLED:
-                # What nohup or a shell's «&» has switched off stays off.
+                # Signals that nohup or a shell's «&» has disabled stay disabled.
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._handle)
         return self

@@ -24,7 +24,7 @@ _CHUNK_BYTES = 1 << 18
 
 
 def cache_folder() -> Path:
-    """Folder of pulled models."""
+    """Return the folder of pulled models."""
     return cache_root() / "models"
 
 
@@ -38,7 +38,7 @@ class Checksum(NamedTuple):
 
     @property
     def label(self) -> str:
-        """As people write it."""
+        """Name of the algorithm, as people write it."""
         return {"sha256": "SHA-256", "md5": "MD5"}[self.algorithm]
 
     def __str__(self) -> str:
@@ -50,14 +50,15 @@ class Checksum(NamedTuple):
 
 
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
-    """Hash of a file, hexadecimal; raises ModelError where it cannot be read."""
+    """Return the hash of a file, hexadecimal; raises ModelError if it cannot be read."""
     start = Checksum("", algorithm).start
     with os_errors_as(ModelError, f"cannot read {path}", path=path), path.open("rb") as file:
         return hashlib.file_digest(file, start).hexdigest()
 
 
 def hash_files(paths: Sequence[Path]) -> str:
-    """SHA-256 of a file, or of several files' hashes; raises ModelError where one is unreadable."""
+    """Return the SHA-256 of a file, or of several files' hashes; raises ModelError if
+    unreadable."""
     hashes = [hash_file(path) for path in paths]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 
@@ -67,18 +68,20 @@ def check_file(path: Path, *, size_bytes: int | None, checksum: Checksum) -> Non
 
     Raises:
         ModelError: The file cannot be read.
-        ModelIntegrityError: Its size or hash is another.
+        ModelIntegrityError: Its size or hash differs.
     """
     with os_errors_as(ModelError, f"cannot read {path}", path=path):
         found_bytes = path.stat().st_size
     if size_bytes is not None and found_bytes != size_bytes:
         raise ModelIntegrityError(
-            f"{path} is damaged: {found_bytes} bytes, expected {size_bytes}", path=path
+            f"cannot use {path}: it is damaged ({found_bytes} bytes, expected {size_bytes})",
+            path=path,
         )
     found = hash_file(path, checksum.algorithm)
     if found != checksum.value:
         raise ModelIntegrityError(
-            f"{path} is damaged: {checksum.label} {found[:12]}…, expected {checksum.value[:12]}…",
+            f"cannot use {path}: it is damaged ({checksum.label} {found[:12]}…, expected "
+            f"{checksum.value[:12]}…)",
             path=path,
         )
 
@@ -91,33 +94,33 @@ def pull(
     checksum: Checksum,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> bool:
-    """Fetch a model file into the cache, unless it is there and intact.
+    """Download a model file into the cache, unless it is there and intact.
 
-    Processes that pull the same file wait for each other; the file appears under its name only
-    once it is whole and its hash is right.
+    Processes that pull the same file wait for each other. The file appears under its name once it
+    is complete and its hash is verified.
 
     Args:
-        url: Of the published file.
-        path: Its place; folders are created.
-        size_bytes: Expected; None: unknown.
-        checksum: Expected.
-        on_progress: Called with (bytes so far, bytes in all, 0 where nobody says).
+        url: Address of the published file.
+        path: Where to save it; folders are created.
+        size_bytes: Expected size; None: unknown.
+        checksum: Expected hash.
+        on_progress: Called with (bytes so far, total bytes or 0).
 
     Returns:
-        Whether anything was fetched.
+        Whether anything was downloaded.
 
     Raises:
-        ModelDownloadError: The message says how to fetch it by hand.
-        ModelIntegrityError: What came has another hash.
+        ModelDownloadError: The download failed; the message says how to do it by hand.
+        ModelIntegrityError: The downloaded file has another hash.
     """
     size = "" if size_bytes is None else f"{size_bytes} bytes, "
-    by_hand = f"fetch {url} and save it as {path} ({size}{checksum})"
+    by_hand = f"download {url} and save it as {path} ({size}{checksum})"
 
     def failed(exc: OSError) -> ModelDownloadError:
         reason = exc.strerror or type(exc).__name__
-        return ModelDownloadError(f"cannot pull {path.name} ({reason}); {by_hand}", path=path)
+        return ModelDownloadError(f"cannot pull {path.name}: {reason}; {by_hand}", path=path)
 
-    with translated(OSError, to=failed):  # requests' errors are OSErrors as well
+    with translated(OSError, to=failed):  # requests' errors are OSErrors too
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):
             if path.is_file():
@@ -153,9 +156,9 @@ def _fetch(
                 done += len(chunk)
                 report(min(done, total), total)
                 if size_bytes is not None and done > size_bytes:
-                    break  # its hash cannot be right any more
+                    break  # its hash cannot match any more
         if digest.hexdigest() != checksum.value:
             raise ModelIntegrityError(
-                f"{url} is not the expected file ({checksum.label} differs); nothing was kept",
+                f"cannot use {url}: its {checksum.label} differs from the catalogue's",
                 path=path,
             )

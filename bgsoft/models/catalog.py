@@ -1,7 +1,7 @@
-"""Models: what each takes and gives, and where its file lies.
+"""Models: their files, inputs and outputs.
 
-A model is named in ``catalog.toml`` beside this module, or it is a user's own ``FILE.onnx`` with a
-sidecar ``FILE.toml`` that has the same keys as one table of the catalogue.
+A model is either a table of ``catalog.toml``, next to this module, or a user's ``FILE.onnx`` with a
+sidecar ``FILE.toml``, whose keys are those of one table.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CATALOG = Path(__file__).with_name("catalog.toml")
 EMBEDDED = Path(__file__).with_name("data")
 
 SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
-"""Families that a render can make masks with; :mod:`bgsoft.segment.families` has the code."""
+"""Families of models that make masks; :mod:`bgsoft.segment.families` has the code."""
 
 REFINER = "refiner"
 """Family of the model that refines masks, and its name in the catalogue."""
@@ -50,7 +50,7 @@ _RECURRENT: Mapping[str, Any] = {
     },
     "downsample_ratio": {"name": "downsample_ratio"},
 }
-"""The contract of Robust Video Matting: what a recurrent model's table leaves out is as there."""
+"""Defaults of a recurrent model's table: the contract of Robust Video Matting."""
 _SIDECAR_KEYS = (
     'family = "single-shot", [input] width, height (and name, layout, color, divide_by, mean, '
     'std), [[outputs]] (name, channel, activation, stretch); or family = "recurrent"'
@@ -58,7 +58,7 @@ _SIDECAR_KEYS = (
 
 
 class ModelFile(NamedTuple):
-    """A further file of an embedded model, beside its main one."""
+    """Another file of an embedded model, in addition to its main one."""
 
     name: str
     bytes: int
@@ -66,13 +66,13 @@ class ModelFile(NamedTuple):
     """Hexadecimal."""
 
     def check(self, path: Path) -> None:
-        """Raise what :func:`bgsoft.models.cache.check_file` does."""
+        """Check the file, with the errors of :func:`bgsoft.models.cache.check_file`."""
         cache.check_file(path, size_bytes=self.bytes, checksum=cache.Checksum(self.sha256))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """One model: its file, and the contract of its main input and output."""
+    """A model: its file, and the contract of its main input and output."""
 
     name: str
     """Name in the catalogue, or the stem of the user's file."""
@@ -84,21 +84,21 @@ class ModelSpec:
     url: str | None = None
     """None for embedded models and users' files."""
     bytes: int | None = None
-    """File size; None where it is not known."""
+    """File size; None: unknown."""
     checksum: cache.Checksum | None = None
-    """Of the file; None for users' files."""
+    """Hash of the file; None for users' files."""
     fp16: ModelFile | None = None
     """The same model in half precision."""
     gpu: ModelFile | None = None
     """The same model in operators that are fast on GPUs."""
     cuda: ModelFile | None = None
-    """The same model in operators of the CUDA provider's own, which replays them quickly."""
+    """The same model in operators of the CUDA provider, which replays them quickly."""
     licence: str = "unknown"
     """SPDX identifier of the weights' licence."""
     source: str = ""
-    """Of the weights."""
+    """Origin of the weights."""
     input: str = ""
-    """Name of the image input; empty until the file says which is its first."""
+    """Name of the image input; empty: the file's first."""
     batch: int = 0
     """Frames of a run, where the file fixes them; 0: any number."""
     layout: str = "NCHW"
@@ -109,24 +109,24 @@ class ModelSpec:
     height: int = 0
     """Input size in pixels; 0: any size."""
     frame_size: tuple[int, int] = field(default=(0, 0), repr=False)
-    """Of recurrent models: the frame's width and height, where the file fixes them."""
+    """Recurrent models: width and height of the frame, where the file fixes them."""
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
-    """Per channel in ``color_order``: the model takes (value / divisor − mean) / std."""
+    """By channel in ``color_order``: the model takes (value / divisor − mean) / std."""
     divide_by: str = "255"
     """The divisor: ``255``, or ``maximum``, the picture's own largest value."""
     output: str = ""
-    """Name of the main output: the mask, where the model makes one; empty as :attr:`input` is."""
+    """Name of the main output, the mask where the model makes one; empty: the file's first."""
     output_channel: int = 0
-    """The person's channel."""
+    """Channel of the person."""
     activation: str = "none"
-    """Turns the output into a probability: ``none``, ``sigmoid`` or ``softmax``."""
+    """Function from the output to a probability: ``none``, ``sigmoid`` or ``softmax``."""
     stretch: str = "none"
-    """``min-max``: what one frame holds of probabilities is stretched to all from 0 to 1."""
+    """``min-max``: the probabilities of each frame are stretched to 0–1."""
     loops: tuple[tuple[str, str], ...] = ()
-    """Of recurrent models: output, and the input that takes it on the next frame."""
+    """Recurrent models: output, and the input that takes it on the next frame."""
     ratio_input: str = ""
-    """Of recurrent models: input for the factor by which they reduce the frame inside."""
+    """Recurrent models: input for the factor by which they reduce the frame."""
 
     @property
     def embedded(self) -> bool:
@@ -135,14 +135,14 @@ class ModelSpec:
 
     @property
     def large(self) -> bool:
-        """Whether one frame occupies all cores, and too much memory to be run beside others.
+        """Whether one frame occupies all cores, and too much memory to run in parallel to others.
 
         At 1024×1024 a frame takes IS-Net 0.9 GB on the CPU.
         """
         return self.width * self.height >= _LARGE_PIXELS
 
     def input_shape(self, batch: int) -> tuple[int, ...]:
-        """Of the image input; with the file's own batch, where it fixes one."""
+        """Shape of the image input, with the file's own batch where it fixes one."""
         picture = (3, self.height, self.width)
         if self.layout == "NHWC":
             picture = (self.height, self.width, 3)
@@ -150,27 +150,27 @@ class ModelSpec:
 
 
 class ResolvedModel(NamedTuple):
-    """A model whose file is there and is what it should be."""
+    """A model whose file exists and has been verified."""
 
     spec: ModelSpec
     path: Path
     sha256: str
-    """Of the file; where others hold weights, of all their hashes."""
+    """Hash of the file, or of all hashes where other files hold weights."""
 
     def for_provider(
         self, backend: str, precision: Precision, *, replays: bool = True
     ) -> ResolvedModel:
-        """The file to load for a provider and a precision.
+        """Return the file to load for a provider and a precision.
 
         Args:
             backend: The provider.
-            precision: Of weights and results.
-            replays: Runs are replayed as a CUDA graph. Else the operators of the CUDA provider's
-                own are not worth it: the host takes three times as long to begin them.
+            precision: Precision of weights and results.
+            replays: Runs are replayed as a CUDA graph. Otherwise the CUDA provider's own operators
+                are slower: the host takes three times as long to launch them.
 
         Raises:
-            BackendUnavailableError: This provider has no such precision of this model.
-            ModelIntegrityError: The file is not what the catalogue says.
+            BackendUnavailableError: This provider lacks this precision of the model.
+            ModelIntegrityError: The file differs from the catalogue's.
         """
         spec = self.spec
         if backend == "cpu":
@@ -182,7 +182,9 @@ class ResolvedModel(NamedTuple):
         if precision is Precision.FP32 or backend == "tensorrt":
             further = (spec.cuda if backend == "cuda" and replays else None) or spec.gpu
         elif spec.fp16 is None:
-            raise BackendUnavailableError(f"no fp16 version of {spec.name}; TensorRT makes its own")
+            raise BackendUnavailableError(
+                f"there is no fp16 version of {spec.name}; TensorRT makes its own"
+            )
         else:
             further = spec.fp16
         if further is None:
@@ -194,12 +196,12 @@ class ResolvedModel(NamedTuple):
 
 @functools.cache
 def catalog() -> Mapping[str, ModelSpec]:
-    """The models that can be named, in the catalogue's order.
+    """Return the models of the catalogue, in its order.
 
     Raises:
         ModelError: The catalogue is damaged.
     """
-    problem = "the model catalogue cannot be read"
+    problem = "cannot read the model catalogue"
     with errors_as((OSError, ValueError), ModelError, problem, reason=str, path=_CATALOG):
         tables = read_toml(_CATALOG)
     return {
@@ -225,9 +227,9 @@ def _further(table: Mapping[str, Any], kind: str) -> ModelFile | None:
 
 
 def find_spec(name: str, families: Collection[str] = ()) -> ModelSpec:
-    """Look a model up by its catalogue name; raises ConfigError where none has it.
+    """Find a model by its catalogue name, or raise ConfigError.
 
-    The error offers those of some families, or all where none is given.
+    The error suggests models of the given families; without any, of all.
     """
     models = catalog()
     if name not in models:
@@ -237,10 +239,10 @@ def find_spec(name: str, families: Collection[str] = ()) -> ModelSpec:
 
 
 def read_spec(name_or_path: str, families: Collection[str] = SEGMENTATION_FAMILIES) -> ModelSpec:
-    """The contract of a model, whether its file is here or not; errors offer those of families.
+    """Return the contract of a model, whose file may be missing; errors suggest ``families``.
 
     Raises:
-        ConfigError: No such model or file, or a bad sidecar.
+        ConfigError: There is no such model or file, or the sidecar is malformed.
     """
     if is_model_file(name_or_path):
         return _read_sidecar(Path(name_or_path))
@@ -248,12 +250,12 @@ def read_spec(name_or_path: str, families: Collection[str] = SEGMENTATION_FAMILI
 
 
 def is_model_file(name_or_path: str) -> bool:
-    """Whether it is a user's ONNX file, rather than a name in the catalogue."""
+    """Return whether it is a user's ONNX file, rather than a name in the catalogue."""
     return name_or_path.lower().endswith(".onnx")
 
 
 def spec_path(spec: ModelSpec) -> Path:
-    """The file of a catalogue model, here or not."""
+    """Return the path of a catalogue model, which may be missing."""
     return EMBEDDED / spec.file if spec.embedded else cache.cache_folder() / spec.file
 
 
@@ -262,7 +264,7 @@ def check_files(spec: ModelSpec) -> None:
 
     Raises:
         ModelError: A file cannot be read.
-        ModelIntegrityError: A file is not what the catalogue says.
+        ModelIntegrityError: A file differs from the catalogue's.
     """
     path = spec_path(spec)
     if spec.checksum is not None:
@@ -272,26 +274,32 @@ def check_files(spec: ModelSpec) -> None:
 
 
 def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> ResolvedModel:
-    """Find a model and check its file.
+    """Find a model and verify its file.
 
     Raises:
-        ConfigError: No such model or file, a model of another family, or a bad sidecar.
+        ConfigError: There is no such model or file, it is of another family, or its sidecar is
+            malformed.
         ModelError: The model has not been pulled yet, or its file cannot be read.
-        ModelIntegrityError: The file is not what the catalogue says.
+        ModelIntegrityError: The file differs from the catalogue's.
     """
     families = families or SEGMENTATION_FAMILIES
     spec = read_spec(name_or_path, families)
     path = Path(name_or_path) if is_model_file(name_or_path) else spec_path(spec)
     if spec.family not in families:
         raise ConfigError(
-            f"model {spec.name} is of family {spec.family}; here it takes {' or '.join(families)}"
+            f"cannot use model {spec.name}: it is of family {spec.family}; choose one of "
+            f"{' or '.join(families)}"
         )
     if spec.checksum is not None:
         if not path.is_file():
             if spec.embedded:
-                raise ModelIntegrityError(f"{path} is missing: reinstall bgsoft", path=path)
+                raise ModelIntegrityError(
+                    f"cannot use {path}: it is missing; reinstall bgsoft", path=path
+                )
             raise ModelError(
-                f"model {spec.name} is not here yet: bgsoft models pull {spec.name}", path=path
+                f"cannot use model {spec.name}: it is not downloaded; run bgsoft models pull "
+                f"{spec.name}",
+                path=path,
             )
         cache.check_file(path, size_bytes=spec.bytes, checksum=spec.checksum)
     known = spec.checksum
@@ -303,8 +311,8 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
 
 
 def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
-    """The contract with what the file itself says: names that were left out, and its batch."""
-    if spec.embedded:  # it says what the catalogue does, and no axis but the batch is free
+    """Complete the contract by the file: names that were left out, and its batch."""
+    if spec.embedded:  # the catalogue is complete, and only the batch is free
         return spec
     found = read_signature(path)
     spec = replace(
@@ -322,18 +330,22 @@ def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
     ):
         taken = "x".join(str(axis or "?") for axis in shape)
         given = "x".join(str(axis or "?") for axis in wanted[1:])
-        raise ModelError(f"{path.name} takes {taken}, not batches of {given}", path=path)
+        raise ModelError(
+            f"cannot use {path.name}: its input is {taken}, not batches of {given}", path=path
+        )
     return spec
 
 
 def _read_sidecar(path: Path) -> ModelSpec:
-    """The contract of a user's ONNX file, from the TOML beside it."""
-    if not os.path.isfile(path):  # noqa: PTH113 - also of a name too long
-        raise ConfigError(f"no such model file: {path}", path=path)
+    """Read the contract of a user's ONNX file from its sidecar."""
+    if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that are too long
+        raise ConfigError(f"cannot read model {path}: there is no such file", path=path)
     sidecar = path.with_suffix(".toml")
     if not sidecar.is_file():
         raise ConfigError(
-            f"{path.name} needs {sidecar.name} beside it, with {_SIDECAR_KEYS}", path=sidecar
+            f"cannot use {path.name}: it needs {sidecar.name} in the same folder, with "
+            f"{_SIDECAR_KEYS}",
+            path=sidecar,
         )
     with errors_as((OSError, ValueError), ConfigError, str(sidecar), reason=str, path=sidecar):
         table = read_toml(sidecar)
@@ -350,7 +362,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
 
 
 def _check_keys(table: Mapping[str, Any], sidecar: Path) -> None:
-    """Raise ConfigError where a sidecar, which has been read, has keys that nobody knows."""
+    """Raise ConfigError if a sidecar, which has been read, has unknown keys."""
     places: dict[str, set[str]] = {
         "": {"input", "outputs", "state", "downsample_ratio"},
         "state": {"inputs", "outputs"},
@@ -368,7 +380,7 @@ def _check_keys(table: Mapping[str, Any], sidecar: Path) -> None:
 
 
 def _check_effects(table: Mapping[str, Any], spec: ModelSpec, sidecar: Path) -> None:
-    """Raise ConfigError where a sidecar has keys that change nothing."""
+    """Raise ConfigError if a sidecar has keys without effect."""
     outputs = table.get("outputs", [])
     sections = [("", table), *((name, table.get(name, {})) for name in ("input", "state"))]
     unread = [
@@ -394,12 +406,12 @@ def _check_effects(table: Mapping[str, Any], spec: ModelSpec, sidecar: Path) -> 
 
 
 def _mask_output(outputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The output that says which of its channels is the person; else the first."""
+    """Return the output with a channel for the person; else the first."""
     return next((output for output in outputs if "channel" in output), outputs[0])
 
 
 def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
-    """One table of the catalogue, or a whole sidecar; raises ConfigError naming ``where``."""
+    """Parse a table of the catalogue, or a sidecar; raises ConfigError naming ``where``."""
     if table.get("family") == "recurrent":
         table = {**_RECURRENT, **table}
     image, outputs = table.get("input"), table.get("outputs", [{}])
@@ -423,7 +435,9 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
             (1 + abs(mean)) / abs(std) > _LARGEST_NUMBER
             for mean, std in zip(values["mean"], values["std"], strict=True)
         ):
-            raise ConfigError(f"std is too small: {list(values['std'])} makes values too large")
+            raise ConfigError(
+                f"std must be larger, not {list(values['std'])}: values become too large"
+            )
         loops = _read_loops(table.get("state", {}))
     except ConfigError as exc:
         raise ConfigError(f"{where}: model {name}: {exc}") from None
@@ -461,13 +475,13 @@ _KEYS: Mapping[str, _Key] = {
     "stretch": _Key("output", "stretch", ("none", "min-max")),
     "ratio_input": _Key("downsample_ratio", "name"),
 }
-"""By field of :class:`ModelSpec`."""
+"""Keys by field of :class:`ModelSpec`."""
 _NOT_READ = re.compile(r"url|md5|values|shape|(\w+_)?(file|bytes|sha256)")
-"""Keys that only a table of the catalogue has a use for."""
+"""Keys that only tables of the catalogue use."""
 
 
 def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
-    """A value of a table, or the default that its field has."""
+    """Return a value of a table, or its field's default."""
     if key.name not in table and default is not MISSING:
         return default
     value = table.get(key.name)
@@ -480,7 +494,7 @@ def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
         return tuple(map(float, numbers))
     if isinstance(default, int):
         if type(value) is not int or value < 0:
-            raise ConfigError(f"{key.name} must be a whole number from 0 on, not {value!r}")
+            raise ConfigError(f"{key.name} must be a whole number from 0, not {value!r}")
     elif not isinstance(value, str):
         raise ConfigError(f"{key.name} must be a text, not {value!r}")
     elif key.choices and value not in key.choices:
@@ -491,10 +505,10 @@ def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
 
 
 def _read_loops(table: Any) -> tuple[tuple[str, str], ...]:
-    """Pairs of state output and state input."""
+    """Return pairs of state output and state input."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"state must be a table, not {table!r}")
     made, taken = (table.get(key, []) for key in ("outputs", "inputs"))
     if not all(isinstance(names, list) for names in (made, taken)) or len(made) != len(taken):
-        raise ConfigError("[state] needs as many inputs as outputs")
+        raise ConfigError("[state] must have as many inputs as outputs")
     return tuple((str(one), str(other)) for one, other in zip(made, taken, strict=True))

@@ -1,7 +1,7 @@
-"""Is a user's ONNX file data and nothing else? Asked before ONNX Runtime sees it.
+"""Safety check of a user's ONNX file, before ONNX Runtime reads it.
 
-Refused are operators that are not ONNX's or ONNX Runtime's own, weights that lie outside the
-model's folder, and tensors that are larger than what is there of them, or than any network's.
+It rejects operators that are not ONNX's or ONNX Runtime's own, weights outside the model's folder,
+and tensors larger than their data in the file, or than those of any network.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from bgsoft.models.onnx_file import (
 )
 
 MAX_SAMPLES = 1 << 26
-"""Of one tensor that goes in or out, or is made: 256 MB of float32."""
+"""Limit of samples in an input, an output or an intermediate tensor: 256 MB of float32."""
 _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 _SIZED = {"ConstantOfShape", "Expand", "Tile", "Resize", "Upsample", "Pad", "Range"}
-"""Operators whose output is as large as numbers say that may stand in the file."""
+"""Operators whose output's size may be a number in the file."""
 _MODEL_FUNCTION = 25
 _FUNCTION_NAME, _FUNCTION_NODE, _FUNCTION_DOMAIN = 1, 7, 10
 _GRAPH_NODE, _GRAPH_SPARSE = 1, 15
@@ -52,12 +52,15 @@ _ENTRY_KEY, _ENTRY_VALUE = 1, 2
 _FLOAT, _INT64 = 1, 7
 _MAX_DEPTH = 16
 _FEW_BYTES = 256
-"""Of a tensor that may say how large another is."""
+"""Size of a tensor that may contain another's size."""
 
 
 def check_model(path: Path) -> list[Path]:
-    """The other files that hold a model's weights, in order; raises ModelError, with the reason,
-    where it is not to be loaded."""
+    """Return the other files that hold a model's weights, in order.
+
+    Raises:
+        ModelError: The model must not be loaded; the message is the reason.
+    """
     check = _Check(path)
     with reading(path):
         check.run(mapped(path))
@@ -65,15 +68,15 @@ def check_model(path: Path) -> list[Path]:
 
 
 class _Check:
-    """One file's check."""
+    """The check of one file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.weights = set[Path]()
-        """Files beside it that hold tensors."""
+        """Files with tensors, in the model's folder."""
         self._functions = set[str]()
         self._numbers: dict[str, float] = {}
-        """Product of the numbers in each small tensor, by the name of the tensor."""
+        """Product of the numbers in each small tensor, by its name."""
 
     def run(self, model: Message) -> None:
         functions = [value for number, _, value in fields(model) if number == _MODEL_FUNCTION]
@@ -85,7 +88,7 @@ class _Check:
         self._graph(first(model, MODEL_GRAPH), 0)
 
     def _refuse(self, reason: str) -> ModelError:
-        return ModelError(f"{self._path.name} is refused: {reason}", path=self._path)
+        return ModelError(f"cannot use {self._path.name}: {reason}", path=self._path)
 
     def _graph(self, graph: Message, depth: int) -> None:
         if depth > _MAX_DEPTH:
@@ -94,7 +97,7 @@ class _Check:
             if number == GRAPH_INITIALIZER:
                 self._tensor(value, _word(value, TENSOR_NAME))
             elif number in (GRAPH_INPUT, GRAPH_OUTPUT):
-                with suppress(KeyError):  # a type other than a tensor, or none
+                with suppress(KeyError):  # another type than a tensor, or none
                     samples = math.prod(map(float, filter(None, shape_of(value))))
                     if samples > MAX_SAMPLES:
                         raise self._refuse(f"a tensor of {samples:.0e} numbers is too large")
@@ -108,7 +111,7 @@ class _Check:
                 continue
             domain, kind = _word(node, _NODE_DOMAIN), _word(node, _NODE_KIND)
             if domain not in _DOMAINS and f"{domain}.{kind}" not in self._functions:
-                raise self._refuse(f"it wants the operator {domain}.{kind}, which is not ONNX's")
+                raise self._refuse(f"its operator {domain}.{kind} is not ONNX's")
             made = _word(node, _NODE_OUTPUT)
             inputs = []
             for field, _, value in fields(node):
@@ -143,24 +146,26 @@ class _Check:
         elsewhere: dict[str, str] = {}
         for number, _, value in fields(tensor):
             if number == TENSOR_DIMS:
-                samples *= math.prod(map(float, _integers(value)))  # whole ones grow with each
+                samples *= math.prod(
+                    map(float, _integers(value))
+                )  # integers would grow without limit
             elif number == _TENSOR_LOCATION:
                 location = varint(value, 0)[0]
             elif number == _TENSOR_DATA:
                 elsewhere[_word(value, _ENTRY_KEY)] = _word(value, _ENTRY_VALUE)
         if elsewhere or location:
             available = self._outside(elsewhere)
-        if not 0 <= samples <= 8 * available:  # the smallest have one bit
-            raise self._refuse(f"it lacks the data of the tensor {name or 'without a name'}")
+        if not 0 <= samples <= 8 * available:  # the smallest types have one bit
+            raise self._refuse(f"the data of tensor {name or 'without a name'} is missing")
         if len(tensor) <= _FEW_BYTES:
             self._numbers[name] = _product(tensor, *_TENSOR_NUMBERS)
 
     def _outside(self, elsewhere: dict[str, str]) -> int:
-        """Bytes of the file that holds a tensor's data."""
+        """Return the size in bytes of the file that holds a tensor's data."""
         location, folder = elsewhere.get("location", ""), self._path.resolve().parent
         place = (folder / location).resolve()
         if not location or Path(location).is_absolute() or not place.is_relative_to(folder):
-            raise self._refuse(f"its weights lie outside of its folder: {location!r}")
+            raise self._refuse(f"its weights are outside its folder: {location!r}")
         if not place.is_file():
             raise self._refuse(f"the file of its weights is missing: {location!r}")
         size = place.stat().st_size
@@ -171,12 +176,12 @@ class _Check:
 
 
 def _word(message: Message, wanted: int) -> str:
-    """The first text of a number; empty where there is none."""
+    """Return the first text field of a number; empty if there is none."""
     return next((text(value) for number, _, value in fields(message) if number == wanted), "")
 
 
 def _integers(value: Message) -> Iterator[int]:
-    """One number, or several packed ones."""
+    """Yield one number, or several packed ones."""
     at = 0
     while at < len(value):
         number, at = varint(value, at)
@@ -184,9 +189,9 @@ def _integers(value: Message) -> Iterator[int]:
 
 
 def _product(message: Message, floats: int, integers: int) -> float:
-    """Of the numbers in a small tensor or an attribute, by their size; 0 where it has none.
+    """Return the product of the numbers in a small tensor or an attribute; 0 if it has none.
 
-    ``floats`` and ``integers`` are the fields that hold them.
+    ``floats`` and ``integers`` are the numbers of their fields.
     """
     kind, numbers, raw = _FLOAT, list[float](), b""
     for number, _, value in fields(message):

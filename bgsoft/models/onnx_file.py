@@ -1,4 +1,4 @@
-"""ONNX files without ONNX: their inputs and outputs are read, and settled where they are free.
+"""ONNX files without the onnx package: reads inputs and outputs, and fixes free shapes.
 
 Field numbers are those of ``onnx.proto``, which never change.
 """
@@ -23,29 +23,29 @@ _SHAPE_DIM, _DIM_VALUE, _DIM_NAME = 1, 1, 2
 TENSOR_NAME = 8
 TENSOR_DIMS, TENSOR_TYPE, TENSOR_RAW = 1, 2, 9
 _VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5
-"""Wire types."""
+"""Wire types of protocol buffers."""
 _ALL_BITS = (1 << 64) - 1
 _FORMATS = {1: "<f", 10: "<e", 11: "<d"}
-"""Element type → how one is packed: float, float16, double."""
+"""Element type → struct format: float, float16, double."""
 
 Message = bytes | memoryview
 Field = tuple[int, int, Message]
-"""Number, wire type, and what follows the tag (without a length)."""
+"""Number, wire type, and the contents after the tag (without a length)."""
 
 
 class Signature(NamedTuple):
     """The inputs and outputs of a model, in the file's order."""
 
     inputs: Mapping[str, tuple[int, ...]]
-    """Shape by name; 0 for an axis that is free."""
+    """Shape by name; 0 for a free axis."""
     outputs: tuple[str, ...]
 
 
 def read_signature(path: Path) -> Signature:
-    """The inputs and outputs of a model; weights that are listed as inputs are none.
+    """Return the inputs and outputs of a model, without weights that are listed as inputs.
 
     Raises:
-        ModelError: The file cannot be read, or is no ONNX file.
+        ModelError: The file cannot be read, or is not an ONNX file.
     """
     with reading(path):
         graph = first(mapped(path), MODEL_GRAPH)
@@ -64,31 +64,31 @@ def read_signature(path: Path) -> Signature:
 
 
 def mapped(path: Path) -> memoryview:
-    """A file's bytes, unmapped with the last view; weights, the most of it, are not touched."""
+    """Map a file's bytes into memory, until the last view is gone; weights are not read."""
     with path.open("rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Errors of a file that cannot be read, or is something else, become a ModelError."""
-    error = ModelError(f"{path.name} is no ONNX model that can be used", path=path)
+    """Turn errors of a file that is unreadable or not ONNX into a ModelError."""
+    error = ModelError(f"cannot use {path.name}: it is not a valid ONNX model", path=path)
     other = translated(ValueError, IndexError, KeyError, struct.error, to=lambda _: error)
     with os_errors_as(ModelError, f"cannot read {path}", path=path), other:
         yield
 
 
 def shape_of(value_info: Message) -> tuple[int, ...]:
-    """The shape of a tensor that a model describes, 0 for free axes; empty where none is given."""
+    """Return the shape of a tensor, 0 for free axes; empty where the model gives none."""
     sizes = (
         next((varint(size, 0)[0] for number, _, size in fields(dim) if number == _DIM_VALUE), 0)
         for dim in _dims(value_info)
     )
-    return tuple(size if size < 1 << 63 else 0 for size in sizes)  # some write -1 for free axes
+    return tuple(size if size < 1 << 63 else 0 for size in sizes)  # -1 may mean a free axis
 
 
 def _dims(value_info: Message) -> list[Message]:
-    """The axes of a tensor that a model describes."""
+    """Return the axes of a tensor."""
     tensor = first(first(value_info, _VALUE_TYPE), _TYPE_TENSOR)
     return [
         dim
@@ -100,12 +100,12 @@ def _dims(value_info: Message) -> list[Message]:
 
 
 def free_axes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """What a model calls its free axes, and their sizes where its inputs have these shapes.
+    """Return the names of a model's free axes, with their sizes for these input shapes.
 
-    Names that stand for several sizes, as some write ``?`` for all of them, are left out.
+    Names that stand for several sizes, such as ``?`` for all axes, are left out.
 
     Raises:
-        ModelError: The file cannot be read, or is no ONNX file.
+        ModelError: The file cannot be read, or is not an ONNX file.
     """
     sizes: dict[str, set[int]] = {}
     with reading(path):
@@ -120,12 +120,12 @@ def free_axes(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, in
 
 
 def text(message: Message) -> str:
-    """A string field's value; raises ValueError where it is none."""
+    """Return the value of a string field; raises ValueError if it is not text."""
     return str(message, "utf-8")
 
 
 def first(message: Message, wanted: int) -> Message:
-    """The value of the first field of a number; raises KeyError where there is none."""
+    """Return the value of the first field of a number; raises KeyError if there is none."""
     for number, _, value in fields(message):
         if number == wanted:
             return value
@@ -133,7 +133,7 @@ def first(message: Message, wanted: int) -> Message:
 
 
 def fields(message: Message) -> Iterator[Field]:
-    """The fields of a message, in order; raises ValueError where it ends too early."""
+    """Yield the fields of a message, in order; raises ValueError if it is truncated."""
     at = 0
     while at < len(message):
         tag, at = varint(message, at)
@@ -148,12 +148,12 @@ def fields(message: Message) -> Iterator[Field]:
         else:
             raise ValueError(f"wire type {kind}")
         if at > len(message):
-            raise ValueError("cut off")
+            raise ValueError("truncated")
         yield tag >> 3, kind, message[start:at]
 
 
 def varint(message: Message, at: int) -> tuple[int, int]:
-    """A number of 64 bits, and where it ends; raises ValueError where that is too far away."""
+    """Return a 64-bit number and its end; raises ValueError if it is too long."""
     value, shift = 0, 0
     while shift < 70:
         byte = message[at]
@@ -168,14 +168,14 @@ def varint(message: Message, at: int) -> tuple[int, int]:
 def bake(
     path: Path, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, float]
 ) -> bytes:
-    """The file with its inputs' shapes settled, and some inputs made numbers of the model.
+    """Return the file with fixed input shapes, and with some inputs replaced by numbers.
 
-    CUDA graphs want nothing left on the host, and TensorRT takes no float that decides a shape.
-    With numbers and shapes written into the file, ONNX Runtime folds all of that away, and tells
-    the shapes of the outputs. Constants that are no inputs of it are passed over.
+    A CUDA graph allows no work on the host, and TensorRT no float that decides a shape. With fixed
+    numbers and shapes, ONNX Runtime folds such parts away, and infers the shapes of the outputs.
+    Constants that are not inputs are ignored.
 
     Raises:
-        ModelError: The file cannot be read, or is no ONNX file.
+        ModelError: The file cannot be read, or is not an ONNX file.
     """
     with reading(path):
         model = bytearray()

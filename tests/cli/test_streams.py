@@ -114,8 +114,8 @@ def test_no_render_is_lost_with_its_messages(tmp_path: Path) -> None:
         ("render in.mp4 - --skip-existing", "needs a file as OUT"),
         ("render in.mp4 - --format mp4", "MP4 cannot be written to a pipe"),
         ("batch in.mp4 out/ --face-data -", "--face-data cannot be written to stdout"),
-        ("render in.mp4 out.mp4 --report - --progress json", "exclude each other"),
-        ("batch in.mp4 out/ --report - --progress json", "exclude each other"),
+        ("render in.mp4 out.mp4 --report - --progress json", "cannot combine"),
+        ("batch in.mp4 out/ --report - --progress json", "cannot combine"),
     ],
 )
 def test_what_cannot_go_to_stdout_is_wrong_usage(

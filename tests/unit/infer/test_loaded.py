@@ -31,6 +31,6 @@ def test_nothing_calls_home(tmp_path: Path) -> None:
 def test_a_damaged_model_is_one_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "own.onnx"
     path.write_bytes(b"no model")
-    with pytest.raises(ModelError, match="no ONNX model"):
+    with pytest.raises(ModelError, match="not a valid ONNX model"):
         CpuNetwork(path, {"x": (1, 3, 16, 16)})
     assert capfd.readouterr() == ("", "")

@@ -82,7 +82,7 @@ def test_what_the_file_has_no_input_for_is_passed_over(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "no.onnx"
     path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"no\.onnx is no ONNX model"):
+    with pytest.raises(ModelError, match=r"no\.onnx: it is not a valid ONNX model"):
         bake(path, {}, {"downsample_ratio": 1})
 
 
