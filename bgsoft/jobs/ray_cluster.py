@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"(ray://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")
 _CONNECT_SECONDS = 5.0
 _STORE_BYTES = 75 * 2**20
 """Ray's memory for large objects, of which there are none here; it takes no less."""
-_LOOK_SECONDS = 2.0
+_CHECK_SECONDS = 2.0
 """How often nodes that have joined or are lost are looked for."""
 PATIENCE_SECONDS = 60.0
 """How long a cluster may be without any node."""
@@ -184,7 +184,7 @@ class Nodes(Closing):
             BackendUnavailableError: There is none, and nothing speaks for one to come.
         """
         now = time.monotonic()
-        if now - self._looked_at < _LOOK_SECONDS:
+        if now - self._looked_at < _CHECK_SECONDS:
             return
         nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
         room = {id: slots for id, node in nodes.items() if (slots := self._share.slots(node))}

@@ -1,4 +1,4 @@
-"""What a live stream hands to whoever shows, sends, records or shares it."""
+"""Frames of a live stream, and the protocol of their sinks."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from bgsoft.records import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LiveFrame:
-    """A finished frame; its buffers are used again once all sinks have returned."""
+    """A finished frame; its buffers are reused once all sinks have returned."""
 
     frame: Frame
-    """Composited, on the host; ``frame.planes.alpha`` is its matte, ``frame.pts`` counts in
+    """Composited, on the host. ``frame.planes.alpha`` is its matte; ``frame.pts`` counts in
     ``frame.time_base`` from the stream's first frame."""
     captured_ns: int
-    """When it arrived, :func:`time.monotonic_ns`."""
+    """Time of its arrival, :func:`time.monotonic_ns`."""
     source: Planes | None = None
-    """The picture as it arrived, where a sink has asked for it."""
+    """The picture as it arrived, if a sink uses it."""
     faces: Sequence[Face] = ()
-    """Faces in it, where they are looked for; in the frame's pixels."""
+    """Detected faces, in the frame's pixels; empty without face detection."""
     stale: bool = False
-    """Whether the source has stopped, and this is its last frame, dimmed."""
+    """Whether the source has stopped; this is its last frame, dimmed."""
 
 
 class Sink(Protocol):
-    """Takes the frames of one stream, one at a time, in order.
+    """Receives the frames of one stream, one at a time, in order.
 
-    What is slow (a network, a disk, a browser) goes on a thread of the sink's own, which drops what
-    it cannot keep up with, and counts it.
+    Slow work (a network, a disk, a browser) runs on a thread of the sink's own, which drops and
+    counts frames that come too fast.
     """
 
     name: str
-    """As the user named it, for messages and statistics."""
+    """Name for messages and statistics, as the user gave it."""
     wants_source: bool
     """Whether it uses :attr:`LiveFrame.source`."""
     dropped: int
-    """Frames it was given and has not passed on."""
+    """Number of frames that were received and not passed on."""
 
     def publish(self, frame: LiveFrame) -> None:
-        """Take one frame, within a millisecond or two; its format may differ from the last one's.
+        """Receive one frame, within a millisecond or two; its format may change.
 
         Raises:
-            OutputError: It cannot go on; it is closed, and the other sinks go on.
+            OutputError: It has failed, and is closed; the other sinks continue.
         """
         ...
 
     def close(self) -> None:
-        """Finish what was begun (a recording's index, a stream's end); safe to call twice."""
+        """Finish (a recording's index, a stream's end); safe to call twice."""
         ...

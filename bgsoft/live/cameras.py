@@ -1,4 +1,4 @@
-"""Which sources a process runs, and where each goes: from the command line, or from a file."""
+"""The sources of a process and their sinks, from the command line or from a file."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class CameraConfig:
     """One source and its sinks."""
 
     name: str = ""
-    """For messages and figures; empty: as the source is called."""
+    """Name for messages and figures; empty: the source's."""
     source: str
     to: tuple[str, ...] = ()
     share: str | None = None
     preview: int | None = None
     preset: str | None = None
-    """None: none is named."""
+    """None: the default."""
     size: str | None = None
     rate: float | None = None
     input_format: str | None = None
@@ -34,16 +34,16 @@ class CameraConfig:
 
     @property
     def spec(self) -> SourceSpec:
-        """What to open; raises ConfigError where that makes no sense."""
+        """Return the source to open; raises ConfigError for a contradiction."""
         asked = {name: getattr(self, name) for name in ("size", "rate", "input_format")}
         return parse_source(self.source, realtime=self.realtime, loop=self.loop, **asked)
 
 
 def read_cameras(path: Path, *, preset: str | None = None) -> list[CameraConfig]:
-    """The ``[[source]]`` tables of a file; those that name no preset get this one.
+    """Read the ``[[source]]`` tables of a file; ``preset`` applies where they name none.
 
     Raises:
-        ConfigError: It cannot be read, or says what makes no sense.
+        ConfigError: It cannot be read, or is malformed.
     """
     with (
         os_errors_as(ConfigError, f"cannot read {path}", path=path),
@@ -52,9 +52,9 @@ def read_cameras(path: Path, *, preset: str | None = None) -> list[CameraConfig]
         table = read_toml(path)
         tables = table.pop("source", None)
         if table:
-            raise ConfigError(f"unknown key {next(iter(table))!r}: it holds [[source]] tables")
+            raise ConfigError(f"unknown key {next(iter(table))!r}: use [[source]] tables")
         if not isinstance(tables, list) or not tables:
-            raise ConfigError("there is no [[source]] in it")
+            raise ConfigError("it must have a [[source]] table")
         cameras = [_camera(each, preset) for each in tables]
         names = [camera.name for camera in cameras]
         targets = [each for camera in cameras for each in (*camera.to, camera.share) if each]
@@ -76,7 +76,7 @@ def _camera(table: Any, preset: str | None) -> CameraConfig:
         if key == "to":
             value = (value,) if isinstance(value, str) else value
             if not (isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)):
-                raise ConfigError(f"to must be a text, or a list of them, not {value!r}")
+                raise ConfigError(f"to must be a text or a list of texts, not {value!r}")
             value = tuple(value)
         else:
             kinds = get_args(hints[key]) or (hints[key],)
@@ -85,5 +85,5 @@ def _camera(table: Any, preset: str | None) -> CameraConfig:
                 raise ConfigError(f"{key} cannot be {value!r}")
         values[key] = value
     if "source" not in values:
-        raise ConfigError("a [[source]] has no source")
+        raise ConfigError("[[source]] must have a source")
     return CameraConfig(**{"name": values["source"], **values})

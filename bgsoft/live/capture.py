@@ -1,4 +1,4 @@
-"""Reads a source on a thread that waits for nobody, and opens it again when it fails."""
+"""Reads a source on a thread of its own, and opens it again when it fails."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from bgsoft.live.source import OPEN_SECONDS, READ_SECONDS, Feed, Picture, Source
 from bgsoft.workers import DaemonThread
 
 HANGS_SECONDS = 2 * (OPEN_SECONDS + READ_SECONDS)
-"""After so long without a sign, a driver or library has not come back from a call."""
+"""Time without a sign after which a driver or library is considered hanging."""
 
 
 class State(StrEnum):
-    """Of a source."""
+    """State of a source."""
 
     OPENING = "opening"
     LIVE = "live"
     AWAY = "away"
-    """It was open, and is opened again."""
+    """It was open, and is being opened again."""
     ENDED = "ended"
 
 
 class Capture:
-    """The thread of one source; its newest picture is :attr:`latest`.
+    """The thread that reads one source; its newest picture is :attr:`latest`.
 
     Args:
         spec: The source.
-        ready: Set whenever there is something to look at.
-        report: Told, in a line each, when the source goes away and comes back.
-        clock: Gets the time of decoding.
+        ready: Set whenever there is news for the stream.
+        report: Receives a line when the source disconnects, and when it is back.
+        clock: Measures the time of decoding.
         feed: Opens the source.
     """
 
@@ -50,13 +50,13 @@ class Capture:
         self.latest: Newest[Picture] = Newest(ready)
         self.state = State.OPENING
         self.error: BgsoftError | None = None
-        """Why it has ended, where that is no end to expect."""
+        """Why it has ended, unless the end was expected."""
         self.frames_in = 0
-        """Frames that have come, decoded or not."""
+        """Frames that have arrived, decoded or not."""
         self.damaged = 0
         """Packets that could not be read or decoded."""
         self.restarts = 0
-        """Times that it was opened again."""
+        """Number of times that it was opened again."""
         self._skipped = 0
         self._ready, self._report, self._feed = ready, report, feed
         self._clock = clock or StageClock("decode")
@@ -65,19 +65,19 @@ class Capture:
 
     @property
     def dropped(self) -> int:
-        """Frames that nobody took, or that were not even decoded."""
+        """Number of frames that were not decoded, or that nobody took."""
         return self.latest.dropped + self._skipped
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         stop = self._stop = threading.Event()
         self._sign = time.monotonic()
         DaemonThread(lambda: self._run(stop), f"bgsoft-capture {self.spec.name}").start()
 
     def check(self, now: float) -> None:
-        """Replace the thread where it hangs; called now and then by a watchdog."""
+        """Replace the thread if it hangs; called by a watchdog."""
         if self.state is State.ENDED or not self.spec.comes_back:
-            return  # a pipe may wait as long as it likes
+            return  # a pipe may wait for any time
         if now - self._sign > HANGS_SECONDS:
             self._stop.set()
             what = "reading" if self.state is State.LIVE else "opening"
@@ -87,7 +87,7 @@ class Capture:
             self.start()
 
     def stop(self) -> None:
-        """Read no more; does not wait for the thread, which may be waiting for the source."""
+        """Stop reading; does not wait for the thread, which may be waiting for the source."""
         self._stop.set()
 
     def _run(self, stop: threading.Event) -> None:
@@ -122,11 +122,11 @@ class Capture:
     def _is_over(self, error: BgsoftError | None) -> bool:
         if not self.spec.comes_back or isinstance(error, UnsupportedFormatError):
             return True
-        # A camera that was never there is a wrong name; a network stream may be yet to come.
+        # A camera that was never there has a wrong name; a network stream may start later.
         return self.spec.kind is SourceKind.CAMERA and self.state is State.OPENING
 
     def _read(self, stop: threading.Event, backoff: Backoff) -> None:
-        """One opening, up to its end."""
+        """Read one opening of the source, up to its end."""
         with self._feed(self.spec, stop, self._clock) as feed:
             pictures, skipped, damaged = feed.pictures(), self._skipped, self.damaged
             while True:

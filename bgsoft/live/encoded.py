@@ -1,4 +1,4 @@
-"""Recordings and streams: frames encoded at once, without looking ahead."""
+"""Recordings and streams: frames are encoded at once, without look-ahead."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bgsoft.settings.config import Codec, EffectKind, RenderConfig
 from bgsoft.suggestions import network_address
 
 _KEY_SECONDS = 2
-"""Between key frames: so long does whoever joins a stream wait at most."""
+"""Time between key frames: the longest wait of a viewer who joins a stream."""
 _TIMEOUT_US = "5000000"
 _MPEGTS = next(container for container in CONTAINERS if container.muxer == "mpegts")
 _STREAMS = {
@@ -54,21 +54,21 @@ _AT_ONCE: dict[str, dict[str, str]] = {
     "libsvtav1": {"svtav1-params": "pred-struct=1"},
     "libvpx-vp9": {"deadline": "realtime", "lag-in-frames": "0"},
 }
-"""What makes an encoder give a packet for each frame."""
+"""Options that make an encoder return a packet for each frame."""
 _ANY_SOURCE = FrameFormat(width=1280, height=720)
 _WHOLE_AT_ANY_TIME = {"mp4": "+hybrid_fragmented", "mov": "+hybrid_fragmented"}
-"""A file that can be read up to where it was cut off, and is closed without being written again."""
+"""Options for a file that is readable up to where it ends, and is not rewritten when closed."""
 
 
 class _LiveMuxer:
     """The :class:`bgsoft.encode.base.PacketTaker` of one output, without other tracks.
 
     Args:
-        target: FFmpeg's name of it.
-        name: The user's.
+        target: FFmpeg's name of the output.
+        name: The user's name.
         muxer: FFmpeg's name of the container.
         info: The source.
-        options: The muxer's.
+        options: Options of the muxer.
     """
 
     def __init__(
@@ -106,31 +106,31 @@ class _LiveMuxer:
                 self._output.mux_one(packet)
 
     def finish(self) -> None:
-        """Write the rest, and close it."""
+        """Write the rest, and close the output."""
         with self._writing():
             self._output.close()
 
     def close(self) -> None:
-        """Let go of it, as it is."""
+        """Close the output without finishing it."""
         with suppress(av.FFmpegError, OSError):
             self._output.close()
 
 
 class EncodedSink(QueuedSink):
-    """A file or a stream. It keeps the size of its first frame; others are fitted into that.
+    """A file or a stream. It keeps the size of its first frame; others are scaled to fit.
 
     Args:
-        target: A path, whose ending chooses the container, or an address.
+        target: A path, whose suffix chooses the container, or an address.
         config: Codec and effect.
-        info: The source, once it is known.
-        overwrite: An existing file may be replaced.
-        inputs: Files that are read, and must not be.
-        report: Told when a stream goes away, and when it is back.
+        info: Returns the source, once it is known.
+        overwrite: Whether an existing file may be replaced.
+        inputs: Files that are read, which must not be replaced.
+        report: Receives a line when a stream disconnects, and when it is back.
 
     Raises:
         OutputError: The file cannot be written, or exists.
-        ConfigError, UnsupportedFormatError: There is no such stream or container, or no source
-            could be encoded with these settings.
+        ConfigError, UnsupportedFormatError: There is no such stream or container, or these settings
+            cannot encode any source.
     """
 
     def __init__(
@@ -152,14 +152,16 @@ class EncodedSink(QueuedSink):
         if address is None:
             self._container = container_for(Path(target))
             if Codec.H264 not in self._container.codecs or self._container.numbers_frames:
-                text = f"--to {target}: a stream is recorded as .mkv, .mp4, .mov or .ts"
+                text = f"cannot record to {target}: its suffix must be .mkv, .mp4, .mov or .ts"
                 raise UnsupportedFormatError(text, stage="encode")
             movflags = _WHOLE_AT_ANY_TIME.get(self._container.muxer)
             self._options = {} if movflags is None else {"movflags": movflags}
         else:
             scheme = address.partition(":")[0].lower()
             if scheme not in _STREAMS:
-                raise ConfigError(f"--to {target}: a stream is one of {', '.join(_STREAMS)}")
+                raise ConfigError(
+                    f"--to {target} must be a path, or an address of {', '.join(_STREAMS)}"
+                )
             self._container, self._options = _STREAMS[scheme]
         self._kind = (
             PictureKind.COLOR_ALPHA if config.effect.kind is EffectKind.ALPHA else PictureKind.COLOR
@@ -168,18 +170,18 @@ class EncodedSink(QueuedSink):
         if address is None:
             self._file = AtomicOutput(Path(target), overwrite=overwrite, inputs=inputs, keeps=True)
             for kept in self._file.left:
-                report(f"an unfinished recording of before is {kept} now")
+                report(f"an unfinished recording of an earlier run is kept as {kept}")
             self._target = f"file:{self._file.temporary}"
         super().__init__(target, report)
 
     def _check_encoding(self) -> None:
-        """Find settings that would fail with the first frame, whatever it is."""
+        """Find settings that would fail with any first frame."""
         try:
             self._choose(stream_info(_ANY_SOURCE))
         except ConfigError:
             if self._config.encode.codec is not Codec.AUTO:
                 raise
-            with suppress(ConfigError):  # ten bits have another codec, which may know them
+            with suppress(ConfigError):  # ten bits may select another codec, which knows them
                 self._choose(stream_info(replace(_ANY_SOURCE, layout=PixelLayout.P010)))
                 return
             raise
@@ -190,12 +192,12 @@ class EncodedSink(QueuedSink):
         assert self._encoder is not None
         fitted = self._fitter.fit(frame)
         if fitted is not frame and self._kind is PictureKind.COLOR_ALPHA:
-            raise EncodeError("the picture size has changed, which alpha channels cannot follow")
+            raise EncodeError("cannot scale the alpha channel: the picture size has changed")
         self._encoder.encode(fitted)
 
     def _begin(self, frame: Frame) -> None:
         info = self._info()
-        assert info is not None  # there is a frame
+        assert info is not None  # a frame has come
         info = replace(info, format=frame.format, time_base=frame.time_base)
         self._fitter = Fitter(info)
         choice = self._choose(info)
@@ -204,7 +206,7 @@ class EncodedSink(QueuedSink):
         self._muxer, self._encoder = muxer, CpuEncoder(muxer, choice)
 
     def _comes_back(self, exc: OutputError) -> bool:
-        # An address is away, unless there is no such protocol or it cannot take what is sent.
+        # An address may come back, unless its protocol is unknown or cannot hold the codec.
         return self._file is None and not isinstance(exc.__cause__, (LookupError, ValueError))
 
     def _choose(self, info: VideoInfo) -> EncoderChoice:

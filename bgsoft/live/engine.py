@@ -1,9 +1,8 @@
-"""Runs streams side by side: a thread reads each source, another works on its pictures.
+"""Runs several streams: one thread reads each source, another processes its pictures.
 
-So none waits for another's start, or for what hangs in it. Their models are loaded once; on a GPU
-they are run on frames of several at a time (:mod:`bgsoft.infer.shared`). On the CPU there are no
-more at work than there are cores. The calling thread watches: it reports figures, and replaces what
-hangs.
+So no stream waits for another's start or failure. Models are loaded once; on a GPU, frames of
+several streams share a run (:mod:`bgsoft.infer.shared`). On the CPU, at most as many streams work
+at a time as there are cores. The calling thread reports figures, and replaces threads that hang.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 
 STATS_SECONDS = 5.0
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 _LEAVE_SECONDS = 2.0
-"""How long frames that are under way may take to be finished at the end."""
+"""Time in which current frames may be finished at the end."""
 
 
 class Engine(Closing):
     """The streams of one process.
 
     Args:
-        config: Says where stages run; of one stream, the others' are the same there.
-        report: Told of what happens, in a line each; from any thread.
-        count: Streams that will be added.
-        on_stats: Gets the figures of each stream, every :data:`STATS_SECONDS`.
-        recorder: Keeps a trace, where one is asked for.
+        config: Where stages run, for all streams.
+        report: Receives a line for each event; called from any thread.
+        count: Number of streams that will be added.
+        on_stats: Receives the figures of each stream, every :data:`STATS_SECONDS`.
+        recorder: Records a trace; None: no trace.
 
     Raises:
         BackendUnavailableError: A named backend cannot run here.
@@ -58,14 +57,15 @@ class Engine(Closing):
     ) -> None:
         self.streams: list[LiveStream] = []
         self.failures: list[BgsoftError] = []
-        """What went wrong for good, in order; what came right again is not among it."""
+        """Errors that have ended a source or sink, in order."""
         self._report, self._on_stats, self._recorder = report, on_stats, recorder
         cores = config.backends.cores
         self._make_models = partial(SharedModels, count, cores)
         self._models = self._make_models()
         self._backends = replace(config.backends, threads=max(1, cores // count))
         self._first = self._make_builder()
-        """Of the first stream, made early: what cannot run here is an error before it begins."""
+        """Builder of the first stream, made early, so that a missing backend is an error at
+        once."""
         self._closed: set[str] = set()
 
     def _make_builder(self) -> StageBuilder:
@@ -78,7 +78,7 @@ class Engine(Closing):
         self._report(f"{event.kind}: {event.message}")
 
     def add(self, name: str, spec: SourceSpec, config: RenderConfig) -> LiveStream:
-        """Another source; its sinks are added to what is returned."""
+        """Add a source; its sinks are added to the returned stream."""
         builder = self._make_builder() if self.streams else self._first
         alone = self._models.users == 1
         stream = LiveStream(name, spec, config, builder, self._report, self._recorder, alone=alone)
@@ -86,15 +86,15 @@ class Engine(Closing):
         return stream
 
     def run(self, cancel: threading.Event) -> None:
-        """Work until ``cancel`` is set or all streams are over; then finish what was begun."""
+        """Run until ``cancel`` is set or all streams have ended; then finish recordings."""
         for stream in self.streams:
             stream.start()
         self._counted = time.monotonic()
         try:
-            while not cancel.wait(_LOOK_SECONDS):
+            while not cancel.wait(_CHECK_SECONDS):
                 now = time.monotonic()
                 for stream in self.streams:
-                    self._look(stream, now)
+                    self._check(stream, now)
                 if now - self._counted >= STATS_SECONDS:
                     self._count(now)
                 if len(self._closed) == len(self.streams):
@@ -108,8 +108,8 @@ class Engine(Closing):
             if stream.name not in self._closed:
                 self._on_stats(stream.count(seconds))
 
-    def _look(self, stream: LiveStream, now: float) -> None:
-        """End a stream that is over, and replace what hangs in one."""
+    def _check(self, stream: LiveStream, now: float) -> None:
+        """End a stream that is over, and replace a thread of it that hangs."""
         if stream.name in self._closed:
             return
         stream.capture.check(now)
@@ -124,7 +124,7 @@ class Engine(Closing):
                 stream.fail(stream.capture.error)
 
     def _replace(self, stream: LiveStream, what: str) -> None:
-        """Go on with another thread and new stages; their models may be what hangs, too."""
+        """Continue a stream with another thread and new stages; its models may hang too."""
         builder = stream.stages.builder
         if builder.uses(self._models):
             self._models = self._make_models()
@@ -147,5 +147,5 @@ class Engine(Closing):
     def close(self) -> None:
         """Finish recordings and free the stages; safe to call twice."""
         free = [stream.close() for stream in self.streams]
-        if all(free):  # else it would wait for the device that a thread hangs in
+        if all(free):  # otherwise it would wait for the device of a hanging thread
             self._first.close()

@@ -1,4 +1,4 @@
-"""What a stream has done, in numbers."""
+"""Figures of a stream: counts, latencies and loads."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from bgsoft.clock import StageClock
 
 _KEPT = 10_000
-"""Latencies between two reports."""
+"""Number of latencies that are kept between two reports."""
 
 
 def percentiles(values: Iterable[float]) -> dict[str, float | None]:
-    """p50, p95 and p99: the smallest value that so many percent do not exceed."""
+    """Return p50, p95 and p99: the smallest values that these percentages do not exceed."""
     ordered = sorted(values)
     count = len(ordered)
     return {
@@ -22,26 +22,26 @@ def percentiles(values: Iterable[float]) -> dict[str, float | None]:
 
 
 class Figures:
-    """Counts of one stream, and what has been added since they were last looked at."""
+    """Counts of one stream, in total and since the last report."""
 
     def __init__(self, clocks: Iterable[StageClock]) -> None:
         self.frames_out = 0
         self.busy_ns = 0
-        """Of the picture's thread, for this stream."""
+        """Busy time of the stream's picture thread."""
         self.newest: dict[str, Any] = {}
-        """The last of :meth:`interval`."""
+        """The last result of :meth:`interval`."""
         self._clocks = list(clocks)
         self._latencies: list[float] = []
         self._before: dict[str, tuple[int, int]] = {}
 
     def add(self, latency_ns: int) -> None:
-        """Count a frame that all sinks have taken, so long after it came."""
+        """Count a frame that all sinks have received, with its latency."""
         self.frames_out += 1
         if len(self._latencies) < _KEPT:
             self._latencies.append(latency_ns / 1e6)
 
     def interval(self, seconds: float, counts: Mapping[str, Any]) -> dict[str, Any]:
-        """The figures of the time since the last call; ``counts`` are added, as they are."""
+        """Return the figures since the last call, with ``counts`` added unchanged."""
         latencies, self._latencies = self._latencies, []
         stages: dict[str, float] = {}
         for clock in self._clocks:
@@ -61,7 +61,7 @@ class Figures:
 
 
 def stats_line(figures: Mapping[str, Any]) -> str:
-    """Figures for people."""
+    """Format figures as a line of text."""
     latency = figures["latency_ms"]
     shown = " ".join(f"{name} {value:.0f}" for name, value in latency.items() if value is not None)
     stages = " ".join(f"{name} {value:.1f}" for name, value in figures["stages_ms"].items())

@@ -1,22 +1,22 @@
-"""How frames lie in shared memory: the one description for writers, readers and other languages.
+"""Layout of frames in shared memory, for writers, readers and other languages.
 
-Two files of ``/dev/shm``, where Linux keeps POSIX shared memory, belong to a name. The *control*,
-``bgsoft-UID-NAME``, says who writes and which frame is the newest; its writer has it locked for as
-long as it lives. The *ring*, ``bgsoft-UID-NAME.GENERATION``, is a header of a page and slots with
-frames of one geometry; another geometry is another generation, in a file of its own.
+A name has two files in ``/dev/shm``, where Linux keeps POSIX shared memory. The *control*,
+``bgsoft-UID-NAME``, holds the writer and the newest frame's number; its writer keeps it locked. The
+*ring*, ``bgsoft-UID-NAME.GENERATION``, has a header of one page, and slots with frames of one
+geometry. Another geometry is another generation, in another file.
 
 Frames are numbered 1, 2, 3 … over all generations; frame n is in slot n modulo the number of slots.
-A slot's sequence is 2n - 1 while frame n is written to it, and 2n once it is whole: whoever finds
-2n before and after reading has read frame n, whole.
+A slot's sequence is 2n - 1 while frame n is written to it, and 2n once it is complete. A reader
+that finds 2n before and after reading has read all of frame n.
 
-That holds because x86 processors make the stores of a core visible in their order, and do not
-reorder loads with loads. Python adds no reordering: each access is a call into compiled code, and
-an aligned word of 64 bits is one store. A memcpy that goes around the cache ends with a fence.
-Processors with a weaker order, for which there is no bgsoft, would need fences here.
+This relies on x86: a core's stores become visible in order, and loads are not reordered with loads.
+Python adds no reordering: each access is a call into compiled code, and an aligned 64-bit word is
+one store. A memcpy that bypasses the cache ends with a fence. Processors with a weaker order, which
+bgsoft does not support here, would need fences.
 
-``multiprocessing.shared_memory`` opens the same objects, but does not serve: it maps them for
-writing only, before Python 3.13 its resource tracker removes what another process owns, and memory
-that the machine lacks is found out by a bus error.
+``multiprocessing.shared_memory`` opens the same objects, but is unsuitable: it maps them for
+writing only; before Python 3.13, its resource tracker removes objects of other processes; and a
+lack of memory shows as a bus error.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from bgsoft.frame import FrameFormat, PixelLayout
 VERSION = 1
 CONTROL_MAGIC, RING_MAGIC = b"BGSOFT-C", b"BGSOFT-R"
 HEADER_BYTES = 4096
-"""Of the control, and of a ring before its slots: a page."""
+"""Size of the control, and of a ring's header: one page."""
 MAX_FACES = 32
 
 _FOLDER = Path("/dev/shm")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LINE = 64
-"""Bytes of a cache line: planes begin with one."""
+"""Bytes of a cache line: planes are aligned to it."""
 
 
 class SharedFormat(StrEnum):
-    """What the picture of a slot is made of."""
+    """Format of the picture in a slot."""
 
     NV12 = "nv12"
     P010 = "p010"
@@ -55,40 +55,40 @@ class SharedFormat(StrEnum):
 
 
 def _record(fields: str) -> np.dtype[Any]:
-    """Little-endian fields without gaps, each as ``name:type``."""
+    """Return a record of little-endian fields without gaps, each given as ``name:type``."""
     return np.dtype([tuple(field.split(":")) for field in fields.split()])
 
 
 CONTROL = _record("magic:S8 version:<u4 pid:<u4 generation:<u8 published:<u8")
-"""``published`` is the newest frame's number, 0 before there is one; its low half, at byte 24, is a
-futex that is woken at each frame. ``pid`` is for messages: the lock says whether the writer lives.
+"""``published`` is the newest frame's number, 0 before the first. Its low half, at byte 24, is a
+futex that is woken at each frame. ``pid`` is for messages: the lock shows whether the writer lives.
 """
 RING = _record(
     "magic:S8 version:<u4 pixel_format:S4 width:<u4 height:<u4 matrix:<u4 full_range:<u4"
     " slots:<u8 slot_bytes:<u8 picture:<u8 alpha:<u8 faces:<u8"
 )
-"""``matrix`` is ITU-T H.273's number; the last three are where parts of a slot begin in it."""
+"""``matrix`` is a number of ITU-T H.273; the last three are offsets of parts of a slot."""
 _ABOUT = _record(
     "sequence:<u8 index:<i8 pts:<i8 time_base:(2,)<i8 captured_ns:<i8 published_ns:<i8"
     " stale:<u4 face_count:<u4"
 )
-"""Beginning of a slot; ``time_base`` is numerator and denominator, times are CLOCK_MONOTONIC's."""
+"""Start of a slot; ``time_base`` is numerator and denominator, times are CLOCK_MONOTONIC's."""
 FACE = _record("id:<i8 score:<f4 box_xyxy:(4,)<f4 has_landmarks:<u4 landmarks:(468,3)<f4")
-"""In frame pixels; without landmarks these are 0."""
+"""A face in frame pixels; missing landmarks are 0."""
 
 
 def shared_format(layout: PixelLayout, *, bgr: bool) -> SharedFormat:
-    """How frames of a layout are shared."""
+    """Return the shared format for frames of a layout."""
     return SharedFormat.BGR if bgr else SharedFormat(layout.value)
 
 
 def picture_fields(pixel_format: SharedFormat) -> tuple[str, ...]:
-    """Names of the picture's parts in a slot."""
+    """Return the names of the picture's parts in a slot."""
     return ("bgr",) if pixel_format is SharedFormat.BGR else ("luma", "chroma")
 
 
 def slot_type(format: FrameFormat, pixel_format: SharedFormat) -> np.dtype[Any]:
-    """A slot: what is known of the frame, its picture, its matte, its faces."""
+    """Return the type of a slot: frame data, picture, matte, faces."""
     samples = "<u2" if pixel_format is SharedFormat.P010 else "u1"
     shapes = {
         "luma": format.luma_shape,
@@ -103,7 +103,7 @@ def slot_type(format: FrameFormat, pixel_format: SharedFormat) -> np.dtype[Any]:
     }
     planes |= {"alpha": ("u1", format.luma_shape), "faces": (FACE, (MAX_FACES,))}
     for name, kind in planes.items():
-        # Chroma follows luma without a gap, as in every NV12 buffer.
+        # Chroma follows luma without a gap, as in NV12 buffers.
         start = end if name == "chroma" else -(-end // _LINE) * _LINE
         fields[name] = np.dtype(kind)
         offsets.append(start)
@@ -119,34 +119,34 @@ def slot_type(format: FrameFormat, pixel_format: SharedFormat) -> np.dtype[Any]:
 
 
 def check_name(name: str) -> str:
-    """The name, if frames may be shared under it; ConfigError otherwise."""
+    """Return a valid name for shared frames; raises ConfigError otherwise."""
     if not _NAME.fullmatch(name):
         rule = "1 to 64 letters, digits, - and _"
-        raise ConfigError(f"a name for sharing frames has {rule}, not {name!r}")
+        raise ConfigError(f"the name of shared frames must be {rule}, not {name!r}")
     return name
 
 
 def control_path(name: str) -> Path:
-    """Names are the user's own: two users may share frames under the same one."""
+    """Return the path of a control. Each user has own names: two users may use the same one."""
     return _FOLDER / f"bgsoft-{os.geteuid()}-{name}"
 
 
 def ring_path(name: str, generation: int) -> Path:
-    """The ring of a generation."""
+    """Return the path of a generation's ring."""
     return control_path(name).with_suffix(f".{generation}")
 
 
 def control_paths() -> list[Path]:
-    """Controls of this user that there are."""
+    """Return all controls of this user."""
     return [path for path in _FOLDER.glob(control_path("*").name) if not path.suffix]
 
 
 def ring_paths(control: Path) -> list[Path]:
-    """Rings that there are of a control."""
+    """Return all rings of a control."""
     return list(control.parent.glob(f"{control.name}.*"))
 
 
 def is_own(fd: int) -> bool:
-    """Whether an open file is a plain one of this user; the folder is everybody's."""
+    """Return whether an open file is a regular one of this user; the folder is shared by all."""
     found = os.fstat(fd)
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()

@@ -1,8 +1,8 @@
 """The HTTP side of the browser's preview.
 
-The page fetches one JPEG after the other, and asks for the next when it has shown the last: a slow
-browser gets fewer, never older ones. Python's own HTTP server does for a page that one person looks
-at; a framework would bring an event loop and a dozen packages for five addresses.
+The page fetches one JPEG after another, and requests the next when it has shown the last: a slow
+browser gets fewer pictures, never older ones. Python's own HTTP server suffices for one viewer; a
+framework would add an event loop and a dozen packages for five addresses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; img-src blob:; connect-src 'self';"
     " script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 }
-"""Nothing is loaded from elsewhere, or sent there. Tools that drive browsers wait by eval."""
+"""Nothing is loaded from, or sent to, other hosts. Browser automation waits by eval."""
 
 
 class PagePreview(Protocol):
@@ -63,7 +63,7 @@ class PagePreview(Protocol):
 
 
 class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """Threads for as long as requests run, which :meth:`end` ends."""
+    """A server with a thread for each request; :meth:`end` ends them all."""
 
     allow_reuse_address = True
     daemon_threads, block_on_close = True, False
@@ -83,12 +83,12 @@ class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that leaves, or stalls, in the middle of a request is no error."""
+        """Ignore a browser that disconnects or stalls during a request."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     def end(self) -> None:
-        """End all requests; one that waits for stages that hang is left to itself."""
+        """End all requests, except one that waits for hanging stages."""
         self.shutdown()
         for request in list(self._requests):
             with suppress(OSError):
@@ -103,7 +103,7 @@ class _Request(BaseHTTPRequestHandler):
     server: PageServer
     server_version, sys_version = "bgsoft", ""
     timeout = 5.0
-    """Seconds that a browser may take to send or receive anything."""
+    """Seconds in which a browser must send or receive data."""
 
     def do_GET(self) -> None:
         preview, query = self.server.preview, self._query()
@@ -123,7 +123,7 @@ class _Request(BaseHTTPRequestHandler):
             more = {"X-Number": str(number), "X-Age-Ms": f"{age_ms:.1f}"}
             self._answer(HTTPStatus.OK, "image/jpeg", jpeg, more)
         else:
-            self._answer_json(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
+            self._answer_json(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
 
     def do_POST(self) -> None:
         preview, path = self.server.preview, self.path.partition("?")[0]
@@ -138,14 +138,14 @@ class _Request(BaseHTTPRequestHandler):
                 saved = preview.save(wanted.get("name"), replaces=wanted.get("replace") is True)
                 self._answer_json(HTTPStatus.OK, {"saved": str(saved)})
             else:
-                self._answer_json(HTTPStatus.NOT_FOUND, {"error": "there is nothing here"})
+                self._answer_json(HTTPStatus.NOT_FOUND, {"error": "there is no such page"})
         except BgsoftError as exc:
             self._answer_json(HTTPStatus.BAD_REQUEST, {"error": str(exc)})
 
     def _query(self) -> dict[str, str] | None:
-        """What follows the path, of a request that has the token; others are answered with 403.
+        """Return the query of a request with the token; answer 403 to others.
 
-        The host must be ours, too: a foreign page whose name is made to point here does not get at
+        The host is checked, too: a foreign page whose name resolves to this address must not read
         the answers.
         """
         query = {key: values[-1] for key, values in parse_qs(self.path.partition("?")[2]).items()}
@@ -159,14 +159,14 @@ class _Request(BaseHTTPRequestHandler):
         return None
 
     def _body(self) -> dict[str, Any]:
-        """The JSON object that was sent; ConfigError: it is none."""
+        """Return the JSON object of the request; raises ConfigError if there is none."""
         length = _number(self.headers.get("Content-Length", ""))
         if length is None or length > _MAX_BODY_BYTES:
-            raise ConfigError("the request has no length, or is too long")
-        with errors_as((ValueError,), ConfigError, "the request is no JSON"):
+            raise ConfigError("cannot read the request: it has no length, or is too long")
+        with errors_as((ValueError,), ConfigError, "cannot read the request as JSON"):
             sent = parse_json(self.rfile.read(length))
         if not isinstance(sent, dict):
-            raise ConfigError("the request is no JSON object")
+            raise ConfigError("cannot read the request: it is not a JSON object")
         return sent
 
     def _answer_json(self, status: HTTPStatus, value: Mapping[str, Any]) -> None:
@@ -189,9 +189,9 @@ class _Request(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: requests come many times a second."""
+        """Log nothing: there are many requests a second."""
 
 
 def _number(text: str) -> int | None:
-    """What a browser counts; None: it is no number, or an absurd one."""
+    """Parse a browser's number; None: it is malformed or too large."""
     return int(text) if re.fullmatch("[0-9]{1,15}", text) else None

@@ -1,4 +1,4 @@
-"""What is decided while a stream runs: by numbers and times that are given, so that tests can."""
+"""Decisions of a running stream, as functions of given numbers and times, for tests."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from bgsoft.records import dataclass
 T = TypeVar("T")
 
 _MIN_STEP_SECONDS = 0.002
-"""From one frame's time to the next: so that Matroska, which counts milliseconds, has two."""
+"""Least time between frames, so that Matroska, which counts milliseconds, can tell them apart."""
 
 LATE_SECONDS = 0.1
-"""Deadline of decoding, after a frame has come: behind it, less is decoded, and what comes out is
-dropped."""
+"""Deadline of decoding after a frame's arrival: later frames are decoded in part, and dropped."""
 _AT_LEAST_SECONDS = 0.9
-"""After so long without a picture, one that is late is better than none."""
+"""Time without a picture after which a late one is better than none."""
 SINK_SECONDS = 0.25
-"""Deadline of a sink's own thread: what has waited longer is dropped."""
+"""Deadline of a sink's own thread: frames that have waited longer are dropped."""
 _CAUGHT_UP_SECONDS = 0.04
 _FAR_BEHIND_SECONDS = 0.5
-"""Behind this, better no picture up to the next key frame than one that is so late."""
+"""Delay beyond which all pictures up to the next key frame are skipped."""
 _LAG_WINDOW_SECONDS = 10.0
 _JUMP_SECONDS = 2.0
-"""A source's clock that moves so far against ours was set anew."""
+"""Step of a source's clock against ours that counts as a reset."""
 _MAX_DRIFT_SECONDS = 0.25
-"""How far a frame's time may lie off its arrival: jitter of a network, not another clock."""
+"""Largest distance of a frame's time from its arrival: network jitter, not another clock."""
 
 
 class Newest(Generic[T]):
-    """Holds one item: a newer one takes its place, and is counted. Neither side ever blocks."""
+    """Holds one item: a newer one replaces it, which is counted. No method blocks."""
 
     def __init__(self, ready: threading.Event) -> None:
         self.dropped = 0
@@ -42,20 +41,20 @@ class Newest(Generic[T]):
         self._lock = threading.Lock()
 
     def put(self, item: T) -> None:
-        """Leave an item, and say so by the event."""
+        """Store an item, and set the event."""
         with self._lock:
             self.dropped += self._item is not None
             self._item = item
         self._ready.set()
 
     def take(self) -> T | None:
-        """The newest item, once."""
+        """Return the newest item, once."""
         with self._lock:
             item, self._item = self._item, None
         return item
 
     def newer(self, item: T, fits: Callable[[T], bool]) -> T:
-        """The newest item, if it fits, in place of one that was taken; that one is counted then."""
+        """Return the newest item if it fits, else ``item``; a replaced item counts as dropped."""
         with self._lock:
             if self._item is not None and fits(self._item):
                 self.dropped += 1
@@ -63,36 +62,36 @@ class Newest(Generic[T]):
         return item
 
     def clear(self) -> None:
-        """Drop what nobody will take."""
+        """Discard the item."""
         with self._lock:
             self.dropped += self._item is not None
             self._item = None
 
 
 class Backoff:
-    """How long to wait before a source is opened again: twice as long each time in a row."""
+    """Wait before a source is opened again, doubled after each failure."""
 
     def __init__(self, first_seconds: float = 0.25, max_seconds: float = 5.0) -> None:
         self._first, self._most = first_seconds, max_seconds
         self._next = first_seconds
 
     def wait_seconds(self) -> float:
-        """The wait before the next try."""
+        """Return the wait before the next attempt."""
         seconds, self._next = self._next, min(self._most, 2 * self._next)
         return seconds
 
     def reset(self) -> None:
-        """The source is back."""
+        """Reset the wait: the source is back."""
         self._next = self._first
 
 
 Skip = Literal["DEFAULT", "NONREF", "NONKEY"]
-"""What a decoder leaves out, as FFmpeg calls it: nothing to speak of, pictures that no other needs,
+"""Frames that a decoder skips, in FFmpeg's words: almost none, those that no other frame needs, or
 all but key frames."""
 
 
 def skip_at(lag_seconds: float, before: str) -> Skip:
-    """What to leave out, so late; what was left out stays out until decoding has caught up."""
+    """Return what to skip at this delay; skipping continues until decoding has caught up."""
     if lag_seconds > _FAR_BEHIND_SECONDS:
         return "NONKEY"
     if lag_seconds < _CAUGHT_UP_SECONDS:
@@ -103,13 +102,13 @@ def skip_at(lag_seconds: float, before: str) -> Skip:
 
 
 class Deadline:
-    """Whether a decoded picture still comes in time to be worked on."""
+    """Decides whether a decoded picture is still in time."""
 
     def __init__(self) -> None:
         self._allowed = -math.inf
 
     def allows(self, now: float, lag_seconds: float) -> bool:
-        """Of a picture that is so late now."""
+        """Return whether a picture with this delay is in time now."""
         if lag_seconds > LATE_SECONDS and now - self._allowed < _AT_LEAST_SECONDS:
             return False
         self._allowed = now
@@ -117,14 +116,14 @@ class Deadline:
 
 
 class LagMeter:
-    """How far behind its source a reader is: against the least that it was lately."""
+    """Measures a reader's delay behind its source, against the least recent delay."""
 
     def __init__(self) -> None:
         self._least: deque[tuple[float, float]] = deque()
-        """(when, offset), of which only later ones are smaller."""
+        """(time, offset) pairs; only later ones are smaller."""
 
     def note(self, now: float, seconds: float) -> float:
-        """Seconds behind, from our time and the source's own of one frame."""
+        """Return the delay in seconds, from our time and the source's time of one frame."""
         offset, least = now - seconds, self._least
         if least and abs(offset - least[0][1]) > _JUMP_SECONDS:
             least.clear()
@@ -137,7 +136,7 @@ class LagMeter:
 
 
 class StreamClock:
-    """The times of a stream's frames: even as the source's own, and never far from ours."""
+    """Timestamps of a stream's frames: as even as the source's, and always close to ours."""
 
     def __init__(self, ticks: int) -> None:
         self._ticks = ticks
@@ -146,11 +145,11 @@ class StreamClock:
         self._last: int | None = None
 
     def stamp(self, seconds: float | None, arrived: float) -> int:
-        """The pts of the next frame, from 0 on and rising.
+        """Return the pts of the next frame, from 0 and rising.
 
         Args:
-            seconds: By the source's clock; None: it has none.
-            arrived: By ours.
+            seconds: Time by the source's clock; None: unknown.
+            arrived: Time by ours.
         """
         if self._began is None:
             self._began = arrived
@@ -168,12 +167,12 @@ class StreamClock:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What is left out to keep up."""
+    """Reductions of quality that save time."""
 
     faces_every: int = 1
-    """Faces are looked for on every Nth frame."""
+    """Detect faces on every Nth frame."""
     masks_every: int = 1
-    """Frames from one mask to the next are as many times those of ``--mask-every``."""
+    """Factor on ``--mask-every``, the number of frames from one mask to the next."""
 
     def __str__(self) -> str:
         faces, people = self.faces_every, self.masks_every
@@ -190,22 +189,22 @@ LADDER = (
     Quality(4, 2),
     Quality(4, 3),
 )
-"""What is given up, step by step, while frames are dropped."""
-_LOOK_SECONDS = 1.0
+"""Reductions in order, taken while frames are dropped."""
+_CHECK_SECONDS = 1.0
 _DROPPED_SHARE = 0.05
-"""Of the frames of a look: more than this steps down."""
+"""Share of dropped frames in an interval above which quality steps down."""
 _IDLE_SHARE = 0.7
-"""Of the time busy: less than this, for long enough, steps up."""
-_PATIENCE_SECONDS, _MOST_PATIENCE_SECONDS = 5.0, 80.0
-"""Idle so long before a step up; twice as long, up to the most, after one that was too early."""
+"""Share of busy time below which quality steps up after some time."""
+_PATIENCE_SECONDS, _MAX_PATIENCE_SECONDS = 5.0, 80.0
+"""Idle time before a step up; doubled, up to the maximum, after one that was too early."""
 
 
 class Ladder:
-    """Steps quality down where frames are dropped, and up again.
+    """Steps quality down while frames are dropped, and up again.
 
     Args:
         now: Seconds of any clock.
-        steps: What is given up, in order.
+        steps: Reductions, in order.
     """
 
     def __init__(self, now: float, steps: tuple[Quality, ...] = LADDER) -> None:
@@ -222,13 +221,13 @@ class Ladder:
         return self._steps[self.level]
 
     def check(self, now: float, frames_in: int, dropped: int, busy_seconds: float) -> bool:
-        """Decide anew, from counts since the beginning; says whether the level has changed."""
+        """Update the level, from counts since the start; return whether it has changed."""
         seconds = now - self._looked
-        if seconds < _LOOK_SECONDS:
+        if seconds < _CHECK_SECONDS:
             return False
         before, self._counts = self._counts, (frames_in, dropped, busy_seconds)
         self._looked = now
-        if before is None:  # what was dropped while the stages started says nothing
+        if before is None:  # frames dropped during the start do not count
             return False
         came, lost, busy = (new - old for new, old in zip(self._counts, before, strict=True))
         if came and lost / came > _DROPPED_SHARE:
@@ -245,8 +244,8 @@ class Ladder:
 
     def _step_down(self, now: float) -> bool:
         self._idle_since = None
-        if now - self._rose < _PATIENCE_SECONDS:  # the last step up was too much
-            self._patience = min(2 * self._patience, _MOST_PATIENCE_SECONDS)
+        if now - self._rose < _PATIENCE_SECONDS:  # the last step up was too early
+            self._patience = min(2 * self._patience, _MAX_PATIENCE_SECONDS)
         if self.level + 1 >= len(self._steps):
             return False
         self.level += 1

@@ -1,4 +1,4 @@
-"""The browser's preview: source, matte and result, and sliders that take effect at once."""
+"""The browser's preview: source, matte and result, with sliders that take effect at once."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ SLIDERS = ("strength", "threshold", "feather", "temporal")
 _MAX_WIDTH = 1280
 _QUALITY = 85
 _INTERVAL_SECONDS = 0.05
-"""Between pictures: a third of a core for three views of 1080p, with none to spare for more."""
+"""Time between pictures: three views of 1080p then take a third of a core."""
 _WATCHED_SECONDS = 3.0
-"""How long after its last request a page counts as open."""
+"""Time after its last request in which a page counts as open."""
 _POLL_SECONDS = 2.0
-"""How long a request waits for a new picture."""
+"""Longest wait of a request for a new picture."""
 
 
 class PreviewServer(Closing):
     """Shows the stream on a page of 127.0.0.1; the sink of ``--preview``.
 
     Args:
-        port: 0: any that is free.
-        settings: What the page shows and changes.
-        clock: Seconds; when pictures were asked for, and taken.
+        port: 0: any free port.
+        settings: Settings that the page shows and changes.
+        clock: Returns seconds; times requests and pictures.
 
     Raises:
-        ConfigError: There is no such port.
-        OutputError: It is in use.
+        ConfigError: The port is invalid.
+        OutputError: The port is in use.
     """
 
     wants_source = True
@@ -57,7 +57,7 @@ class PreviewServer(Closing):
         self, port: int, settings: LiveSettings, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         if not 0 <= port <= 65535:
-            raise ConfigError(f"a port is between 0 and 65535, not {port}")
+            raise ConfigError(f"--preview must be a port between 0 and 65535, not {port}")
         self.dropped = 0
         self._settings = settings
         self._clock = clock
@@ -70,13 +70,13 @@ class PreviewServer(Closing):
         self._condition = threading.Condition()
         self._watched: dict[str, float] = {}
         self._pictures: dict[str, tuple[int, float, bytes]] = {}
-        """View → number, age in ms when it was ready, JPEG."""
+        """View → number, age in ms when it was encoded, JPEG."""
         self._snapshot = _Snapshot()
         self._is_taken = self._is_closed = False
-        """Whether the snapshot waits to be encoded, or is."""
+        """Whether the snapshot waits to be encoded or is being encoded; whether this is closed."""
         self._taken_at = 0.0
         self._failure: BgsoftError | None = None
-        """Of the encoding thread, which has ended then."""
+        """Error that has ended the encoding thread."""
         self._threads = [
             threading.Thread(target=self._encode, name="preview"),
             threading.Thread(target=self._server.serve_forever, args=(0.05,), name="preview page"),
@@ -93,7 +93,7 @@ class PreviewServer(Closing):
         if not views or now - self._taken_at < _INTERVAL_SECONDS:
             return
         if self._failure is not None:
-            raise OutputError(f"the preview ends: {self._failure}") from self._failure
+            raise OutputError(f"cannot show the preview: {self._failure}") from self._failure
         if self._is_taken:
             self.dropped += 1
             return
@@ -123,7 +123,7 @@ class PreviewServer(Closing):
                 self._condition.notify_all()
 
     def picture(self, view: str, after: int) -> tuple[int, float, bytes] | None:
-        """A picture newer than number ``after``, waited for: its number, age in ms, and JPEG."""
+        """Wait for a picture newer than ``after``; return its number, age in ms, and JPEG."""
 
         def newer() -> bool:
             return self._is_closed or self._pictures.get(view, (0,))[0] > after
@@ -134,7 +134,7 @@ class PreviewServer(Closing):
             return self._pictures[view] if found else None
 
     def state(self) -> dict[str, Any]:
-        """What the page shows beside pictures."""
+        """Return what the page shows in addition to pictures."""
         config = self._settings.config
         sliders = {}
         for name in SLIDERS:
@@ -152,12 +152,12 @@ class PreviewServer(Closing):
         }
 
     def change(self, wanted: Mapping[str, object]) -> None:
-        """Do what the page asks for: slider → number, or ``preset`` → name.
+        """Apply a change from the page: slider → number, or ``preset`` → name.
 
-        A preset takes back what sliders, and the flags of their names, have set.
+        A preset resets the sliders, and the flags of the same names.
 
         Raises:
-            BgsoftError: It cannot be; the settings stay.
+            BgsoftError: The change is impossible; the settings stay.
         """
         with self._changing:
             self._change(dict(wanted))
@@ -182,7 +182,7 @@ class PreviewServer(Closing):
         settings.change(preset, {**flags, **merge(below, read)})
 
     def save(self, name: object, *, replaces: bool) -> Path:
-        """Write the settings in force as a preset; BgsoftError: it cannot be."""
+        """Save the current settings as a preset; raises BgsoftError on failure."""
         return save_preset(
             name if isinstance(name, str) else "", self._settings.config, replaces=replaces
         )
@@ -200,7 +200,7 @@ class PreviewServer(Closing):
 
 
 class _Snapshot:
-    """A frame made smaller, which the encoding thread has to itself; used again and again."""
+    """A reduced copy of a frame for the encoding thread; its buffers are reused."""
 
     def __init__(self) -> None:
         self.captured_ns = 0

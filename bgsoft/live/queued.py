@@ -1,4 +1,4 @@
-"""Sinks that work on a thread of their own: what is slow holds up nothing else."""
+"""Sinks with a thread of their own, so that slow ones delay nothing else."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from bgsoft.settings.config import Codec
 from bgsoft.workers import DaemonThread
 
 _SLOTS = 4
-"""Frames that are written, or wait for it."""
+"""Number of frames that are written or wait."""
 _BACK_SECONDS = 1.0
-"""What has been opened again is back when it has taken frames for so long."""
+"""Time of successful writing after which a reopened output is back."""
 _CLOSE_SECONDS = 10.0
-"""How long what was begun may take to be finished."""
+"""Time in which an output may be finished."""
 
 
 class QueuedSink(ABC):
-    """A :class:`bgsoft.live.base.Sink` whose thread takes copies of frames, the newest ones.
+    """A :class:`bgsoft.live.base.Sink` whose thread receives copies of the newest frames.
 
     Args:
-        name: As the user named it.
-        report: Told, in a line each, when it goes away and is back.
+        name: Name as the user gave it.
+        report: Receives a line when the output disconnects, and when it is back.
     """
 
     wants_source = False
@@ -53,15 +53,15 @@ class QueuedSink(ABC):
         self._report, self._backoff = report, Backoff()
         self._is_away = False
         self._opens = 0.0
-        """When it may be opened again."""
+        """Time from which it may be opened again."""
         self._takes_since: float | None = None
-        """Since when it has taken frames, after it was opened again."""
+        """Start of successful writing after it was opened again."""
         self._error: BgsoftError | None = None
         self._thread = DaemonThread(self._run, f"bgsoft-sink {name}")
         self._thread.start()
 
     def publish(self, frame: LiveFrame) -> None:
-        """Copy a frame, and leave it to the thread; see :class:`bgsoft.live.base.Sink`."""
+        """Copy a frame for the thread; see :class:`bgsoft.live.base.Sink`."""
         with self._changed:
             if self._error is not None:
                 raise self._error
@@ -74,7 +74,7 @@ class QueuedSink(ABC):
             self._changed.notify()
 
     def _slot(self, format: FrameFormat) -> Planes:
-        """A slot that nobody uses: where none is free, that of the frame that waits longest."""
+        """Return a free slot, or that of the frame that has waited longest."""
         if format != self._format:
             self.dropped += len(self._waiting)
             self._waiting.clear()
@@ -97,7 +97,7 @@ class QueuedSink(ABC):
             self._fail(exc)
 
     def _pass_on(self, frame: Frame) -> None:
-        """Write a frame; where it comes back, after an error it is opened again a while later."""
+        """Write a frame; after an error, an output that may come back is opened again later."""
         if self._is_away and time.monotonic() < self._opens:
             self._drop()
             return
@@ -114,14 +114,14 @@ class QueuedSink(ABC):
             self._opens = time.monotonic() + self._backoff.wait_seconds()
         else:
             if self._is_away:
-                self._look_whether_it_is_back(time.monotonic())
+                self._report_return(time.monotonic())
 
     def _drop(self) -> None:
         with self._changed:
             self.dropped += 1
 
-    def _look_whether_it_is_back(self, now: float) -> None:
-        """What an address takes at first may be for nobody."""
+    def _report_return(self, now: float) -> None:
+        """Report that an address is back, once it has taken frames for a while."""
         self._takes_since = now if self._takes_since is None else self._takes_since
         if now - self._takes_since > _BACK_SECONDS:
             self._report(f"{self.name} is back")
@@ -129,11 +129,11 @@ class QueuedSink(ABC):
             self._backoff.reset()
 
     def _comes_back(self, exc: OutputError) -> bool:
-        """Whether it may be opened again after an error, by the next frame that is written."""
+        """Return whether the output may be opened again after an error, with the next frame."""
         return False
 
     def _next(self) -> Frame | None:
-        """The next frame in time; None once no more will come."""
+        """Return the next frame that is in time; None at the end."""
         with self._changed:
             while True:
                 while not self._waiting and not self._ending:
@@ -148,32 +148,32 @@ class QueuedSink(ABC):
                 self._free.append(frame.planes)
 
     def _fail(self, exc: Exception) -> None:
-        """Keep what went wrong for whoever publishes next, and let go of what was begun."""
+        """Keep an error for the next call of publish, and close the output."""
         if not isinstance(exc, OutputError):
             kind = ConfigError if isinstance(exc, ConfigError) else OutputError
             exc = kind(f"{self.name}: {exc}")
         kept = ""
-        with suppress(Exception):  # of what fails first is told
+        with suppress(Exception):  # only the first failure is reported
             kept = self._abandon()
         if kept:
-            exc = OutputError(f"{exc}; what was written is {kept}")
+            exc = OutputError(f"{exc}; what was written is kept as {kept}")
         with self._changed:
             self._error = exc
 
     @abstractmethod
     def _write(self, frame: Frame) -> None:
-        """Take a frame, in the thread; the first one opens what is written to."""
+        """Write a frame, in the thread; the first one opens the output."""
 
     @abstractmethod
     def _finish(self) -> None:
-        """Finish what was begun, in the thread."""
+        """Finish the output, in the thread."""
 
     @abstractmethod
     def _abandon(self) -> str:
-        """Let go of it after an error; the name of what is kept, if anything is."""
+        """Close the output after an error; return the name of a file that is kept, or empty."""
 
     def close(self) -> None:
-        """See :class:`bgsoft.live.base.Sink`; raises its error where it cannot be finished."""
+        """Finish; raises the output's error. See :class:`bgsoft.live.base.Sink`."""
         with self._changed:
             already, self._ending = self._ending, True
             self._changed.notify()
@@ -181,7 +181,7 @@ class QueuedSink(ABC):
         if already:
             return
         if self._thread.is_alive():
-            raise OutputError(f"{self.name} does not come to an end")
+            raise OutputError(f"cannot finish {self.name}: it does not respond")
         if self._error is not None:
             raise self._error
 
@@ -191,10 +191,10 @@ def _planes(planes: Planes) -> tuple[Array, ...]:
 
 
 class Fitter:
-    """Fits frames into the size that a sink began with, between bars, with as many bits as that.
+    """Fits frames into the size of a sink's first frame, with black bars, at the same bit depth.
 
     Args:
-        info: What the sink began with.
+        info: The stream at the sink's start.
     """
 
     def __init__(self, info: VideoInfo) -> None:
@@ -213,9 +213,9 @@ class Fitter:
         self._pictures: CopiedPictures
 
     def fit(self, frame: Frame) -> Frame:
-        """The frame itself, where it fits; otherwise one whose planes the next call overwrites.
+        """Return the frame if it fits; otherwise a copy, which the next call overwrites.
 
-        Its matte is not fitted.
+        The copy's matte is undefined.
         """
         theirs = frame.format
         if (theirs.luma_shape, theirs.layout) == (self._format.luma_shape, self._format.layout):

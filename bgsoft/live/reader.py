@@ -1,4 +1,4 @@
-"""Frames that ``bgsoft live --share NAME`` publishes, for other processes of the same user."""
+"""Reader of frames that ``bgsoft live --share NAME`` publishes to processes of the same user."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from bgsoft.live.layout import CONTROL, HEADER_BYTES, RING, SharedFormat
 from bgsoft.live.waking import is_locked, wait_for_change
 from bgsoft.records import dataclass
 
-_LOOK_SECONDS = 0.25
-"""How often a waiting reader looks whether its writer was replaced."""
+_CHECK_SECONDS = 0.25
+"""Interval at which a waiting reader checks whether the writer was replaced."""
 _NO_WRITER_SECONDS = 0.02
-"""How often it looks for a writer where there is none."""
+"""Interval at which it checks for a missing writer."""
 _TRIES = 20
 
 
@@ -33,8 +33,8 @@ _TRIES = 20
 class SharedFrame:
     """A published frame.
 
-    Its arrays are its own (:meth:`Reader.copy`), or the shared memory itself, read-only
-    (:meth:`Reader.view`): those are overwritten when the writer comes round to them.
+    Its arrays are copies (:meth:`Reader.copy`), or the read-only shared memory itself
+    (:meth:`Reader.view`), which the writer overwrites some frames later.
     """
 
     number: int
@@ -44,50 +44,50 @@ class SharedFrame:
     """In ``time_base`` units, from the stream's first frame."""
     time_base: Fraction
     captured_ns: int
-    """When it arrived, :func:`time.monotonic_ns`."""
+    """Time of its arrival, :func:`time.monotonic_ns`."""
     published_ns: int
-    """When it was ready to be read, on the same clock."""
+    """Time of its publication, on the same clock."""
     stale: bool
-    """Whether the source has stopped, and this is its last frame, dimmed."""
+    """Whether the source has stopped; this is its last frame, dimmed."""
     format: FrameFormat
-    """Size, layout, and of the colours their matrix and range."""
+    """Size, layout, colour matrix and range."""
     pixel_format: SharedFormat
     picture: tuple[NDArray[Any], ...]
-    """(luma, chroma), or of ``bgr`` one array."""
+    """(luma, chroma); one array for ``bgr``."""
     alpha: NDArray[np.uint8]
     """(H, W): the matte, 255 = person."""
     faces: NDArray[Any]
     """(N,) of :data:`bgsoft.live.layout.FACE`."""
     _sequence: NDArray[np.uint64] | None
-    """The slot's; None: the arrays are the frame's own."""
+    """Sequence of the slot; None: the arrays are copies."""
 
     def valid(self) -> bool:
-        """Whether the arrays still show this frame: to be asked after they were used."""
+        """Return whether the arrays still hold this frame; ask after using them."""
         return self._sequence is None or int(self._sequence[0]) == 2 * self.number
 
 
 class Reader(Closing):
     """Reads the newest frame that is published under a name; for one thread.
 
-    It cannot hold up or disturb the writer. It may come before it and stay after it, and follows it
-    to other sizes, and to its successors.
+    It cannot delay or disturb the writer. It may start before the writer and outlive it, and
+    follows it to other sizes and to its successors.
 
     Raises:
-        ConfigError: It is no name for sharing frames.
+        ConfigError: The name is invalid.
     """
 
     def __init__(self, name: str) -> None:
         self.name = layout.check_name(name)
         self.torn = 0
-        """Copies that were overwritten while they were made, and made again."""
+        """Number of copies that were overwritten and made again."""
         self._link: _Link | None = None
         self._seen = 0
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for a frame newer than the one last read; False: none came for so many seconds.
+        """Wait for a frame newer than the one last read; return False after the timeout.
 
         Raises:
-            OpenError: What has the name is not what a writer of this version makes.
+            OpenError: The shared memory was made by another version, or by another program.
         """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -95,16 +95,16 @@ class Reader(Closing):
             newest = 0 if link is None else int(link.published[0])
             if newest not in (0, self._seen):
                 return True
-            left = _LOOK_SECONDS if until is None else until - time.monotonic()
+            left = _CHECK_SECONDS if until is None else until - time.monotonic()
             if left <= 0:
                 return False
             if link is None or link.is_removed():
                 time.sleep(min(left, _NO_WRITER_SECONDS))
             else:
-                wait_for_change(link.published, newest, min(left, _LOOK_SECONDS))
+                wait_for_change(link.published, newest, min(left, _CHECK_SECONDS))
 
     def view(self) -> SharedFrame | None:
-        """The newest frame, where it lies; None before there is one.
+        """Return the newest frame in the shared memory; None before the first.
 
         Raises:
             OpenError: As for :meth:`wait`.
@@ -117,11 +117,11 @@ class Reader(Closing):
             if frame is not None:
                 self._seen = frame.number
                 return frame
-            time.sleep(0.0005)  # the writer goes over to another ring, or was killed at that
+            time.sleep(0.0005)  # the writer changes to another ring, or was killed then
         return None
 
     def copy(self) -> SharedFrame | None:
-        """The newest frame, whole, in memory of its own; None before there is one.
+        """Return a copy of the newest frame; None before the first.
 
         Raises:
             OpenError: As for :meth:`wait`.
@@ -144,18 +144,18 @@ class Reader(Closing):
 
     @property
     def connected(self) -> bool:
-        """Whether somebody publishes under this name now."""
+        """Whether a writer publishes under this name now."""
         link = self._follow()
         return link is not None and is_locked(link.fd) and not link.is_removed()
 
     def close(self) -> None:
-        """Let go of the shared memory; views that are left keep their part of it."""
+        """Release the shared memory; remaining views keep their part of it."""
         if self._link is not None:
             os.close(self._link.fd)
             self._link = None
 
     def _follow(self) -> _Link | None:
-        """The link to the writer, or to its successor once there is one."""
+        """Return the link to the writer, or to its successor."""
         if self._link is None or self._link.is_removed():
             with os_errors_as(OpenError, _cannot(self.name)):
                 found = _open_link(self.name)
@@ -166,7 +166,7 @@ class Reader(Closing):
 
 
 class _Link:
-    """A control, and the ring that it points to, mapped read-only."""
+    """A control with its current ring, mapped read-only."""
 
     def __init__(self, name: str, fd: int, control: NDArray[Any]) -> None:
         self.fd = fd
@@ -180,7 +180,7 @@ class _Link:
         return os.fstat(self.fd).st_nlink == 0
 
     def newest(self) -> SharedFrame | None:
-        """The newest frame; None: it is just changing."""
+        """Return the newest frame; None: it is changing."""
         generation = int(self._wanted[0])
         if generation != self._generation and not self._map_ring(generation):
             return None
@@ -205,7 +205,7 @@ class _Link:
         return frame if frame.valid() else None
 
     def _map_ring(self, generation: int) -> bool:
-        """Map the ring of a generation; False: there is none (yet), or it is gone already."""
+        """Map the ring of a generation; return False if it does not exist."""
         path = layout.ring_path(self._name, generation)
         with os_errors_as(OpenError, _cannot(self._name), path=path):
             fd = _open(path)
@@ -231,7 +231,7 @@ class _Link:
 
 
 def _open_link(name: str) -> _Link | None:
-    """A link to the writer of a name; None: there is none, or it has not quite begun."""
+    """Open a link to the writer of a name; None: there is none, or it is starting."""
     path = layout.control_path(name)
     fd = _open(path)
     if fd is None:
@@ -249,7 +249,7 @@ def _open_link(name: str) -> _Link | None:
 
 
 def _open(path: Path) -> int | None:
-    """A file of the user's own to read; None: there is none."""
+    """Open a file of this user for reading; None: there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -257,13 +257,13 @@ def _open(path: Path) -> int | None:
     if layout.is_own(fd):
         return fd
     os.close(fd)
-    raise OpenError(f"{path} belongs to another user", path=path)
+    raise OpenError(f"cannot read {path}: it belongs to another user", path=path)
 
 
 def _check(header: Any, magic: bytes, name: str, path: Path) -> None:
     if header["magic"] != magic or header["version"] != layout.VERSION:
         what = f"layout {header['version']}, not {layout.VERSION}"
-        raise OpenError(f"{_cannot(name)}: they are another version's ({what})", path=path)
+        raise OpenError(f"{_cannot(name)}: another version wrote them ({what})", path=path)
 
 
 def _cannot(name: str) -> str:

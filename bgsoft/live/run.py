@@ -1,4 +1,4 @@
-"""One run of ``bgsoft live``: from sources and settings to the end of all streams."""
+"""A run of ``bgsoft live``, from sources and settings to the end of all streams."""
 
 from __future__ import annotations
 
@@ -34,37 +34,37 @@ def run_live(
     trace: Path | None = None,
     user: UserConfig = NO_CONFIG,
 ) -> list[BgsoftError]:
-    """Run sources side by side until ``cancel`` is set or all have ended.
+    """Run sources until ``cancel`` is set or all have ended.
 
     Args:
         cameras: The sources and their sinks.
-        flags: Settings on top of each one's preset.
+        flags: Settings on top of each source's preset.
         cancel: Set it to end the run; recordings are finished.
-        report: Told of what happens, in a line each; from any thread.
-        on_stats: Gets the figures of each stream, every few seconds and at the end.
-        overwrite: Recordings and the trace may be replaced.
-        trace: Where to write what each thread did.
+        report: Receives a line for each event; called from any thread.
+        on_stats: Receives the figures of each stream, every few seconds and at the end.
+        overwrite: Whether recordings and the trace may be replaced.
+        trace: Where to write a trace.
         user: The user's defaults.
 
     Returns:
-        What has ended a source or a sink before its time, in order.
+        Errors that have ended a source or a sink early, in order.
 
     Raises:
-        BgsoftError: Settings make no sense, or a sink or backend cannot be opened.
+        BgsoftError: Settings contradict each other, or a sink or backend cannot be opened.
     """
     targets = [to for each in cameras for to in each.to]
     if "encode" in flags and all(to.startswith(_CAMERAS) for to in targets):
-        raise ConfigError("--codec and its kin have no effect: they need a --to FILE or address")
+        raise ConfigError("cannot use --codec or its options: they need a --to FILE or address")
     files = [
         Path(to) for to in targets if network_address(to) is None and not to.startswith(_CAMERAS)
     ]
     if overwrite and not files and trace is None:
-        raise ConfigError("--overwrite has no effect: it needs a --to FILE or --trace FILE")
+        raise ConfigError("cannot use --overwrite: it needs a --to FILE or --trace FILE")
     taken = set[str]()
     for target in targets:
         path = os.path.realpath(target)
         if path in taken:
-            raise ConfigError(f"--to {target} is named twice")
+            raise ConfigError(f"--to {target} must be given once")
         taken.add(path)
     specs = [camera.spec for camera in cameras]
     configs = [picture_config(camera.preset, flags, user) for camera in cameras]
@@ -84,7 +84,7 @@ def run_live(
             for camera, spec, config in zip(cameras, specs, configs, strict=True):
                 stream = engine.add(camera.name, spec, config)
                 _open_sinks(stream, camera, flags, user, report, inputs, overwrite=overwrite)
-            for text in made:  # not before the sinks are open: a failure is one line
+            for text in made:  # after the sinks are open, as a failure prints one line
                 report(f"notice: {text}")
             engine.run(cancel)
         if recorder is not None and trace is not None:
@@ -102,9 +102,9 @@ def _open_sinks(
     *,
     overwrite: bool,
 ) -> None:
-    """Give a stream its sinks, which replace none of the inputs of any stream."""
+    """Open a stream's sinks, which must not replace an input of any stream."""
     if not camera.to and camera.share is None and camera.preview is None:
-        raise ConfigError(f"{camera.name}: say where frames go: --to, --share or --preview")
+        raise ConfigError(f"cannot start {camera.name}: add --to, --share or --preview")
     config, info = stream.stages.config, lambda: stream.stages.info
     for target in camera.to:
         if target.startswith(_CAMERAS):
@@ -129,4 +129,4 @@ def _open_sinks(
         )
         server = PreviewServer(camera.preview, settings)
         stream.sinks.add(server)
-        report(f"{stream.name}: look at {server.url}")
+        report(f"{stream.name}: open {server.url} in a browser")

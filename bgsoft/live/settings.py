@@ -1,4 +1,4 @@
-"""The settings of a running stream: what they are, and their change between two frames."""
+"""The settings of a running stream, and their change between two frames."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NOWHERE = Path(os.devnull)
 
 
 def picture_config(preset: str | None, flags: Layer, user: UserConfig = NO_CONFIG) -> RenderConfig:
-    """The settings of what is neither one file nor written to one; one frame at a time.
+    """Return settings for single frames that are neither read from nor written to a file.
 
-    Args:
-        preset: Name or file; None: none is named.
+        preset: Name or file; None: the default.
+        flags: Section → field → value, on top of the preset.
         flags: Section → field → value, on top of it.
         user: The user's defaults.
 
@@ -34,13 +34,13 @@ def picture_config(preset: str | None, flags: Layer, user: UserConfig = NO_CONFI
 
 
 class LiveSettings:
-    """What a page may read and change while frames go on; from any thread.
+    """Settings that a page reads and changes while a stream runs; usable from any thread.
 
     Args:
-        preset: What the stream began with.
-        flags: What the user has named on top of that.
-        apply: Builds the stages of new settings, while the old ones go on, and has them take over.
-        figures: Newest figures of the stream.
+        preset: The stream's first preset.
+        flags: The user's flags on top of it.
+        apply: Builds stages with new settings, and lets them replace the running ones.
+        figures: Returns the newest figures of the stream.
         user: The user's defaults.
     """
 
@@ -54,11 +54,11 @@ class LiveSettings:
     ) -> None:
         self._user = user
         self.preset = preset
-        """Name or file of the preset below all changes; None: none is named."""
+        """Name or file of the preset below all changes; None: the default."""
         self.flags: Layer = flags
-        """Section → field → value, on top of it."""
+        """Section → field → value, on top of the preset."""
         self.config = picture_config(preset, flags, user)
-        """All that is in force."""
+        """All current settings."""
         self.figures = figures
         """``frames_in``, ``frames_out``, ``dropped``, ``latency_ms`` (p50, p95, p99), …: as in a
         line of ``--stats json``."""
@@ -66,14 +66,14 @@ class LiveSettings:
         self._lock = threading.Lock()
 
     def change(self, preset: str | None, flags: Layer) -> None:
-        """Put other settings in force; returns once the next frame will have them.
+        """Apply other settings; return once the next frame will have them.
 
         Args:
-            preset: Name or file; None: none is named.
-            flags: As :attr:`flags`; all of them, not only those that are new.
+            preset: Name or file; None: the default.
+            flags: Replaces :attr:`flags` entirely.
 
         Raises:
-            BgsoftError: They make no sense, or cannot run here; the old ones go on.
+            BgsoftError: They are contradictory, or cannot run here; the old ones stay.
         """
         with self._lock:
             config = picture_config(preset, flags, self._user)

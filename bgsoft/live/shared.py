@@ -1,4 +1,4 @@
-"""The shared-memory sink: a ring of frames that any number of readers may look into."""
+"""The shared-memory sink: a ring of frames for any number of readers."""
 
 from __future__ import annotations
 
@@ -23,27 +23,28 @@ from bgsoft.live.layout import CONTROL, HEADER_BYTES, VERSION, control_path, is_
 from bgsoft.live.waking import take_lock, wake
 
 _SLOTS = 4
-"""A reader may look at a frame while three more come: a tenth of a second at 30 frames/s."""
+"""A reader may use a frame while three more come: a tenth of a second at 30 frames/s."""
 _CLAIM_SECONDS = 0.2
-"""How long a name may be locked before it is refused: each start tries the locks of all names for a
-moment, to see which are leftovers."""
+"""Time for which a name may be locked before it is an error: each start briefly tries the locks of
+all names, to find leftovers."""
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class SharedWriter(Closing):
     """Publishes frames under a name; the sink of ``--share``.
 
-    Readers map the memory read-only and leave no trace in it, so that none can hold the writer up.
-    What killed writers have left is removed, whatever their names were.
+    Readers map the memory read-only and write nothing to it, so none can delay the writer.
+    Leftovers
+    of killed writers are removed, whatever their names.
 
     Args:
         name: Letters, digits, ``-`` and ``_``.
-        bgr: Share R'G'B', blue first, instead of 4:2:0; takes the writer a conversion a frame.
+        bgr: Share R'G'B', blue first, instead of 4:2:0; costs the writer a conversion a frame.
         slots: Frames in the ring.
 
     Raises:
-        ConfigError: It is no such name.
-        OutputError: Somebody shares under this name, or there is no shared memory.
+        ConfigError: The name is invalid.
+        OutputError: Another process uses the name, or there is no shared memory.
     """
 
     wants_source = False
@@ -65,7 +66,7 @@ class SharedWriter(Closing):
         self._control: NDArray[Any] = np.ndarray(1, CONTROL, buffer)
         self._published: NDArray[Any] = self._control["published"]
         self._control["version"], self._control["pid"] = VERSION, os.getpid()
-        self._control["magic"] = layout.CONTROL_MAGIC  # last: with it readers believe the rest
+        self._control["magic"] = layout.CONTROL_MAGIC  # last: readers trust the rest once it is set
         self._generation = self._number = 0
         self._format: FrameFormat | None = None
         self._ring: NDArray[Any] = np.empty(0)
@@ -89,7 +90,7 @@ class SharedWriter(Closing):
             ring_path(self.name, self._generation - 1).unlink(missing_ok=True)
 
     def _start_ring(self, format: FrameFormat) -> None:
-        """Make the ring of the next generation; readers follow once it has a frame."""
+        """Create the ring of the next generation; readers follow once it has a frame."""
         pixel_format = layout.shared_format(format.layout, bgr=self._bgr)
         slot = layout.slot_type(format, pixel_format)
         size = HEADER_BYTES + self._slots * slot.itemsize
@@ -131,12 +132,12 @@ class SharedWriter(Closing):
         slot["captured_ns"], slot["published_ns"] = shared.captured_ns, time.monotonic_ns()
 
     def close(self) -> None:
-        """Remove the name; frames that readers look at stay until they let go of them."""
+        """Remove the name; frames in use by readers stay until they release them."""
         if self._open:
             self._open = False
             _remove(self._path)
             wake(self._published)
-            # Mapped memory keeps the lock, too.
+            # Mapped memory keeps the lock.
             del self._ring, self._control, self._published
             os.close(self._fd)
 
@@ -146,7 +147,7 @@ def _planes(frame: Frame) -> Sequence[NDArray[Any]]:
 
 
 def _write_faces(target: NDArray[Any], faces: Sequence[Face]) -> int:
-    """Write faces, the surest ones where there are too many; returns how many."""
+    """Write faces, the surest ones if there are too many; return their number."""
     if len(faces) > len(target):
         faces = sorted(faces, key=lambda face: -face.score)[: len(target)]
     for place, face in zip(target, faces, strict=False):
@@ -165,13 +166,13 @@ def _cannot(name: str) -> str:
 
 
 def _mapped(fd: int, size: int) -> mmap.mmap:
-    """Memory that is there: OSError now where it is short, rather than a bus error later."""
+    """Reserve shared memory: a lack of it is an OSError now, not a bus error later."""
     os.posix_fallocate(fd, 0, size)
     return mmap.mmap(fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
 
 
 def _claim(path: Path, name: str) -> int:
-    """The control of a name, new and locked."""
+    """Create and lock the control of a name."""
     until = time.monotonic() + _CLAIM_SECONDS
     while True:
         with _errors(name, path):
@@ -180,14 +181,14 @@ def _claim(path: Path, name: str) -> int:
                 found = os.fstat(fd)
                 if found.st_nlink and not found.st_size:
                     return fd
-                if found.st_nlink:  # a writer was killed a moment ago
+                if found.st_nlink:  # a writer has just been killed
                     _remove(path)
                 os.close(fd)
                 continue
             owner = _owner(fd)
             os.close(fd)
         if time.monotonic() > until:
-            raise OutputError(f"{_cannot(name)}: {owner} does already", path=path)
+            raise OutputError(f"{_cannot(name)}: {owner} uses this name", path=path)
         time.sleep(0.01)
 
 
@@ -199,7 +200,7 @@ def _owner(fd: int) -> str:
 
 
 def _remove_leftovers() -> None:
-    """Remove what killed writers have left: their locks are free."""
+    """Remove leftovers of killed writers, whose locks are free."""
     for path in layout.control_paths():
         with suppress(OSError):
             fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -211,8 +212,8 @@ def _remove_leftovers() -> None:
 
 
 def _remove(control: Path) -> None:
-    """Remove a control that is locked, after its rings: none ever stands alone."""
+    """Remove a locked control, after its rings, so that no ring is left without one."""
     for path in layout.ring_paths(control):
-        with suppress(PermissionError):  # another user has made a file of such a name
+        with suppress(PermissionError):  # another user's file has this name
             path.unlink(missing_ok=True)
     control.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Sources of live pictures: cameras, network streams, pipes, and files played in real time.
 
-A network address is opened only because the user has named it as a source, and by no other demuxer
-than its own protocol's; nothing that it sends can lead to another address. Reading never waits
-longer than :data:`READ_SECONDS`, but for cameras, whose driver may not return.
+A network address is opened only if the user named it as a source, and only by its own protocol's
+demuxer; its data cannot lead to another address. Reading never waits longer than
+:data:`READ_SECONDS`, except for cameras, whose driver may not return.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from bgsoft.records import NamedTuple, dataclass
 from bgsoft.suggestions import network_address
 
 LIVE_TICKS = 90_000
-"""Units of a stream's clock in a second: MPEG's."""
+"""Units of a stream's clock in a second, as in MPEG."""
 OPEN_SECONDS, READ_SECONDS = 5.0, 3.0
-"""How long a source may take to answer, and between two packets."""
+"""Time in which a source must answer, and send its next packet."""
 _ARRIVALS = 64
-"""Packets whose arrival is remembered: more than any decoder keeps back."""
+"""Number of packets whose arrival is remembered: more than any decoder keeps back."""
 
 
 class SourceKind(StrEnum):
-    """How a source is opened, and what its end means."""
+    """Kind of a source: how it is opened, and what its end means."""
 
     CAMERA = "camera"
     NETWORK = "network"
@@ -65,7 +65,7 @@ class SourceKind(StrEnum):
 class _Protocol:
     demuxer: str
     protocols: str
-    """Those of FFmpeg's that it needs."""
+    """Protocols of FFmpeg that it needs."""
     options: dict[str, str] = field(default_factory=dict)
 
 
@@ -73,7 +73,7 @@ _PROTOCOLS = {
     "rtsp": _Protocol("rtsp", "rtsp,rtp,udp,tcp", {"rtsp_flags": "prefer_tcp"}),
     "rtsps": _Protocol("rtsp", "rtsp,rtsps,rtp,srtp,tls,udp,tcp", {"rtsp_flags": "prefer_tcp"}),
     "srt": _Protocol("mpegts", "srt"),
-    # What is late is lost, rather than an error.
+    # Late data is lost, without an error.
     "udp": _Protocol("mpegts", "udp", {"overrun_nonfatal": "1"}),
     "rtmp": _Protocol("flv", "rtmp,tcp"),
     "rtmps": _Protocol("flv", "rtmp,rtmps,tls,tcp"),
@@ -83,8 +83,8 @@ _LOW_LATENCY = {
     "analyzeduration": "500000",
     "fpsprobesize": "0",
 }
-"""Little is looked at before the first frame. What is looked at is kept (no ``nobuffer``): it may
-hold the only key frame for a while."""
+"""Little is read before the first frame. That part is kept (no ``nobuffer``): it may hold the only
+key frame for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,21 +94,21 @@ class SourceSpec:
     name: str
     kind: SourceKind
     size: str | None = None
-    """WIDTHxHEIGHT that a camera is asked for."""
+    """WIDTHxHEIGHT to request from a camera."""
     rate: float | None = None
-    """Frames a second that it is asked for."""
+    """Frames per second to request from a camera."""
     input_format: str | None = None
     """``mjpeg`` or ``yuyv``."""
     loop: bool = False
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """What is read of the user's own."""
+        """The user's files that are read."""
         return (Path(self.name),) if self.kind is SourceKind.FILE else ()
 
     @property
     def comes_back(self) -> bool:
-        """Whether it is opened again once it ends or fails."""
+        """Whether it is opened again after its end or a failure."""
         return self.kind in (SourceKind.CAMERA, SourceKind.NETWORK)
 
 
@@ -124,10 +124,10 @@ def parse_source(
     realtime: bool = False,
     loop: bool = False,
 ) -> SourceSpec:
-    """What kind of source a name stands for.
+    """Return the source that a name stands for.
 
     Raises:
-        ConfigError: It is none, or something named has no effect on it.
+        ConfigError: The name is invalid, or an option has no effect on it.
     """
     kind = _kind(name)
     camera = {"--size": size, "--rate": rate, "--input-format": input_format}
@@ -144,10 +144,12 @@ def parse_source(
     if kind is not SourceKind.FILE:
         idle += [flag for flag, on in (("--realtime", realtime), ("--loop", loop)) if on]
     elif not (realtime or loop):
-        raise ConfigError(f"{name} is a file: play it with --realtime or --loop, or use render")
+        raise ConfigError(
+            f"cannot stream {name}: it is a file; add --realtime or --loop, or use render"
+        )
     if idle:
         needs = "a file" if idle[0] in ("--realtime", "--loop") else "a camera (/dev/videoN)"
-        raise ConfigError(f"{idle[0]} has no effect on {name}: it needs {needs}")
+        raise ConfigError(f"cannot use {idle[0]} with {name}: it needs {needs}")
     return SourceSpec(
         name=name, kind=kind, size=size, rate=rate, input_format=input_format, loop=loop
     )
@@ -163,7 +165,9 @@ def _kind(name: str) -> SourceKind:
     if address is not None:
         scheme = address.partition(":")[0].lower()
         if scheme not in _PROTOCOLS:
-            raise ConfigError(f"{name}: a stream is one of {', '.join(_PROTOCOLS)}")
+            raise ConfigError(
+                f"{name} must be a file, a camera, or an address of {', '.join(_PROTOCOLS)}"
+            )
         return SourceKind.NETWORK
     if name.startswith("/dev/video"):
         return SourceKind.CAMERA
@@ -176,11 +180,11 @@ class Picture(NamedTuple):
 
     frame: VideoFrame
     info: VideoInfo
-    """The same of all pictures of an opening."""
+    """Properties shared by all pictures of an opening."""
     seconds: float | None
-    """On the source's own clock; None where it says nothing."""
+    """Time on the source's own clock; None: unknown."""
     captured_ns: int
-    """When it arrived, :func:`time.monotonic_ns`; of a file, when it was due."""
+    """Time of its arrival, :func:`time.monotonic_ns`; for a file, when it was due."""
 
 
 class Feed(Closing):
@@ -189,20 +193,20 @@ class Feed(Closing):
     Args:
         spec: The source.
         stop: Set it to end reading.
-        clock: Gets the time of decoding.
+        clock: Measures the time of decoding.
 
     Raises:
-        OpenError: It is not there, is in use, does not answer, or has no video.
+        OpenError: It does not exist, is in use, does not answer, or has no video.
         UnsupportedFormatError: There is no decoder, demuxer or protocol for it.
     """
 
     def __init__(self, spec: SourceSpec, stop: threading.Event, clock: StageClock) -> None:
         self.skipped = 0
-        """Frames that were not decoded, as they came too late."""
+        """Number of frames that were not decoded, because they came too late."""
         self.damaged = 0
-        """Packets that could not be read or decoded."""
+        """Number of packets that could not be read or decoded."""
         self._info: VideoInfo | None = None
-        """Known with the first picture."""
+        """Known once the first picture has come."""
         self._spec, self._stop, self._clock = spec, stop, clock
         self._pipe: PipeInput | None = None
         self._lag, self._deadline = LagMeter(), Deadline()
@@ -214,7 +218,7 @@ class Feed(Closing):
             self.close()
             raise
         self._codec = self._stream.codec_context
-        # Frame threads would keep a frame back for each of them.
+        # Each frame thread would keep one frame back.
         self._codec.thread_type = "SLICE"
 
     def _open(self) -> InputContainer:
@@ -250,7 +254,7 @@ class Feed(Closing):
         return container
 
     def pictures(self) -> Iterator[Picture]:
-        """Pictures as they arrive.
+        """Yield pictures when they arrive.
 
         Raises:
             DecodeError: It cannot be read further.
@@ -275,7 +279,7 @@ class Feed(Closing):
                     yield Picture(frame, self._checked(frame), seconds, arrived)
 
     def _paced(self) -> Iterator[Picture]:
-        """A file's pictures, each when it is due; again from the beginning, where that is asked."""
+        """Yield a file's pictures when they are due, repeatedly with ``--loop``."""
         due = time.monotonic()
         while True:
             first = last = None
@@ -285,7 +289,7 @@ class Feed(Closing):
                     if first is None:
                         first = seconds
                         due -= first
-                    elif last is not None and seconds < last:  # its clock was set anew
+                    elif last is not None and seconds < last:  # its clock was reset
                         due += last + self._interval - seconds
                     last, at = seconds, due + seconds
                     if not self._in_time(time.monotonic() - at):
@@ -294,7 +298,7 @@ class Feed(Closing):
                         return
                     yield Picture(frame, self._checked(frame), seconds, round(at * 1e9))
             if last is None:
-                raise DecodeError(f"{self._spec.name}: no frame could be decoded")
+                raise DecodeError(f"cannot decode {self._spec.name}: it has no intact frame")
             if not self._spec.loop:
                 return
             due += last + self._interval
@@ -304,14 +308,14 @@ class Feed(Closing):
 
     @property
     def _interval(self) -> float:
-        """Seconds from one frame to the next."""
+        """Return the time from one frame to the next, in seconds."""
         assert self._info is not None
         return float(1 / self._info.nominal_rate)
 
     def _packets(self) -> Iterator[Packet[VideoStream]]:
-        """Packets of the video; read errors are counted, and end it where they do not stop."""
+        """Yield packets of the video; read errors are counted, and end it if they continue."""
         errors = 0
-        # IndexError is PyAV's answer where a damaged MPEG-TS shows new streams midway.
+        # PyAV raises IndexError where a damaged MPEG-TS shows new streams midway.
         with translated(*PYAV_ERRORS, IndexError, to=self._explain):
             while not self._stop.is_set():
                 try:
@@ -342,7 +346,7 @@ class Feed(Closing):
         return frames
 
     def _in_time(self, lag_seconds: float) -> bool:
-        """Whether a picture that is so late is still wanted; the later, the less is decoded."""
+        """Return whether a picture with this delay is wanted; longer delays skip more decoding."""
         wanted = skip_at(lag_seconds, self._codec.skip_frame)
         if wanted != self._codec.skip_frame:
             self._codec.skip_frame = wanted
@@ -351,35 +355,37 @@ class Feed(Closing):
         return in_time
 
     def _checked(self, frame: VideoFrame) -> VideoInfo:
-        """What a picture is of; sources may change their size."""
+        """Return a picture's properties; sources may change their size."""
         info = self._info
         if info is None or (frame.width, frame.height) != (info.coded_width, info.coded_height):
             path = Path(self._spec.name)
             with translated(
                 ValueError,
-                to=lambda exc: DecodeError(f"{path}: its pictures cannot be used: {exc}"),
+                to=lambda exc: DecodeError(f"cannot use the pictures of {path}: {exc}"),
             ):
                 found = describe(path, self._container, self._stream, [frame])
-            # The clock is our own: that of a source may jump.
+            # The clock is ours: the source's may jump.
             self._info = info = replace(found, time_base=Fraction(1, LIVE_TICKS), start_pts=0)
         return info
 
     def _explain(self, exc: Exception) -> BgsoftError:
-        """The error that fits what FFmpeg says of a source."""
+        """Return the error for FFmpeg's error of a source."""
         name, number = self._spec.name, getattr(exc, "errno", None)
         if isinstance(exc, av.error.ProtocolNotFoundError):
             scheme = name.partition(":")[0]
-            return UnsupportedFormatError(f"{name}: this build of PyAV has no {scheme}")
+            return UnsupportedFormatError(f"cannot open {name}: this build of PyAV has no {scheme}")
         if isinstance(exc, av.error.ExitError):
-            return OpenError(f"{name} sends nothing")
+            return OpenError(f"cannot read {name}: it sends nothing")
         if number == errno.EBUSY:
-            return OpenError(f"{name} is in use by another program")
+            return OpenError(f"cannot open {name}: it is in use by another program")
         if self._spec.kind is SourceKind.CAMERA and number == errno.EINVAL:
-            return OpenError(f"{name} has no such size, rate or format (see v4l2-ctl)")
+            return OpenError(
+                f"cannot open {name}: it has no such size, rate or format; see v4l2-ctl"
+            )
         if isinstance(exc, FileNotFoundError):
-            return OpenError(f"{name} does not exist")
+            return OpenError(f"cannot open {name}: it does not exist")
         reason = getattr(exc, "strerror", None) or exc
-        return OpenError(f"{name} cannot be read: {str(reason)[:1].lower()}{str(reason)[1:]}")
+        return OpenError(f"cannot read {name}: {str(reason)[:1].lower()}{str(reason)[1:]}")
 
     def close(self) -> None:
         with suppress(*PYAV_ERRORS):

@@ -1,6 +1,6 @@
-"""The picture stages of one stream: a decoded picture in, the finished frame on the host out.
+"""The picture stages of one stream, from a decoded picture to the finished frame on the host.
 
-They keep their memory from one frame to the next, and keep no frame back.
+They keep their state from frame to frame, and keep no frame back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bgsoft.rendering.host import host_planes
 from bgsoft.settings.config import EffectKind, RenderConfig
 
 _DIMMED = 0.4
-"""Share of its light that the last frame keeps while the source is away."""
+"""Share of light in the last frame while the source is away."""
 
 
 class _Faces:
@@ -45,13 +45,13 @@ class LiveStages(Closing):
     """The stages of one stream, for pictures of one size. Made in any thread, used in one.
 
     Args:
-        builder: The stream's.
-        config: What to do.
+        builder: The stream's builder.
+        config: The settings.
         info: The source.
-        metrics: Gets the clocks of the stages.
-        converting: The clock of the conversion to 4:2:0.
-        keeps_source: The picture as it came is wanted, too.
-        takes_faces: Faces are wanted, with landmarks, where they are looked for.
+        metrics: Holds the clocks of the stages.
+        converting: Clock of the conversion to 4:2:0.
+        keeps_source: Also keep the picture as it arrived.
+        takes_faces: Also return faces with landmarks, if they are detected.
 
     Raises:
         BgsoftError: As :meth:`bgsoft.rendering.build.StageBuilder.make_picture_stages`.
@@ -86,34 +86,34 @@ class LiveStages(Closing):
         self._shows_matte = config.effect.kind is EffectKind.MATTE
 
     def start(self) -> None:
-        """Run the models once, in the thread that will process."""
+        """Run the models once, in the thread that will process frames."""
         self._stages.start()
 
     def fits(self, info: VideoInfo) -> bool:
-        """Whether pictures of a source can be given to them."""
+        """Return whether pictures of a source fit these stages."""
         return self.info.format == info.format
 
     def set_quality(self, quality: Quality) -> None:
-        """Leave out so much from the next frame on."""
+        """Apply a reduction of quality from the next frame on."""
         self._stages.schedule.every = self.config.segment.mask_every * quality.masks_every
         if self._stages.faces is not None:
             self._stages.faces.every = quality.faces_every
 
     @property
     def source(self) -> Planes | None:
-        """The last picture as it came, where that is wanted."""
+        """The last picture as it arrived, if it is kept."""
         return self._pictures.source
 
     @property
     def faces(self) -> Sequence[Face]:
-        """Those of the last frame."""
+        """The faces of the last frame."""
         return self._faces.now
 
     def process(self, picture: VideoFrame, pts: int) -> Frame:
-        """The finished frame of a picture; its planes are good until the next call.
+        """Return the finished frame of a picture; the next call overwrites its planes.
 
         Raises:
-            DecodeError: There is no conversion from its pixel format.
+            DecodeError: Its pixel format cannot be converted.
             InferenceError: A model failed.
         """
         frame = self._pictures.process(picture, self._count, pts)
@@ -127,7 +127,7 @@ class LiveStages(Closing):
 
 
 def _show_matte(frame: Frame) -> None:
-    """Put the matte in the picture's place, as grey."""
+    """Replace the picture by the matte, as grey."""
     format = frame.format
     table = matte_table(format.color, format.bit_depth) << format.shift
     np.take(table, frame.planes.alpha, out=frame.luma)
@@ -135,7 +135,7 @@ def _show_matte(frame: Frame) -> None:
 
 
 def dimmed(frame: Frame) -> Frame:
-    """A copy of a frame with less of its light."""
+    """Return a dimmed copy of a frame."""
     planes = host_planes(frame.format, 0)
     black, neutral = frame.format.luma_range[0], frame.format.chroma_neutral
     for source, target, zero in (

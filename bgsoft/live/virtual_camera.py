@@ -21,18 +21,20 @@ class VirtualCamera(QueuedSink):
 
     Raises:
         BackendUnavailableError: pyvirtualcam is not installed.
-        ConfigError: The effect is one that a camera cannot show.
+        ConfigError: A camera cannot show the effect.
     """
 
     def __init__(
         self, device: str, config: RenderConfig, info: Callable[[], VideoInfo | None]
     ) -> None:
         if config.effect.kind is EffectKind.ALPHA:
-            raise ConfigError(f"--to {device}: a camera has no alpha channel; leave --effect alpha")
+            raise ConfigError(
+                f"cannot use --effect alpha with --to {device}: a camera has no alpha channel"
+            )
         with translated(
             ImportError,
             to=lambda exc: BackendUnavailableError(
-                f"--to {device} needs pyvirtualcam: pip install '.[live]' ({exc})"
+                f"cannot write to {device}: pyvirtualcam is missing ({exc}); pip install '.[live]'"
             ),
         ):
             import pyvirtualcam
@@ -52,7 +54,7 @@ class VirtualCamera(QueuedSink):
 
     def _begin(self, frame: Frame) -> None:
         info = self._info()
-        assert info is not None  # there is a frame
+        assert info is not None  # a frame has come
         width, height = (max(2, side & ~1) for side in (frame.format.width, frame.format.height))
         format = replace(frame.format, width=width, height=height, layout=PixelLayout.NV12)
         self._fitter = Fitter(replace(info, format=format))

@@ -1,4 +1,4 @@
-"""Locks and wake-ups between processes that the kernel gives back when one is killed."""
+"""Locks and wake-ups between processes, which the kernel releases when one is killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 _FLOCK = "hhqqi4x"
 """struct flock: type, whence, start, length, pid."""
 _SYS_FUTEX = 202
-"""On x86-64."""
+"""System call number on x86-64."""
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _EVERYBODY = 0x7FFFFFFF
 _libc: Any = ctypes.CDLL(None)
@@ -28,10 +28,10 @@ def _whole_file(kind: int) -> bytes:
 
 
 def take_lock(fd: int) -> bool:
-    """Lock a file for as long as its description is open; False: somebody has.
+    """Lock a file while its description is open; return False if it is locked.
 
-    The lock is the description's, not the process's: a reader in the same process that closes the
-    file does not free it.
+    The lock belongs to the description, not to the process: closing another description in the same
+    process does not release it.
     """
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
@@ -41,15 +41,15 @@ def take_lock(fd: int) -> bool:
 
 
 def is_locked(fd: int) -> bool:
-    """Whether somebody has :func:`take_lock`; asks, and takes no lock that would be in the way."""
+    """Return whether a file is locked, without taking a lock."""
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_RDLCK))
     return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 
 def wait_for_change(word: NDArray[Any], value: int, seconds: float) -> None:
-    """Sleep until a shared 32-bit word is not ``value`` any more and its writer has said so.
+    """Sleep until a shared 32-bit word differs from ``value`` and its writer calls :func:`wake`.
 
-    May return early. The word may be mapped read-only.
+    It may return early. The word may be mapped read-only.
     """
     fraction, whole = math.modf(seconds)
     limit = _Timespec(int(whole), int(fraction * 1e9))
@@ -62,7 +62,7 @@ def wait_for_change(word: NDArray[Any], value: int, seconds: float) -> None:
 
 
 def wake(word: NDArray[Any]) -> None:
-    """Wake whoever waits for a shared word; costs two microseconds, and waits for nobody."""
+    """Wake all waiters for a shared word; takes two microseconds, and never blocks."""
     _libc.syscall(
         *(ctypes.c_long(_SYS_FUTEX), ctypes.c_void_p(word.ctypes.data)),
         *(ctypes.c_int(_FUTEX_WAKE), ctypes.c_int(_EVERYBODY), None, None, 0),

@@ -178,12 +178,16 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--encode", "cpu", "--preset", "cutout"], 2, "alpha"),
         (["{in}", "{out}", "--encode", "cpu", "--speed", "bogus"], 2, "--speed"),
         (["{in}", "{out}", "--face-data", "{{stem}}.txt"], 2, "--face-data"),
-        (["{in}", "{out}", "--name", ""], 2, "--name is empty"),
+        (["{in}", "{out}", "--name", ""], 2, "--name must not be empty"),
         (["{in}", "{out}", "--exclude", "*.mp4"], 3, "excluded"),
         (["{in}", "{out}", "--settle", "3"], 2, "--settle needs --watch"),
         (["{in}", "{out}", "--watch", "--settle", "0"], 2, "--settle must be"),
         (["{in}", "{out}", "--watch", "--dry-run"], 2, "cannot combine --dry-run and --watch"),
-        (["{in}", "{out}", "--dry-run", "--report", "r.json"], 2, "--dry-run writes no"),
+        (
+            ["{in}", "{out}", "--dry-run", "--report", "r.json"],
+            2,
+            "cannot combine --dry-run and --report",
+        ),
         (["{in}/a.mp4", "{out}", "--watch"], 2, "needs a folder"),
         (["{in}", "{in}/a.mp4/out"], 5, "cannot create folder"),
     ],
@@ -321,7 +325,7 @@ def test_outputs_that_are_deleted_meanwhile_are_left(
     said = f"{tmp_path / 'out'} was deleted meanwhile, 1 output with it: --resume makes them again"
     lines = outcome.err.splitlines()
     assert lines.count(said) == 1
-    assert lines[-1] == "bgsoft: error: 1 of 2 files is left: go on with --resume"
+    assert lines[-1] == "bgsoft: error: 1 of 2 files is left; continue with --resume"
     assert files(tmp_path / "out") == [STATE_NAME, "b.mp4"]
 
 
@@ -402,7 +406,7 @@ def test_a_signal_ends_it_soon_and_leaves_what_resume_needs(
     _, err = running.communicate(timeout=60)
     word, code = ("interrupted", 130) if number is signal.SIGINT else ("terminated", 143)
     assert running.returncode == code
-    assert err == f"bgsoft: error: {word}; 3 of 4 files are left: go on with --resume\n"
+    assert err == f"bgsoft: error: {word}; 3 of 4 files are left; continue with --resume\n"
     assert files(tmp_path / "out") == [STATE_NAME, "0.mp4"]
 
 

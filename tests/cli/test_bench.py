@@ -116,7 +116,7 @@ def test_another_measurement_cannot_be_slower(
         (("--fail-slower", "5"), 2, "needs --baseline"),
         (("--plot", "page.pdf"), 2, ".png or .svg"),
         (("--json", "mine.json"), 5, "exists; use --overwrite to replace it"),
-        (("-y",), 2, "--overwrite has no effect"),
+        (("-y",), 2, "cannot use --overwrite"),
         (("--json", "/dev/null/results.json"), 5, "is no folder"),
         (("--threads", "1000"), 2, "--threads"),
         (("--chunks", "0,2"), 2, "numbers from 1 on, such as 1,2,4"),

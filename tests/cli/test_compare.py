@@ -80,10 +80,10 @@ def test_missed_limits_end_with_1(run: Run, argv: list[str], words: str) -> None
         (["b.mp4", "--json", "b.mp4/r.json"], 5, "is no folder"),
         (["b.mp4", "--json", "b.mp4"], 5, "is the same file as b.mp4"),
         (["b.mp4", "--json", "small.mp4"], 5, "small.mp4 exists; use --overwrite to replace it"),
-        (["b.mp4", "-y"], 2, "--overwrite has no effect"),
-        (["b.mp4", "--json", "-", "-y"], 2, "--overwrite has no effect"),
+        (["b.mp4", "-y"], 2, "cannot use --overwrite"),
+        (["b.mp4", "--json", "-", "-y"], 2, "cannot use --overwrite"),
         (["b.mp4", "--plot", "."], 2, ".png or .svg"),
-        (["b.mp4", "--mask-region", "background"], 2, "without --mask"),
+        (["b.mp4", "--mask-region", "background"], 2, "it needs --mask"),
     ],
 )
 def test_failures_are_one_line(

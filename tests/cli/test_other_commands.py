@@ -131,8 +131,8 @@ def test_doctor_finds_a_damaged_file(
     monkeypatch.setattr(catalog, "EMBEDDED", data)
     outcome = run("doctor")
     assert outcome.code == 4
-    assert f"{path} is damaged" in outcome.out
-    assert f"{mesh.gpu.name} is damaged" in outcome.error_line
+    assert f"{path}: it is damaged" in outcome.out
+    assert f"{mesh.gpu.name}: it is damaged" in outcome.error_line
 
 
 def test_pull_embedded_is_nothing(run: Run) -> None:
@@ -244,7 +244,7 @@ def test_doctor_tells_whether_the_gpu_would_do(run: Run, examined: DoctorReport)
     assert run("doctor").code == 0
     outcome = run("doctor", "--require-gpu")
     assert outcome.code == 4
-    assert outcome.error_line == "a render on the GPU would not work: encode would run on the CPU"
+    assert outcome.error_line == "cannot render on the GPU: encode would run on the CPU"
     examined.gpu_problems = []
     assert run("doctor", "--require-gpu").code == 0
 
@@ -282,7 +282,7 @@ def test_an_empty_argument_is_no_folder(
     shutil.copy(SAMPLE, tmp_path / "in.mp4")
     monkeypatch.chdir(tmp_path)
     outcome = run(*(each.replace("@", "") for each in command.split()))
-    assert (outcome.code, outcome.error_line) == (2, f"{name} is empty")
+    assert (outcome.code, outcome.error_line) == (2, f"{name} must not be empty")
     assert [each.name for each in tmp_path.iterdir()] == ["in.mp4"]
 
 

@@ -47,7 +47,7 @@ def test_the_answer_has_our_name(run: Run, argv: str, words: str) -> None:
 def test_a_file_with_a_dash(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("-x.mp4").touch()
-    assert "for the file write ./-x.mp4" in run("render", "-x.mp4").error_line
+    assert "to name the file, write ./-x.mp4" in run("render", "-x.mp4").error_line
 
 
 @pytest.mark.parametrize("argv", ["compare a.mp4 b.mp4 --crf 20", "doctor --bg x"])

@@ -250,7 +250,7 @@ def test_ctrl_c_does_not_wait_for_the_next_byte(movie: Path, start: Start) -> No
     assert render.stdout.read(1)
     render.send_signal(signal.SIGINT)
     code, lines = ended(render)
-    assert (code, lines) == (130, ["bgsoft: error: interrupted; the output is cut off"])
+    assert (code, lines) == (130, ["bgsoft: error: interrupted; the output is incomplete"])
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_background_alone_chooses_the_effect(
         (["--hide", "-1,0,10,10"], ["--hide must be X,Y,W,H", "'-1,0,10,10'"]),
         (["--hide", "1e3,0,10,nan"], ["--hide must be X,Y,W,H", "'1e3,0,10,nan'"]),
         (["--hide", "0,0,10%%,10"], ["--hide must be X,Y,W,H"]),
-        (["--hide", ""], ["--hide is empty"]),
+        (["--hide", ""], ["--hide must not be empty"]),
         (["--hide", "1,2,3,4@"], ["--hide must be X,Y,W,H", "'1,2,3,4@'"]),
         (["--hide", "1,2,3,4@5"], ["--hide must be X,Y,W,H", "'1,2,3,4@5'"]),
         (["--hide", "1,2,3,4@-"], ["--hide must be X,Y,W,H", "'1,2,3,4@-'"]),

@@ -197,7 +197,9 @@ def test_a_stream_whose_sender_dies_is_shown_dimmed_and_comes_back(
     live.until(lambda: "is back" in "".join(live.lines) and not seen[-1][0])
     live.end()
     assert live.failures == []
-    assert live.lines[0] == f"udp://127.0.0.1:{port} sends nothing; opening it again"
+    assert (
+        live.lines[0] == f"cannot read udp://127.0.0.1:{port}: it sends nothing; opening it again"
+    )
     first = next(at for at, (stale, _) in enumerate(seen) if stale)
     bright, dim = seen[first - 1][1], seen[first][1]
     assert dim == pytest.approx(16 + 0.4 * (bright - 16), abs=1)
@@ -310,7 +312,7 @@ def test_a_sink_that_fails_does_not_touch_the_others(
     good, bad = tmp_path / "good.mkv", tmp_path / "bad.mkv"
     live = Live(camera(clip, bad, good, realtime=True))
     live.wait()
-    assert live.lines == ["cam: cannot write bad.mkv: the disk is full; its other sinks go on"]
+    assert live.lines == ["cam: cannot write bad.mkv: the disk is full; its other sinks continue"]
     assert [str(each) for each in live.failures] == ["cannot write bad.mkv: the disk is full"]
     check_sums(live.last, good)
 

@@ -35,10 +35,10 @@ def test_a_file_has_to_be_played(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "flags", "message"),
     [
-        ("http://h/a.mp4", {}, "a stream is one of rtsp"),
+        ("http://h/a.mp4", {}, "or an address of rtsp"),
         ("concat:a|b", {"realtime": False}, "--realtime or --loop"),
-        ("udp://h:1", {"loop": True}, "--loop has no effect on udp://h:1: it needs a file"),
-        ("a.mp4", {"loop": True, "size": "1x1"}, "--size has no effect on a.mp4"),
+        ("udp://h:1", {"loop": True}, "cannot use --loop with udp://h:1: it needs a file"),
+        ("a.mp4", {"loop": True, "size": "1x1"}, "cannot use --size with a.mp4"),
         ("udp://h:1", {"rate": 30.0}, "--rate has no effect"),
         ("/dev/video0", {"size": "0x10"}, "WIDTHxHEIGHT"),
         ("/dev/video0", {"size": "wide"}, "WIDTHxHEIGHT"),
@@ -75,7 +75,7 @@ def test_a_file_of_sources(tmp_path: Path) -> None:
         ("", "no \\[\\[source\\]\\]"),
         ("x = 1", "no|unknown key 'x'"),
         ('source = "a"', "no \\[\\[source\\]\\]"),
-        ('[[source]]\nto = "a.mkv"', "has no source"),
+        ('[[source]]\nto = "a.mkv"', "must have a source"),
         ('[[source]]\nsource = "a"\nshre = "x"', "did you mean share"),
         ('[[source]]\nsource = "a"\nrate = "fast"', "rate cannot be 'fast'"),
         ('[[source]]\nsource = "a"\nto = [1]', "to must be a text"),

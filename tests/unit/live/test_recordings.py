@@ -108,7 +108,7 @@ def test_the_recording_of_a_killed_run_is_kept(tmp_path: Path) -> None:
     told: list[str] = []
     EncodedSink(str(tmp_path / "a.ts"), CONFIG, lambda: None, report=told.append).close()
     kept = tmp_path / "a.partial.ts"
-    assert told == [f"an unfinished recording of before is {kept} now"]
+    assert told == [f"an unfinished recording of an earlier run is kept as {kept}"]
     assert kept.read_bytes() == b"frames"
     assert {each.name for each in tmp_path.iterdir()} == {kept.name, ".a.ts.ab.part.ts"}
 
@@ -120,7 +120,7 @@ def test_the_recording_of_a_killed_run_is_kept(tmp_path: Path) -> None:
         ("a.webm", "recorded as"),
         ("a.png", "recorded as"),
         ("a.doc", "no video container"),
-        ("http://h/a.ts", "a stream is one of udp"),
+        ("http://h/a.ts", "or an address of udp"),
     ],
 )
 def test_targets_that_cannot_be(tmp_path: Path, name: str, message: str) -> None:

@@ -327,7 +327,7 @@ def test_a_second_writer_is_refused(name: str) -> None:
         for attempt in range(2):
             with pytest.raises(OutputError) as caught:
                 SharedWriter(name)
-            refused = f"cannot share frames as {name}: process {process.pid} does already"
+            refused = f"cannot share frames as {name}: process {process.pid} uses this name"
             assert str(caught.value) == refused, attempt
         assert exit_code(caught.value) == ExitCode.OUTPUT
         assert read(reader).index == 7, "the first one is not disturbed"
@@ -413,7 +413,7 @@ def test_a_reader_is_woken(name: str, ends: bool, monkeypatch: pytest.MonkeyPatc
         wait_for_change(*words)
         monkeypatch.undo()
 
-    monkeypatch.setattr(reader_module, "_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(reader_module, "_CHECK_SECONDS", 60.0)
     monkeypatch.setattr(reader_module, "wait_for_change", wait)
     found = []
     with SharedWriter(name) as writer, Reader(name) as reader:
@@ -473,7 +473,7 @@ def test_what_belongs_to_others_is_left_alone(name: str, monkeypatch: pytest.Mon
         monkeypatch.setattr(writer_module, "is_own", lambda _fd: False)
         with pytest.raises(OpenError, match="belongs to another user"):
             Reader(name).wait(1)
-        with pytest.raises(OutputError, match="another user does already"):
+        with pytest.raises(OutputError, match="another user uses this name"):
             SharedWriter(name)
         assert len(files(name)) == 1
 

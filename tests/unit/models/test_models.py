@@ -196,7 +196,7 @@ def test_a_sidecar_names_no_further_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sidecar", "words"),
     [
-        (None, ["needs mine.toml beside it", "family", "[input] width, height"]),
+        (None, ["needs mine.toml in the same folder", "family", "[input] width, height"]),
         ("family = 'single-shot'", ["[input] width, height", "[[outputs]]"]),
         ("family = ", ["mine.toml"]),
         ('family = "single-shot"\noutputs = [1]\n[input]', ["[[outputs]]"]),
@@ -299,7 +299,7 @@ def test_pull_replaces_a_damaged_file(server: Server, cache_folder: Path) -> Non
 
 def test_pull_of_another_file_keeps_nothing(server: Server, cache_folder: Path) -> None:
     server.content = b"something else"
-    with pytest.raises(ModelIntegrityError, match="not the expected file"):
+    with pytest.raises(ModelIntegrityError, match="SHA-256 differs"):
         pull(url(server), cache_folder / "model.onnx")
     assert [p.name for p in cache_folder.iterdir()] == ["model.onnx.lock"]
 
@@ -309,7 +309,7 @@ def test_pull_offline_says_what_to_do_by_hand(server: Server, cache_folder: Path
     gone = url(server, "moved.onnx")
     with pytest.raises(ModelDownloadError) as caught:
         pull(gone, path)
-    assert f"fetch {gone} and save it as {path}" in str(caught.value)
+    assert f"download {gone} and save it as {path}" in str(caught.value)
     assert not path.exists()
 
 
