@@ -1,13 +1,12 @@
-"""Backgrounds: what stands behind the people in one frame, as a kernel of ``blend.cu`` reads it.
+"""Backgrounds behind the people in a frame, as arguments of a kernel of ``blend.cu``.
 
-Blurred gradients are so flat that rounding them to the frame's code values shows as bands; a fixed
-ordered dither breaks these up.
+Blurred gradients are so flat that rounding them to code values shows as bands; a fixed ordered
+dither breaks these up.
 
-What camera noise leaves of itself in a blurred picture is a slow wavering by fractions of a code
-value. Nobody sees it, but the dither turns it into flickering grain, and an encoder spends bits
-and time on it. So a cell keeps its value until it has changed by
-:data:`bgsoft.composite.plan.HOLD_STEPS`. On a 1080p webcam clip it cut the encoder's work by a
-sixth.
+Camera noise in a blurred picture becomes a slow wavering by fractions of a code value. It is
+invisible, but the dither turns it into flickering grain, which costs an encoder bits and time. So a
+cell keeps its value until it has changed by :data:`bgsoft.composite.plan.HOLD_STEPS`. On a 1080p
+webcam clip this cut the encoder's work by a sixth.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ CellFilter = Callable[[Frame, Matte, AnalysisFrame], None]
 class Background:
     """The background of one frame at a time.
 
-    Frames of a batch are worked on side by side, each by a background of its own; what one knows
-    of earlier frames it shares with the others.
+    Frames of a batch are processed in parallel, each by its own background; these share the state
+    of earlier frames.
 
     Args:
-        kernel: Of ``blend.cu``.
+        kernel: Name of a kernel in ``blend.cu``.
         arguments: Its arguments after those that describe the frame, the same for each.
     """
 
@@ -44,10 +43,10 @@ class Background:
         self.arguments = arguments
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        """Begin the next frame, side by side with others; the frame itself is only read."""
+        """Prepare the next frame, in parallel to others; the frame itself is only read."""
 
-    def settle(self, frame: Frame) -> None:
-        """Bring in what is known of earlier frames; called in presentation order.
+    def advance(self, frame: Frame) -> None:
+        """Apply the state of earlier frames; called in presentation order.
 
         Raises:
             DecodeError: A background video can no longer be read.
@@ -57,25 +56,25 @@ class Background:
         """See :meth:`bgsoft.composite.compositor.PictureCompositor.refresh`."""
 
     def close(self) -> None:
-        """Free what it holds; safe to call twice."""
+        """Free resources; safe to call twice."""
 
 
 class Hold:
-    """What is shown of a background's cells, from frame to frame."""
+    """The displayed values of a background's cells, from frame to frame."""
 
     def __init__(self, side: Side, plan: CellsPlan) -> None:
         self._launch = side.operation("hold", "hold_cells", block=(256, 1, 1))
         self._steps = HOLD_STEPS[plan.format.bit_depth]
         self._last: Array | None = None
         self.fresh = True
-        """The next frame's cells are taken as they are."""
+        """Whether the next frame's cells are used unchanged."""
 
     def follow(self, cells: Array, shown: Array) -> None:
-        """Show the next frame's cells, in presentation order: those that differ enough.
+        """Update the displayed cells, in presentation order, where they differ enough.
 
         Args:
             cells: (n,) uint16.
-            shown: (n,) uint16, written; may be what was shown last.
+            shown: (n,) uint16, written; may be the last displayed cells.
         """
         steps = 0 if self.fresh else self._steps
         last = shown if self._last is None else self._last
@@ -84,15 +83,14 @@ class Hold:
 
 
 class CellsBackground(Background):
-    """A background on 16-bit cells, enlarged bilinearly and dithered where it is blended.
+    """A background on 16-bit cells, which are enlarged bilinearly and dithered while blending.
 
     Args:
-        side: Where it is made.
+        side: Device of the frames, or the host.
         plan: The cells.
-        hold: What is shown of them; shared with the backgrounds of other frames of a batch. None:
-            all.
-        make_filter: Makes what fills the cells: (n,) uint16, planes one after another.
-        kernel: Of ``blend.cu``.
+        hold: Displayed cells, shared by the backgrounds of a batch; None: display all changes.
+        make_filter: Makes the filter that fills the cells: (n,) uint16, planes one after another.
+        kernel: Name of a kernel in ``blend.cu``.
     """
 
     def __init__(
@@ -110,7 +108,7 @@ class CellsBackground(Background):
         # At most 239, so bytes hold it.
         pattern = dither_pattern(plan.format).astype(np.uint8)
         pattern = np.pad(pattern, ((0, 0), (0, -pattern.shape[1] % RUN)))
-        # A cell more on each side, and what a run may read beyond.
+        # One more cell on each side, and the reach of a run.
         pitch = plan.shapes[0][1] + 2 + RUN
         lines = side.scratch((4, pitch), np.float32)
         logs = [scale.bit_length() - 1 for scale in plan.scales]
@@ -126,7 +124,7 @@ class CellsBackground(Background):
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         self._filter(frame, matte, reduced)
 
-    def settle(self, frame: Frame) -> None:
+    def advance(self, frame: Frame) -> None:
         if self._hold:
             self._hold.follow(self._cells, self._shown)
 

@@ -1,4 +1,4 @@
-"""A video as the background, looped, at its own pace."""
+"""A looped video as the background, at its own speed."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CopyMeter
 
 _PINNED_BUFFERS = 3
-"""Uploads that may be on their way before the host has to wait for one."""
+"""Uploads in progress before the host waits for one."""
 
 
 class LoopedClip:
-    """The frames of a video by time, over and over.
+    """The frames of a video by time, repeated.
 
-    The file is read forwards only; at its end it is opened anew, since not every container can be
-    sought in.
+    The file is read forwards only; at its end it is opened again, since not every container is
+    seekable.
 
     Args:
         info: The video, as probed.
@@ -54,21 +54,21 @@ class LoopedClip:
         self._pending = next(self._pass, None)
 
     def at(self, time: Fraction) -> VideoFrame | None:
-        """The frame to show at a time that never runs backwards.
+        """Return the frame to show at a time that never runs backwards.
 
         Args:
             time: Seconds since the clip was started, 0 or more.
 
         Returns:
-            The latest frame that starts by then; None where that is the one returned before.
+            The latest frame that starts by then; None if it is the one returned before.
 
         Raises:
-            DecodeError: The file held frames before and no longer does.
+            DecodeError: The file had frames before and has none now.
         """
         shown: VideoFrame | None = None
         while True:
             if self._pending is None:
-                # One frame alone is a still picture.
+                # A single frame is a still picture.
                 if self._count <= 1 or time < self._offset + self._end:
                     return shown
                 self._restart(time)
@@ -80,18 +80,18 @@ class LoopedClip:
             self._pending = next(self._pass, None)
 
     def _restart(self, time: Fraction) -> None:
-        """Start the pass that ``time`` lies in."""
+        """Start the pass that contains ``time``."""
         self._offset += self._end * max(1, (time - self._offset) // self._end)
         self._pass = self._read()
         self._pending = next(self._pass, None)
         if self._pending is None:
             path = self._info.path
             raise DecodeError(
-                f"the background {path} can no longer be read", stage="composite", path=path
+                f"cannot read the background {path} any more", stage="composite", path=path
             )
 
     def _read(self) -> Iterator[tuple[Fraction, VideoFrame]]:
-        """Decode once through: each frame with its start, in seconds from the first one's."""
+        """Decode once through; yield each frame with its start, in seconds from the first one's."""
         self._count, self._end = 0, Fraction(0)
         first_pts: int | None = None
         start = Fraction(0)
@@ -105,7 +105,7 @@ class LoopedClip:
                     first_pts = frame.pts if first_pts is None else first_pts
                     start = max(start, (frame.pts - first_pts) * self._info.time_base)
                 length = frame.duration * self._info.time_base or self._frame_seconds
-                # Some length, so that a loop comes to an end.
+                # A minimum length, so that a loop ends.
                 self._end = max(self._end, start + (length or Fraction(1, 25)))
                 self._count += 1
                 yield start, frame
@@ -117,13 +117,13 @@ class LoopedClip:
 
 
 def _decode(container: Any, stream: Any) -> Iterator[VideoFrame]:
-    """Frames in presentation order, damaged packets left out."""
+    """Yield frames in presentation order, without damaged packets."""
     packets = container.demux(stream)
     while True:
         try:
             packet = next(packets, None)
         except av.FFmpegError:
-            return  # cut off: what came so far is the clip
+            return  # truncated: the frames so far are the clip
         if packet is None:
             return
         try:
@@ -133,7 +133,7 @@ def _decode(container: Any, stream: Any) -> Iterator[VideoFrame]:
 
 
 def cover_size(source: tuple[Fraction, Fraction], target: tuple[int, int]) -> tuple[int, int]:
-    """The size to scale a picture to so that it just covers another one.
+    """Return the size to which a picture must be scaled to cover another one.
 
     Args:
         source: Width and height for display, in any unit.
@@ -151,10 +151,10 @@ def cover_size(source: tuple[Fraction, Fraction], target: tuple[int, int]) -> tu
 
 
 class ClipPlayer:
-    """A video that plays behind the people, from its start at the first frame rendered.
+    """A video that plays behind the people, from its start at the first rendered frame.
 
     Each frame shows the clip's frame of the same time, or the nearest earlier one; at its end the
-    clip starts anew. It is turned upright, scaled to cover the frame and cropped to its middle.
+    clip starts again. It is turned upright, scaled to cover the frame and cropped to its middle.
     Matrix and range are converted to the frame's; primaries and transfer are not.
 
     Args:
@@ -163,7 +163,7 @@ class ClipPlayer:
         began: When the clip starts, seconds of the frames' time; None: at the first frame shown.
 
     Raises:
-        ConfigError: The clip is missing, unreadable or no video.
+        ConfigError: The clip is missing, unreadable or not a video.
     """
 
     def __init__(self, path: Path, format: FrameFormat, began: Fraction | None = None) -> None:
@@ -191,29 +191,29 @@ class ClipPlayer:
             )
         ]
         self.luma: Samples = np.empty(format.luma_shape, format.dtype)
-        """(H, W), what is shown."""
+        """(H, W): luma of the current picture."""
         self.chroma: Samples = np.empty(format.chroma_shape, format.dtype)
-        """(⌈H/2⌉, ⌈W/2⌉, 2), the same."""
+        """(⌈H/2⌉, ⌈W/2⌉, 2): its chroma."""
         self.version = 0
-        """How many pictures of the clip have been shown."""
+        """Number of pictures of the clip shown so far."""
         self._planar = "yuv420p" if format.layout is PixelLayout.NV12 else "yuv420p10le"
         self._reformatter = VideoReformatter()
         self._first_time = began
         first = self._clip.at(Fraction(0))
         if first is None:
-            raise ConfigError(f"--background {path} holds no frame", path=path)
+            raise ConfigError(f"cannot use --background {path}: it has no intact frame", path=path)
         problem = (
-            f"--background {path}: {first.format.name} {first.width}x{first.height} "
-            f"cannot be converted to {format.width}x{format.height}"
+            f"cannot use --background {path}: {first.format.name} {first.width}x{first.height} "
+            f"does not convert to {format.width}x{format.height}"
         )
         with translated(*PYAV_ERRORS, to=lambda _: ConfigError(problem, path=path)):
             self._write(first)
 
     def show(self, frame: Frame) -> None:
-        """Go on to the clip's frame for the time of ``frame``.
+        """Advance to the clip's frame for the time of ``frame``.
 
         Raises:
-            DecodeError: The clip can no longer be read.
+            DecodeError: The clip cannot be read any more.
         """
         time = frame.pts * frame.time_base
         if self._first_time is None:
@@ -266,12 +266,12 @@ class ClipPlayer:
 
 
 class ClipBackground(Background):
-    """What a player shows behind one frame.
+    """A player's picture behind one frame.
 
     Args:
-        side: Where the frames are.
-        player: Shared with the backgrounds of other frames of a batch; closed with any of them.
-        copies: Where the bytes that cross to a device are counted.
+        side: Device of the frames, or the host.
+        player: Shared by the backgrounds of a batch; closed with any of them.
+        copies: Counts the bytes copied to a device.
     """
 
     def __init__(self, side: Side, player: ClipPlayer, copies: CopyMeter | None = None) -> None:
@@ -281,10 +281,10 @@ class ClipBackground(Background):
         self._planes = [side.xp.empty(picture.shape, picture.dtype) for picture in pictures]
         super().__init__("blend_plate", *self._planes)
         self._uploads = _Uploads(pictures, copies) if copies else None
-        if not side.on_device:  # uploads belong on the stream that frames are blended on
+        if not side.on_device:  # uploads run on the stream that frames are blended on
             self._follow()
 
-    def settle(self, frame: Frame) -> None:
+    def advance(self, frame: Frame) -> None:
         self._player.show(frame)
         self._follow()
 
@@ -324,8 +324,8 @@ class _Uploads:
 
     def send(self, pictures: Sequence[Samples], planes: Sequence[Array]) -> None:
         buffers, uploaded = next(self._turns)
-        # Long done, unless the device is three pictures behind. An event that was never recorded
-        # counts as done.
+        # Usually finished, unless the device is three pictures behind. An event that was never
+        # recorded counts as finished.
         uploaded.synchronize()
         stream = self._cuda.get_current_stream()
         for picture, pinned, plane in zip(pictures, buffers, planes, strict=True):

@@ -1,7 +1,7 @@
-"""From colours as people write them, and from RGB pictures, to a frame's own samples.
+"""Conversion of colours and RGB pictures to a frame's samples.
 
-RGB is taken as sRGB. Frames in wide gamut or HDR get the same colour, not the same numbers: their
-primaries and transfer are honoured, and white is put at HDR reference white (ITU-R BT.2408).
+RGB is sRGB. Wide-gamut and HDR frames get the same colour, not the same numbers: their primaries
+and transfer are applied, and white becomes HDR reference white (ITU-R BT.2408).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bgsoft.suggestions import did_you_mean
 
 Floats = NDArray[np.float32]
 Samples = NDArray[Any]
-"""One plane of frame samples, uint8 or uint16."""
+"""A plane of frame samples, uint8 or uint16."""
 
 DEFAULT_COLOR = "chroma-green"
-"""What ``--effect color`` uses where no colour is given: it can be keyed out afterwards."""
+"""Colour of ``--effect color`` where none is given: it can be keyed out afterwards."""
 
-# CSS Color Module Level 4, the names in common use, and two of chroma keying.
+# CSS Color Module Level 4, the most common names, and two of chroma keying.
 _NAMES = {
     "aqua": 0x00FFFF, "beige": 0xF5F5DC, "black": 0x000000, "blue": 0x0000FF, "brown": 0xA52A2A,
     "coral": 0xFF7F50, "crimson": 0xDC143C, "cyan": 0x00FFFF, "darkblue": 0x00008B,
@@ -59,17 +59,17 @@ _HLG_A, _HLG_B, _HLG_C = 0.17883277, 0.28466892, 0.55991073
 
 
 def parse_color(text: str) -> tuple[float, float, float]:
-    """Read a colour.
+    """Parse a colour.
 
     Args:
-        text: ``#rgb``, ``#rrggbb`` (the ``#`` may be missing from six digits) or a name: a common
-            CSS one, ``chroma-green`` or ``chroma-blue``; upper and lower case are the same.
+        text: ``#rgb``, ``#rrggbb`` (the ``#`` is optional with six digits) or a name, in any case:
+            a common CSS one, ``chroma-green`` or ``chroma-blue``.
 
     Returns:
         (red, green, blue) in [0, 1], sRGB.
 
     Raises:
-        ConfigError: It is none of these.
+        ConfigError: It is not a colour.
     """
     word = text.strip().lower()
     if word in _NAMES:
@@ -87,7 +87,7 @@ def parse_color(text: str) -> tuple[float, float, float]:
 
 
 def to_frame_rgb(rgb: Floats, color: ColorInfo) -> Floats:
-    """Express sRGB colours in a frame's primaries and transfer.
+    """Convert sRGB colours to a frame's primaries and transfer.
 
     Args:
         rgb: (..., 3) float32 in [0, 1], sRGB, red first.
@@ -95,8 +95,8 @@ def to_frame_rgb(rgb: Floats, color: ColorInfo) -> Floats:
 
     Returns:
         (..., 3) float32 in [0, 1], non-linear, as the frame's matrix expects it. SDR frames in
-        BT.709 or unspecified primaries get ``rgb`` itself: video players show such a signal as
-        they show sRGB's.
+        BT.709 or unspecified primaries get ``rgb`` unchanged: players display such a signal like
+        sRGB.
     """
     wide = color.primaries == _PRIMARIES_BT2020
     if not wide and not color.is_hdr:
@@ -129,7 +129,7 @@ def planes_from_rgb(rgb: Floats, format: FrameFormat) -> tuple[Samples, Samples]
 
     Args:
         rgb: (h, w, 3) float32 in [0, 1], red first, in the frame's primaries and transfer
-            (:func:`to_frame_rgb`). Not necessarily the frame's size.
+            (:func:`to_frame_rgb`), of any size.
         format: The frame's format.
 
     Returns:

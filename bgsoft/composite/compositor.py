@@ -1,8 +1,8 @@
 """Replaces the background of frames, on the host or on a CUDA device.
 
-A frame takes three steps: its background is prepared from the analysis frame, what earlier frames
-tell is brought in, and one kernel blends it into luma and chroma, touching only what is not opaque.
-Where the background is replaced, the people's own colour at their edges is put in place before
+A frame takes three steps: its background is prepared from the analysis frame, state of earlier
+frames is applied, and one kernel blends it into luma and chroma, where the matte is not opaque.
+Where the background is replaced, people's own colour at their edges is restored before
 (:mod:`bgsoft.composite.foreground`). Nothing is allocated after construction.
 """
 
@@ -27,12 +27,11 @@ class PictureCompositor:
     """Replaces the background of frames of one format, in place.
 
     Args:
-        side: Where the frames are.
+        side: Device of the frames, or the host.
         format: Format of every frame.
-        backgrounds: One for each frame that is worked on at a time; none where the frame's colour
-            stays as it is.
-        foregrounds: As many, where the background is replaced.
-        workers: What does it, side by side on the host.
+        backgrounds: One for each frame that is processed at a time; empty if colour is unchanged.
+        foregrounds: The same number, if the background is replaced; else empty.
+        workers: Threads, on the host.
     """
 
     def __init__(
@@ -63,20 +62,20 @@ class PictureCompositor:
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
     ) -> None:
-        """Blend the effect's background into frames where their mattes are below opaque.
+        """Blend the effect's background into frames where their mattes are not opaque.
 
-        Where alpha is 255, a frame's samples stay bit for bit as they were. Where the background is
-        replaced, partly transparent samples get the foreground's colour first; with
-        :attr:`bgsoft.settings.config.EffectKind.ALPHA` that is all they get.
+        Where alpha is 255, samples are unchanged, bit for bit. Where the background is replaced,
+        partly transparent samples get the foreground's colour first; with
+        :attr:`bgsoft.settings.config.EffectKind.ALPHA` nothing else changes.
 
         Args:
             frames: In presentation order; luma and chroma are overwritten.
             mattes: Their mattes.
-            reduced: The frames on the analysis frame, from before compositing.
+            reduced: Their analysis frames, made before compositing.
 
         Raises:
-            ValueError: A frame or its matte is not of the compositor's format.
-            DecodeError: The background video can no longer be read.
+            ValueError: A frame or its matte differs from the compositor's format.
+            DecodeError: The background video cannot be read any more.
         """
         if not self._backgrounds:
             return
@@ -84,7 +83,7 @@ class PictureCompositor:
             planes = frames[part], mattes[part], reduced[part]
             self._workers.map(self._prepare, *planes)
             for background, frame in zip(self._backgrounds, frames[part], strict=False):
-                background.settle(frame)
+                background.advance(frame)
             self._workers.map(self._blend, *planes)
 
     def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
@@ -92,7 +91,8 @@ class PictureCompositor:
         found = [*map(_KIND, planes)]
         if found != self._wanted:
             raise ValueError(
-                f"luma, chroma, alpha, and matte and luma on the grid: {found}, not {self._wanted}"
+                f"shapes of luma, chroma, alpha, and matte and luma on the grid are {found}, not "
+                f"{self._wanted}"
             )
         self._backgrounds[lane].prepare(frame, matte, reduced)
 
@@ -106,7 +106,7 @@ class PictureCompositor:
         self._launch(format.chroma_shape[:2], *samples, *format.luma_shape, *arguments)
 
     def refresh(self) -> None:
-        """Show the background as the next frame has it, also where it has hardly changed."""
+        """Take the next frame's background entirely, also where it has hardly changed."""
         for background in self._backgrounds:
             background.refresh()
 

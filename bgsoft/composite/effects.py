@@ -1,4 +1,4 @@
-"""The effects: what each makes of the background, on the host or on a CUDA device."""
+"""Effects: creates the compositor of each, on the host or on a CUDA device."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ def create_compositor(
     copies: CopyMeter | None = None,
     began: Fraction | None = None,
 ) -> PictureCompositor:
-    """Make the compositor of an effect.
+    """Create the compositor of an effect.
 
     Args:
-        effect: What the background becomes.
+        effect: The effect and its strength.
         format: Format of every frame.
-        side: Where the frames are.
-        workers: What does it, a lane a frame; a device is given its frames one after another.
-        copies: Where the bytes that cross to a device are counted; None on the host.
-        began: When a background video starts, seconds of the frames' time; None: with the first
-            frame.
+        side: Device of the frames, or the host.
+        workers: Threads, a lane a frame; a device gets its frames one after another.
+        copies: Counts the bytes copied to a device; None on the host.
+        began: Start of a background video, seconds of the frames' time; None: the first frame.
 
     Raises:
         ConfigError: The effect's colour, image or video cannot be used.
@@ -62,7 +61,7 @@ def _background_maker(
     copies: CopyMeter | None,
     began: Fraction | None,
 ) -> Callable[[], Background] | None:
-    """What makes the effect's background for a lane; None where the frame's colour stays."""
+    """Return a function that makes the effect's background for a lane; None: no background."""
     length_px = effect.strength_px(format.height)
     path = Path(effect.background or "")
     match effect.kind:
@@ -94,7 +93,7 @@ def _background_maker(
             cutout = CellsPlan(format, factor, factor)
             make = partial(CutoutFilter, side, cutout)
             return lambda: CellsBackground(side, cutout, None, make, "blend_cutout")
-    return None  # with matte, the encoder writes the matte itself, and no colour
+    return None  # for matte, the encoder writes the matte, and no colour
 
 
 def _on_cells(

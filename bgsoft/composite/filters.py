@@ -1,4 +1,4 @@
-"""Backgrounds made of the frame's own picture: blurred, out of focus, in blocks; of people's."""
+"""Backgrounds made from the frame itself: blur, bokeh, cut-out colour, mosaic."""
 
 from __future__ import annotations
 
@@ -104,12 +104,12 @@ class BokehFilter:
 
 
 class CutoutFilter:
-    """What a cut-out's colour planes hold where nothing is seen: nothing of the room.
+    """Colour of a cut-out's transparent samples, without any of the room.
 
-    Players and editors that ignore alpha, and codecs that lose it, show these planes. So colour
-    under alpha 0 is black, except next to the foreground: there its own colour runs on, filled in
-    from where it is wholly opaque, and fades out. Scaling and chroma subsampling then find no edge
-    at the edge. Writes ``cells``.
+    Players and editors that ignore alpha, and codecs that lose it, show these samples. So colour
+    under alpha 0 is black, except next to the foreground: there the colour of its opaque part is
+    extended and fades out. Scaling and chroma subsampling then find no colour step at the edge.
+    Writes ``cells``.
     """
 
     def __init__(self, side: Side, plan: CellsPlan, cells: Array) -> None:
@@ -123,7 +123,7 @@ class CutoutFilter:
         self._outline = side.operation("picture", "outline_cells")
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
-        # What is filled in is the room, from the people.
+        # The room is filled in from the people.
         self._xp.invert(matte.reduced, out=self._room)
         self._picture.update(frame, self._room, reduced)
         self._outline(self._shape, *self._arguments, matte.reduced, *self._more)

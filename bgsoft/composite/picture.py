@@ -1,9 +1,9 @@
-"""The picture without its people: what is behind them is filled in from around them.
+"""The picture without its people: the area behind them is filled in from around them.
 
-A background filter that looked at a person's samples would smear their colours around them, as a
-halo. So people are cut out first, generously, and the hole is closed by push-pull interpolation:
-S. Gortler et al., "The Lumigraph", SIGGRAPH 1996, section 3.4. The filter then works on a
-complete picture and needs no mask. The fill is only ever seen blurred, close to a person's edge.
+A background filter that read a person's samples would smear their colours around them, as a halo.
+So people are cut out first, with a margin, and the hole is closed by push-pull interpolation:
+S. Gortler et al., "The Lumigraph", SIGGRAPH 1996, section 3.4. The filter then works on a complete
+picture and needs no mask. The fill is only visible blurred, close to a person's edge.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from bgsoft.ops.sides import Side
 _RUN = 32
 """RUN of ``picture.cu``: samples of a row that are made together on the host."""
 _MIN_WEIGHT = 1e-4
-"""Of people, against 1 of what is filled in from: decides only where there is next to nothing else,
-and gives the whole picture's mean there."""
+"""Weight of people, against 1 of the surroundings. It only matters where there is almost nothing
+else, and gives the whole picture's mean there."""
 _BLOCK = (1024, 1, 1)
 """Threads that make the pyramid."""
 
 
 class FilledPicture:
-    """A frame with its people filled in, at the resolution that a filter asks for.
+    """A frame with its people filled in, at a filter's resolution.
 
     Args:
-        side: Where frames are.
-        plan: The cells that are asked for.
-        min_weight: Of what is filled in; 0: where there is nothing else, the fill is black.
+        side: Device of the frames, or the host.
+        plan: The cells of the filter.
+        min_weight: Weight of people; 0: where there is nothing else, the fill is black.
     """
 
     def __init__(self, side: Side, plan: CellsPlan, min_weight: float = _MIN_WEIGHT) -> None:
@@ -49,7 +49,7 @@ class FilledPicture:
         cells = levels[0][0] * levels[0][1]
         end = 3 * cells
         self.offsets: list[int] = []
-        """Where luma, Cb and Cr start in :attr:`buffer`."""
+        """Offsets of luma, Cb and Cr in :attr:`buffer`."""
         numbers: list[int] = []
         for index, plane in enumerate(plan.planes):
             offset = index * cells
@@ -79,11 +79,11 @@ class FilledPicture:
             self._derive = side.operation("picture", "picture_planes", sample_bits=bits)
 
     def update(self, frame: Frame, matte: Array, reduced: AnalysisFrame) -> None:
-        """Take in the next frame, not yet composited: set the planes in :attr:`buffer`.
+        """Fill in the next frame, which is not composited yet, and write :attr:`buffer`.
 
         Args:
             frame: The frame.
-            matte: (gh, gw) uint8, on the analysis frame: what is filled in.
+            matte: (gh, gw) uint8, on the analysis frame: the area to fill in.
             reduced: The frame's analysis frame.
         """
         grid = reduced.luma, reduced.chroma

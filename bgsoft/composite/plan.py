@@ -1,9 +1,8 @@
-"""The numbers that backgrounds are made with, for the host's and the device's alike.
+"""Dimensions and constants of backgrounds, the same for host and device.
 
-Each plan follows from the effect's settings and the frame's format; both implementations of a
-background are built from it. A background's own picture is made on cells: squares of luma pixels
-whose edge is a power of two. Cells are 16-bit full scale: code value ``<< 8`` of 8-bit frames and
-``<< 6`` of 10-bit frames, which is the same scale.
+Each plan follows from the effect's settings and the frame's format. A background's picture is made
+on cells: squares of luma pixels whose edge is a power of two. Cells are 16-bit full scale: code
+value ``<< 8`` of 8-bit frames and ``<< 6`` of 10-bit frames, which is the same scale.
 """
 
 from __future__ import annotations
@@ -26,39 +25,39 @@ Shape = tuple[int, int]
 DITHER_ROWS = 128
 """Luma rows after which the dither repeats; chroma's repeats after half of them."""
 _DEAD_ZONE = 1 / 16
-"""Part of a code value around whole ones that dithering leaves alone, so that flat areas stay."""
+"""Part of a code value around whole ones that dithering leaves unchanged, for flat areas."""
 HOLD_STEPS = {8: 256, 10: 128}
-"""By bit depth: 16-bit full-scale steps below which a change of a cell is not followed: one code
-value of 8 bits, two of 10."""
+"""By bit depth: 16-bit full-scale steps up to which a change of a cell is ignored: one 8-bit code
+value, two of 10 bits."""
 
 _MIN_SIGMA_CELLS = 1.25
 _MIN_SIGMA_COARSE_CELLS = 2.25
-"""Standard deviation of the blur in cells: enough of them that bilinear enlargement leaves no
-traces (it is off by 1 / 8σ² of the local contrast), few enough that kernels stay small."""
+"""Standard deviation of the blur in cells: large enough that bilinear enlargement is invisible (its
+error is 1 / 8σ² of the local contrast), small enough for small kernels."""
 _MIN_CHROMA_SIGMA_CELLS = 0.75
-"""The same for chroma of twice as large cells: the eye does not see colour as sharp."""
+"""The same for chroma cells, twice as large: the eye resolves colour less."""
 
 _MIN_RADIUS_CELLS = 2.5
-"""The grid is fine enough for discs of this radius; smaller ones take finer cells."""
+"""Smallest radius of discs on the grid; smaller ones take finer cells."""
 _MAX_RADIUS_CELLS = 12.0
-"""Larger discs take coarser cells: their rim stays sharper than a sixth of the radius."""
+"""Largest radius in cells; larger discs take coarser ones. Their rim is within a sixth of it."""
 _HIGHLIGHT_GAIN = 14.0
 _SUPERSAMPLING = 16
 
 
 def full_scale_shift(format: FrameFormat) -> int:
-    """Left shift from stored samples to 16-bit full scale: 8 for NV12, 0 for P010."""
+    """Return the left shift from stored samples to 16-bit full scale: 8 for NV12, 0 for P010."""
     return 8 if format.layout is PixelLayout.NV12 else 0
 
 
 def black_and_neutral(format: FrameFormat) -> tuple[int, int]:
-    """Luma of black and chroma of no colour, 16-bit full scale."""
+    """Return luma of black and neutral chroma, 16-bit full scale."""
     shift = full_scale_shift(format)
     return format.luma_range[0] << shift, format.chroma_neutral << shift
 
 
 def dither_pattern(format: FrameFormat) -> NDArray[np.uint16]:
-    """Thresholds that are added to enlarged cells before the fraction of a code value is cut off.
+    """Return thresholds, which are added to enlarged cells before the fraction is cut off.
 
     Interleaved gradient noise: it looks like fine grain, without the checks of a Bayer matrix.
     J. Jimenez, "Next generation post processing in Call of Duty: Advanced Warfare", SIGGRAPH 2014.
@@ -80,7 +79,7 @@ def dither_pattern(format: FrameFormat) -> NDArray[np.uint16]:
 
 
 def level_shapes(shape: Shape) -> list[Shape]:
-    """Shapes of a push-pull pyramid's levels, finest first; the last has at most 2×2 cells."""
+    """Return the levels' shapes of a push-pull pyramid, finest first, down to 2×2 cells."""
     shapes = [shape]
     while max(shape) > 2:
         shape = (shape[0] + 1) // 2, (shape[1] + 1) // 2
@@ -89,7 +88,7 @@ def level_shapes(shape: Shape) -> list[Shape]:
 
 
 def level_table(shapes: Sequence[Shape]) -> tuple[list[int], int]:
-    """How kernels find the levels of a pyramid (``Level`` in ``background.cuh``); all its cells."""
+    """Return the levels for kernels (``Level`` in ``background.cuh``), and their cell count."""
     numbers, end = [len(shapes)], 0
     for rows, columns in shapes:
         numbers += [rows, columns, end]
@@ -98,10 +97,10 @@ def level_table(shapes: Sequence[Shape]) -> tuple[list[int], int]:
 
 
 class Source(IntEnum):
-    """What a plane of cells is made from; the numbers are those of ``picture.cu``."""
+    """Source of a plane of cells; the numbers are those of ``picture.cu``."""
 
     CELLS = 0
-    """It is the filled cells themselves."""
+    """The filled cells themselves."""
     COARSE = 1
     """Filled cells, averaged further."""
     GRID = 2
@@ -133,7 +132,7 @@ class CellsPlan:
 
     @property
     def scales(self) -> tuple[int, int]:
-        """The frame's own samples per cell, each way, of luma and of chroma."""
+        """The frame's samples per cell, each way, of luma and of chroma."""
         return self.factor, self.chroma_factor // 2
 
     @property
@@ -144,23 +143,23 @@ class CellsPlan:
 
     @property
     def shapes(self) -> tuple[Shape, Shape, Shape]:
-        """The same planes' (rows, columns)."""
+        """(rows, columns) of the planes."""
         luma, cb, cr = (plane.shape for plane in self.planes)
         return luma, cb, cr
 
     @property
     def offsets(self) -> tuple[int, int, int]:
-        """Where the planes start in a buffer that holds them one after another."""
+        """Offsets of the planes in a buffer that holds them one after another."""
         luma, cb, _ = (rows * columns for rows, columns in self.shapes)
         return 0, luma, luma + cb
 
     @property
     def count(self) -> int:
-        """Cells of all planes."""
+        """Number of cells of all planes."""
         return sum(rows * columns for rows, columns in self.shapes)
 
     def _plane(self, edge: int, samples: int) -> PlanePlan:
-        """A plane with cells of ``edge`` luma pixels, ``samples`` of which are one of its own."""
+        """Return a plane with cells of ``edge`` luma pixels; a sample covers ``samples``."""
         size = self.format.width, self.format.height
         grid = analysis_factor(*size)
         if edge >= 2 * grid:
@@ -182,7 +181,7 @@ class BlurPlan(NamedTuple):
 
     @classmethod
     def of(cls, format: FrameFormat, sigma_px: float) -> Self:
-        """From the standard deviation in frame pixels, above 0."""
+        """Return the plan for a standard deviation in frame pixels, above 0."""
         grid = analysis_factor(format.width, format.height)
         factor = 1
         # Cells finer than the grid's cost more, coarser ones next to nothing.
@@ -201,13 +200,13 @@ class BlurPlan(NamedTuple):
 
     @property
     def reaches(self) -> tuple[int, int]:
-        """Cells to each side of a kernel's middle, for luma and chroma."""
+        """Reach of the kernel to each side, for luma and chroma, cells."""
         luma, chroma = (math.ceil(3 * sigma) for sigma in self.sigmas)
         return luma, chroma
 
 
 def _sigma_cells(sigma_px: float, cell: int, *, averages: bool) -> float:
-    """Standard deviation left for the kernel, in cells.
+    """Return the standard deviation that is left for the kernel, in cells.
 
     Averaging over a cell blurs too, by a variance of 1/12 cells², and bilinear enlargement by 1/6.
     """
@@ -218,21 +217,21 @@ def _sigma_cells(sigma_px: float, cell: int, *, averages: bool) -> float:
 
 
 class BokehPlan(NamedTuple):
-    """The frame's own background, out of focus: every point becomes a disc, highlights bloom."""
+    """The frame's own background, out of focus: points become discs, and highlights bloom."""
 
     cells: CellsPlan
     radii: tuple[float, float]
-    """Of the disc for luma and chroma, cells."""
+    """Radius of the disc for luma and chroma, cells."""
     black: float
     """Luma of black, 16-bit full scale."""
     span: float
-    """From there to white."""
+    """Distance from black to white."""
     gain: float
-    """How much more white counts than black, see ``bokeh.cu``."""
+    """Additional weight of white, see ``bokeh.cu``."""
 
     @classmethod
     def of(cls, format: FrameFormat, radius_px: float, highlights: float) -> Self:
-        """From the disc's radius (circle of confusion) in frame pixels, above 0.
+        """Return the plan for a disc's radius (circle of confusion) in frame pixels, above 0.
 
         Args:
             format: Format of every frame.
@@ -256,7 +255,7 @@ class BokehPlan(NamedTuple):
 
 
 def disc_kernel(radius: float) -> NDArray[np.float32]:
-    """A disc whose rim is anti-aliased by the share of each cell that it covers.
+    """Return a disc whose rim is anti-aliased by the covered share of each cell.
 
     Args:
         radius: Radius in cells, above 0.
@@ -279,11 +278,12 @@ class PixelatePlan(NamedTuple):
     """A mosaic of square blocks, aligned to the centre of the frame."""
 
     edge_px: int
-    """Of a block, frame pixels. Even, so that no chroma sample lies in two blocks, which would
-    give them coloured rims."""
+    """Edge of a block, frame pixels. It is even, so that no chroma sample lies in two blocks, which
+    would get coloured rims."""
     cells: CellsPlan
-    """What blocks are averaged from: the largest cells that they are made of exactly. Those of
-    chroma are as large as those of luma."""
+    """Cells that blocks are averaged from: the largest that divide them. Chroma cells are as
+    large as
+    those of luma."""
     top: int
     left: int
     """Cells of the first blocks above and left of the frame."""
@@ -291,7 +291,7 @@ class PixelatePlan(NamedTuple):
 
     @classmethod
     def of(cls, format: FrameFormat, length_px: float) -> Self:
-        """From the wanted edge of a block, frame pixels."""
+        """Return the plan for the wanted edge of a block, frame pixels."""
         edge_px = max(2, 2 * round(length_px / 2))
         factor = min(edge_px & -edge_px, max(analysis_factor(format.width, format.height), 2))
         cells = CellsPlan(format, factor, factor)

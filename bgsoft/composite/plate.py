@@ -28,10 +28,10 @@ _CONVERT_ROWS = 128
 
 
 def color_background(side: Side, background: str | None, format: FrameFormat) -> Background:
-    """A background of one colour.
+    """Return a background of one colour.
 
     Args:
-        side: Where frames are.
+        side: Device of the frames, or the host.
         background: The colour, see :func:`bgsoft.composite.color.parse_color`; None: chroma green.
         format: Format of every frame.
 
@@ -45,7 +45,7 @@ def color_background(side: Side, background: str | None, format: FrameFormat) ->
 
 
 def image_background(side: Side, path: Path, format: FrameFormat) -> Background:
-    """A background from an image file, scaled to cover the frame and cropped to its middle.
+    """Return a background from an image file, scaled to cover the frame and cropped to its middle.
 
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
@@ -54,7 +54,7 @@ def image_background(side: Side, path: Path, format: FrameFormat) -> Background:
 
 
 def image_planes(path: Path, format: FrameFormat) -> tuple[Samples, Samples]:
-    """An image file as luma (H, W) and chroma (⌈H/2⌉, ⌈W/2⌉, 2) of a frame.
+    """Read an image file as luma (H, W) and chroma (⌈H/2⌉, ⌈W/2⌉, 2) of a frame.
 
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
@@ -75,25 +75,26 @@ def read_image(path: Path) -> Samples:
     """Decode an image file.
 
     Returns:
-        (h, w, 3) uint8 or uint16, blue first, sRGB, upright; transparent parts are laid over black.
+        (h, w, 3) uint8 or uint16, blue first, sRGB, upright; transparent parts are blended with
+        black.
 
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
     """
     with (
-        os_errors_as(ConfigError, f"--background {path} cannot be read", path=path),
+        os_errors_as(ConfigError, f"cannot read --background {path}", path=path),
         errors_as((MediaError,), ConfigError, "--background", path=path),
     ):
         if not path.is_file():
-            problem = "is not a file" if path.exists() else "does not exist"
-            raise ConfigError(f"--background {path} {problem}", path=path)
+            problem = "it is not a file" if path.exists() else "it does not exist"
+            raise ConfigError(f"cannot read --background {path}: {problem}", path=path)
         if still_kind(read_head(path)) is not None:
             return in_srgb(read_still(path)).pixels
         data = np.fromfile(path, np.uint8)
     image = decode_picture(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image is None or image.dtype not in (np.uint8, np.uint16):
-        problem = "is not an image that can be read, or too large"
-        raise ConfigError(f"--background {path} {problem}", path=path)
+        problem = "it is not a supported image, or too large"
+        raise ConfigError(f"cannot read --background {path}: {problem}", path=path)
     return image
 
 
@@ -120,15 +121,15 @@ def cover(image: Samples, width: int, height: int) -> Samples:
 
 
 def dim_background(side: Side, format: FrameFormat, percent: float) -> Background:
-    """The frame's own picture with part of its light taken away.
+    """Return the frame's own picture with a part of its light removed.
 
-    Luma moves towards black and chroma towards neutral, both in proportion, so hue and saturation
-    stay: ``sample + (towards − sample) · percent / 100``, rounded to code values, in tables.
+    Luma moves towards black and chroma towards neutral in proportion, which keeps hue and
+    saturation: ``sample + (towards − sample) · percent / 100``, rounded to code values, by tables.
 
     Args:
-        side: Where frames are.
+        side: Device of the frames, or the host.
         format: Format of every frame.
-        percent: Light taken away, 0–100.
+        percent: Removed light, 0–100.
     """
     codes = np.arange(1 << format.bit_depth)
     keep = 1 - percent / 100

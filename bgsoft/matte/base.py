@@ -1,4 +1,4 @@
-"""What a matte stage is to the rest of bgsoft."""
+"""Base class of matte stages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bgsoft.workers import Workers
 
 
 class MatteStage(ABC):
-    """Turns raw masks into mattes for frames of one format; holds the state between frames.
+    """Turns raw masks into mattes for frames of one format; keeps the state between frames.
 
     Args:
-        side: Where the frames are.
+        side: Device of the frames, or the host.
         format: Geometry of all frames.
-        workers: What does it; a lane a frame, one lane on a device.
+        workers: Threads, a lane a frame; one lane on a device.
         batch: Frames at a time.
     """
 
@@ -44,14 +44,14 @@ class MatteStage(ABC):
             reduced: Their analysis frames.
 
         Returns:
-            The mattes, whose planes may be changed: the next call goes on from others. Overwritten
-            when the slot is reused or by the next call but one.
+            The mattes. Their planes may be changed: the next call continues from copies. They are
+            overwritten when the slot is reused, or by the next call but one.
 
         Raises:
             ValueError: A mask is None on the first frame after construction or reset.
         """
         if masks[0] is None and not self._has_mask:
-            raise ValueError("no mask to hold: the first frame must be segmented")
+            raise ValueError("cannot hold the last mask: the first frame must be segmented")
         self._made.reverse()
         mattes = [
             Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None)
@@ -69,7 +69,7 @@ class MatteStage(ABC):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        """Fill the mattes, once there is a mask for the first frame or one from before."""
+        """Fill the mattes; there is a mask for the first frame, or an earlier one."""
 
     def reset(self) -> None:
         """Forget earlier frames (scene cut)."""

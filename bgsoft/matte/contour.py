@@ -1,5 +1,4 @@
-"""Steps that smooth the matte's contour, and move it on purpose: OpenCV's on the host, kernels on a
-device."""
+"""Steps that smooth the matte's contour or move it: OpenCV on the host, kernels on a device."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ Shape = tuple[int, int]
 _SMOOTH_SIGMA = 2.4
 """Gaussian at smooth = 1, in cells of a grid of 270 rows; it grows with the square of smooth."""
 _EDGE_WIDTH = 4.0
-"""Width of an edge's ramp that smoothing keeps, in the same."""
+"""Width of an edge's ramp that smoothing keeps, in the same cells."""
 
 
 class ContourSmoothing:
@@ -43,7 +42,7 @@ class ContourSmoothing:
             self._steepen = side.operation("morphology", "steepen_contour")
 
     def apply(self, plane: Array, out: Array) -> None:
-        """From one (rows, columns) uint8 plane to another."""
+        """Smooth one (rows, columns) uint8 plane into another."""
         if self._blur is not None:
             self._blur(plane.shape, plane, out, self._weights, self._radius, *self._ramp)
         else:
@@ -53,11 +52,11 @@ class ContourSmoothing:
 
 
 def gaussian_weights(radius: int, sigma: float) -> NDArray[np.int32]:
-    """(2 · radius + 1,): weights in 1/256, as OpenCV's 8-bit Gaussian has them."""
+    """Return (2 · radius + 1,) weights in 1/256, as in OpenCV's 8-bit Gaussian."""
     size = 2 * radius + 1
     exact = cv2.getGaussianKernel(size, sigma, cv2.CV_64F).ravel() * 256.0
     weights = np.zeros(size, np.int32)
-    # Each carries its rounding error on to the next, and the middle one makes up for what is left.
+    # Each weight passes its rounding error on to the next; the middle one takes the rest.
     error = 0.0
     for index in range(radius):
         wanted = exact[index] + error
@@ -71,13 +70,13 @@ class Dilation:
     """Grey dilation, or erosion, by a fractional number of cells.
 
     Steps of a 3×3 cross and a 3×3 square alternate so that the reach is nearly the same in every
-    direction (an octagon); the fraction is a blend of the two nearest whole numbers of steps. On a
-    device one launch: all steps are one window, which gives what they give one after the other.
+    direction (an octagon). A fraction is a blend of the two nearest whole numbers of steps. A
+    device takes one launch: all steps are one window with the same result.
 
     Args:
-        side: Where planes are.
+        side: Device of the planes, or the host.
         shape: (rows, columns) of the planes.
-        cells: How far the edge moves; below 0 inwards (erosion).
+        cells: How far the edge moves; negative: inwards (erosion).
     """
 
     def __init__(self, side: Side, shape: Shape, cells: float) -> None:
@@ -104,7 +103,7 @@ class Dilation:
 
 
 def octagon_steps(count: int) -> list[Array]:
-    """(3, 3) uint8: the cross or the square of each step."""
+    """Return (3, 3) uint8 kernels: the cross or the square of each step."""
     # A regular octagon needs the share sqrt(2) − 1 of its steps to be squares.
     share = math.sqrt(2.0) - 1.0
     cross, square = (
@@ -115,7 +114,7 @@ def octagon_steps(count: int) -> list[Array]:
 
 
 def octagons(kernels: Sequence[Array]) -> Array:
-    """(2, 2·steps + 1) int32: :func:`half_widths` of all steps but the last, and of all."""
+    """Return (2, 2·steps + 1) int32: :func:`half_widths` of all steps but the last, and of all."""
     side = 2 * len(kernels) + 1
     window: Array = np.zeros((side, side), np.uint8)
     window[side // 2, side // 2] = 1
@@ -127,20 +126,20 @@ def octagons(kernels: Sequence[Array]) -> Array:
 
 
 def half_widths(window: Array) -> Array:
-    """(side,) int32: half the width of each row of a symmetric window; −1 where empty."""
+    """Return (side,) int32: half the width of each row of a symmetric window; −1 where empty."""
     # A row of 2·n + 1 cells has the half-width n.
     return ((np.count_nonzero(window, axis=1) + 1) // 2 - 1).astype(np.int32)
 
 
 class Feather:
-    """A soft rim outside the person, inside of which nothing is lowered.
+    """A soft rim outside the person; inside, opacity is not lowered.
 
-    Moved outwards by half the rim and blurred over the other half, the plane keeps its full value
-    at the old contour and reaches 0 at the rim's end. Wide rims are made on a coarser grid: they
-    are smooth. On a device four launches, five where the rim is wide.
+    The plane is dilated by half the rim and blurred over the other half. So it keeps its full value
+    at the old contour and reaches 0 at the rim's end. Wide rims, which are smooth, are made on a
+    coarser grid. A device takes four launches, five for a wide rim.
 
     Args:
-        side: Where planes are.
+        side: Device of the planes, or the host.
         shape: (rows, columns) of the planes.
         cells: Width of the rim.
     """
@@ -169,7 +168,7 @@ class Feather:
             shrunk = self._shrunk.arguments(plane, self._small, area=True)
             self._resize(self._small, *shrunk, None, 0, source, *self._small)
         self._dilation.apply(source, first)
-        # Two boxes make a quadratic spline: no kink at either end of the rim.
+        # Two box blurs make a quadratic spline: no kink at either end of the rim.
         self._blur(first, second)
         self._blur(second, first)
         enlarged = self._enlarged.arguments(first, self._shape)
@@ -184,14 +183,14 @@ class Feather:
 
 
 class ContourSteps:
-    """What is done to the contour, in order: smoothing, expansion, feather.
+    """The steps on the contour, in order: smoothing, expansion, feather.
 
     Args:
-        side: Where planes are.
+        side: Device of the planes, or the host.
         config: The amounts.
         shape: (rows, columns) of the planes.
-        smooths: The contour is smoothed.
-        lines: Of the planes' samples in the height of the frame; 0: the edge is not moved.
+        smooths: Whether the contour is smoothed.
+        lines: Rows of the planes for the frame's height; 0: the edge is not moved.
     """
 
     def __init__(
@@ -207,10 +206,10 @@ class ContourSteps:
         self._planes = [side.xp.empty(shape, np.uint8) for _ in self._steps]
 
     def source(self, out: Array) -> Array:
-        """The plane to be filled in before :meth:`apply`; ``out`` where nothing is done."""
+        """Return the plane to fill before :meth:`apply`; ``out`` if there are no steps."""
         return self._planes[0] if self._planes else out
 
     def apply(self, out: Array) -> None:
-        """From the source to a (rows, columns) uint8 plane."""
+        """Process the source into a (rows, columns) uint8 plane."""
         for step, (plane, made) in zip(self._steps, pairwise([*self._planes, out]), strict=True):
             step.apply(plane, made)

@@ -19,13 +19,12 @@ from bgsoft.workers import Workers
 class DirectMatte(MatteStage):
     """Takes masks of the frame's size as they are, float32 in [0, 1] or uint8 of 255.
 
-    Nothing is smoothed, fitted or filled: such a model has looked at the whole picture and at the
-    frames before it. Only what moves the edge on purpose is done: expansion, then feather. A held
-    frame gets the last matte unchanged.
+    Such a model has seen the whole picture and earlier frames, so nothing is smoothed, fitted or
+    filled. Only expansion and feather are applied. A held frame gets the last matte unchanged.
 
     Args:
         side, format, workers, batch: See :class:`MatteStage`.
-        config: Of which expansion and feather count.
+        config: Only expansion and feather are used.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class DirectMatte(MatteStage):
     ) -> None:
         shape, grid = format.luma_shape, analysis_shape(format.width, format.height)
         super().__init__(side, format, workers, batch)
-        # Faces may change what is given out, so what a held mask goes on from is kept apart.
+        # Faces may change the returned mattes, so the last ones are kept apart.
         self._last = side.xp.empty(shape, np.uint8), side.xp.empty(grid, np.uint8)
         self._opacity = side.operation("matte", "opacity")
         lanes = range(workers.lanes)

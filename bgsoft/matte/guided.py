@@ -1,13 +1,13 @@
-"""The fit of the edge to the picture.
+"""Fits the edge of the matte to the picture.
 
-The fit is a fast colour guided filter. In every window alpha is taken to be a linear function of
-luma, Cb and Cr; the function of least squares is found per window, averaged over the windows that a
-cell lies in, and evaluated on the picture. Formulas: K. He, J. Sun, X. Tang, "Guided Image
+The fit is a fast colour guided filter. In every window, alpha is modelled as a linear function of
+luma, Cb and Cr. The least-squares function is found for each window, averaged over the windows that
+contain a cell, and evaluated on the picture. Formulas: K. He, J. Sun, X. Tang, "Guided Image
 Filtering", PAMI 35(6), 2013, equations (19) to (21); coefficients on a subsampled grid: K. He,
 J. Sun, "Fast Guided Filter", arXiv:1505.00996.
 
-Small windows only: with wide ones the filter blurs the model's edge more than it corrects it.
-Three channels place the edge about twice as much better as luma alone does.
+Windows are small: wide ones blur the model's edge more than they correct it. Three channels improve
+the edge twice as much as luma alone.
 """
 
 from __future__ import annotations
@@ -22,31 +22,30 @@ from bgsoft.matte.islands import half_shape
 from bgsoft.ops.sides import Side
 
 _MOMENTS = 13
-"""Sums that the fit of a window needs, as in ``bgsoft/ops/window_fit.cuh``."""
+"""Number of sums for the fit of a window, as in ``bgsoft/ops/window_fit.cuh``."""
 _RADIUS = 2.0
-"""Of the windows, in cells of half a grid of 270 rows."""
+"""Radius of the windows, in cells of half a grid of 270 rows."""
 _EPSILON = 5e-5
 """Variance of the guide, with samples scaled to 0–1, below which it counts as flat: a standard
-deviation of 1.8 code values of 8 bits, just above the noise that is left in a cell."""
+deviation of 1.8 8-bit code values, just above the noise left in a cell."""
 _STEEPEN = (2.0, 1.5)
-"""Slope applied to the result around one half: it leaves a faint rim as wide as its windows beside
-an edge that it has found. The second on the frame, where windows are less coarse: with 2, edges of
-people who move before a room, in 360 lines, were further from the truth (gradient error 7.8 against
-7.1)."""
+"""Slopes of the result around one half: the fit leaves a faint rim as wide as its windows. The
+second applies on the frame, with finer windows: with 2, edges of moving people in 360 lines were
+further from the truth (gradient error 7.8 instead of 7.1)."""
 
 
 class EdgeFitter:
     """Guided filter of planes of one shape.
 
-    Coefficients are at half the plane's resolution, luma is evaluated at the plane's. On the host
-    only the box around everything that is not flat in the alpha plane is worked on; on a device
-    cells, fits, their averages and terms are planes, a launch each.
+    Coefficients are at half the plane's resolution; luma is evaluated at the plane's. The host
+    works only on the box around everything that is not flat in the alpha plane. On a device, cells,
+    fits, averages and terms are planes, one launch each.
 
     Args:
-        side: Where it is done.
+        side: Device of the planes, or the host.
         shape: (rows, columns) of the planes.
-        chroma_shape: Of their chroma: the same, or half of it.
-        spacing: Of the windows' centres, in cells of half the plane: 1, or 2 on the frame.
+        chroma_shape: (rows, columns) of the chroma: the same, or half of it.
+        spacing: Distance of the windows' centres, in cells of half the plane: 1, or 2 on the frame.
     """
 
     def __init__(self, side: Side, shape: Shape, chroma_shape: Shape, spacing: int = 1) -> None:
@@ -54,18 +53,18 @@ class EdgeFitter:
         self._shape, self._chroma_shape, self._half = shape, chroma_shape, half_shape(shape)
         half, fits = self._half, half_shape(self._half) if spacing == 2 else self._half
         radius = max(1, round(_RADIUS * min(shape) / (270 * spacing)))
-        # The filter changes nothing beyond so many cells from the last uneven one.
+        # The filter changes nothing beyond this number of cells from the last uneven one.
         margin, steepen = (2 * radius + 2) * spacing - 1, _STEEPEN[spacing - 1]
         self._limits = limits = xp.zeros(4, np.int32)
         self._terms = terms = xp.empty((2, *half), np.float32)
         self._packed = packed = xp.empty(half, np.uint32)
         self._pack = side.operation("matte", "pack_half")
         self._evaluate = side.operation("matte_guided", "evaluate_guided")
-        # Lines of the kernels; see there.
+        # Constants of the kernels; see there.
         side_px = 2 * radius + 1
         room = (48 + 4 * side_px) * (fits[1] + 4 * radius + 2)
         scratch = side.scratch(max(room, 3 * (2 * half[1] + 4)), np.float32)
-        offset = 127.5 * (1.0 - steepen)  # one half stays
+        offset = 127.5 * (1.0 - steepen)  # one half is unchanged
         self._numbers = margin, steepen, offset, *shape, scratch
         kernels: dict[str, tuple[Any, ...]]
         if side.on_device:

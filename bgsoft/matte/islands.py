@@ -1,4 +1,4 @@
-"""Islands and holes of the matte, and what is kept of one mask for the next."""
+"""Removal of small islands and holes, and the state that filters keep between masks."""
 
 from __future__ import annotations
 
@@ -18,60 +18,60 @@ from bgsoft.ops.sides import Side, address
 from bgsoft.settings.config import MatteConfig
 
 _SKIRT = 8.0
-"""How far soft alpha may reach from the half-opaque contour, in cells of a grid of 270 rows."""
+"""Reach of soft alpha from the half-opaque contour, in cells of a grid of 270 rows."""
 _SURE = 0.7
-"""Share of the threshold below which the mask is sure of background: a hole in a person with such
-a place is a gap, however small. On 81 photographs, with standard and best looks, 22 of 25 small
-holes that have one are background, of those without 82 of 131. With these filled too, boundary F is
-lower by 0.003 to 0.004 (by 0.011 with the preset privacy, whose limit is ten times as high), and on
-six clips mattes of best looks flicker by 8 % more. 0.6 is up to 0.0013 worse; with 0.8, 0.0005
-better, twice as many photographs lose by it."""
+"""Share of the threshold below which the mask is sure of background. A hole in a person with such a
+place is a gap, however small. On 81 photographs, with standard and best settings, 22 of 25 small
+holes with one are background, and 82 of 131 without. With these filled too, boundary F falls by
+0.003 to 0.004 (by 0.011 with the preset privacy, whose limit is ten times as high), and on six
+clips best mattes flicker by 8 % more. 0.6 is up to 0.0013 worse. 0.8 is 0.0005 better, but worse on
+twice as many photographs."""
 MOST_FRAMES = 16
-"""That a device does at a time."""
+"""Largest number of frames that a device processes at a time."""
 _MASKS = np.dtype([(name, np.uint64, MOST_FRAMES) for name in ("opacity", "coarse", "mask")])
 """``Masks`` of ``bgsoft/ops/components.cu``."""
 
 
 def half_shape(shape: Shape) -> Shape:
-    """(rows, columns) of half the grid, rounded up."""
+    """Return (rows, columns) of half the grid, rounded up."""
     return -(-shape[0] // 2), -(-shape[1] // 2)
 
 
 class MaskState:
-    """What the filters keep of one mask until the next one has been averaged and cleaned."""
+    """State of one mask until the next one has been averaged and cleaned."""
 
     def __init__(self, side: Side, shape: Shape) -> None:
         self._xp = side.xp
         self.mask: Array = self._xp.empty((0, 0), np.float32)
         """(h, w): the mask, averaged over time."""
         self.luma_sums: Array
-        """(h, w) uint16: sums of the picture over the temporal window."""
+        """(h, w) uint16: sums of luma over the temporal window."""
         self.opacity = self._xp.empty(shape, np.uint8)
-        """(gh, gw): clean, before the edge is fitted."""
+        """(gh, gw) uint8: cleaned, before the edge is fitted."""
 
     def allocate(self, shape: Shape) -> None:
-        """Make room for masks of this shape."""
+        """Allocate buffers for masks of this shape."""
         if self.mask.shape != shape:
             self.mask = self._xp.empty(shape, np.float32)
             self.luma_sums = self._xp.zeros(shape, np.uint16)
 
 
 class IslandFilter:
-    """Opacity on the grid, of which only large connected regions are kept.
+    """Keeps only large connected regions of opacity on the grid.
 
-    Of person and of background alike. Regions are those of the plane cut at one half, on half the
-    grid. A small hole in a person is kept, too, where the mask is sure of background somewhere in
-    it. Soft alpha is kept within a skirt around the regions that stay; beyond it the plane becomes
-    exactly 0 or 255, so haze in the background and thin spots deep inside a person go too.
+    This applies to person and background alike. Regions are those of the plane cut at one half, on
+    half the grid. A small hole in a person is kept too, if the mask is sure of background somewhere
+    in it. Soft alpha is kept within a skirt around these regions. Beyond it the plane becomes
+    exactly 0 or 255, which removes haze in the background and thin spots inside a person.
 
-    OpenCV finds components on the host. On a device that is union-find with atomics: one launch
-    each to merge labels, to count cells and to decide, for the person's components and
-    then for the background's, of all frames at once.
+    OpenCV finds components on the host. A device uses union-find with atomics: one launch each to
+    merge labels, to count cells and to decide, for the person's and then for the background's
+    components, of all frames at once.
 
     Args:
-        side: Where planes are.
-        format: Of the frames.
-        config: What is kept.
+        side: Device of the planes, or the host.
+        format: Format of the frames.
+        config: The size limits.
         most: Frames at a time, up to :data:`MOST_FRAMES` on a device.
     """
 
@@ -90,7 +90,7 @@ class IslandFilter:
         width = 2 * reach + 1
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (width, width))
         self._limits = [xp.empty((most, *half), np.uint8) for _ in range(2)]
-        """What alpha must not exceed, and what opacity of the background must not."""
+        """Upper limits of alpha, and of the background's opacity."""
         self._frame_limits = [*zip(*self._limits, strict=True)]
         room = side.scratch(4 * half[1], np.uint16)
         self._limit = side.operation("matte", "limit_alpha")
@@ -114,11 +114,11 @@ class IslandFilter:
             self._centres = lru_cache(1)(self._cells)
 
     def apply(self, opacities: Sequence[Array], states: Sequence[MaskState]) -> None:
-        """Bring opacity to the grid, centres aligned, and clean it.
+        """Scale opacity to the grid, with aligned centres, and clean it.
 
         Args:
             opacities: (h, w) uint8 each, of the mask's size.
-            states: Their masks are read; their opacity is filled in.
+            states: States whose masks are read and whose opacity is written.
         """
         scale = self._scale(opacities[0].shape)
         if self._side.on_device:
@@ -139,12 +139,12 @@ class IslandFilter:
             self._limit(self._shape, alpha, most, rest, *self._limit_args)
 
     def _large(self, binary: Array, connectivity: int, mask: Array | None) -> Array:
-        """What stays of a plane of 0 and 255; a mask shows which parts are gaps."""
+        """Return the large regions of a plane of 0 and 255; a mask shows which holes are gaps."""
         labels = self._labels[0][0]
         count, _ = cv2.connectedComponents(
             binary, labels=labels, connectivity=connectivity, ltype=cv2.CV_32S
         )
-        if count == 2 and cv2.countNonZero(binary) >= self._least:  # as nearly always
+        if count == 2 and cv2.countNonZero(binary) >= self._least:  # nearly always
             return binary
         stays = np.bincount(self._flat, minlength=count) >= self._least
         if np.logical_and.reduce(stays[1:]):
@@ -156,11 +156,11 @@ class IslandFilter:
         return kept
 
     def _cells(self, mask_shape: Shape) -> tuple[Array, ...]:
-        """Places of the cells' centres in a mask."""
+        """Return the positions of the cells' centres in a mask."""
         return np.ix_(*map(self._samples, self._half, mask_shape, self._format.luma_shape))
 
     def _samples(self, cells: int, samples: int, pixels: int) -> Array:
-        """The sample of a mask, which covers the pixels, in which each cell's centre lies."""
+        """Return the sample of a mask, which covers the pixels, at each cell's centre."""
         centres = (2 * np.arange(cells) + 1) * self._factor
         return np.minimum(centres * samples // pixels, samples - 1)
 
@@ -194,11 +194,11 @@ class IslandFilter:
 
 
 def mask_scale(format: FrameFormat, mask_shape: Shape) -> tuple[float, float] | None:
-    """(vertical, horizontal) mask samples per cell, where the grid reaches over the frame.
+    """Return (vertical, horizontal) mask samples per cell where the grid exceeds the frame.
 
-    The mask covers the frame exactly. Where the frame's sides are no multiples of the factor, the
-    grid's last row and column reach over the edge, so a plain resize between the two would drift by
-    a part of a cell. None: they cover the same, a plain resize serves.
+    The mask covers the frame exactly. Where the frame's size is not a multiple of the factor, the
+    grid's last row and column exceed it, so a plain resize would shift by a part of a cell. None:
+    both cover the same area, and a plain resize is exact.
     """
     height, width = format.luma_shape
     factor = analysis_factor(width, height)

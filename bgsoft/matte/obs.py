@@ -1,12 +1,12 @@
-"""The matte of the OBS background-removal filter, for its look in a file renderer.
+"""The matte of the OBS background-removal filter, in a file renderer.
 
-The order and the constants are those of obs-backgroundremoval 1.2 (steps 1 to 7 below), working on
-an 8-bit *background* mask (255 = background). Known properties that come with it: holes in the
+The order and the constants are those of obs-backgroundremoval 1.2 (steps 1 to 7 below), which works
+on an 8-bit *background* mask (255 = background). Its known properties are kept: holes in the
 background's outline are filled, so gaps between arm and body close; persons surrounded by
 background on all sides vanish; a newly covered place stays background for a few frames; the
 feather reaches into the person. Style soft has none of them.
 
-How our settings map to its own:
+Our settings correspond to its own:
 
 ====================  ==========================================================================
 ``threshold``         threshold; None is "enable threshold" off
@@ -43,14 +43,14 @@ _SQUARE = np.ones((3, 3), np.uint8)
 
 
 def _odd(value: float) -> int:
-    """``int(value)``, one more where that is even."""
+    """Return ``int(value)``, or one more if that is even."""
     return int(value) | 1
 
 
 class ObsMask:
-    """Steps 1 to 4, on masks of the model's size, one after the other.
+    """Steps 1 to 4, on masks of the model's size, in order.
 
-    Without a threshold no edge is shaped.
+    Without a threshold the edge is not processed.
     """
 
     def __init__(self, config: MatteConfig) -> None:
@@ -68,7 +68,7 @@ class ObsMask:
         self._last = None
 
     def apply(self, mask: Array) -> Array:
-        """The background mask of a raw mask: (h, w) uint8."""
+        """Return the background mask of a raw mask: (h, w) uint8."""
         # 1. Binary background, or the inverted mask where no threshold is set.
         current = cv2.convertScaleAbs(mask, alpha=255.0)
         if self._threshold is None:
@@ -83,7 +83,7 @@ class ObsMask:
                 rest = 1.0 - self._share
                 cv2.addWeighted(current, self._share, self._last, rest, 0.0, dst=current)
             self._last = current.copy()
-        # 3. Only large outer contours of whatever is not zero, filled.
+        # 3. Only large outer contours of nonzero regions, filled.
         if self._contour_share > 0.0:
             contours, _ = cv2.findContours(current, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
             minimum = self._contour_share * current.size
@@ -96,7 +96,7 @@ class ObsMask:
 
 
 def smooth_side(config: MatteConfig) -> int:
-    """Side of the contour's blur, mask samples; 0: none."""
+    """Return the side of the contour's blur in mask samples; 0: none."""
     if config.threshold is None or config.smooth <= 0:
         return 0
     return _odd(3 + 11 * config.smooth)
@@ -109,7 +109,7 @@ class ObsEdge:
         self._side, self._shape = side, format.luma_shape
         shape, shapes = format.luma_shape, config.threshold is not None
         self._binarises = smooth_side(config) > 0
-        # By how much the person grows, and the feather's box, in pixels.
+        # Dilation of the person, and the box of the feather, in pixels.
         self._dilation_px = round(config.expand_pct * format.height / 100.0) if shapes else 0
         feather_px = config.feather_pct * format.height / 100.0 if shapes else 0.0
         self._feather_side = _odd(feather_px) if feather_px > 0 else 0
@@ -143,7 +143,7 @@ class ObsEdge:
         self._reducer.reduce(alpha, reduced)
 
     def _morph(self, reach: int, *, largest: bool) -> None:
-        """Extreme over squares: iterated 3×3 is one square, and that is rows, then columns."""
+        """Take the extreme over squares: iterated 3×3 equals one square, so rows, then columns."""
         if reach and not self._side.on_device:
             operation = cv2.MORPH_DILATE if largest else cv2.MORPH_ERODE
             background, scratch = self._background, self._scratch
@@ -168,18 +168,18 @@ class ObsEdge:
 
 
 class ObsMatte(MatteStage):
-    """Style obs. Steps 1 to 4 in order, the rest of a batch side by side on the host.
+    """Style obs. Steps 1 to 4 run in order, the others in parallel on the host.
 
-    For a device steps 1 to 4, which follow contours on the small mask, are done on the host, too.
-    So every mask crosses PCIe twice (256 kB down and 64 kB up for a mask of 256×256, counted in the
-    device's meter), and the host waits for it. Everything of frame size stays on the device.
+    For a device too, steps 1 to 4 run on the host, because they follow contours on the small mask.
+    So every mask crosses PCIe twice (256 kB down and 64 kB up for 256×256, counted in the device's
+    meter), and the host waits for it. Everything of frame size stays on the device.
 
     A held frame gets the last matte unchanged.
 
     Args:
         side, format, workers, batch: See :class:`MatteStage`.
-        config: What to do; ``softness`` and ``refine`` have no meaning here.
-        device: Whose copies are counted; None: on the host.
+        config: The settings; ``softness`` and ``refine`` have no effect.
+        device: Device whose meter counts the copies; None: on the host.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class ObsMatte(MatteStage):
             self._workers.map(self._make, backgrounds, mattes[part])
 
     def _made_of(self, mask: Array) -> Array:
-        """The background mask, where masks are."""
+        """Copy the background mask to the device of the masks."""
         if self._device is None:
             return self._mask.apply(mask)
         small = self._mask.apply(mask.get())

@@ -2,13 +2,13 @@
 
 Order: temporal smoothing of the raw mask, soft threshold, enlargement to the analysis frame,
 islands and holes, fit of the edge to the picture, contour smoothing, expansion, feather,
-enlargement to the frame. Where another background is put behind the people, the edge is
-fitted, steadied over time, expanded and feathered on the frame instead, at the end: a soft edge
-does not show before its own wall blurred, but looks like a haze before a white one.
+enlargement to the frame. With another background, the edge is fitted, steadied over time, expanded
+and feathered at the end, on the frame: a soft edge is invisible before its own blurred wall, but
+looks like haze before a white one.
 
-The mask is smoothed over time before it is thresholded, because there a change still has its true
-size; after the threshold's steep step noise would look like movement. Islands go before the edge is
-fitted, so that the fit has less to work on and no removed noise in its windows.
+The mask is smoothed over time before the threshold, because a change still has its true size there;
+after the steep step noise would look like movement. Islands are removed before the fit, which then
+has less to process and no removed noise in its windows.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ from bgsoft.workers import Workers
 
 
 class SoftMatte(MatteStage):
-    """Style soft. All buffers are made by the first frame's end.
+    """Style soft. All buffers are allocated by the end of the first frame.
 
-    Only the smoothing over time is done in order, of the mask and of an edge that is fitted on the
-    frame. Everything else is done side by side on the host, for as many frames as there are lanes;
-    a device has one lane, but finds the islands of a whole batch at once, and nothing there waits
-    for the host.
+    Only smoothing over time runs in order: of the mask, and of an edge that is fitted on the frame.
+    All other steps run in parallel on the host, a frame a lane. A device has one lane, but finds
+    the islands of a whole batch at once; nothing there waits for the host.
 
-    Where the mask is held the edge is fitted anew to the new picture (if ``refine`` is guided): the
-    steps before the fit are skipped.
+    Where the mask is held, the edge is fitted to the new picture (if ``refine`` is guided); earlier
+    steps are skipped.
 
     Args:
         side, format, workers, batch: See :class:`MatteStage`.
-        config: What to do; steps that are off cost nothing.
-        fine: Fit the edge on the frame itself, if it is fitted, in place of on the grid. For 34
-            portraits before drawn rooms, in 720 lines, the mean squared error of alpha near the
-            edge is 8 % less by it, that of its gradient 14 %, and the composite over black 6 to
-            8 %; it takes 4 ms of one core at 1080p.
+        config: The settings; steps that are off cost nothing.
+        fine: Fit the edge on the frame itself instead of the grid. For 34 portraits before drawn
+            rooms, in 720 lines, this reduces the mean squared error of alpha near the edge by 8 %,
+            that of its gradient by 14 %, and of the composite over black by 6 to 8 %. It takes 4 ms
+            of one core at 1080p.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class SoftMatte(MatteStage):
         most = min(batch, MOST_FRAMES) if side.on_device else 1
         self._islands = [IslandFilter(side, format, config, most) for _ in self._lanes]
         self._scratch = [_Scratch(side, format) for _ in range(most * workers.lanes)]
-        # What the next frames go on from, while those are used again.
+        # The state for the next frames, while the others are reused.
         self._spare = MaskState(side, self._made[0][0].shape)
         self._last: MaskState | None = None
 
@@ -98,7 +97,7 @@ class SoftMatte(MatteStage):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        """Make mattes of as many frames as there is room for."""
+        """Make mattes of as many frames as there are buffers for."""
         scratch, holds = self._scratch[: len(frames)], False
         for one, mask, picture in zip(scratch, masks, reduced, strict=True):
             one.luma, one.chroma = one.picture.of(picture.luma, picture.chroma)
@@ -109,7 +108,7 @@ class SoftMatte(MatteStage):
             assert self._last is not None
             one.source = self._last
         if holds or self._side.on_device:
-            # What a frame shows may be made of the mask of another.
+            # A frame may use another frame's mask.
             unclean = [one for one in scratch if one.is_unclean]
             if not self._side.on_device:
                 self._workers.map(self._clean, unclean)
@@ -128,7 +127,7 @@ class SoftMatte(MatteStage):
                 one.state, self._spare = self._spare, one.state
 
     def _clean(self, lane: int, *some: _Scratch) -> None:
-        """From the smoothed masks' opacity to that on the grid."""
+        """Clean the opacity of the smoothed masks, on the grid."""
         opacities, states = [], []
         for one in some:
             opacities.append(one.opacity)
@@ -137,7 +136,7 @@ class SoftMatte(MatteStage):
         self._islands[lane].apply(opacities, states)
 
     def _make(self, lane: int, one: _Scratch, frame: Frame, matte: Matte) -> None:
-        """From opacity on the grid to the matte there and on the frame."""
+        """Make the matte on the grid and on the frame, from opacity on the grid."""
         if one.is_unclean:
             self._clean(lane, one)
         self._lanes[lane].make(one, frame, matte)
@@ -146,7 +145,7 @@ class SoftMatte(MatteStage):
         self._lanes[lane].finish(frame, matte)
 
     def _average(self, one: _Scratch, mask: Array) -> None:
-        """Smooth a mask over time, in order."""
+        """Smooth a mask over time; call in order."""
         if one.opacity.shape != mask.shape:
             self._spare.allocate(mask.shape)
             for each in self._scratch:
@@ -156,33 +155,33 @@ class SoftMatte(MatteStage):
 
 
 class _Scratch:
-    """What is kept of one frame on its way from the raw mask to the matte."""
+    """Buffers of one frame, from the raw mask to the matte."""
 
     def __init__(self, side: Side, format: FrameFormat) -> None:
         shape = analysis_shape(format.width, format.height)
         self._side = side
         self.state = MaskState(side, shape)
-        """Of the frame's own mask."""
+        """State of the frame's own mask."""
         self.source: MaskState
-        """Whose opacity the matte is made from."""
+        """State with the opacity that the matte is made from."""
         self.opacity: Array = side.xp.empty((0, 0), np.uint8)
-        """(h, w): of the mask's size."""
+        """(h, w) uint8, of the mask's size."""
         self.is_unclean = False
-        """There is opacity that is to be cleaned."""
+        """Whether the opacity has to be cleaned."""
         self.picture = _EightBits(side, format, shape, _grid_chroma(format))
-        """On the grid."""
+        """8-bit pictures on the grid."""
         self.luma: Array
         self.chroma: Array
-        """What it gives of the frame at hand."""
+        """Chroma of the current frame from there."""
 
     def allocate(self, mask_shape: Shape) -> None:
-        """Make room for masks of this shape."""
+        """Allocate buffers for masks of this shape."""
         self.opacity = self._side.xp.empty(mask_shape, np.uint8)
         self.state.allocate(mask_shape)
 
 
 class _Lane:
-    """What makes the mattes of frames, one after the other."""
+    """Makes the mattes of frames, one after another."""
 
     def __init__(self, side: Side, config: MatteConfig, format: FrameFormat, fine: bool) -> None:
         size = format.luma_shape
@@ -199,7 +198,7 @@ class _Lane:
         self._fine = _FineEdge(side, config, format) if fine else None
 
     def make(self, one: _Scratch, frame: Frame, matte: Matte) -> None:
-        """From clean opacity on the grid to the matte there and on the frame."""
+        """Make the matte on the grid and on the frame, from clean opacity on the grid."""
         made = matte.reduced
         opacity, plane = one.source.opacity, self._steps.source(made)
         if self._fitter is None:
@@ -213,26 +212,26 @@ class _Lane:
             self._fine.fit(frame, target)
 
     def fitted_plane(self, frame: Frame) -> Array:
-        """(H, W) uint8: where the matte of the frame's size is made, before its edge is moved."""
+        """Return a (H, W) uint8 plane for the matte on the frame, before its edge is moved."""
         alpha = frame.planes.alpha
         return alpha if self._fine is None else self._fine.steps.source(alpha)
 
     def finish(self, frame: Frame, matte: Matte) -> None:
-        """What is left to do where the edge is fitted on the frame, once it is steadied."""
+        """Finish a matte whose edge is fitted on the frame, once it is steadied."""
         if self._fine is not None:
             self._fine.steps.apply(frame.planes.alpha)
             self._fine.reducer.reduce(frame.planes.alpha, matte.reduced)
 
 
 def _grid_chroma(format: FrameFormat) -> Shape:
-    """(rows, columns) of the chroma that is on the grid."""
+    """Return (rows, columns) of the chroma on the grid."""
     if analysis_factor(format.width, format.height) > 1:
         return analysis_shape(format.width, format.height)
     return format.chroma_shape[:2]
 
 
 class _FineEdge:
-    """What is done on the frame where the edge is fitted there."""
+    """Steps on the frame, where the edge is fitted there."""
 
     def __init__(self, side: Side, config: MatteConfig, format: FrameFormat) -> None:
         shape, chroma_shape = format.luma_shape, format.chroma_shape[:2]
@@ -248,7 +247,7 @@ class _FineEdge:
 
 
 class _EightBits:
-    """Pictures of one shape in 8 bits."""
+    """Converts pictures of one shape to 8 bits."""
 
     def __init__(self, side: Side, format: FrameFormat, shape: Shape, chroma_shape: Shape) -> None:
         self._is_deep = format.bit_depth > 8
@@ -258,7 +257,7 @@ class _EightBits:
             self._chroma = side.xp.empty((*chroma_shape, 2), np.uint8)
 
     def of(self, luma: Array, chroma: Array) -> tuple[Array, Array]:
-        """Luma and chroma; those of 8 bits themselves."""
+        """Return luma and chroma in 8 bits; unchanged if they are already."""
         if not self._is_deep:
             return luma, chroma
         for plane, out in ((luma, self._luma), (chroma, self._chroma)):

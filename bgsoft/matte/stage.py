@@ -1,4 +1,4 @@
-"""Makes the matte stage that the settings ask for, on the host or on a CUDA device."""
+"""Creates the matte stage for the settings, on the host or on a CUDA device."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def create_matte_stage(
     Args:
         config: The matte settings.
         format: Geometry and sample format of all frames.
-        workers: What does it on the host. None: one lane.
-        device: Where frames are; None: on the host.
+        workers: Threads on the host. None: one lane.
+        device: Device of the frames; None: on the host.
         batch: Frames at a time; no fewer than lanes.
         from_alpha: The model's masks are mattes of the frame's size.
         given: Masks are mattes of the frame's size, uint8, from a file.

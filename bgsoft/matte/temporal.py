@@ -1,4 +1,4 @@
-"""What is smoothed over time: masks, and an edge that is fitted on the frame."""
+"""Smoothing over time: of masks, and of an edge that is fitted on the frame."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 
 _WINDOW = 5, 5
-"""The box, in samples, over which changes are averaged; it is in the kernels, too."""
+"""Box, in samples, over which changes are averaged; the kernels contain it too."""
 
 
 class TemporalFilter:
     """A recursive average per mask sample whose weight depends on what happens there.
 
-    ``state += w · (mask − state)``, with ``w`` between ``1 − strength`` where both the mask and
-    the picture are steady (model noise, flicker) and 1 where either changes over a neighbourhood
-    (movement), so that moving edges are followed in the same frame. Differences are compared with
-    fixed amounts, never stretched to the frame's own extremes: noise stays small. What results is
-    brought to opacity by the soft threshold.
+    ``state += w · (mask − state)``. ``w`` is between ``1 − strength``, where mask and picture are
+    steady (model noise, flicker), and 1, where either changes over a neighbourhood (movement). So
+    moving edges follow in the same frame. Differences are compared with fixed amounts, never
+    stretched to the frame's own extremes: noise stays small. The soft threshold then gives opacity.
     """
 
     def __init__(self, side: Side, config: MatteConfig) -> None:
@@ -41,14 +40,14 @@ class TemporalFilter:
     def apply(
         self, mask: Array, luma: Array, state: MaskState, before: MaskState | None, opacity: Array
     ) -> None:
-        """Average one mask with those before it.
+        """Average one mask with earlier ones.
 
         Args:
             mask: (h, w) float32 in [0, 1].
             luma: (gh, gw) uint8, the picture the mask belongs to.
-            state: Mask and sums are filled in.
-            before: That of the mask before; None: the mask is taken as it is.
-            opacity: (h, w) uint8, filled in.
+            state: State whose mask and sums are written.
+            before: State of the mask before; None: the mask is used unchanged.
+            opacity: (h, w) uint8, written.
         """
         shape = mask.shape
         if self._shape != shape:
@@ -74,11 +73,11 @@ class TemporalFilter:
 
 
 def soft_step(threshold: float | None, softness: float) -> tuple[float, float]:
-    """Where opacity rises, as the scale and offset that take mask values to 0 to 255.
+    """Return the scale and offset from mask values to opacity of 0 to 255.
 
-    From ``threshold - h`` to ``threshold + h``, where ``h`` is ``softness`` times the distance from
-    the threshold to the nearer end of [0, 1]: below it the result is exactly 0, above it exactly
-    255, at the threshold one half. Without a threshold opacity is the mask value.
+    Opacity rises from ``threshold - h`` to ``threshold + h``, where ``h`` is ``softness`` times the
+    distance from the threshold to the nearer end of [0, 1]. It is 0 below, 255 above, and one half
+    at the threshold. Without a threshold, opacity is the mask value.
     """
     middle = 0.5 if threshold is None else threshold
     half = 0.5 if threshold is None else softness * min(threshold, 1.0 - threshold)
@@ -89,11 +88,11 @@ def soft_step(threshold: float | None, softness: float) -> tuple[float, float]:
 
 
 class EdgeSmoother:
-    """Averages mattes of the frame's size over time, in order, where the picture stands still.
+    """Averages mattes of the frame's size over time where the picture is still; call in order.
 
     The fit of an edge follows each picture's noise. ``state += (1 − strength) · (alpha − state)``,
-    but never further from alpha than a reach, which is 0 where the picture moves. Nor further than
-    alpha is from 0 or 255: what is clear or opaque stays so.
+    but never further from alpha than a reach, which is 0 where the picture moves, nor further than
+    alpha is from 0 or 255: clear and opaque samples are unchanged.
     """
 
     def __init__(self, side: Side, strength: float, format: FrameFormat) -> None:
@@ -109,7 +108,7 @@ class EdgeSmoother:
         self._before = self._state, reach, factor.bit_length() - 1, 1.0 - strength
         self._after = *shape, *frame_shape, side.scratch(2 * shape[1] * factor, np.uint16)
         self.fresh = True
-        """Earlier frames don't count for the next one."""
+        """Whether the next frame ignores earlier ones."""
 
     def apply(self, alpha: Array, luma: Array) -> None:
         """Smooth the matte of the next frame.

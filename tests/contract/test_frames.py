@@ -336,5 +336,5 @@ def test_errors(small: Path, tmp_path: Path) -> None:
     with pytest.raises(OpenError, match=r"none\.mp4"):
         next(frames)
     assert list(frames) == []
-    with pytest.raises(ConfigError, match=r"^background sea\.png does not exist"):
+    with pytest.raises(ConfigError, match=r"^cannot read background sea\.png: it does not exist"):
         next(bgsoft.frames(small, background="sea.png"))

@@ -39,7 +39,7 @@ def test_any_size_of_cells_is_enlarged(
     made[0][:] = rng.integers(16 << 8, 235 << 8, made[0].shape)
     frame = flat_frame(format, 0, 0, 0)
     background.prepare(frame, no_one(format), None)  # type: ignore[arg-type]
-    background.settle(frame)
+    background.advance(frame)
     luma, chroma = planes_behind(background, format)
 
     pattern = dither_pattern(format).astype(int)

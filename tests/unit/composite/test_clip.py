@@ -27,7 +27,7 @@ def shown_at(background: ClipBackground, format: FrameFormat, milliseconds: list
     seen = []
     for time in milliseconds:
         frame.pts = time
-        background.settle(frame)
+        background.advance(frame)
         luma = planes_behind(background, format)[0][: format.height]
         seen.append(read_index(luma, 8 if format.layout is PixelLayout.P010 else 0))
     background.close()
