@@ -1,4 +1,4 @@
-"""``bgsoft bench``: how fast a machine renders, and where the time goes.
+"""``bgsoft bench``: the speed of a machine, and the time of each stage.
 
 Every figure comes from the pipeline and the stages that ``bgsoft render`` runs.
 """

@@ -1,4 +1,4 @@
-"""Compares results with earlier ones, and says what is slower by more than noise."""
+"""Comparison with earlier results, by more than noise."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from bgsoft.errors import ConfigError, errors_as, os_errors_as
 
 SCHEMA = "bgsoft-bench/1"
 _MIN_NOISE = 0.03
-"""Relative; machines differ by so much from one hour to the next, however steady the samples."""
+"""Relative. Machines differ by this from one hour to the next, however steady the samples."""
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read results that ``--json`` wrote.
+    """Read results that were written by ``--json``.
 
     Raises:
-        ConfigError: The file is missing or holds something else.
+        ConfigError: The file is missing, or contains something else.
     """
     with (
-        os_errors_as(ConfigError, f"--baseline: cannot read {path}", path=path),
-        errors_as((ValueError,), ConfigError, f"--baseline: {path} is no JSON", path=path),
+        os_errors_as(ConfigError, f"cannot read --baseline {path}", path=path),
+        errors_as((ValueError,), ConfigError, f"cannot read --baseline {path} as JSON", path=path),
     ):
         results = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(results, dict) or results.get("schema") != SCHEMA:
-        raise ConfigError(f"--baseline: {path} was not written by bgsoft bench --json", path=path)
+        raise ConfigError(
+            f"cannot use --baseline {path}: bgsoft bench --json did not write it", path=path
+        )
     return results
 
 
 def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """``baseline`` of the results: what both measured; nothing where clip or settings differ."""
+    """Return ``baseline`` of the results; nothing is compared if clip or settings differ."""
     another = list(_differences(now, before, _MEASUREMENT))
     elsewhere = list(_differences(now, before, _MACHINE))
     earlier = {} if another else {figure[0]: figure for figure in _figures(before)}
@@ -41,7 +43,7 @@ def compare(now: Mapping[str, Any], before: Mapping[str, Any], file: str) -> dic
         if what not in earlier:
             continue
         _, old, old_samples, _ = earlier[what]
-        # Positive is slower: fewer frames a second, or more milliseconds a frame.
+        # Positive means slower: fewer frames a second, or more milliseconds a frame.
         change = (old / value if unit == "frames/s" else value / old) - 1
         allowed = max(_MIN_NOISE, noise(samples) + noise(old_samples))
         row = {"what": what, "before": old, "after": value, "unit": unit}
@@ -64,9 +66,9 @@ def slower_than(comparison: Mapping[str, Any], percent: float) -> list[str]:
 def noise(samples: Sequence[float]) -> float:
     """Return the difference that is within the noise of samples, relative to their median.
 
-    Half of what the middle half of them spans, or half of all where they are three or fewer: the
-    spread of single samples rather than the error of their median, since what differs between two
-    runs of a benchmark (other programs, temperature) moves all samples of a run together.
+    It is half the span of their middle half, or half of all if there are three or fewer. The spread
+    of samples is used, not the error of their median: causes of differences between runs (other
+    programs, temperature) affect all samples of a run together.
     """
     middle = statistics.median(samples or [0.0])
     if not middle:
@@ -78,7 +80,7 @@ def noise(samples: Sequence[float]) -> float:
 
 
 def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, float, list[float], str]]:
-    """(what, median, samples, unit) of everything measured."""
+    """Yield (name, median, samples, unit) of every measurement."""
     for phase in results["phases"]:
         name = f"phase {phase['id']} ({phase['name']})"
         if phase["fps"]:

@@ -9,7 +9,7 @@ from bgsoft.report import PICTURE_STAGES
 from bgsoft.settings.config import EncodeConfig
 
 _BUSY = 0.85
-"""A thread that is busy for so much of the time has no slack worth naming."""
+"""Share of busy time from which a thread has no useful slack."""
 _CORES_BUSY = 0.9
 _WORKERS = {
     "decode": "the decoder",
@@ -33,7 +33,7 @@ _ADVICE = {
     ("encode", "cpu"): ["--speed ultrafast", "--encode nvenc"],
     ("encode", "nvenc"): ["--speed P1"],
 }
-"""(stage, its backend) → what would make it faster."""
+"""(stage, its backend) → changes that would make it faster."""
 _BACKEND_OF = {"segment": "infer", "face": "composite", "matte": "composite"}
 
 
@@ -44,18 +44,18 @@ def find_bottleneck(
     backends: Mapping[str, str],
     encode: EncodeConfig,
 ) -> dict[str, Any] | None:
-    """Name the stage that the others wait for.
+    """Find the stage that the others wait for.
 
     Args:
-        load: Share of the time that each stage is busy, 0–1.
-        cpu_load: Share of all cores' time that was used, 0–1.
-        cores: That the process may use.
-        backends: What runs each of decode, infer, composite and encode.
+        load: Share of busy time of each stage, 0–1.
+        cpu_load: Share of used time of all cores, 0–1.
+        cores: Number of cores that the process may use.
+        backends: Backend of each of decode, infer, composite and encode.
         encode: The encoder's settings.
 
     Returns:
-        ``stage`` (``cpu`` where all cores are busy and no stage is), ``load`` (share of the time
-        that its thread, or all cores, are busy) and ``text``; None where there are no figures.
+        ``stage`` (``cpu`` if all cores are busy and no stage is), ``load`` (share of busy time of
+        its thread, or of all cores) and ``text``; None without figures.
     """
     if not load:
         return None

@@ -1,4 +1,10 @@
-"""A render without its encoder, and its decoder alone: how fast the rest is at best."""
+"""A render without its encoder, and its decoder alone: lower limits of a render's time.
+
+Run as ``python -m bgsoft.bench.floor PART IN SETTINGS.toml [SECONDS]``. PART is the part of the
+pipeline to run: ``picture`` (all but the encoder), ``chunks=N`` (the same in N chunks at a time) or
+``decode`` (the decoder alone). One line of JSON on stdout has ``frames``, ``wall_s`` and
+``first_frame_s`` as in a render's report; for chunks only ``frames``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +26,7 @@ from bgsoft.settings.config import RenderConfig
 
 
 class _NoPicture(FrameStage):
-    """A picture stage that leaves frames as they are."""
+    """A picture stage that leaves frames unchanged."""
 
     batch, held = 1, 0
 
@@ -35,7 +41,7 @@ class _NoPicture(FrameStage):
 
 
 class _ThrownAway:
-    """Throws finished frames away where they live, once the device is done with them."""
+    """Discards finished frames where they are, once the device has finished them."""
 
     name, pixel_format, kind, waits = "none", "", PictureKind.COLOR, 0
     on_host_only = False
@@ -61,9 +67,9 @@ class _ThrownAway:
 def render_picture(
     config: RenderConfig, chunk: Chunk | None = None, info: VideoInfo | None = None
 ) -> dict[str, Any]:
-    """Run a render, or a chunk of it, whose frames are thrown away; what took how long.
+    """Run a render, or a chunk of it, and discard its frames; return the times.
 
-    ``info`` is the input's, where it has been probed.
+    ``info`` is the probed input, if known.
     """
     report = hand_over_frames(config, _ThrownAway(), chunk=chunk, info=info)
     return {
@@ -74,10 +80,10 @@ def render_picture(
 
 
 def decode_alone(config: RenderConfig) -> dict[str, Any]:
-    """Run the decoder of a render; what took how long."""
+    """Run the decoder of a render; return the times."""
     started = time.perf_counter()
     with ExitStack() as stack:
-        # A render of the same settings, which this is compared with, reports every event.
+        # The full render, which this is compared with, reports every event.
         builder = StageBuilder(config.backends, lambda _event: None)
         stack.callback(builder.close)
         settings = DecodeSettings(duration_seconds=config.duration_seconds)

@@ -1,4 +1,4 @@
-"""Whole renders: from all-CPU to all-GPU, one step at a time, and a plain transcode beside them."""
+"""Whole renders, from all-CPU to all-GPU in steps, and a plain transcode for comparison."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from bgsoft.settings.config import (
 
 
 class Phase(NamedTuple):
-    """One combination of backends; of those for inference, the first that runs here is taken."""
+    """A combination of backends; for inference, the first that runs here is used."""
 
     name: str
     decode: DecodeBackend = DecodeBackend.CPU
@@ -57,23 +57,23 @@ _FLOORS = {
     "bgsoft's decoder alone": ("decode", _ALL_CPU),
     "bgsoft's decoder alone (NVDEC)": ("decode", _CUPY._replace(infer=(InferBackend.CPU,))),
 }
-"""Name → what is left of a render, and its backends."""
+"""Name → part of a render, and its backends."""
 
 
 @dataclass(slots=True)
 class Row:
-    """A phase, a part of one or a transcode, with its runs so far."""
+    """A phase, a part of one, or a transcode, with its runs so far."""
 
     name: str
     run: Callable[[RenderConfig], Run]
     configs: list[RenderConfig]
-    """The first that works is taken; what does not is dropped."""
+    """Settings to try; the first that works is used, and others are dropped."""
     refused: list[str] = field(default_factory=list)
-    """Why the others do not work."""
+    """Reasons why others do not work."""
     runs: list[Run] = field(default_factory=list)
 
     def take(self, keep: bool) -> None:
-        """Run once more, unless that has turned out to be impossible."""
+        """Run once more, unless it has proved impossible."""
         while self.configs:
             try:
                 run = self.run(self.configs[0])
@@ -88,7 +88,7 @@ class Row:
         return _median(map(figure, self.runs))
 
     def medians(self, figures: Callable[[Run], Mapping[str, float]]) -> dict[str, float]:
-        """The median of every key."""
+        """Return the median of every key."""
         rows = [figures(run) for run in self.runs]
         return {key: statistics.median(row[key] for row in rows) for key in (rows or [{}])[0]}
 
@@ -112,11 +112,11 @@ def _median(values: Iterable[float]) -> float | None:
 
 
 def phase_configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
-    """A phase's settings, for each of its inference backends."""
+    """Return a phase's settings, for each of its inference backends."""
     encode = config.encode
     speed = encode.speed or ""
     if (phase.encode is EncodeBackend.NVENC) != (speed.upper()[:1] == "P" and speed[1:].isdigit()):
-        encode = replace(encode, speed=None)  # the other encoder's word
+        encode = replace(encode, speed=None)  # a setting of the other encoder
     configs = []
     for infer in phase.infer:
         on_cpu = infer is InferBackend.CPU
@@ -136,10 +136,10 @@ def phase_configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
 def in_turns(
     rows: Sequence[Row], rounds: int, log: Callable[[str], None]
 ) -> Iterator[tuple[bool, Row]]:
-    """Every row once a round, every other round backwards; a round to warm up goes before.
+    """Yield every row once a round, after a warm-up round; every other round backwards.
 
-    A machine that slows down or speeds up meanwhile does so for all rows alike, and no row always
-    follows the same one.
+    So a change of the machine's speed affects all rows alike, and no row always follows the same
+    one.
 
     Yields:
         (whether the round counts, row).
@@ -159,13 +159,13 @@ def measure_phases(
     cores: int,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Run every phase and the transcodes, each in processes of their own, in turns.
+    """Run every phase and the transcodes, each in its own processes, in turns.
 
     Returns:
         ``phases``, ``transcodes`` and ``bottleneck`` of the results.
 
     Raises:
-        BgsoftError: A render failed, for another reason than a backend that is unavailable.
+        BgsoftError: A render failed, unless a backend is unavailable.
     """
     phases, outputs = [], []
     for number, phase in enumerate(PHASES):
@@ -221,7 +221,7 @@ def _phase_result(number: int, row: Row, cores: int) -> dict[str, Any]:
 def _compare(
     results: list[dict[str, Any]], outputs: Sequence[Path], log: Callable[[str], None]
 ) -> None:
-    """Speed-up and likeness of each phase to phase 0."""
+    """Add the speed-up and the similarity of each phase to phase 0."""
     first = results[0]
     for result, output in zip(results, outputs, strict=True):
         if not (first["available"] and result["available"]):
@@ -238,7 +238,7 @@ def _compare(
 
 
 def transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> list[Row]:
-    """Parts of a render, and plain transcodes by ffmpeg."""
+    """Return rows of parts of a render, and of plain transcodes by ffmpeg."""
     rows = [
         Row(name, partial(render_part, part, folder), phase_configs(config, phase))
         for name, (part, phase) in _FLOORS.items()
@@ -247,9 +247,9 @@ def transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> list[
 
 
 def ffmpeg_row(config: RenderConfig, info: VideoInfo, folder: Path, *, nvdec: bool = False) -> Row:
-    """A plain transcode by ffmpeg, decoded on the CPU or by NVDEC."""
-    executable = (ffmpeg_executables() or [""])[-1]  # the user's own rather than the extra's
-    missing = None if executable else "no ffmpeg found: pip install '.[quality]'"
+    """Return the row of a plain transcode by ffmpeg, decoded on the CPU or by NVDEC."""
+    executable = (ffmpeg_executables() or [""])[-1]  # the system's own rather than the extra's
+    missing = None if executable else "no ffmpeg was found: pip install '.[quality]'"
     problem = missing
     if nvdec:
         problem = missing or driver_problem(chosen_gpu(config.backends.gpu))
@@ -264,7 +264,7 @@ def ffmpeg_row(config: RenderConfig, info: VideoInfo, folder: Path, *, nvdec: bo
 
 
 def render_part(part: str, folder: Path, config: RenderConfig) -> Run:
-    """Run a part of a render; :mod:`bgsoft.bench.part` says which there are."""
+    """Run a part of a render; :mod:`bgsoft.bench.floor` lists the parts."""
     settings = folder / "floor.toml"
     settings.write_text(preset_text(config), encoding="utf-8")
     command = [sys.executable, "-m", "bgsoft.bench.part", part, str(config.input), str(settings)]
@@ -278,14 +278,14 @@ def render_part(part: str, folder: Path, config: RenderConfig) -> Run:
 def _ffmpeg_transcode(
     executable: str, info: VideoInfo, folder: Path, decoding: Sequence[str], config: RenderConfig
 ) -> Run:
-    """The same encoder with the same settings, sound copied."""
+    """Transcode with the same encoder and settings, and copied sound."""
     output = folder / f"ffmpeg{config.output.suffix}"
     container = container_for(config.output)
     threads = config.backends.threads
     choice = choose_encoder(config.encode, container, info, PictureKind.COLOR, threads)
     limit = [] if config.duration_seconds is None else ["-t", repr(config.duration_seconds)]
     coded = [part for key, value in choice.options.items() for part in (f"-{key}", value)]
-    # ffmpeg copies frames through as they are; PyAV's NV12 is its own yuv420p in another layout.
+    # ffmpeg passes frames through unchanged; PyAV's NV12 is its yuv420p in another layout.
     command = [
         *(executable, "-v", "error", "-nostdin", "-y", *limit, *decoding),
         *("-i", str(config.input)),
@@ -295,6 +295,6 @@ def _ffmpeg_transcode(
     try:
         wall, cpu, text = run_process(command)
     except BgsoftError as exc:  # an ffmpeg without this encoder
-        raise BackendUnavailableError(f"ffmpeg failed: {exc}") from exc
+        raise BackendUnavailableError(f"cannot transcode with ffmpeg: {exc}") from exc
     counts = [line.partition("=")[2] for line in text.splitlines() if line.startswith("frame=")]
     return Run(frames=int(counts[-1]), wall_s=wall, cpu_s=cpu, report={})

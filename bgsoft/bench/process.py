@@ -1,4 +1,4 @@
-"""One timed run of a command, in a process of its own, as a user would start it."""
+"""A timed run of a command, in a process of its own, as a user would start it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, -signal.SIGINT, -signal.S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of ``bgsoft render``, or of anything else that has frames."""
+    """One run of ``bgsoft render``, or of another program with frames."""
 
     frames: int
     wall_s: float
-    """By a stopwatch around the process."""
+    """Wall time of the process."""
     cpu_s: float
-    """Of all its threads."""
+    """CPU time of all its threads."""
     report: dict[str, Any]
-    """As ``--report`` writes it; empty for other programs."""
+    """The report of ``--report``; empty for other programs."""
 
     @property
     def run_fps(self) -> float:
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def fps(self) -> float:
-        """Frames a second from the first finished frame on: what a longer video would have."""
+        """Frames per second from the first finished frame, as for a longer video."""
         first = self.report.get("first_frame_s")
         if first is None or self.frames < 2:
             return self.run_fps
@@ -58,11 +58,11 @@ class Run:
 
     @property
     def stage_load(self) -> dict[str, float]:
-        """Share of the time, from the first frame on, in which each stage was busy."""
+        """Share of busy time of each stage, from the first frame."""
         return {name: min(1.0, ms * self.fps / 1000) for name, ms in self.stage_ms.items()}
 
     def to_dict(self) -> dict[str, Any]:
-        """The raw figures."""
+        """Return the raw figures."""
         return {
             "frames": self.frames,
             "wall_s": self.wall_s,
@@ -74,10 +74,10 @@ class Run:
 
 
 def run_process(command: Sequence[str]) -> tuple[float, float, str]:
-    """Run a command where this package is found: (wall seconds, CPU seconds, stdout).
+    """Run a command with this package; return (wall seconds, CPU seconds, stdout).
 
     Raises:
-        BgsoftError: It failed; by its exit code as ``bgsoft`` has them, with its last line.
+        BgsoftError: It failed; the type follows its exit code, the message is its last line.
     """
     here, path = str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -93,7 +93,7 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
                 env={
                     **os.environ,
                     "PYTHONPATH": f"{here}{os.pathsep}{path}" if path else here,
-                    CONFIG_VARIABLE: "",  # the settings are whole
+                    CONFIG_VARIABLE: "",  # the settings are complete
                 },
             )
             running.enter_context(process)
@@ -136,15 +136,15 @@ def _signals_put_off() -> Iterator[None]:
 
 
 def preset_text(config: RenderConfig) -> str:
-    """All settings of a render as a preset file."""
+    """Format all settings of a render as a preset file."""
     settings = settings_of(config, SECTIONS)
     return as_toml(Preset(name="bench", description="bench", path=Path(), settings=settings))
 
 
 def run_render(config: RenderConfig, folder: Path, chunks: int = 1) -> Run:
-    """Run ``bgsoft render`` with exactly these settings; its output is overwritten.
+    """Run ``bgsoft render`` with exactly these settings, overwriting its output.
 
-    In several chunks, the time to the first frame says nothing.
+    With several chunks, the time to the first frame is meaningless.
 
     Raises:
         BgsoftError: The render failed, or a backend is unavailable.

@@ -1,4 +1,4 @@
-"""The whole benchmark: from options to the results that are printed, stored and plotted."""
+"""The benchmark, from options to results that are printed, stored and plotted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bgsoft.settings.presets import Layer, Preset, settings_of
 from bgsoft.workers import usable_cores
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
-"""In a checkout; an installed package comes without it."""
+"""The sample video in a checkout; an installed package has none."""
 
 
 def run_bench(
@@ -44,19 +44,19 @@ def run_bench(
 
     Args:
         source: The clip; None: the sample.
-        preset: Of the renders.
-        flags: Settings of the renders, over those of the preset.
-        seconds: Of video in each render; a shorter clip is rendered whole.
-        rounds: Renders of each row that count.
+        preset: Preset of the renders.
+        flags: Settings of the renders, on top of the preset.
+        seconds: Length of video in each render; a shorter clip is rendered whole.
+        rounds: Number of measured renders of each row.
         baseline: Earlier results to compare with.
-        command: For the record.
-        log: Called with what is being done.
+        command: The command line, for the record.
+        log: Receives progress messages.
 
     Returns:
         The results: plain JSON types under stable names.
 
     Raises:
-        ConfigError: A setting, or the baseline, is wrong; or there is no sample.
+        ConfigError: A setting or the baseline is invalid, or there is no sample.
         BgsoftError: The clip cannot be read, or a render failed.
     """
     before = None if baseline is None else baselines.load(baseline)
@@ -108,9 +108,9 @@ def run_ways(
 def _opened(
     source: Path | None, preset: Preset, flags: Layer, seconds: float
 ) -> Iterator[tuple[RenderConfig, VideoInfo]]:
-    """Probe the clip; the settings of its render into a temporary folder."""
+    """Probe the clip; yield the settings of its render into a temporary folder."""
     if source is None and not SAMPLE.is_file():
-        raise ConfigError("bench needs a video: the sample does not come with the package")
+        raise ConfigError("cannot start: name a video, as the package has no sample")
     path = source or SAMPLE
     info = probe(path)
     length = info.duration_seconds
@@ -166,7 +166,7 @@ def _clip(config: RenderConfig, info: VideoInfo) -> dict[str, Any]:
 
 
 def _settings(config: RenderConfig) -> dict[str, Any]:
-    """The settings that say what was measured: all but the names of the clip and the output."""
+    """Return the settings of the measurement, without the names of the clip and the output."""
     plain = asdict(config) | settings_of(config, SECTIONS)
     for key in ("input", "output", "matte_out", "overwrite", "config_file"):
         del plain[key]

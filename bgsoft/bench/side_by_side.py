@@ -1,4 +1,4 @@
-"""Chunks of a render side by side in worker processes, whose frames are thrown away."""
+"""Chunks of a render in parallel worker processes, whose frames are discarded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bgsoft.settings.config import RenderConfig
 
 @dataclass(frozen=True)
 class ThrownAway:
-    """A task that renders a chunk, or the whole, and keeps nothing."""
+    """A task that renders a chunk, or the whole, and discards the frames."""
 
     config: RenderConfig
     info: VideoInfo

@@ -59,7 +59,7 @@ def _cut(config: RenderConfig, info: VideoInfo, folder: Path, count: int) -> Non
     if length is None:
         raise ConfigError(f"cannot cut clips from {config.input}: its length is unknown")
     if not ffmpeg:
-        raise BackendUnavailableError("no ffmpeg found: pip install '.[quality]'")
+        raise BackendUnavailableError("cannot cut clips: no ffmpeg; pip install '.[quality]'")
     seconds = min(length, config.duration_seconds or length)
     for number in range(count):
         start = (length - seconds) * number / max(1, count - 1)

@@ -1,4 +1,4 @@
-"""What two files agree on besides their pictures: times, sound, format and metadata."""
+"""Checks of two files besides their pictures: times, sound, format and metadata."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHAPTER_TICK = Fraction(1, 1000)
 def time_checks(
     a: FileFacts, b: FileFacts, times_a: Sequence[Fraction], times_b: Sequence[Fraction]
 ) -> list[Check]:
-    """Compare the decoded frames: how many there are, and the seconds each is shown at."""
+    """Compare the decoded frames: their number, and the seconds at which each is shown."""
     return [
         Check.equal("frame count", len(times_a), len(times_b), " each"),
         _timestamps(a, b, times_a, times_b),
@@ -35,7 +35,7 @@ def time_checks(
 def _timestamps(
     a: FileFacts, b: FileFacts, times_a: Sequence[Fraction], times_b: Sequence[Fraction]
 ) -> Check:
-    """Frame by frame, counted from each file's first frame; a shifted start is reported."""
+    """Compare times of frames, counted from each file's first frame; report a shifted start."""
     tick = max(a.info.time_base, b.info.time_base)
     offset = times_b[0] - times_a[0]
     gaps = [abs(there - here - offset) for here, there in zip(times_a, times_b, strict=False)]
@@ -53,9 +53,9 @@ def _timestamps(
 
 
 def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
-    """Compare all but pictures and their timestamps.
+    """Compare everything but pictures and their timestamps.
 
-    Where B has nothing that identifies people or places, A's is taken as left out on purpose.
+    If B has no tags or tracks that identify people or places, A's are considered stripped.
     """
     known, detail = a.identifying(), "none"
     if b.identifying():
@@ -91,7 +91,7 @@ def _ratio(value: Fraction) -> str:
 
 
 def _cropping(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
-    """Shown pictures count, as they do for :func:`_rotation`."""
+    """Compare the sizes of shown pictures, as :func:`_rotation` does."""
     crop_a, crop_b = a.info.crop, b.info.crop
     words = ["none" if crop == Crop() else "{}:{}:{}:{}".format(*crop) for crop in (crop_a, crop_b)]
     if crop_a == crop_b:
@@ -102,7 +102,7 @@ def _cropping(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
 
 
 def _carried(a: FileFacts, b: FileFacts) -> list[Check]:
-    """Compare each kind of data that comes with pictures or the stream, and how often it does."""
+    """Compare each kind of data that comes with pictures or the stream, and its count."""
     declared_a, declared_b = set(a.info.side_data), set(b.info.side_data)
     counted = sorted(a.carried.keys() | b.carried.keys())
     checks = [Check.equal(kind, a.carried[kind], b.carried[kind], " each") for kind in counted]
@@ -113,7 +113,7 @@ def _carried(a: FileFacts, b: FileFacts) -> list[Check]:
 
 
 def _rotation(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
-    """Upright pictures count: a turn that is a flag in one file may be baked into the other."""
+    """Compare upright pictures: a rotation flag of one file may be applied in the other."""
     turn_a, turn_b = a.info.orientation, b.info.orientation
     one, other = (
         "none" if turn.is_identity else f"{'mirrored, ' if turn.mirror else ''}{turn.rotation}°"
@@ -128,7 +128,7 @@ def _rotation(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
 
 
 def _color(a: FileFacts, b: FileFacts) -> Check:
-    """Colour tags as players read them: a missing range means limited."""
+    """Compare colour tags as players read them: a missing range means limited."""
     first, second = a.info.format.color, b.info.format.color
     names = ("primaries", "transfer", "matrix", "full_range", "chroma_location")
     differences = [
@@ -166,7 +166,7 @@ def _subtitles(a: FileFacts, b: FileFacts) -> Check:
 
 
 def _track_metadata(a: FileFacts, b: FileFacts) -> list[Check]:
-    """Tags and flags of the tracks that both have."""
+    """Compare tags and flags of the tracks that both have."""
     tags: tuple[dict[str, str], dict[str, str]] = ({}, {})
     flags: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for kind in TRACK_KINDS:
@@ -180,7 +180,7 @@ def _track_metadata(a: FileFacts, b: FileFacts) -> list[Check]:
 
 
 def _equal(name: str, a: Mapping[str, str], b: Mapping[str, str]) -> Check:
-    """Whether two tables agree; says what is missing, added or changed."""
+    """Compare two tables; the detail lists what is missing, added or changed."""
     said = [f"{key} missing in B" for key in a if key not in b]
     said += [f"{key} only in B" for key in b if key not in a]
     said += [
@@ -209,7 +209,7 @@ def _chapters(a: FileFacts, b: FileFacts) -> Check:
 
 
 def _sound_checks(a: FileFacts, b: FileFacts) -> list[Check]:
-    """The number of audio tracks, each track's data, and its start."""
+    """Compare the number of audio tracks, each track's data, and its start."""
     first, second = a.of_kind("audio"), b.of_kind("audio")
     checks = [Check.equal("audio tracks", len(first), len(second), " each")]
     for number, (one, other) in enumerate(zip(first, second, strict=False)):
@@ -226,9 +226,9 @@ def _sound_data(number: int, a: FileFacts, b: FileFacts, one: Track, other: Trac
     lead = len(one.digests) - len(other.digests)
     if one.codec == other.codec and _only_lead_differs(a, number, one, other):
         packets = "1 packet" if lead == 1 else f"{lead} packets"
-        detail = f"{codecs}, byte for byte equal but for {packets} before the first played sample"
+        detail = f"{codecs}, byte for byte equal except {packets} before the first played sample"
         return Check(name, True, detail)
-    # The same sound may be cut or wrapped into packets differently: ADTS, PCM.
+    # The same sound may be divided into packets differently: ADTS, PCM.
     heard_a, heard_b = _samples(a.path, number), _samples(b.path, number)
     if heard_a is not None and heard_a == heard_b:
         return Check(name, True, f"{codecs}, packets differ, decoded samples equal")
@@ -237,9 +237,9 @@ def _sound_data(number: int, a: FileFacts, b: FileFacts, one: Track, other: Trac
 
 
 def _only_lead_differs(a: FileFacts, number: int, one: Track, other: Track) -> bool:
-    """Whether B lacks nothing but packets of A that are decoded and not played.
+    """Return whether B only lacks packets of A that are decoded and not played.
 
-    Encoders put a delay before the first sample, which not every container can say to skip.
+    Encoders add a delay before the first sample, which not every container can mark as skipped.
     """
     lead = len(one.digests) - len(other.digests)
     if not 0 < lead < EARLY_PACKETS or one.digests[lead:] != other.digests:
@@ -250,7 +250,7 @@ def _only_lead_differs(a: FileFacts, number: int, one: Track, other: Track) -> b
 
 
 def _frames(path: Path, number: int) -> Iterator[tuple[AudioFrame, Layout]]:
-    """The frames of an audio track, and the channels of each."""
+    """Yield the frames of an audio track, with the channels of each."""
     with open_input(path) as container:
         stream = container.streams.audio[number]
         declared = make_decodable(stream.codec_context)
@@ -259,10 +259,10 @@ def _frames(path: Path, number: int) -> Iterator[tuple[AudioFrame, Layout]]:
 
 
 def _samples(path: Path, number: int) -> tuple[int, str] | None:
-    """(samples per channel, SHA-256 of all of them interleaved) of an audio track; None: damaged.
+    """Return (samples per channel, SHA-256 of all of them interleaved); None for a damaged track.
 
     Values are compared as numbers of the decoder's own format, with the channels in FFmpeg's order,
-    so a lossless change of codec keeps them equal.
+    so that a lossless change of codec keeps them equal.
     """
     digest, count = hashlib.sha256(), 0
     try:
@@ -276,8 +276,10 @@ def _samples(path: Path, number: int) -> tuple[int, str] | None:
 
 
 def _interleaved(frames: Iterator[tuple[AudioFrame, Layout]]) -> Iterator[AudioFrame]:
-    """The same samples, one plane a frame: of planes, PyAV (18, 19) shows some that are none where
-    there are 8 or more."""
+    """Yield the same samples, interleaved.
+
+    With 8 channels or more, PyAV (18, 19) shows planes that do not exist.
+    """
     graph: Graph | None = None
     seen: tuple[str, Layout, int] | None = None
     for frame, layout in frames:
@@ -301,7 +303,7 @@ def _interleaved(frames: Iterator[tuple[AudioFrame, Layout]]) -> Iterator[AudioF
 
 
 def _sync(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> Check:
-    """When the sound begins, counted from the first picture."""
+    """Compare the start of the sound, counted from the first picture."""
     name = f"audio {number} sync"
     tick = max(a.info.time_base, b.info.time_base) + max(one.time_base, other.time_base)
     heard: list[Fraction] = []
@@ -318,14 +320,15 @@ def _sync(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> 
         return Check(name, True, begins + " in both")
     detail = f"{begins} in A, {float(heard[1]) * 1000:+.1f} ms in B"
     if one.digests == other.digests and len(stored) == 2 and abs(stored[1] - stored[0]) <= tick:
-        # One container skips the encoder's delay, the other plays it: all else is in its place.
+        # One container skips the encoder's delay, the other plays it; everything else is aligned.
         return Check(name, True, f"{detail}, its packets at the same times")
     return Check(name, False, detail)
 
 
 def _first_heard(path: Path, number: int) -> Fraction | None:
-    """Seconds of the first sample that is played: what an encoder puts before it is skipped, in
-    packets' timestamps it is not. None: not timed, or nothing can be decoded.
+    """Return the seconds of the first sample that is played; None if that is unknown.
+
+    The delay of an encoder is skipped here; packets' timestamps include it.
     """
     try:
         for frame, _ in _frames(path, number):

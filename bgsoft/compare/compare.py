@@ -1,4 +1,4 @@
-"""Compares two files: everything that ``bgsoft compare`` says."""
+"""Compares two files, with all results of ``bgsoft compare``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bgsoft.versions import library_versions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the mean values must reach; None: anything will do."""
+    """Lower limits of the mean values; None: no limit."""
 
     vmaf: float | None = None
     """0–100."""
@@ -26,7 +26,7 @@ class Limits:
     ssim: float | None = None
     """Luma, at most 1."""
     strict: bool = False
-    """Every check must pass."""
+    """Whether every check must pass."""
 
     def __post_init__(self) -> None:
         ranges = (("vmaf", self.vmaf, 100), ("psnr", self.psnr_db, 200), ("ssim", self.ssim, 1))
@@ -35,7 +35,7 @@ class Limits:
                 raise ConfigError(f"--min-{name} must be between 0 and {most}, not {value:g}")
 
     def missed(self, checks: list[Check], pictures: Pictures | None) -> Iterator[str]:
-        """What was not reached, in words."""
+        """Yield the missed limits, as text."""
         for metric, least, unit in (
             ("vmaf", self.vmaf, ""),
             ("psnr", self.psnr_db, " dB"),
@@ -46,9 +46,9 @@ class Limits:
             statistic = pictures.statistic(metric, "y")
             name = f"{metric.upper()} (Y)"
             if statistic is None:
-                yield f"{name} has no value, {least:g}{unit} is asked"
+                yield f"{name} has no value; the limit is {least:g}{unit}"
             elif statistic.mean < least:
-                yield f"{name} is {statistic.mean:.4f}{unit}, {least:g}{unit} is asked"
+                yield f"{name} is {statistic.mean:.4f}{unit}; the limit is {least:g}{unit}"
         failed = [check.name for check in checks if not check.ok]
         if self.strict and failed:
             yield f"checks failed: {', '.join(failed)}"
@@ -67,14 +67,14 @@ def compare(
 
     Args:
         a: The reference video.
-        b: The video that is judged.
-        mask: A video, bright on the foreground; figures are then of ``region`` alone.
-        region: The part that counts, if there is a mask.
-        limits: What B must reach; what it misses is listed in the result's ``failures``.
-        vmaf: False: leave VMAF out, which takes most of the time.
+        b: The video to judge.
+        mask: A video, bright on the foreground; figures then apply to ``region`` alone.
+        region: The part to measure, if there is a mask.
+        limits: Limits of B; missed ones are listed in the result's ``failures``.
+        vmaf: False: skip VMAF, which takes most of the time.
 
     Raises:
-        BackendUnavailableError: ``limits`` ask for VMAF, which cannot be scored here.
+        BackendUnavailableError: ``limits`` contain VMAF, which cannot be scored here.
         ConfigError: The mask does not fit the pictures.
         MediaError: A file cannot be read.
     """
@@ -94,7 +94,7 @@ def compare(
                 f" only the first {found.pictures.frames} are compared"
             )
         if found.pictures.vmaf_reason is not None and limits.vmaf is not None:
-            raise BackendUnavailableError(f"--min-vmaf: {found.pictures.vmaf_reason}")
+            raise BackendUnavailableError(f"cannot check --min-vmaf: {found.pictures.vmaf_reason}")
     else:
         result.failures.append(result.pictures_reason)
     result.checks += structure_checks(facts_a, facts_b)
@@ -103,14 +103,14 @@ def compare(
 
 
 def _find_vmaf(limits: Limits, wanted: bool) -> tuple[Ffmpeg | None, str | None]:
-    """What scores VMAF, or why nothing does."""
+    """Return the ffmpeg that scores VMAF, or the reason why none does."""
     if not wanted:
         if limits.vmaf is not None:
-            raise ConfigError("--min-vmaf and --no-vmaf contradict each other")
+            raise ConfigError("cannot combine --min-vmaf and --no-vmaf: choose one")
         return None, "not asked for (--no-vmaf)"
     try:
         return find_ffmpeg(), None
     except BackendUnavailableError as exc:
         if limits.vmaf is not None:
-            raise BackendUnavailableError(f"--min-vmaf: {exc.message}") from exc
+            raise BackendUnavailableError(f"cannot check --min-vmaf: {exc.message}") from exc
         return None, exc.message

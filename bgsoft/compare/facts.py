@@ -1,4 +1,4 @@
-"""What a file holds besides its pictures."""
+"""Contents of a file besides its pictures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bgsoft.records import dataclass
 
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4
-"""More than an encoder's delay ever takes."""
+"""More packets than the delay of any encoder takes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,19 +37,19 @@ class Track:
     codec: str
     time_base: Fraction
     tags: Mapping[str, str]
-    """Without what muxers add of their own; keys in lower case."""
+    """Tags without those that muxers add; keys in lower case."""
     disposition: str
     digests: list[bytes] = field(default_factory=list)
     """SHA-256 of each packet's bytes, in order; empty for video."""
     has_coordinates: bool = False
-    """Whether its text names a place; of subtitles."""
+    """Whether the text of subtitles contains coordinates."""
     early_seconds: list[Fraction | None] = field(default_factory=list)
     """pts of the first packets, up to :data:`EARLY_PACKETS`."""
 
 
 @dataclass(slots=True, kw_only=True)
 class FileFacts:
-    """One file."""
+    """The contents of one file."""
 
     path: Path
     info: VideoInfo
@@ -57,12 +57,12 @@ class FileFacts:
     chapters: list[tuple[Fraction, Fraction, str]]
     """(start, end, title), seconds."""
     tracks: list[Track] = field(default_factory=list)
-    """Without cover art; the video track that is rendered first, the others as in the file."""
+    """Tracks without cover art; the rendered video track first, the others as in the file."""
     pictures: dict[str, str] = field(default_factory=dict)
     """Covers and attachments: SHA-256 of their bytes by name, such as ``cover 0``."""
 
     carried: Counter[str] = field(default_factory=Counter)
-    """Pictures of the video that come with a kind of message, such as closed captions."""
+    """Number of pictures with each kind of message, such as closed captions."""
 
     def of_kind(self, kind: str) -> list[Track]:
         return [track for track in self.tracks if track.kind == kind]
@@ -79,7 +79,7 @@ class FileFacts:
         return [*dict.fromkeys(tags), *tracks]
 
     def anonymous(self) -> FileFacts:
-        """The same without them."""
+        """Return the facts without these."""
         tracks = [
             replace(track, tags=_without(track.tags))
             for track in self.tracks
@@ -93,7 +93,7 @@ def _without(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_facts(path: Path) -> FileFacts:
-    """Read a file's header and the bytes of its sound and subtitles; nothing is decoded.
+    """Read a file's header, and the bytes of its sound and subtitles; nothing is decoded.
 
     Raises:
         MediaError: The file cannot be read.
@@ -116,7 +116,7 @@ def read_facts(path: Path) -> FileFacts:
 def _read_headers(
     container: InputContainer, facts: FileFacts
 ) -> tuple[dict[int, Track], dict[int, str]]:
-    """Tracks, and names of cover art, by their index in the file; attachments are noted."""
+    """Return tracks, and names of cover art, by their index in the file; record attachments."""
     tracks: dict[int, Track] = {}
     covers: dict[int, str] = {}
     for stream in container.streams:
@@ -143,7 +143,7 @@ def _read_packets(
     info = facts.info
     extradata = container.streams[info.stream_index].codec_context.extradata
     reader = MessageReader(info.codec, extradata, fields=info.interlaced)
-    # Of a cut-off end, what came before it is compared, and the decoder reports it.
+    # In a truncated file, everything before is compared, and the decoder reports the end.
     with contextlib.suppress(av.FFmpegError):
         for packet in container.demux():
             index = packet.stream.index
@@ -163,6 +163,6 @@ def _read_packets(
 
 
 def _disposition(flags: Disposition) -> str:
-    """The flags' names, e.g. ``default+forced``; ``none``."""
+    """Return the names of the flags, e.g. ``default+forced``; ``none`` without any."""
     names = [flag.name for flag in Disposition if flag.name and flag in flags and flag.value]
     return "+".join(sorted(names)) or "none"

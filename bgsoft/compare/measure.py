@@ -1,8 +1,7 @@
-"""How far two planes are apart: mean squared error, PSNR and SSIM, whole or inside a region.
+"""Differences of two planes: mean squared error, PSNR and SSIM, whole or inside a region.
 
-The definitions are those of FFmpeg's ``psnr`` and ``ssim`` filters, so that the figures are the
-ones that everybody quotes. They are computed here rather than by those filters because a region
-can then be left out, and because they need no ffmpeg.
+The definitions are those of FFmpeg's ``psnr`` and ``ssim`` filters, so figures are comparable to
+published ones. They are computed here because that allows regions, and needs no ffmpeg.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _WINDOW_SAMPLES = 64
 
 
 def mean_squared_error(a: Plane, b: Plane, region: Region | None = None) -> float | None:
-    """Mean of the squared sample differences.
+    """Return the mean of the squared sample differences.
 
     Args:
         a: (H, W) uint8 or uint16, code values.
         b: The same shape and dtype.
-        region: (H, W); only samples where it is True count. None: all.
+        region: (H, W); only samples where it is True are used. None: all.
 
     Returns:
         Squared code values; None where the region is empty.
@@ -43,7 +42,7 @@ def mean_squared_error(a: Plane, b: Plane, region: Region | None = None) -> floa
 
 
 def psnr(error: float, bit_depth: int) -> float:
-    """Peak signal-to-noise ratio in dB, of squared code values; infinite for equal planes."""
+    """Return the PSNR in dB from squared code values; infinite for equal planes."""
     peak = (1 << bit_depth) - 1
     return 10 * math.log10(peak * peak / error) if error > 0 else math.inf
 
@@ -51,7 +50,7 @@ def psnr(error: float, bit_depth: int) -> float:
 def structural_similarity(
     a: Plane, b: Plane, bit_depth: int, region: Region | None = None
 ) -> float | None:
-    """SSIM over 8 × 8 windows, four samples apart.
+    """Return SSIM over 8 × 8 windows, four samples apart.
 
     Wang et al., «Image quality assessment: from error visibility to structural similarity», 2004,
     with the flat windows and the integer constants of FFmpeg's ``ssim`` filter (libavfilter,
@@ -61,10 +60,10 @@ def structural_similarity(
         a: (H, W) uint8 or uint16, code values of ``bit_depth`` bits.
         b: The same shape and dtype.
         bit_depth: 8 or 10.
-        region: (H, W); only windows that lie wholly where it is True count. None: all.
+        region: (H, W); only windows that lie entirely where it is True are used. None: all.
 
     Returns:
-        At most 1; None where no window fits.
+        SSIM, at most 1; None where no window fits.
     """
     rows, columns = a.shape[0] // _BLOCK, a.shape[1] // _BLOCK
     if rows < 2 or columns < 2:

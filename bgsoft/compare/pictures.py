@@ -1,4 +1,4 @@
-"""Decodes two videos side by side and measures how far their pictures are apart."""
+"""Decodes two videos in parallel and measures the differences of their pictures."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from bgsoft.ring import FrameRing
 
 _PLANES = ("y", "cb", "cr", "all")
 InsideMasks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
-"""Luma's and chroma's samples that count, (H, W) and (⌈H/2⌉, ⌈W/2⌉)."""
+"""Luma and chroma samples to use, (H, W) and (⌈H/2⌉, ⌈W/2⌉)."""
 
 
 class Region(StrEnum):
-    """Which part of the picture counts, by the mask's brightness."""
+    """Part of the picture to measure, by the mask's brightness."""
 
     FOREGROUND = "foreground"
     """Where the mask is at least half white."""
@@ -39,7 +39,7 @@ class Region(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The pictures' figures, and what was met on the way."""
+    """Figures of the pictures, with the times and notices of both videos."""
 
     pictures: Pictures
     times_a: list[Fraction]
@@ -49,7 +49,7 @@ class Measured:
 
 
 class _Video:
-    """A decoder whose frames are handed out one at a time, each until the next is asked for."""
+    """A decoder whose frames come one at a time; each is valid until the next."""
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self.decoder = stack.enter_context(CpuDecoder(path))
@@ -87,12 +87,12 @@ class _Video:
 
 
 def difference_of_size(a: FrameFormat, b: FrameFormat) -> str | None:
-    """Why two formats' pictures cannot be compared; None where they can."""
+    """Return why pictures of two formats cannot be compared; None if they can."""
     if (a.width, a.height) == (b.width, b.height):
         return None
     return (
-        f"A is {a.width}x{a.height} and B {b.width}x{b.height} (upright): pictures of different"
-        " size are not compared; scale one of them first"
+        f"the sizes differ: A is {a.width}x{a.height} and B {b.width}x{b.height} (upright);"
+        " scale one of them first"
     )
 
 
@@ -112,11 +112,11 @@ def compare_pictures(
 
     Args:
         a: The reference.
-        b: The one that is judged.
-        mask: A video, bright on the foreground, as long as the shorter of A and B at least.
-        region: The part that counts, if there is a mask.
-        ffmpeg: Scores VMAF.
-        vmaf_reason: Why nothing does.
+        b: The video to judge.
+        mask: A video, bright on the foreground, at least as long as the shorter of A and B.
+        region: The part to measure, if there is a mask.
+        ffmpeg: Scores VMAF; None: nothing does.
+        vmaf_reason: Why nothing scores VMAF.
 
     Raises:
         ConfigError: The sizes differ, or the mask is too short or of another size.
@@ -165,12 +165,12 @@ def _measure(
     meter: _Meter,
     ffmpeg: Ffmpeg | None,
 ) -> tuple[list[float] | None, str | None]:
-    """Measure all pairs; VMAF of each, or why there is none."""
+    """Measure all pairs; return VMAF of each, or the reason why there is none."""
     size = a.format.width, a.format.height
     with nullcontext() if ffmpeg is None else VmafScorer(ffmpeg, *size, meter.depth) as scorer:
         for frame_a, frame_b in zip_longest(a.frames(), b.frames()):
             if frame_a is None or frame_b is None:
-                continue  # decoded on, for the timestamps
+                continue  # decode on, for the timestamps
             planes_a, planes_b = _planar(frame_a, meter.depth), _planar(frame_b, meter.depth)
             inside = None if masks is None else next(masks)
             meter.add(planes_a, planes_b, inside)
@@ -190,7 +190,7 @@ def _depths(a: _Video, b: _Video) -> list[str]:
 
 
 def _planar(frame: Frame, bit_depth: int) -> PlanarPicture:
-    """A frame's planes as code values of ``bit_depth`` bits; views where nothing changes."""
+    """Return a frame's planes as code values of ``bit_depth`` bits; views if unchanged."""
 
     def plane(samples: NDArray[Any]) -> NDArray[Any]:
         if frame.format.bit_depth == 10:
@@ -205,12 +205,12 @@ def _planar(frame: Frame, bit_depth: int) -> PlanarPicture:
 def _masks(
     path: Path, region: Region, size: FrameFormat, stack: ExitStack
 ) -> Iterator[InsideMasks]:
-    """What counts of each frame; ConfigError where the mask is of another size, or too short."""
+    """Yield the samples to use of each frame; raises ConfigError if the mask does not fit."""
     video = _Video(path, stack)
     format = video.format
     if difference_of_size(size, format) is not None:
         raise ConfigError(
-            f"the mask is {format.width}x{format.height}, the pictures are"
+            f"cannot use the mask: it is {format.width}x{format.height}, the pictures are"
             f" {size.width}x{size.height}",
             path=path,
         )
@@ -218,12 +218,12 @@ def _masks(
     for frame in video.frames():
         luma = (frame.luma >= (black + white) / 2) == (region is Region.FOREGROUND)
         yield luma, luma[::2, ::2]
-    text = f"the mask ends after {len(video.times)} frames, before the pictures do"
+    text = f"cannot use the mask: it ends after {len(video.times)} frames, before the pictures"
     raise ConfigError(text, path=path)
 
 
 def _replaced(a: PlanarPicture, b: PlanarPicture, inside: InsideMasks | None) -> PlanarPicture:
-    """B inside, A outside."""
+    """Return B inside the region, A outside."""
     if inside is None:
         return b
     luma, chroma = inside
@@ -232,7 +232,7 @@ def _replaced(a: PlanarPicture, b: PlanarPicture, inside: InsideMasks | None) ->
 
 
 class _Meter:
-    """Collects the figures of each pair."""
+    """Collects the figures of all pairs."""
 
     def __init__(self, bit_depth: int) -> None:
         self.depth = bit_depth
@@ -246,7 +246,7 @@ class _Meter:
 
     @property
     def inside(self) -> int:
-        """Samples of luma that counted."""
+        """Number of luma samples that were measured."""
         return sum(luma for luma, *_ in self._sizes)
 
     def add(self, a: PlanarPicture, b: PlanarPicture, inside: InsideMasks | None) -> None:
@@ -263,7 +263,7 @@ class _Meter:
         self._ssims.append(ssims)
 
     def curves(self, seconds: Sequence[float]) -> list[Curve]:
-        """PSNR and SSIM of each plane, and of all by their samples."""
+        """Return PSNR and SSIM of each plane, and of all planes weighted by their samples."""
         made: list[Curve] = []
         errors, ssims = self._with_all(self._errors), self._with_all(self._ssims)
         for plane, column in zip(_PLANES, errors.T, strict=True):
@@ -276,7 +276,7 @@ class _Meter:
         return made
 
     def _with_all(self, rows: list[list[float | None]]) -> NDArray[np.float64]:
-        """(frames, 4): values by plane, and their mean weighted by samples; NaN: no value."""
+        """Return (frames, 4): values by plane and their mean by samples; NaN: no value."""
         values = np.array(rows, np.float64).reshape(-1, 3)
         sizes = np.array(self._sizes, np.float64).reshape(-1, 3)
         with np.errstate(invalid="ignore"):  # an empty region
@@ -291,7 +291,7 @@ def _curve(
     seconds: Sequence[float],
     mean: float | None = None,
 ) -> Curve:
-    """A curve with its statistic; NaN stands for no value."""
+    """Return a curve with its statistic; NaN: no value."""
     values = [None if math.isnan(value) else value for value in found]
     ranked = sorted((value, index) for index, value in enumerate(values) if value is not None)
     if not ranked:
@@ -304,7 +304,7 @@ def _curve(
         worst_frame=frame,
         worst_seconds=seconds[frame],
         frames=len(ranked),
-        # SSIM is 1 for equal windows only: its sums are exact.
+        # SSIM is exactly 1 for equal windows only: its sums are exact.
         identical=worst == {"psnr": math.inf, "ssim": 1.0}.get(metric),
     )
     return Curve(metric=metric, plane=plane, values=values, statistic=statistic)

@@ -1,4 +1,4 @@
-"""What a comparison found, and its JSON form."""
+"""Results of a comparison, and their JSON form."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SCHEMA = "bgsoft-compare/1"
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that is the same in both files, or is not."""
+    """A property that is the same in both files, or not."""
 
     name: str
     ok: bool
     detail: str
-    """What was found, in one line."""
+    """Result in one line."""
 
     @classmethod
     def equal(cls, name: str, a: object, b: object, each: str = "") -> Self:
-        """Whether both have the same."""
+        """Compare two values of a property."""
         return cls(name, a == b, f"{a}{each}" if a == b else f"A has {a}, B {b}")
 
 
@@ -34,8 +34,8 @@ class Statistic:
     """PSNR: of the mean squared error over all frames, as FFmpeg's «average». Others: arithmetic
     mean. Infinite PSNR: no sample differs."""
     p1: float
-    """1st percentile: the value of the frame that one frame in a hundred is worse than or as bad
-    as (nearest rank)."""
+    """1st percentile: the value of a frame that is worse than or equal to 99 % of the frames
+    (nearest rank)."""
     worst: float
     worst_frame: int
     """Index of the first frame that has the worst value."""
@@ -44,7 +44,7 @@ class Statistic:
     frames: int
     """Frames that the measure applies to."""
     identical: bool = False
-    """True where no sample of any of these frames differs; never of VMAF."""
+    """Whether no sample of any of these frames differs; always False for VMAF."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +57,19 @@ class Curve:
     """``y``, ``cb``, ``cr``, or ``all``: the planes weighted by their samples; VMAF, which is
     defined on luma: ``y``."""
     values: list[float | None]
-    """None where nothing of the frame is in the region."""
+    """None where the region is empty in a frame."""
     statistic: Statistic | None
     """None where no frame has a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pictures:
-    """How far the pictures are apart."""
+    """Differences of the pictures."""
 
     width: int
     height: int
     bit_depth: int
-    """Of the comparison: the greater one of the two files'."""
+    """Bit depth of the comparison: the greater of the two files'."""
     frames: int
     """Pairs compared: frame i of A with frame i of B."""
     seconds: list[float]
@@ -80,44 +80,46 @@ class Pictures:
     """Part of all samples that is in the region, 0–1; None without a mask."""
     curves: list[Curve]
     vmaf_reason: str | None = None
-    """Why there is no VMAF; None where there is."""
+    """Why there is no VMAF; None if there is."""
     vmaf_model: str | None = None
     vmaf_by: str | None = None
-    """The ffmpeg that scored."""
+    """The ffmpeg that scored VMAF."""
     vmaf_region: str | None = None
-    """How VMAF was held to the region; None without a mask."""
+    """How VMAF was limited to the region; None without a mask."""
 
     def statistic(self, metric: str, plane: str) -> Statistic | None:
-        """A curve's statistic; None where there is no value."""
+        """Return a curve's statistic; None if there is no value."""
         of_all = {(curve.metric, curve.plane): curve.statistic for curve in self.curves}
         return of_all.get((metric, plane))
 
 
 @dataclass(slots=True, kw_only=True)
 class Comparison:
-    """All that was found. Stable names in JSON."""
+    """All results. Names in JSON are stable."""
 
     a: str
     b: str
     checks: list[Check] = field(default_factory=list)
     pictures: Pictures | None = None
     pictures_reason: str | None = None
-    """Why the pictures could not be compared; None where they were."""
+    """Why the pictures could not be compared; None if they were."""
     notices: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
-    """Which of the user's limits were missed."""
+    """The user's limits that were missed."""
     versions: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types. JSON has no infinity: the PSNR of equal pictures is null; where all are
-        equal, the statistic's ``identical`` is true.
+        """Convert to plain JSON types.
+
+        JSON has no infinity: the PSNR of equal pictures is null. Where all are equal, the
+        statistic's ``identical`` is true.
         """
         plain: dict[str, Any] = _finite({"schema": SCHEMA, **asdict(self)})
         return plain
 
 
 def _finite(value: Any) -> Any:
-    """A value with None in place of infinities."""
+    """Replace infinities in a value by None."""
     if isinstance(value, dict):
         return {key: _finite(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""VMAF, scored by an ffmpeg executable that has libvmaf.
+"""VMAF, scored by an ffmpeg with libvmaf.
 
-The pictures go to ffmpeg through a pipe, as raw samples: ffmpeg never sees a file name of the
-user's, opens no file but its own log, and scores exactly the frames that the other figures are
-computed from, paired by number whatever their timestamps are.
+The pictures go to ffmpeg through a pipe, as raw samples. So ffmpeg gets no file name of the user,
+opens no file but its own log, and scores exactly the frames of the other figures, paired by number,
+whatever their timestamps.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ PlanarPicture = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Ffmpeg:
-    """An executable that has the libvmaf filter."""
+    """An executable with the libvmaf filter."""
 
     path: str
     version: str
-    """First line of what it says of itself, e.g. ``ffmpeg version 9.0``."""
+    """First line of its version, e.g. ``ffmpeg version 9.0``."""
 
 
 def ffmpeg_executables() -> list[str]:
-    """What there is: the one that comes with the ``quality`` extra, then the system's."""
+    """Return the available executables: that of the ``quality`` extra, then the system's."""
     found: list[str] = []
     try:
         import imageio_ffmpeg
@@ -62,7 +62,7 @@ def ffmpeg_executables() -> list[str]:
 
 
 def ask_ffmpeg(executable: str, argument: str) -> str | None:
-    """What an ffmpeg prints for one flag, e.g. ``-version``; None where it does not run."""
+    """Return the output of an ffmpeg for one flag, e.g. ``-version``; None if it does not run."""
     try:
         done = subprocess.run(
             [executable, "-hide_banner", argument],
@@ -83,35 +83,38 @@ def _has_libvmaf(executable: str) -> bool:
 
 
 def find_ffmpeg() -> Ffmpeg:
-    """The first ffmpeg that has libvmaf.
+    """Return the first ffmpeg with libvmaf.
 
     Raises:
         BackendUnavailableError: There is none, or the Python package ``ffmpeg`` is missing; the
-            message says what to install.
+            message says how to install it.
     """
     tried = ffmpeg_executables()
     chosen = next((executable for executable in tried if _has_libvmaf(executable)), None)
     if chosen is None:
-        reason = f"{', '.join(tried)} has no libvmaf" if tried else "no ffmpeg found"
-        raise BackendUnavailableError(f"{reason}: {_INSTALL} brings one that has it")
+        reason = f"{', '.join(tried)} has no libvmaf" if tried else "no ffmpeg was found"
+        raise BackendUnavailableError(f"cannot score VMAF: {reason}; {_INSTALL}")
     try:
         import ffmpeg
     except ImportError as exc:
-        raise BackendUnavailableError(f"ffmpeg-python is not installed: {_INSTALL}") from exc
-    if not hasattr(ffmpeg, "filter_multi_output"):
-        # Another package of the same import name, python-ffmpeg, is easily taken for it.
         raise BackendUnavailableError(
-            f"the package «ffmpeg» here is not ffmpeg-python: remove it, then {_INSTALL}"
+            f"cannot score VMAF: ffmpeg-python is missing; {_INSTALL}"
+        ) from exc
+    if not hasattr(ffmpeg, "filter_multi_output"):
+        # The package python-ffmpeg has the same import name.
+        raise BackendUnavailableError(
+            "cannot score VMAF: the package «ffmpeg» is not ffmpeg-python; uninstall it, then "
+            f"{_INSTALL}"
         )
     lines = (ask_ffmpeg(chosen, "-version") or "").splitlines()
     return Ffmpeg(chosen, " ".join(lines[0].split()[:3]) if lines else "unknown")
 
 
 class VmafScorer(Closing):
-    """Scores pairs of pictures, one after the other.
+    """Scores pairs of pictures, one after another.
 
-    A single pipe carries reference and distorted picture in turns, so that neither can wait for
-    the other.
+    A single pipe carries reference and distorted pictures in turn, so that neither waits for the
+    other.
 
     Args:
         ffmpeg: From :func:`find_ffmpeg`.
@@ -141,7 +144,7 @@ class VmafScorer(Closing):
         self._pipe: IO[bytes] = self._process.stdin
 
     def push(self, reference: PlanarPicture, distorted: PlanarPicture) -> None:
-        """Hand over the next pair. Where ffmpeg has given up, :meth:`finish` says so."""
+        """Send the next pair. If ffmpeg has failed, :meth:`finish` raises the error."""
         if self._broken:
             return
         self._pushed += 1
@@ -152,10 +155,10 @@ class VmafScorer(Closing):
             self._broken = True
 
     def finish(self) -> list[float]:
-        """The score of each pair, 0–100, in the order they were pushed.
+        """Return the score of each pair, 0–100, in the order they were sent.
 
         Raises:
-            BackendUnavailableError: ffmpeg failed; the message is what it said.
+            BackendUnavailableError: ffmpeg failed; the message contains its own.
         """
         if self._broken:
             raise self._failure()
@@ -168,32 +171,34 @@ class VmafScorer(Closing):
         frames.sort(key=lambda frame: frame["frameNum"])
         scores = [float(frame["metrics"]["vmaf"]) for frame in frames]
         if len(scores) != self._pushed:
-            raise BackendUnavailableError(f"ffmpeg scored {len(scores)} of {self._pushed} frames")
+            raise BackendUnavailableError(
+                f"cannot score VMAF: ffmpeg scored {len(scores)} of {self._pushed} frames"
+            )
         if not all(math.isfinite(score) for score in scores):
-            raise BackendUnavailableError("libvmaf gave scores that are no numbers")
+            raise BackendUnavailableError("cannot score VMAF: libvmaf returned no numbers")
         return scores
 
     def close(self) -> None:
         self._process.kill()
-        with contextlib.suppress(OSError):  # what was buffered has no reader any more
+        with contextlib.suppress(OSError):  # the buffered rest has no reader
             self._pipe.close()
         self._process.wait()
         self._messages.close()
         self._folder.cleanup()
 
     def _failure(self) -> BackendUnavailableError:
-        """ffmpeg's own words, on one line. libvmaf crashes on pictures of a few pixels."""
+        """Return ffmpeg's own message, in one line. libvmaf crashes on pictures of a few pixels."""
         self._process.kill()
         code = self._process.wait()
         self._messages.seek(0)
         lines = self._messages.read().decode("utf-8", "replace").split("\n")
         said = " | ".join(line.strip() for line in lines if line.strip())
         reason = said[:400] or f"it ended with {f'signal {-code}' if code < 0 else f'exit {code}'}"
-        return BackendUnavailableError(f"ffmpeg could not score: {reason}")
+        return BackendUnavailableError(f"cannot score VMAF: {reason}")
 
 
 def _command(executable: str, width: int, height: int, bit_depth: int, threads: int) -> list[str]:
-    """The command line that scores what comes in on its stdin."""
+    """Return the command that scores the pictures on its stdin."""
     import ffmpeg
 
     source = ffmpeg.input(
@@ -202,7 +207,7 @@ def _command(executable: str, width: int, height: int, bit_depth: int, threads: 
         format="rawvideo",
         pixel_format="yuv420p" if bit_depth == 8 else "yuv420p10le",
         video_size=(width, height),
-        framerate=25,  # any: the pairs are already made
+        framerate=25,  # any value: pictures are already paired
     )
     halves = source.video.filter_multi_output("split")
     reference, distorted = (

@@ -1,6 +1,6 @@
 """Runs every backend of every stage alone, and compares it with the CPU.
 
-``bgsoft doctor`` tries each backend for a moment; :mod:`bgsoft.diagnose.full` tries everything.
+``bgsoft doctor`` runs each backend briefly; :mod:`bgsoft.diagnose.full` runs everything.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _SIZE = (1280, 720)
 _FRAMES = 25
 _MODEL_RUNS = 20
 _COMPOSITE_SECONDS = 1.0
-"""Longest that the compositor is timed."""
+"""Longest time of the compositor's measurement."""
 
 
 class SkippedError(BackendUnavailableError):
-    """A check's backend is not installed, or this GPU's own answer leaves it out."""
+    """A check's backend is not installed, or this GPU does not support it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,15 @@ class Finding:
 
     detail: str
     ms_per_frame: float | None = None
-    """Of short runs, alone on the machine or not: a sign of life, no benchmark."""
+    """Time in short runs, whatever else runs: a sign of life, not a benchmark."""
 
 
 class Checks:
-    """Each method makes one check.
+    """Each method runs one check.
 
-    It raises SkippedError where the check cannot be made here, VerificationError where a result is
-    wrong, and whatever the backend raises. Clips and encoded files go into ``folder``; ``stages``
-    are those of :func:`bgsoft.rendering.backends.probe_all`.
+    It raises SkippedError if the check cannot run here, VerificationError for a wrong result, and
+    the backend's own errors. Clips and encoded files go into ``folder``; ``stages`` are those of
+    :func:`bgsoft.rendering.backends.probe_all`.
     """
 
     def __init__(self, folder: Path, gpu: int, stages: Mapping[str, Sequence[Candidate]]) -> None:
@@ -69,7 +69,7 @@ class Checks:
 
     @property
     def device(self) -> CudaDevice:
-        """The GPU, started when it is first needed."""
+        """The GPU, initialised when it is first needed."""
         problem = driver_problem(self.gpu)
         if problem is not None:
             raise SkippedError(problem)
@@ -82,14 +82,14 @@ class Checks:
         return self._device
 
     def need(self, stage: str, backend: str) -> CudaDevice | None:
-        """The device that a backend runs on, None for the CPU; raises SkippedError without it."""
+        """Return a backend's device, None for the CPU; raises SkippedError if it is unavailable."""
         candidate = next(c for c in self.stages[stage] if c.name == backend)
         if not candidate.available:
             raise SkippedError(candidate.explanation)
         return None if backend == "cpu" else self.device
 
     def need_decoder(self, backend: str, clip: Path) -> CudaDevice | None:
-        """The same for a clip; NVDEC itself says what it does not decode."""
+        """Return the device for decoding a clip; NVDEC reports what it does not decode."""
         device = self.need("decode", backend)
         if backend == "nvdec":
             info = probe(clip)
@@ -102,7 +102,7 @@ class Checks:
     def need_encoder(
         self, backend: str, codec: Codec = Codec.H264, bits: int = 8
     ) -> CudaDevice | None:
-        """The same for encoding; NVENC itself says what it does not encode."""
+        """Return the device for encoding; NVENC reports what it does not encode."""
         device = self.need("encode", backend)
         if backend == "nvenc":
             with translated(BackendUnavailableError, to=lambda exc: SkippedError(str(exc))):
@@ -122,14 +122,14 @@ class Checks:
         if backend != "cpu":
             problem = difference(shown, decode_clip(clip)[0])
             if problem is not None:
-                raise VerificationError(f"not what the CPU decodes: {problem}")
+                raise VerificationError(f"its frames differ from the CPU's: {problem}")
             detail += ", equal to the CPU's frames and timestamps"
         return Finding(detail, 1000 * seconds / len(shown))
 
     def infer(
         self, backend: str, model: str | None = None, precision: Precision = Precision.FP32
     ) -> Finding:
-        """Segment a frame; None: by the default model."""
+        """Segment a frame; ``model=None``: by the default model."""
         device = self.need("infer", backend)
         resolved, frame = resolve(model or SegmentConfig().model), draw_frame(7, *_SIZE)
         mask, detail, milliseconds = run_model(
@@ -150,7 +150,7 @@ class Checks:
         return Finding(detail, milliseconds)
 
     def composite(self, backend: str) -> Finding:
-        """Matte and blur, timed; :mod:`bgsoft.diagnose.parity` compares them with the CPU's."""
+        """Time matte and blur; :mod:`bgsoft.diagnose.parity` compares them with the CPU's."""
         device = self.need("composite", backend)
         side: CpuSide = CpuSide() if device is None else CudaSide(device)
         source = draw_frame(0, *_SIZE)
@@ -180,7 +180,7 @@ class Checks:
     def encode(
         self, backend: str, codec: Codec = Codec.H264, layout: PixelLayout = PixelLayout.NV12
     ) -> Finding:
-        """Encode at a variable rate; timestamps must come back, and pictures nearly."""
+        """Encode at a variable rate; check timestamps exactly, and pictures by PSNR."""
         device = self.need_encoder(backend, codec, 10 if layout is PixelLayout.P010 else 8)
         frames = [draw_frame(index, *_SIZE, layout) for index in range(_FRAMES)]
         times = ClipSpec(name="", frames=_FRAMES + 1, variable_rate=True).pts
@@ -194,23 +194,23 @@ class Checks:
 
 
 def check_psnr(worst_db: float, min_db: float, detail: str) -> None:
-    """Raise VerificationError where a PSNR is too low."""
+    """Raise VerificationError if a PSNR is too low."""
     if worst_db < min_db:
         raise VerificationError(f"{detail}: less than {min_db:g} dB")
 
 
 def decibels(value: float) -> str:
-    """A PSNR in words."""
+    """Format a PSNR."""
     return "equal" if math.isinf(value) else f"{value:.1f} dB"
 
 
 def try_candidates(
     stages: Mapping[str, Sequence[Candidate]], folder: Path, gpu: int = 0
 ) -> Iterator[tuple[str, Candidate, Finding | None]]:
-    """Run every backend that is available for a moment, with files in an empty folder.
+    """Run every available backend briefly, with files in an empty folder.
 
     Yields:
-        (stage, candidate, what was found); a candidate that fails is unavailable, with the reason.
+        (stage, candidate, finding); a candidate that fails becomes unavailable, with the reason.
     """
     checks = Checks(folder, gpu, stages)
     for stage, candidates in stages.items():
@@ -221,7 +221,7 @@ def try_candidates(
                 continue
             try:
                 found = check(candidate.name)
-            except Exception as exc:  # whatever a vendor's library raises is the answer
+            except Exception as exc:  # vendors' libraries raise any type
                 failed = replace(candidate, available=False, reason=reason_of(exc))
                 yield stage, failed, None
             else:

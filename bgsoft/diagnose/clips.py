@@ -1,4 +1,4 @@
-"""Clips that the checks make for themselves: a figure that moves in front of a textured wall."""
+"""Synthesised clips for the checks: a figure that moves in front of a textured wall."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _LIMITED = 1
 """FFmpeg's AVColorRange."""
 _SKIN, _HAIR, _SHIRT = (225, 175, 150), (70, 45, 35), (60, 80, 150)
 _PERIOD = 50
-"""Frames of one swing of the figure."""
+"""Frames for one swing of the figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClipSpec:
-    """One clip."""
+    """Properties of one clip."""
 
     name: str
     """File name; the suffix chooses the container."""
@@ -46,13 +46,13 @@ class ClipSpec:
     height: int = 360
     frames: int = 50
     variable_rate: bool = False
-    """Frames are shown for 20 to 100 ms."""
+    """Whether frames are shown for 20 to 100 ms."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """For the encoder."""
+    """Options of the encoder."""
 
     @property
     def pts(self) -> list[int]:
-        """Of every frame, in :data:`TIME_BASE` units; whole milliseconds."""
+        """pts of every frame in :data:`TIME_BASE` units; whole milliseconds."""
         if not self.variable_rate:
             return [_FRAME_TICKS * index for index in range(self.frames)]
         steps = [_FRAME_TICKS // 2, _FRAME_TICKS, _FRAME_TICKS * 5 // 2]
@@ -84,12 +84,12 @@ CLIPS = (
         options={"preset": "12", "crf": "24", "svtav1-params": "lp=1"},
     ),
 )
-"""One for each kind of stream that NVDEC decodes."""
+"""A clip for each kind of stream that NVDEC decodes."""
 
 
 @functools.lru_cache(maxsize=4)
 def _wall(width: int, height: int) -> Picture:
-    """(H, W, 3) RGB: a gradient, shelves and some fixed grain."""
+    """Draw a wall, (H, W, 3) RGB: a gradient, shelves and some fixed grain."""
     rng = np.random.default_rng(5)
     coarse = rng.integers(60, 200, (6, 10, 3)).astype(np.uint8)
     wall = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
@@ -102,7 +102,7 @@ def _wall(width: int, height: int) -> Picture:
 
 
 def draw_picture(index: int, width: int, height: int) -> Picture:
-    """(H, W, 3) RGB: head and shoulders that swing slowly, different for every index."""
+    """Draw (H, W, 3) RGB: head and shoulders that swing slowly, different for every index."""
     picture = _wall(width, height).copy()
     swing = np.sin(2 * np.pi * index / _PERIOD) + index / 400
 
@@ -134,7 +134,7 @@ def _video_frame(index: int, width: int, height: int, pixel_format: str) -> Vide
 
 
 def write_clip(folder: Path, spec: ClipSpec) -> Path:
-    """Encode a clip into a folder, unless it is there already; raises what PyAV does."""
+    """Encode a clip into a folder, unless it exists; raises PyAV's errors."""
     path = folder / spec.name
     if path.exists():
         return path
@@ -159,7 +159,7 @@ def write_clip(folder: Path, spec: ClipSpec) -> Path:
 def draw_frame(
     index: int, width: int, height: int, layout: PixelLayout = PixelLayout.NV12
 ) -> Frame:
-    """The picture of a frame number as a frame on the host; width and height must be even."""
+    """Draw a picture as a frame on the host; width and height must be even."""
     format = FrameFormat(
         width=width,
         height=height,
@@ -183,7 +183,7 @@ def draw_frame(
 
 
 def stream_info(format: FrameFormat) -> VideoInfo:
-    """The description of a file of such frames, for encoders that have no input file."""
+    """Return the description of a file of such frames, for encoders without an input file."""
     return VideoInfo(
         path=Path("selftest.mkv"),
         container="matroska,webm",

@@ -1,4 +1,4 @@
-"""A report of what works on this machine, and what to do about the rest."""
+"""A report of what works on this machine, and how to repair the rest."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 
 ENCODERS = ("libx264", "libx265", "libsvtav1", "libvpx-vp9", "prores_ks", "ffv1")
-"""The encoders that bgsoft's codecs stand for on the CPU."""
+"""The CPU encoders of bgsoft's codecs."""
 
 _REQUIRED = ("av", "numpy", "cv2", "onnxruntime")
 NEVER_RUN = ("inference on TensorRT", "encoding on NVENC")
-"""Written from documentation: bgsoft's makers had no hardware that has it."""
+"""Written from documentation, and never run on such hardware."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,32 +44,32 @@ class DoctorReport:
     versions: dict[str, str | None]
     """None where a package is not installed."""
     import_errors: dict[str, str] = field(default_factory=dict)
-    """Installed packages that do not load, and why."""
+    """Installed packages that cannot be loaded, with the reason."""
     ffmpeg: dict[str, str] = field(default_factory=dict)
     """Versions of the FFmpeg libraries inside PyAV."""
     execution_providers: list[str] = field(default_factory=list)
-    """Of this build of ONNX Runtime."""
+    """Providers in this build of ONNX Runtime."""
     encoders: dict[str, bool]
-    """By name, of :data:`ENCODERS`."""
+    """Whether each of :data:`ENCODERS` exists, by name."""
     stages: dict[str, list[Candidate]]
     """Each stage's backends, best first; unavailable where the self-test failed."""
     findings: dict[str, dict[str, Finding]] = field(default_factory=dict)
-    """Of the self-test: stage → backend that worked → how."""
+    """Results of the self-test: stage → backend that worked → finding."""
     gpu: GpuInfo | None = None
     video_engines: dict[str, str] = field(default_factory=dict)
     """See :func:`bgsoft.diagnose.machine.video_engines`."""
     parity: list[Parity] = field(default_factory=list)
     """The GPU's picture stages against the CPU's."""
     full: list[Row] = field(default_factory=list)
-    """Of ``--full``."""
+    """Rows of ``--full``."""
     models: dict[str, str | None]
-    """Embedded models and pulled ones: name → what is wrong with its files; None: nothing."""
+    """Embedded and pulled models: name → problem of its files; None: none."""
     config_file: str | None = None
     """The user's defaults; None: there are none."""
     cpu_count: int
     """CPUs that this process may use."""
     operations: str | None = None
-    """Variant and compiler of the operations on pictures; None where they do not load."""
+    """Variant and compiler of the native operations; None if they cannot be loaded."""
     gpu_driver: str | None
     """Version; None where there is none."""
     problems: list[str] = field(default_factory=list)
@@ -79,12 +79,12 @@ class DoctorReport:
     never_run: tuple[str, ...] = NEVER_RUN
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain JSON types."""
+        """Return the report as plain JSON types."""
         return dataclasses.asdict(self)
 
 
 def examine(gpu: int = 0) -> DoctorReport:
-    """Look at everything a render needs, and run every backend for a moment."""
+    """Examine everything a render needs, and run every backend briefly."""
     report = DoctorReport(
         versions=dict(library_versions()),
         encoders=dict.fromkeys(ENCODERS, False),
@@ -123,7 +123,7 @@ def examine(gpu: int = 0) -> DoctorReport:
 
 
 def find_user_config(report: DoctorReport) -> None:
-    """Fill in which file has the user's defaults; one that is wrong is a problem."""
+    """Record the file with the user's defaults; an invalid one is a problem."""
     path = config_path()
     try:
         path = read_user_config().path
@@ -137,7 +137,7 @@ def _on_cuda(report: DoctorReport) -> bool:
 
 
 def _self_test(report: DoctorReport, gpu: int) -> None:
-    """Try every backend, and set down which have turned out to work."""
+    """Run every backend, and record which ones work."""
     from bgsoft.diagnose.checks import try_candidates
 
     stages: dict[str, list[Candidate]] = {stage: [] for stage in report.stages}
@@ -150,7 +150,7 @@ def _self_test(report: DoctorReport, gpu: int) -> None:
 
 
 def _parity(gpu: int) -> tuple[list[Parity], str | None]:
-    """The comparisons that could be made, and why not all could."""
+    """Return the comparisons, and why some could not be made."""
     from bgsoft.diagnose.parity import CudaSide, measure_parity
     from bgsoft.settings.config import SegmentConfig
 
@@ -160,18 +160,18 @@ def _parity(gpu: int) -> tuple[list[Parity], str | None]:
 
         side = CudaSide(CudaDevice(gpu))
         found.extend(measure_parity(side, find_spec(SegmentConfig().model)))
-    except Exception as exc:  # whatever a vendor's library raises is the answer
-        return found, f"GPU and CPU cannot be compared: {reason_of(exc)}"
+    except Exception as exc:  # vendors' libraries raise any type
+        return found, f"cannot compare GPU and CPU: {reason_of(exc)}"
     return found, None
 
 
 def _package(name: str) -> tuple[str | None, str | None]:
-    """(version or None, why it does not load or None) of a package."""
+    """Return (version or None, why it cannot be loaded or None) of a package."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None, None
     if spec.origin is None:
-        return installed_version(name) or "unknown", "only remains of it are installed"
+        return installed_version(name) or "unknown", "only parts of it are installed"
     try:
         module = importlib.import_module(name)
     except Exception as exc:  # a broken binary package may raise anything
@@ -208,7 +208,7 @@ def _problems(report: DoctorReport) -> list[str]:
         if report.versions[name] is None:
             problems.append(f"{name} is missing: pip install '.[cpu]' (or '.[gpu]')")
         elif name in report.import_errors:
-            problems.append(f"{name} does not load: {report.import_errors[name]}")
+            problems.append(f"cannot load {name}: {report.import_errors[name]}")
     if not report.encoders["libx264"]:
         problems.append("PyAV has no libx264 encoder: pip install --force-reinstall av")
     problems += {c.explanation: c for found in report.stages.values() for c in found if c.blocks}
@@ -225,7 +225,7 @@ def _problems(report: DoctorReport) -> list[str]:
 def _gpu_problems(
     stages: dict[str, list[Candidate]], parity: Sequence[Parity], obstacle: str | None
 ) -> list[str]:
-    """One for each stage that no GPU backend runs, and for each that differs from the CPU's."""
+    """Return a problem for each stage without a GPU backend, or that differs from the CPU."""
     problems = [
         f"{p.name}: GPU and CPU differ by up to {p.max_difference:.3g} (allowed: {p.tolerance})"
         for p in parity

@@ -28,21 +28,21 @@ from bgsoft.settings.config import Codec, Precision, SegmentConfig
 
 _ON_CPU = dict.fromkeys(backends.STAGES, "cpu")
 _FULL_QUALITY = 8
-"""Of combinations, for x264 and NVENC alike, so that encoders hide nothing."""
+"""Quality of combinations, for x264 and NVENC, high enough to show differences of other stages."""
 _SMALL_BYTES = 10_240
-"""Per frame: what may cross PCIe beside frames and the model's tensors."""
+"""Bytes per frame that may cross PCIe in addition to frames and the model's tensors."""
 _MEMORY_FRAMES = 2000
 _MEMORY_SLACK_BYTES = 16 << 20
-"""By how much device memory in use may vary; a leak of one 640x360 frame each would be 691 MB."""
+"""Allowed variation of used device memory; a leak of 640x360 frames would be 691 MB."""
 _CRASH_WORDS = ("CUDA error", "cudaError", "CUDA_ERROR", "terminate called", "Traceback", "Fatal")
-"""Of CUDA's libraries and of Python, when something is torn down in the wrong order."""
+"""Messages of CUDA's libraries and of Python after a wrong order of destruction."""
 
 
 class FullChecks(Checks):
-    """Whole renders, and what only a whole process shows."""
+    """Checks by whole renders and whole processes."""
 
     def mattes(self, model: str, matte: str, infer: str, composite: str) -> Finding:
-        """Compare the mattes that a model makes of a clip with the CPU's."""
+        """Compare a model's mattes of a clip with the CPU's."""
         self.need("infer", infer)
         self.need("composite", composite)
         clip = write_clip(self.folder, CLIPS[0])
@@ -56,7 +56,7 @@ class FullChecks(Checks):
         return Finding(detail, report.stages["segment"].ms_per_frame)
 
     def combination(self, chosen: Mapping[str, str]) -> Finding:
-        """Render with a backend for each stage; the CPU alone must make the same of the clip."""
+        """Render with a backend for each stage, and compare with the CPU alone."""
         for stage, backend in chosen.items():
             self.need(stage, backend)
         clip = write_clip(self.folder, CLIPS[1])
@@ -97,7 +97,7 @@ class FullChecks(Checks):
         return report, decode_clip(target)[0]
 
     def memory(self) -> Finding:
-        """Device memory in use stays flat over a long render."""
+        """Check that used device memory is constant over a long render."""
         device = self.device
         self.need("composite", "cuda")
         spec = ClipSpec(name="long.mp4", options=CLIPS[0].options, frames=_MEMORY_FRAMES)
@@ -105,7 +105,7 @@ class FullChecks(Checks):
         used: list[int] = []
 
         def sample(progress: Progress) -> None:
-            # After the last frame models and decoder have been freed.
+            # After the last frame, models and decoder have been freed.
             if _MEMORY_FRAMES // 10 < progress.frames < _MEMORY_FRAMES:
                 used.append(device.used_bytes())
 
@@ -114,7 +114,7 @@ class FullChecks(Checks):
         if report.frames_encoded != _MEMORY_FRAMES:
             raise VerificationError(f"{report.frames_encoded} frames, not {_MEMORY_FRAMES}")
         if len(used) <= 3:
-            raise VerificationError("too fast to look")
+            raise VerificationError("the render was too fast to sample")
         growth = max(used) - min(used)
         detail = f"{max(used) / 1e6:.0f} MB in use on the device, varies by {growth / 1e6:.1f} MB"
         if growth > _MEMORY_SLACK_BYTES:
@@ -124,7 +124,7 @@ class FullChecks(Checks):
         return Finding(f"{detail}; peak by NVML {by_nvml}; {report.fps:.0f} frames/s")
 
     def exit(self) -> Finding:
-        """A process that has used the GPU ends without a word from CUDA's libraries."""
+        """Check that a process which has used the GPU exits without a message from CUDA."""
         self.need("composite", "cuda")
         clip, target = write_clip(self.folder, CLIPS[0]), self.folder / "exit.mp4"
         command = [sys.executable, "-X", "faulthandler", "-m", "bgsoft", "render", str(clip)]
@@ -142,12 +142,12 @@ class FullChecks(Checks):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table."""
+    """A row of the table."""
 
     group: str
     name: str
     status: str
-    """``pass``, ``FAIL``, or ``skip``: not installed, or this GPU's own answer leaves it out."""
+    """``pass``, ``FAIL``, or ``skip``: not installed, or not supported by this GPU."""
     detail: str
     seconds: float
 
@@ -216,7 +216,7 @@ def _combinations() -> dict[str, Check]:
 
 
 GROUPS: dict[str, Callable[[], dict[str, Check]]] = {
-    # Memory comes first: what other rows leave in the process would blur it.
+    # Memory comes first: leftovers of other rows would disturb it.
     "memory": lambda: {"flat over a long render": FullChecks.memory},
     "decode": _decode,
     "inference": _inference,
@@ -225,11 +225,11 @@ GROUPS: dict[str, Callable[[], dict[str, Check]]] = {
     "combinations": _combinations,
     "exit": lambda: {"a process ends without a CUDA error": FullChecks.exit},
 }
-"""The checks of each group, by name; the GPU tests run them as well."""
+"""The checks of each group, by name; the GPU tests run them too."""
 
 
 def run_group(group: str, gpu: int = 0) -> Iterator[Row]:
-    """Run the checks of one of :data:`GROUPS`, and yield each result as it comes."""
+    """Run the checks of one of :data:`GROUPS`, and yield each result."""
     with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
         checks = FullChecks(Path(folder), gpu, backends.probe_all(gpu))
         for name, check in GROUPS[group]().items():
@@ -244,6 +244,6 @@ def _run(group: str, name: str, check: Callable[[], Finding]) -> Row:
         status, detail = "pass", found.detail if ms is None else f"{ms:.2f} ms, {found.detail}"
     except SkippedError as exc:
         status, detail = "skip", exc.message
-    except Exception as exc:  # whatever a vendor's library raises is the answer
+    except Exception as exc:  # vendors' libraries raise any type
         status, detail = "FAIL", reason_of(exc)
     return Row(group, name, status, detail, time.perf_counter() - started)

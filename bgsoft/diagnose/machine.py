@@ -1,4 +1,4 @@
-"""This machine: libraries, CPU, system, and the GPU as driver and CUDA libraries describe it."""
+"""This machine: libraries, CPU, system, and the GPU as reported by driver and CUDA libraries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CUDNN_LIBRARY = "libcudnn.so.9"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInfo:
-    """A CUDA device and the libraries around it; None for what is not there."""
+    """A CUDA device and its libraries; None for missing ones."""
 
     name: str
     memory_bytes: int
@@ -35,23 +35,23 @@ class GpuInfo:
     driver: str | None
     """Version of the kernel module."""
     driver_cuda: str
-    """Newest CUDA that the driver speaks."""
+    """Newest CUDA version that the driver supports."""
     runtime: str
     """CUDA runtime that CuPy uses."""
     nvrtc: str | None
-    """Compiler of the kernels."""
+    """Version of the kernels' compiler."""
     cudnn: str | None
     tensorrt: str | None
 
 
 def hardware(gpu: int) -> dict[str, Any]:
-    """CPU, memory, system and GPU (None with its ``gpu_reason``), as plain JSON types."""
+    """Return CPU, memory, system and GPU (None with ``gpu_reason``), as plain JSON types."""
     device: dict[str, Any] | None = None
     reason = driver_problem(gpu)
     if reason is None:
         try:
             device = asdict(gpu_info(gpu))
-        except Exception as exc:  # whatever a vendor's library raises is the answer
+        except Exception as exc:  # vendors' libraries raise any type
             reason = reason_of(exc)
     return {
         "cpu": _cpu_name(),
@@ -65,7 +65,7 @@ def hardware(gpu: int) -> dict[str, Any]:
 
 
 def reason_of(exc: Exception) -> str:
-    """An error in one line, with its type where it is none of bgsoft's."""
+    """Format an error in one line, with its type unless it is bgsoft's."""
     kind = "" if isinstance(exc, BgsoftError) else f"{type(exc).__name__}: "
     return kind + " ".join(str(exc).split())
 
@@ -79,7 +79,12 @@ def _cpu_name() -> str:
 
 
 def gpu_info(gpu: int) -> GpuInfo:
-    """Describe a device; raises ImportError without CuPy, BackendUnavailableError without it."""
+    """Describe a device.
+
+    Raises:
+        ImportError: CuPy is missing.
+        BackendUnavailableError: There is no such device.
+    """
     import cupy
 
     from bgsoft.cuda.device import CudaDevice
@@ -87,7 +92,7 @@ def gpu_info(gpu: int) -> GpuInfo:
     device = CudaDevice(gpu)
     runtime = cupy.cuda.runtime
     digits = cupy.cuda.Device(gpu).compute_capability
-    with suppress(ImportError):  # without ONNX Runtime nothing will use them
+    with suppress(ImportError):  # without ONNX Runtime, nothing uses them
         from bgsoft.infer.providers import preload_libraries
 
         preload_libraries()
@@ -105,7 +110,7 @@ def gpu_info(gpu: int) -> GpuInfo:
 
 
 def attempt(question: Callable[[], T]) -> T | None:
-    """The answer; None where a vendor's library fails, which must not end a report."""
+    """Return the answer; None if a vendor's library fails, which must not end a report."""
     try:
         return question()
     except Exception:
@@ -133,7 +138,7 @@ def _tensorrt_version() -> str:
 
 
 def video_engines(gpu: int) -> dict[str, str]:
-    """NVDEC's and NVENC's answers by codec, e.g. ``NVDEC HEVC 10 bits`` → ``up to 8192x8192``."""
+    """Return the limits of NVDEC and NVENC, e.g. ``NVDEC HEVC 10 bits`` → ``up to 8192x8192``."""
     from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 
     said: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""Parity of the GPU's picture stages with the CPU's, which are their references.
+"""Comparison of the GPU's picture stages with the CPU's, their references.
 
-All tolerances stand here, those of the GPU tests too.
+It defines all tolerances, including those of the GPU tests.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EFFECTS = (
     EffectConfig(kind=EffectKind.COLOR, background="#0a8f3c"),
     EffectConfig(kind=EffectKind.ALPHA),
 )
-"""Effects that need no file of their own."""
+"""Effects that need no file."""
 
 
 class Tolerance(NamedTuple):
@@ -47,12 +47,12 @@ class Tolerance(NamedTuple):
     most: float = math.inf
     """Largest difference."""
     usual: float = 0.0
-    """Exceeded by :attr:`rare` of the samples at most."""
+    """Difference that at most :attr:`rare` of the samples exceed."""
     rare: float = 1.0
     mean: float = math.inf
 
     def allows(self, differences: NDArray[Any]) -> bool:
-        """Whether absolute differences are small enough."""
+        """Return whether absolute differences are within the tolerance."""
         return bool(
             differences.max() <= self.most
             and (differences > self.usual).mean() <= self.rare
@@ -62,61 +62,62 @@ class Tolerance(NamedTuple):
 
 # In 8-bit codes.
 TENSOR = Tolerance(most=2.5, usual=0.2, rare=0.01)
-"""A model's input: a tie in a float sum may round the other way before the colour matrix."""
+"""A model's input: a tie in a float sum may be rounded differently before the colour matrix."""
 TENSOR_8_BITS = TENSOR._replace(rare=0.0001)
-"""Of frames of 8 bits, where such ties are rare."""
+"""A model's input from 8-bit frames, where such ties are rare."""
 MAX_WHOLE_FRAME_DIFFERENCE = 3.5
-"""In place of 2.5: at odd sizes chroma falls between samples, where OpenCV rounds on its way."""
+"""Replaces 2.5 for odd sizes: chroma falls between samples, where OpenCV rounds intermediates."""
 MATTE = Tolerance(usual=2, rare=0.001, mean=0.1)
-"""The guided filter sums in another order."""
+"""The guided filter adds in another order."""
 _COMPOSITE_CODES = {8: 1, 10: 4}
-"""By bit depth, in codes of that depth."""
+"""Tolerance by bit depth, in codes of that depth."""
 
 # Of masks and mattes in [0, 1].
 _MASK = 5e-3
 _MASK_FP16 = 0.1
 _MASK_TENSORRT = 0.15
-"""TensorRT rounds the inputs of convolutions to TF32's ten bits, and ONNX Runtime has no switch
-for it; only an environment variable that changes the whole process has. A mask of an embedded model
-moves by up to 0.11 then, where an edge is steep, and by 0.0001 on average."""
+"""TensorRT rounds inputs of convolutions to TF32's ten bits. ONNX Runtime has no switch for it;
+only
+an environment variable for the whole process. The mask of an embedded model then changes by up to
+0.11 at steep edges, and by 0.0001 on average."""
 BLENDED = 1e-4
 """Weighted sums of masks."""
 CELLS = 1e-5
-"""Means over cells, and whatever else is only rounded."""
+"""Means over cells, and other values that are only rounded."""
 SCHEDULED_MASK = Tolerance(usual=0.05, rare=0.002, mean=0.002)
-"""From several passes: what they are weighted by differs by some codes here and there."""
+"""Masks of several passes, whose weights differ by some codes in places."""
 AVERAGED_MATTE = Tolerance(usual=0.05, rare=0.01, mean=0.004)
 RECURRENT_ALPHA = Tolerance(most=3 / 255, usual=1e-5, rare=0.02)
-"""But for samples whose picture is a code value off."""
+"""Except for samples whose picture differs by a code value."""
 
 # Of faces.
 FACE_SIZE_SHARE = 0.005
-"""Landmarks through both models, on average, by the face's width."""
+"""Mean distance of landmarks through both models, in face widths."""
 FACE_BOX_SHARE = 0.02
-"""Boxes through the detector, by the side of the view."""
+"""Distance of boxes through the detector, in sides of the view."""
 PRESENCE = 0.02
-"""Of a face, through both models."""
+"""Difference of a face's presence, through both models."""
 
-# Of whole pictures, least PSNR in dB.
+# Least PSNR of whole pictures, in dB.
 STRUCTURED_DB = 70.0
-"""Composites of pictures that are no noise, on top of the rest."""
+"""Composites of structured pictures, in addition to the other limits."""
 MIN_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
-"""Every matte of a render; TensorRT computes with ten bits of a number's fraction."""
+"""Every matte of a render; TensorRT computes with ten bits of the fraction."""
 MIN_SCHEDULED_MATTE_DB = 35.0
-"""The same from several passes."""
+"""Every matte of several passes."""
 MIN_ENCODED_DB = 34.0
 """Luma of an encoder at its default quality."""
 MIN_COMBINATION_DB = 40.0
 """Luma of any combination of backends, after encoding."""
 MIN_FACES_DB = 32.0
-"""The same with faces, or batches of other sizes."""
+"""Luma with faces, or batches of other sizes."""
 
 _STALE = 77
-"""Of alpha before a matte is written; none may be left."""
+"""Value of alpha before a matte is written; none may remain."""
 
 
 def mask_tolerance(backend: str, precision: Precision) -> float:
-    """Largest difference of a backend's mask from the CPU's in fp32."""
+    """Return the largest allowed difference of a backend's mask from the CPU's in fp32."""
     if backend == "tensorrt":
         return _MASK_TENSORRT
     return _MASK_FP16 if precision is Precision.FP16 else _MASK
@@ -124,27 +125,27 @@ def mask_tolerance(backend: str, precision: Precision) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parity:
-    """One comparison."""
+    """Result of one comparison."""
 
     name: str
-    """e.g. ``composite blur, 8 bits``."""
+    """Name, e.g. ``composite blur, 8 bits``."""
     max_difference: float
-    """In code values of the samples compared."""
+    """Largest difference, in code values of the compared samples."""
     mean_difference: float
     tolerance: str
-    """In words."""
+    """Tolerance as text."""
     ok: bool
 
 
 class CpuSide:
-    """The picture stages in one place: here on the host, the references."""
+    """The picture stages on the host, which are the references."""
 
     @property
     def side(self) -> sides.Side:
         return sides.HOST
 
     def place(self, frame: Frame) -> Frame:
-        """A copy of a host frame that the stages may write to."""
+        """Return a copy of a host frame for the stages to change."""
         planes = frame.planes
         luma, chroma, alpha = (plane.copy() for plane in (planes.luma, planes.chroma, planes.alpha))
         return replace(frame, planes=replace(planes, luma=luma, chroma=chroma, alpha=alpha))
@@ -153,11 +154,11 @@ class CpuSide:
         return self.side.array(array)
 
     def stages(self, batch: int = 1) -> HostStages | DeviceStages:
-        """Maker of the stages, as a render has it."""
+        """Return the maker of the stages, as in a render."""
         return HostStages(Resources(), batch)
 
     def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: AnalysisFrame) -> Array:
-        """The model's input, (3, H, W) or (H, W, 3) float32."""
+        """Return the model's input, (3, H, W) or (H, W, 3) float32."""
         preprocessor = Preprocessor(spec, format, self.side)
         tensor = self.side.xp.empty((1, *preprocessor.shape), np.float32)
         preprocessor.write(reduced, tensor)
@@ -165,7 +166,7 @@ class CpuSide:
 
 
 class CudaSide(CpuSide):
-    """Their twins on the current device."""
+    """The picture stages on the current device."""
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
@@ -189,7 +190,7 @@ _REFERENCE = CpuSide()
 def measure_parity(
     ours: CpuSide, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
 ) -> Iterator[Parity]:
-    """Run the same frames through a side and the CPU: each stage, sample depth and effect.
+    """Compare each stage, sample depth and effect on a device with the CPU.
 
     ``spec`` is the model whose input is compared, ``size`` the frames' (width, height), even.
     """
@@ -207,12 +208,12 @@ def measure_parity(
 
 
 def _codes(samples: Array, format: FrameFormat) -> NDArray[np.float64]:
-    """Code values of samples as frames store them."""
+    """Return the code values of stored samples."""
     return to_host(samples).astype(np.float64) / (1 << format.shift)
 
 
 def _differences(format: FrameFormat, pairs: list[tuple[Array, Array]]) -> NDArray[np.float64]:
-    """Absolute differences of samples, in code values, of all pairs in one row."""
+    """Return absolute differences of samples, in code values, of all pairs in one row."""
     parts = [np.abs(_codes(a, format) - _codes(b, format)).ravel() for a, b in pairs]
     return np.concatenate(parts)
 
@@ -251,7 +252,7 @@ def _tensor(ours: CpuSide, frame: Frame, spec: ModelSpec) -> Parity:
 
 
 def _mask(index: int) -> NDArray[np.float32]:
-    """(256, 256): a soft head and shoulders, with an island and a hole for the filters to find."""
+    """Draw (256, 256): a soft head and shoulders, with an island and a hole for the filters."""
     mask = np.zeros((256, 256), np.float32)
     x = 128 + 4 * index
     cv2.circle(mask, (x, 110), 55, 1, -1)
@@ -273,17 +274,17 @@ def compare_mattes(
     from_alpha: bool = False,
     fine: bool = False,
 ) -> Parity:
-    """Make mattes on a side and on the CPU.
+    """Compare mattes of two devices.
 
     Args:
-        ours: The side that is checked.
-        config: Of the matte.
-        frames: On the host, all of one format.
-        masks: The raw mask of each frame; None where the last one holds.
+        ours: The stages to check.
+        config: The matte settings.
+        frames: Host frames, all of one format.
+        masks: The raw mask of each frame; None: the last one is held.
         batch: Frames at a time.
         cuts: Frames that begin a new scene, each the first of a batch.
-        from_alpha: The masks are mattes of the frame's size.
-        fine: The edge is fitted on the frame.
+        from_alpha: Whether masks are mattes of the frame's size.
+        fine: Whether the edge is fitted on the frame.
     """
     format = frames[0].format
     sides = (ours, _REFERENCE)
@@ -321,12 +322,12 @@ def compare_mattes(
 def _compare_planes(
     got: NDArray[Any], want: NDArray[Any], config: MatteConfig, from_alpha: bool
 ) -> tuple[NDArray[np.float64], bool]:
-    """Differences of two mattes, and whether they are allowed."""
+    """Return the differences of two mattes, and whether they are allowed."""
     found = np.abs(got.astype(np.float64) - want)
     if from_alpha:
         return found.ravel(), bool(found.max() <= _direct_codes(config))
     ok = MATTE.allows(found)
-    # Where the reference is flat, inside and outside are exact.
+    # Where the reference is flat, inside and outside must be exact.
     for end in (0, 255):
         core = cv2.erode((want == end).astype(np.uint8), np.ones((9, 9), np.uint8))
         ok = ok and bool((got[core.reshape(got.shape) > 0] == end).all())
@@ -334,14 +335,14 @@ def _compare_planes(
 
 
 def _direct_codes(config: MatteConfig) -> int:
-    """Tolerance of mattes of the frame's size: one rounding for each step."""
+    """Return the tolerance of mattes of the frame's size: one rounding for each step."""
     return 2 if config.feather_pct > 0 else int(config.expand_pct != 0)
 
 
 def compare_composites(
     ours: CpuSide, effect: EffectConfig, frame: Frame, matte: Matte, *, min_db: float = 0.0
 ) -> Parity:
-    """Composite a host frame with its matte on a side and on the CPU; dB: asked for as well."""
+    """Compare composites of a host frame; a PSNR of ``min_db`` is required too."""
     format = frame.format
     bits = format.bit_depth
     results = []
@@ -355,7 +356,7 @@ def compare_composites(
         results.append((to_host(placed.luma), to_host(placed.chroma)))
         compositor.close()
     found = _differences(format, list(zip(*results, strict=True)))
-    # It calculates nothing but the blend, which is equal in 8 bits.
+    # It only computes the blend, which is equal in 8 bits.
     same = bits == 8 and effect.kind is EffectKind.DIM
     allowed = 0 if same else _COMPOSITE_CODES[bits]
     ok = found.max() <= allowed
@@ -370,7 +371,7 @@ def compare_composites(
 
 
 def _chroma_people(alpha: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Chroma that belongs to people alone: all the 2×2 samples of alpha are 255."""
+    """Return the chroma samples of people alone: all 2×2 samples of alpha are 255."""
     height, width = alpha.shape
     padded = np.pad(alpha, ((0, height % 2), (0, width % 2)), mode="edge") == 255
     quads: NDArray[np.bool_] = padded.reshape(-(-height // 2), 2, -(-width // 2), 2).all((1, 3))
@@ -378,7 +379,7 @@ def _chroma_people(alpha: NDArray[np.uint8]) -> NDArray[np.bool_]:
 
 
 def _matte_of(mask: NDArray[np.float32], format: FrameFormat) -> Matte:
-    """A mask as a matte, not refined."""
+    """Return a mask as a matte, without refinement."""
     alpha = np.rint(cv2.resize(mask, (format.width, format.height)) * 255).astype(np.uint8)
     size = analysis_shape(format.width, format.height)[::-1]
     return Matte(alpha=alpha, reduced=cv2.resize(alpha, size))

@@ -1,4 +1,4 @@
-"""Runs one stage on one backend over pictures that are known, with the library's own classes."""
+"""Runs one stage on one backend with known pictures, using the library's own classes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RING_SLOTS = 4
 
 
 def to_host(array: Array) -> NDArray[Any]:
-    """A copy of an array in host memory; waits for the device where it is there."""
+    """Copy an array to host memory; waits for the device."""
     if isinstance(array, np.ndarray):
         return array.copy()
     import cupy
@@ -48,7 +48,7 @@ def to_host(array: Array) -> NDArray[Any]:
 
 
 def to_device(frame: Frame) -> Frame:
-    """A copy of a host frame in a slot of its own on the current device."""
+    """Copy a host frame to a slot of its own on the current device."""
     import cupy
 
     from bgsoft.cuda.device import device_planes
@@ -62,7 +62,7 @@ def to_device(frame: Frame) -> Frame:
 
 @dataclass(slots=True, eq=False)
 class DecodedFrame:
-    """A decoded frame, kept on the host."""
+    """A decoded frame, copied to the host."""
 
     pts: int
     luma: NDArray[Any]
@@ -75,7 +75,7 @@ def decode_clip(
     """Decode a whole file, on the CPU or by ``nvdec`` on a device.
 
     Returns:
-        The frames, and seconds spent decoding without opening and without the copies to the host.
+        The frames, and the seconds of decoding, without opening and copies to the host.
     """
     builder = _builder(None if backend == "cpu" else device)
     decoder = builder.make_decoder(backend, path, DecodeSettings())
@@ -95,7 +95,7 @@ def decode_clip(
 
 
 def difference(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) -> str | None:
-    """The first difference of two decodings; None where frames and timestamps are equal."""
+    """Return the first difference of two decodings; None if frames and timestamps are equal."""
     if len(ours) != len(reference):
         return f"{len(ours)} frames, not {len(reference)}"
     for index, (one, other) in enumerate(zip(ours, reference, strict=True)):
@@ -109,8 +109,8 @@ def difference(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) 
 
 
 def lowest_psnr_db(ours: Sequence[DecodedFrame], reference: Sequence[DecodedFrame]) -> float:
-    """The least of all frames' PSNR of luma, dB; infinite where all are equal."""
-    bits = 8 * reference[0].luma.itemsize  # 10-bit samples lie in the upper bits of 16
+    """Return the lowest luma PSNR of all frames, dB; infinite if all are equal."""
+    bits = 8 * reference[0].luma.itemsize  # 10-bit samples use the upper bits of 16
     pairs = zip(ours, reference, strict=True)
     return psnr(max(mean_squared_error(a.luma, b.luma) or 0.0 for a, b in pairs), bits)
 
@@ -124,11 +124,11 @@ def run_model(
     precision: Precision = Precision.FP32,
     runs: int = 10,
 ) -> tuple[NDArray[np.float32], str, float]:
-    """Segment a host frame, so often for the time, on the CPU or by a provider on a device.
+    """Segment a host frame ``runs`` times, on the CPU or by a provider on a device.
 
     Returns:
-        The mask, (h, w) in [0, 1]; the provider, as the session reports it, and notices of how it
-        runs the model; and milliseconds a frame, one at a time, from host memory to host memory.
+        The mask, (h, w) in [0, 1]; the session's provider, with notices about it; and milliseconds
+        a frame, one at a time, from host memory to host memory.
     """
     told: list[str] = []
     loader = NetworkLoader(model, precision, told.append)
@@ -150,7 +150,7 @@ def run_model(
 
 
 def _builder(device: CudaDevice | None) -> StageBuilder:
-    """Builds stages to be tried alone; frames live on the device where there is one."""
+    """Return a builder of single stages; frames are on the device if there is one."""
     composite = CompositeBackend.CPU if device is None else CompositeBackend.CUDA
     config = BackendConfig(composite=composite, ring_slots=_RING_SLOTS, batch=1)
     return StageBuilder(config, lambda _event: None, device=device, alone=True)
@@ -163,13 +163,13 @@ def encode_frames(
     backend: str = "cpu",
     device: CudaDevice | None = None,
 ) -> tuple[str, float, float]:
-    """Encode host frames into a file, on the CPU or by ``nvenc``, decode it again and compare.
+    """Encode host frames to a file, on the CPU or by ``nvenc``, decode it and compare.
 
     Returns:
         The encoder, the least PSNR of luma in dB, and milliseconds a frame.
 
     Raises:
-        VerificationError: Frames or timestamps did not come back as they went in.
+        VerificationError: Frames or timestamps have changed.
     """
     info, settings = stream_info(frames[0].format), EncodeConfig(codec=codec)
     builder = _builder(None if backend == "cpu" else device)
@@ -190,6 +190,6 @@ def encode_frames(
     seen, _ = decode_clip(path)
     expected = [frame.pts * frame.time_base for frame in frames]
     if [shown.pts * time_base for shown in seen] != expected:
-        raise VerificationError(f"{encoder.name}: {len(seen)} frames at other times came back")
+        raise VerificationError(f"{encoder.name}: {len(seen)} frames came back at other times")
     sent = [DecodedFrame(frame.pts, frame.luma, frame.chroma) for frame in frames]
     return encoder.name, lowest_psnr_db(seen, sent), 1000 * seconds / len(frames)

@@ -130,5 +130,5 @@ def test_an_encoder_that_fails_ends_the_preview_and_says_so(
     server.publish(live_frame(1))
     server._threads[0].join(20)
     clock.seconds += 0.1
-    with pytest.raises(OutputError, match="the preview ends: no picture"):
+    with pytest.raises(OutputError, match="cannot show the preview: no picture"):
         server.publish(live_frame(2))
