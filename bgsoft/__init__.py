@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from bgsoft.report import Event, Progress, RenderReport
     from bgsoft.settings.config import RenderConfig
 
-# What libraries read for themselves. All of it is set here, before a render has threads: in the C
-# library, a variable that is set while another thread looks for one crashes the process now and
-# then. Official builds of ONNX Runtime send usage data to Microsoft of late, and keep an identifier
-# in the user's cache: nothing here calls home. OpenCV's own limit of a picture is a billion pixels,
-# 3 GB. SVT-AV1 prints to stderr what FFmpeg's log has, too.
+# Settings that libraries read from the environment. All are set here, before a render has threads:
+# in the C library, setting a variable while another thread reads one can crash the process. Recent
+# official builds of ONNX Runtime send usage data to Microsoft and store an identifier in the user's
+# cache; that is disabled. OpenCV's own limit of a picture is a billion pixels, 3 GB. SVT-AV1 prints
+# to stderr what FFmpeg's log contains too.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("OPENCV_IO_MAX_IMAGE_PIXELS", str(1 << 27))
 os.environ.setdefault("SVT_LOG", "0")

@@ -13,7 +13,7 @@ CACHE_VARIABLE = "BGSOFT_CACHE"
 
 
 def cache_root() -> Path:
-    """Folder of all that is kept from run to run: ``$BGSOFT_CACHE``, or the user's own cache."""
+    """Return the folder of cached files: ``$BGSOFT_CACHE``, or the user's own cache."""
     chosen = os.environ.get(CACHE_VARIABLE)
     if chosen:
         return Path(chosen)
@@ -24,11 +24,11 @@ def cache_root() -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold an exclusive lock; the system frees it when a process dies, so it never goes stale.
+    """Hold an exclusive lock, which the system releases when the process ends.
 
     Args:
         path: A file for the lock alone.
-        on_wait: Called where another process holds it.
+        on_wait: Called if another process holds it.
     """
     with path.open("w") as file:
         try:

@@ -1,8 +1,7 @@
-"""Files that are written: checked before the work that fills them, and under their name when whole.
+"""Output files: checked before the work starts, and renamed into place when complete.
 
-The data goes to a hidden file in the same folder first. That of a video is locked (``flock``) by
-its owner for as long as it lives: a later run recognises the leftover of a killed process by its
-free lock.
+Data goes to a hidden file in the same folder first. A video's file is locked (``flock``) by its
+owner: a later run recognises the leftover of a killed process by the free lock.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ _REASONS: dict[int | None, str] = {
     errno.EPIPE: "its reader has closed it",
 }
 _MAX_TRIES = 100
-"""How often a folder is made for a file before it is taken to have no room for one."""
+"""Attempts to create a folder for a file before an error is raised."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 def write_error(exc: BaseException, path: Path, what: str | None = None) -> OutputError:
-    """The error to raise from a failed write.
+    """Return the error for a failed write.
 
     Args:
         exc: An OSError, or PyAV's error, which carries an ``errno`` too.
         path: The file the user asked for.
-        what: What to call it; None: it is the video.
+        what: Name of the file's kind; None: the video.
     """
     number = getattr(exc, "errno", None)
     reason = _REASONS.get(number) or getattr(exc, "strerror", None) or exc
@@ -58,28 +57,28 @@ def write_error(exc: BaseException, path: Path, what: str | None = None) -> Outp
 
 
 DASH = Path("-")
-"""Stands for standard output, where a report, a result or a video may go; as IN, for stdin."""
+"""Stands for stdout as the path of a report, a result or a video, and for stdin as IN."""
 
 
 def writing(
     path: Path, what: str | None = None, *vendor_errors: type[Exception]
 ) -> AbstractContextManager[None]:
-    """Turn the system's errors, and a vendor's, into :func:`write_error`."""
+    """Turn errors of the system, and of a library, into :func:`write_error`."""
     return translated(OSError, *vendor_errors, to=lambda exc: write_error(exc, path, what))
 
 
 def check_target(
     path: Path, what: str, *, overwrite: bool = True, others: Iterable[Path] = ()
 ) -> None:
-    """Fail before the work, rather than after it, where a file could not be written.
+    """Check before the work that a file can be written.
 
-    Missing folders are no obstacle: :func:`made_folders` makes them.
+    Missing folders are allowed: :func:`made_folders` creates them.
 
     Args:
-        path: The file. A device, a pipe or :data:`DASH` will do.
-        what: What to call it.
-        overwrite: It may exist.
-        others: Files that it must not be.
+        path: The file; a device, a pipe or :data:`DASH` is allowed.
+        what: Name of the file's kind.
+        overwrite: Whether it may exist.
+        others: Files that it must differ from.
 
     Raises:
         OutputError: It cannot be written, exists, or is one of the others.
@@ -89,41 +88,47 @@ def check_target(
 
 
 def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, folder: str) -> Path:
-    """The file that would be written, with symbolic links followed."""
+    """Return the file to write, with symbolic links followed."""
     title = f"{what} {path}"
     target = check_apart(path, what, others)
     if target.is_dir():
-        raise OutputError(f"{title} is a directory", path=path)
+        raise OutputError(f"cannot write {title}: it is a folder", path=path)
     if target.is_file() and not overwrite:
-        raise OutputError(f"{title} exists; use --overwrite to replace it", path=path)
+        raise OutputError(
+            f"cannot write {title}: it exists; use --overwrite to replace it", path=path
+        )
     existing = next(parent for parent in target.parents if os.path.lexists(parent))
     if not existing.is_dir():
-        raise OutputError(f"{folder} {target.parent}: {existing} is no folder", path=path)
+        raise OutputError(
+            f"cannot use {folder} {target.parent}: {existing} is not a folder", path=path
+        )
     if not _is_regular(target):
         if not os.access(target, os.W_OK):
-            raise OutputError(f"{title} is not writable", path=path)
+            raise OutputError(f"cannot write {title}: permission denied", path=path)
     elif not os.access(existing, os.W_OK | os.X_OK):
-        raise OutputError(f"{folder} {existing} is not writable", path=path)
+        raise OutputError(f"cannot write to {folder} {existing}: permission denied", path=path)
     return target
 
 
 def check_apart(path: Path, what: str, others: Iterable[Path]) -> Path:
-    """The file that would be written, with symbolic links followed.
+    """Return the file to write, with symbolic links followed.
 
     Raises:
-        OutputError: It is one of the others, under whatever name; or no file of this machine.
+        OutputError: It is one of the others, under any name, or an address.
     """
     _refuse_address(path)
     target = resolved(path, what)
     exists = target.exists()
     for other in others:
         if _is_same(target, other) if exists else target == real_path(other):
-            raise OutputError(f"{what} {path} is the same file as {other}", path=path)
+            raise OutputError(
+                f"cannot write {what} {path}: it is the same file as {other}", path=path
+            )
     return target
 
 
 def resolved(path: Path, what: str = "output") -> Path:
-    """The path with symbolic links followed; OutputError where they lead nowhere."""
+    """Resolve symbolic links; raises OutputError if they lead nowhere."""
     # RuntimeError: a loop of links, before Python 3.13
     theirs = (OSError, RuntimeError)
     with errors_as(theirs, OutputError, f"{what} {path}", path=path):
@@ -131,13 +136,13 @@ def resolved(path: Path, what: str = "output") -> Path:
         try:
             target.stat()
         except OSError as exc:
-            if exc.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # which later ones take as it is
+            if exc.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # which later versions accept
                 raise
     return target
 
 
 def real_path(path: Path) -> Path:
-    """The path with symbolic links followed, as far as they lead somewhere."""
+    """Resolve symbolic links as far as possible."""
     return Path(os.path.realpath(path))
 
 
@@ -152,36 +157,36 @@ def _is_regular(path: Path) -> bool:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether there is a folder; also where the name is too long for one."""
+    """Return whether a folder exists; False for a name that is too long."""
     return os.path.isdir(path)  # noqa: PTH112 - that raises
 
 
 def _refuse_address(path: Path) -> None:
     address = network_address(path)
     if address is not None:
-        raise OutputError(f"{address} is an address: only local files are written", path=path)
+        raise OutputError(f"cannot write {address}: it is an address; name a local file", path=path)
 
 
 def missing_folders(paths: Iterable[Path]) -> list[Path]:
-    """The folders of files that are not there, the innermost first."""
+    """Return the missing folders of files, the innermost first."""
     places = [place for path in paths for place in path.absolute().parents]
     missing = {place for place in places if not _is_folder(place)}
     return sorted(missing, key=lambda place: len(place.parts), reverse=True)
 
 
 def remove_empty(folders: Iterable[Path]) -> None:
-    """Remove those folders that are empty."""
+    """Remove folders that are empty."""
     for folder in folders:
-        with suppress(OSError):  # it is in use, or was not made
+        with suppress(OSError):  # it is in use, or was not created
             folder.rmdir()
 
 
 @contextmanager
 def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Iterator[None]:
-    """Make the missing folders of files that are to be written, and remove those that stay empty.
+    """Create missing folders of output files; remove those that stay empty.
 
     Raises:
-        OutputError: A folder cannot be made.
+        OutputError: A folder cannot be created.
     """
     made: list[Path] = []
     try:
@@ -194,17 +199,17 @@ def made_folders(paths: Iterable[Path], on_notice: Callable[[str], None]) -> Ite
             with os_errors_as(OutputError, f"cannot create folder {path.parent}", path=path):
                 folder.mkdir(parents=True, exist_ok=True)
             made = missing + made
-            on_notice(f"made the folder {path.parent}")
+            on_notice(f"created folder {path.parent}")
         yield
     finally:
         remove_empty(made)
 
 
 def stamp(path: Path | int) -> str:
-    """Size and time of change of a file, ``bytes:nanoseconds``; empty: there is none.
+    """Return size and modification time of a file, ``bytes:nanoseconds``; empty if there is none.
 
-    Of an open file's descriptor it is never out of date: network shares may keep a path's a moment.
-    No inode: network shares and FAT number theirs anew.
+    For an open descriptor it is always current; network shares may cache a path's for a moment. It
+    has no inode, because network shares and FAT renumber theirs.
     """
     try:
         found = os.stat(path)  # noqa: PTH116 - or a descriptor
@@ -214,14 +219,14 @@ def stamp(path: Path | int) -> str:
 
 
 def note_receipt(receipt: Path, target: Path, part: Path) -> None:
-    """Note, on the disk, that a whole file is about to take its name.
+    """Note, on the disk, that a complete file is about to be renamed to its name.
 
-    After a crash that tells one's own file from somebody else's.
+    After a crash this tells our own file from another's.
 
     Args:
-        receipt: The list, made where it is missing; its folder is where names start.
+        receipt: The list, created if missing; names are relative to its folder.
         target: The name.
-        part: The file, complete.
+        part: The complete file.
     """
     name = os.path.relpath(target, receipt.parent)
     line = json.dumps({"name": name, "stamp": stamp(part)}).encode() + b"\n"
@@ -232,7 +237,7 @@ def note_receipt(receipt: Path, target: Path, part: Path) -> None:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """The descriptor of a file or folder, during a ``with`` block."""
+    """Open a file or folder during a ``with`` block; yields its descriptor."""
     fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
     try:
         yield fd
@@ -241,9 +246,9 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def read_receipt(receipt: Path) -> dict[str, bool]:
-    """The names that a receipt lists, and whether the file noted is the one of that name now."""
+    """Return the names in a receipt, and whether each file is still the noted one."""
     noted = {}
-    # Not there, damaged, or its last line was cut off by a crash.
+    # It is missing, damaged, or its last line was truncated by a crash.
     with suppress(OSError, ValueError, KeyError, TypeError):
         for line in receipt.read_bytes().splitlines():
             known = parse_json(line)
@@ -253,7 +258,7 @@ def read_receipt(receipt: Path) -> dict[str, bool]:
 
 
 def put(part: Path, target: Path) -> None:
-    """Let a whole file take the place, and the permissions, of what was there."""
+    """Rename a complete file to its name, with the permissions of a file that it replaces."""
     if target.exists():
         shutil.copymode(target, part)
     part.replace(target)
@@ -261,10 +266,10 @@ def put(part: Path, target: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A hidden name beside ``path``, which takes its place at the end of the block.
+    """Yield a hidden name beside ``path``, which replaces ``path`` at the end of the block.
 
-    After an error nothing is left of it, and what was at ``path`` stays. A device or a pipe is
-    given out itself; where ``path`` is a symbolic link, the file it points to is replaced.
+    After an error it is removed, and ``path`` stays. A device or a pipe is yielded itself. For a
+    symbolic link, the file it points to is replaced.
     """
     if not _is_regular(path):
         yield path
@@ -279,14 +284,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, what: str, data: str | bytes) -> None:
-    """Write a file at once, or replace it; text as UTF-8, which :data:`DASH` takes too.
+    """Write or replace a file in one step; text as UTF-8. :data:`DASH` is allowed.
 
     Raises:
-        OutputError: It cannot be written; what was there before stays.
+        OutputError: It cannot be written; an existing file stays.
     """
     with writing(path, what):
         if path == DASH and isinstance(data, str):
-            with suppress(BrokenPipeError):  # as much as the reader wanted
+            with suppress(BrokenPipeError):  # the reader has read what it needs
                 sys.stdout.write(data)
                 sys.stdout.flush()
             return
@@ -295,7 +300,7 @@ def write_whole(path: Path, what: str, data: str | bytes) -> None:
 
 
 def _name_partial(part: Path, target: Path) -> Path:
-    """Give what was written until something stopped it the first of its names that is free."""
+    """Rename an incomplete file to its first unused partial name."""
     number = 1
     while True:
         name = partial_beside(target, number)
@@ -306,7 +311,7 @@ def _name_partial(part: Path, target: Path) -> Path:
 
 
 def _name_new(part: Path, name: Path) -> None:
-    """Give a file another name without replacing any; FileExistsError where one exists."""
+    """Rename a file without replacing another; raises FileExistsError if one exists."""
     try:
         os.link(part, name)
     except OSError as exc:
@@ -324,9 +329,9 @@ def _name_new(part: Path, name: Path) -> None:
 
 
 def remove_leftovers(path: Path, *, keeps: bool = False) -> list[Path]:
-    """Remove temporary files for this video whose owner has died: their lock is free.
+    """Remove temporary files of this video whose owner has died: their lock is free.
 
-    ``keeps``: They get names of their own, which are returned, unless they are empty.
+    With ``keeps``, files with data get partial names, which are returned.
     """
     target = path.resolve()
     prefix, ending = hidden_parts(target, path.suffix)
@@ -350,22 +355,22 @@ def remove_leftovers(path: Path, *, keeps: bool = False) -> list[Path]:
 
 
 class OutputFile(Closing):
-    """Something that is being written, and appears with :meth:`commit`."""
+    """An output that appears with :meth:`commit`."""
 
     temporary: Path
-    """Where the data goes."""
+    """Path that data is written to."""
     waits = 0
-    """Grows while a pipe's reader takes nothing."""
+    """A number that grows while a pipe's reader accepts nothing."""
 
     def part(self, number: int) -> Path:
         """Return where to write a picture, counted from 1."""
         return self.temporary
 
     def check(self) -> None:
-        """Raise OutputError where a pipe's reader has gone away, also while nothing is written."""
+        """Raise OutputError if a pipe's reader has closed it, also while nothing is written."""
 
     def stop(self) -> None:
-        """Wait no longer for a pipe's reader; from any thread."""
+        """Stop waiting for a pipe's reader; from any thread."""
 
     def prepare_commit(self) -> None:
         """Write everything to the disk, so that of several files none appears alone.
@@ -384,22 +389,22 @@ class OutputFile(Closing):
 
 
 class AtomicOutput(OutputFile):
-    """A video that is being written; without :meth:`commit` nothing is left behind, or a part.
+    """A video that is being written; without :meth:`commit`, nothing or a partial file is left.
 
-    The constructor checks what can be checked before any work is done, removes what killed runs
-    left behind for the same target, and creates the temporary file.
+    The constructor makes all checks, removes leftovers of killed runs with the same target, and
+    creates the temporary file.
 
     Args:
         path: The output; where it is a symbolic link, the file it points to is written.
         overwrite: Replace an existing file.
         inputs: Files that must not be overwritten under any name.
         receipt: Where it is noted before it appears (:func:`note_receipt`). With one, even
-            ``overwrite`` only replaces the file that is there now.
-        keeps: What was written can be used without its end: where it does not get its name, it gets
-            that of a partial file (:attr:`kept`), as do those of killed runs.
+            ``overwrite`` only replaces the file that exists now.
+        keeps: The file is usable without its end: if it is not committed, it becomes a partial file
+            (:attr:`kept`), as do those of killed runs.
 
     Raises:
-        OutputError: The folder cannot be made or is not writable; the target is a directory, a
+        OutputError: The folder cannot be created or is not writable; the target is a folder, a
             special file or one of the inputs; it exists and ``overwrite`` is False.
     """
 
@@ -417,19 +422,19 @@ class AtomicOutput(OutputFile):
         self._receipt = receipt
         self._target = _check(path, "output", overwrite, inputs, folder="output folder")
         if not _is_regular(self._target):
-            raise OutputError(f"output {path} is not a regular file", path=path)
+            raise OutputError(f"cannot write output {path}: it is not a regular file", path=path)
         self._found = stamp(self._target)
         self._keeps = keeps
         self.left = remove_leftovers(path, keeps=keeps)
-        """The partial files of killed runs."""
+        """Partial files of killed runs."""
         self.kept: Path | None = None
-        """This one as a partial file."""
+        """The partial file of this run."""
         with writing(path):
             self._lock_fd, self.temporary = self._create()
         self._open = True
 
     def _create(self) -> tuple[int, Path]:
-        """Create and lock the temporary file; (lock's file descriptor, path)."""
+        """Create and lock the temporary file; return (lock's file descriptor, path)."""
         made = 0
         while True:
             temporary = with_token(self._target, *hidden_parts(self._target, self._path.suffix))
@@ -438,8 +443,8 @@ class AtomicOutput(OutputFile):
             except FileExistsError:
                 continue
             except FileNotFoundError:
-                # A run beside this one had made the folder, failed, and removed it again; or no
-                # file can be made there, as in /proc.
+                # A parallel run had created the folder, failed, and removed it again; or no file
+                # can be created there, as in /proc.
                 made += 1
                 if made > _MAX_TRIES:
                     raise
@@ -448,7 +453,7 @@ class AtomicOutput(OutputFile):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                # Another run took the new file for a leftover before we could lock it.
+                # Another run took the new file for a leftover before it was locked.
                 os.close(fd)
                 continue
             except OSError:
@@ -467,7 +472,7 @@ class AtomicOutput(OutputFile):
 
     def _taken(self) -> OutputError:
         what = "been changed" if self._found else "appeared"
-        text = f"output {self._path} has {what} meanwhile and is not overwritten"
+        text = f"cannot write output {self._path}: it has {what} during the render"
         return OutputError(text, path=self._path)
 
     def commit(self) -> None:
@@ -508,10 +513,10 @@ class AtomicOutput(OutputFile):
 
 
 def lock_folder(folder: Path) -> int | None:
-    """The descriptor of a folder that is now locked; None: the file system has no locks.
+    """Lock a folder and return its descriptor; None: the file system has no locks.
 
     Raises:
-        BlockingIOError: Somebody else has the lock.
+        BlockingIOError: Another process has the lock.
         OSError: The folder cannot be opened.
     """
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -526,6 +531,6 @@ def lock_folder(folder: Path) -> int | None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename durable; where folders cannot be synced the data still is."""
+    """Make a rename durable; if folders cannot be synced, the data still is."""
     with suppress(OSError), _opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         os.fsync(fd)

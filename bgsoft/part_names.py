@@ -1,4 +1,4 @@
-"""Names of files that are not whole: hidden while they are written, partial if that was all."""
+"""Names of incomplete files: hidden while they are written, partial if that has ended early."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ TOKEN_CHARS = 8
 
 
 def hidden_beside(target: Path) -> Path:
-    """A hidden name, that no other file has, in the same folder."""
+    """Return a hidden, unused name in the same folder."""
     return with_token(target, *hidden_parts(target))
 
 
 def hidden_parts(target: Path, suffix: str = "") -> tuple[str, str]:
-    """What the hidden names of a target start and end with.
+    """Return the start and the end of a target's hidden names.
 
-    Long names are cut so that the whole stays within the file system's limit. A name is bytes: it
-    need not be UTF-8, and need not be what the locale can say.
+    Long names are shortened to the file system's limit. A name is bytes: it need not be valid UTF-8
+    or valid in the locale.
     """
     ending = f".part{suffix}"
     room = MAX_NAME_BYTES - len(os.fsencode(ending)) - TOKEN_CHARS - 2
-    whole = os.fsencode(target.name)[:room].decode(errors="ignore")  # no half character at the end
+    whole = os.fsencode(target.name)[:room].decode(errors="ignore")  # cut at whole characters
     return f".{os.fsdecode(whole.encode())}.", ending
 
 
 def with_token(target: Path, prefix: str, ending: str) -> Path:
-    """A hidden name of a target that no other file has, of :func:`hidden_parts`."""
+    """Return a hidden, unused name of a target, of :func:`hidden_parts`."""
     return target.with_name(f"{prefix}{os.urandom(TOKEN_CHARS // 2).hex()}{ending}")
 
 
 def partial_beside(target: Path, number: int = 1) -> Path:
-    """The name of what was written until something stopped it, of so many such."""
+    """Return the name of the ``number``-th incomplete file of a target."""
     ending = f".partial{f'-{number}' if number > 1 else ''}{target.suffix}"
     stem = os.fsencode(target.stem)[: MAX_NAME_BYTES - len(os.fsencode(ending))]
     return target.with_name(os.fsdecode(stem) + ending)

@@ -19,14 +19,14 @@ from bgsoft.outputs import DASH, OutputFile, write_error, writing
 
 DEV_STDIN, DEV_STDOUT = Path("/dev/stdin"), Path("/dev/stdout")
 LOOK_MS = 100
-"""How often whoever waits for the other end looks whether it still should."""
+"""Interval at which a wait for the other end of a pipe checks whether to continue."""
 _SHORT_WAIT_SECONDS = 0.001
 _PIPE_BYTES = 1 << 20
-"""What a pipe is asked to hold; 64 KiB as a rule, of which a raw 1080p picture would be 48."""
+"""Requested capacity of a pipe; the default, 64 KiB, is a 48th of a raw 1080p picture."""
 
 
 def input_name(path: Path) -> Path:
-    """An input as it is known from here on: ``-`` is /dev/stdin, and a file there has its own name.
+    """Return an input's final name: ``-`` is /dev/stdin, or the file that is redirected to it.
 
     Raises:
         ConfigError: Standard input is a terminal.
@@ -34,9 +34,11 @@ def input_name(path: Path) -> Path:
     if path not in (DASH, DEV_STDIN):
         return path
     if os.isatty(0):
-        raise ConfigError("stdin is a terminal: pipe a video into bgsoft, or name a file")
+        raise ConfigError(
+            "cannot read stdin: it is a terminal; pipe a video into bgsoft, or name a file"
+        )
     with suppress(OSError):
-        # Of a file that somebody has begun to read, only the rest is meant.
+        # If somebody has read a part of the file, only the rest is meant.
         if stat.S_ISREG(os.fstat(0).st_mode) and os.lseek(0, 0, os.SEEK_CUR) == 0:
             path = DEV_STDIN.resolve()
             if os.path.samestat(path.stat(), os.fstat(0)):
@@ -45,7 +47,7 @@ def input_name(path: Path) -> Path:
 
 
 def output_name(path: Path) -> Path:
-    """An output as it is known from here on: ``-`` is /dev/stdout.
+    """Return an output's final name: ``-`` is /dev/stdout.
 
     Raises:
         ConfigError: Standard output is a terminal.
@@ -53,28 +55,28 @@ def output_name(path: Path) -> Path:
     if path not in (DASH, DEV_STDOUT):
         return path
     if os.isatty(1):
-        raise ConfigError("stdout is a terminal: pipe it into another program, or name a file")
+        raise ConfigError("cannot write to stdout: it is a terminal; pipe it, or name a file")
     return DEV_STDOUT
 
 
 def widen(descriptor: int) -> None:
-    """Let a pipe hold more, where the system allows it: fewer calls for the same bytes."""
+    """Enlarge a pipe, where the system allows it: fewer calls for the same bytes."""
     with suppress(OSError, AttributeError):
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 class PipeOutput(OutputFile):
-    """A video that is sent away as it is made: what has been sent cannot be taken back.
+    """A video that is sent while it is made; sent data cannot be taken back.
 
-    As long as it is open, whatever else prints to stdout goes to stderr.
+    While it is open, other output to stdout goes to stderr.
 
     Args:
-        path: :data:`DEV_STDOUT`, or a named pipe, whose reader is waited for.
-        stops: Whether to wait no more.
+        path: :data:`DEV_STDOUT`, or a named pipe, whose reader is awaited.
+        stops: Returns whether to stop waiting.
 
     Raises:
         OutputError: The pipe cannot be opened.
-        RenderCancelledError: It did, for ``stops``.
+        RenderCancelledError: ``stops`` returned True.
     """
 
     def __init__(self, path: Path, stops: Callable[[], bool] = lambda: False) -> None:
@@ -99,10 +101,10 @@ class PipeOutput(OutputFile):
         os.dup2(2, 1)
         if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             try:
-                # One of our own that never blocks: the flag of stdout itself is also others'.
+                # Our own descriptor never blocks: the flag of stdout itself is shared with others.
                 return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK)
             except OSError:
-                self._step = select.PIPE_BUF  # fits wherever there is room at all
+                self._step = select.PIPE_BUF  # fits if there is any room
         return os.dup(descriptor)
 
     def _open(self) -> int:
@@ -112,7 +114,7 @@ class PipeOutput(OutputFile):
             except OSError as exc:
                 if exc.errno != errno.ENXIO:
                     raise
-            self._wait(LOOK_MS / 1000)  # nobody reads yet
+            self._wait(LOOK_MS / 1000)  # there is no reader yet
 
     def _wait(self, seconds: float = 0.0) -> None:
         self.waits += 1
@@ -121,7 +123,7 @@ class PipeOutput(OutputFile):
         time.sleep(seconds)
 
     def write(self, data: bytes) -> int:
-        """Send some bytes, however long the reader takes; OSError where there is none."""
+        """Send bytes, however long the reader takes; raises OSError if there is none."""
         left = memoryview(data)
         while left and not self._stopped.is_set():
             if not self._room.poll(LOOK_MS):
@@ -132,7 +134,7 @@ class PipeOutput(OutputFile):
             except BlockingIOError:
                 self._wait(_SHORT_WAIT_SECONDS)
             except OSError:
-                self.stop()  # it is told once; FFmpeg goes on writing
+                self.stop()  # reported once; FFmpeg continues to write
                 raise
         return len(data)
 
@@ -144,7 +146,7 @@ class PipeOutput(OutputFile):
         """Do nothing: everything has been sent."""
 
     def stop(self) -> None:
-        """Send nothing more, and wait no longer; from any thread."""
+        """Stop sending and waiting; from any thread."""
         self._stopped.set()
 
     def close(self) -> None:

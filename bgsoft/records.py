@@ -1,10 +1,10 @@
-"""``dataclass`` and ``NamedTuple`` in a fraction of the time: each process makes a hundred of them.
+"""``dataclass`` and ``NamedTuple``, made in a fraction of the time: each process makes a hundred.
 
 The standard library compiles up to seven methods of a dataclass, most of which are never called.
-Here ``__init__`` is compiled when it is first looked up, and the others are closures. What comes
-out is a dataclass like any other, for ``fields``, ``replace`` and ``asdict`` too. Left out is what
-the project has no use for: ``order``, ``unsafe_hash``, ``InitVar``, and fields without ``init``.
-Of a named tuple, the annotations are not compiled.
+Here ``__init__`` is compiled when it is first looked up, and the others are closures. The result is
+a regular dataclass, also for ``fields``, ``replace`` and ``asdict``. Unused features are left out:
+``order``, ``unsafe_hash``, ``InitVar``, and fields without ``init``. Annotations of named tuples
+are not compiled.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ else:
         """Base of a named tuple."""
 
     def dataclass(*, frozen=False, eq=True, **options):
-        """Make a class a dataclass."""
+        """Return a decorator that makes a class a dataclass."""
 
         def decorate(cls):
             written = set(vars(cls))
-            cls.__doc__ = cls.__doc__ or cls.__name__  # else the library writes a signature
-            # The library wants a subclass of a frozen one to be so from its start.
+            cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise the library writes a signature
+            # The library requires a subclass of a frozen dataclass to be frozen from its start.
             late = not any(dataclasses.is_dataclass(base) for base in cls.__bases__)
             options.update(init=False, repr=False, eq=False, frozen=frozen and not late)
             cls = dataclasses.dataclass(**options)(cls)
@@ -68,7 +68,7 @@ class _Factory:
 
 
 class _Init:
-    """Stands for a class's ``__init__`` until that is looked up."""
+    """Replaces a class's ``__init__`` until that is looked up."""
 
     def __init__(self, cls: Any) -> None:
         self._cls = cls
@@ -112,7 +112,7 @@ def _repr(self: Any) -> str:
 
 
 def _comparison(cls: Any) -> tuple[Any, Any]:
-    """``__eq__`` and ``__hash__``."""
+    """Return ``__eq__`` and ``__hash__``."""
     names = [entry.name for entry in dataclasses.fields(cls) if entry.compare]
     compared = attrgetter("__class__", *names)
 
@@ -125,7 +125,7 @@ def _comparison(cls: Any) -> tuple[Any, Any]:
 
 
 def _protection(cls: Any) -> dict[str, Any]:
-    """What keeps an instance as it was made, and how pickle makes one nevertheless."""
+    """Return methods that make instances immutable, but allow pickle."""
     names = [entry.name for entry in dataclasses.fields(cls)]
 
     def refused(verb: str, allowed: Any) -> Any:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Resources:
-    """Cores and a GPU, which is set up when a stage first asks for it; for several threads.
+    """Cores and a GPU, which is initialised when a stage first uses it; thread-safe.
 
     Args:
         gpu: CUDA device number.
-        threads: Cores to plan for, as the user named them; 0: all that this process may run on.
-        on_event: Gets notices, fallbacks and faults of the stages.
-        device: The GPU, where it has been set up already; ``gpu`` does not count then.
+        threads: Cores to plan for, as the user named them; 0: all that this process may use.
+        on_event: Receives notices, fallbacks and faults of the stages.
+        device: The GPU, if it has been initialised already; replaces ``gpu``.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class Resources:
         self.on_event = on_event
         self._device = device
         self._lock = threading.Lock()
-        """Around setting up the device."""
+        """Held while the device is initialised."""
 
     @property
     def device(self) -> CudaDevice:
         """The GPU, current in the calling thread.
 
         Raises:
-            BackendUnavailableError: It does not start.
+            BackendUnavailableError: It cannot be initialised.
         """
         with self._lock:
             if self._device is None:
@@ -57,10 +57,10 @@ class Resources:
 
     @property
     def used_device(self) -> CudaDevice | None:
-        """The GPU, where any stage uses it."""
+        """The GPU, if any stage uses it; else None."""
         return self._device
 
     def notice(self, stage: str, *messages: str) -> None:
-        """Report what the user should know of a stage."""
+        """Report notices of a stage."""
         for message in messages:
             self.on_event(Event(kind="notice", stage=stage, message=message))

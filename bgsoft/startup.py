@@ -1,7 +1,7 @@
-"""The start of a render: what is made side by side, and how long each part of it takes.
+"""The start of a render: parts made in parallel, and their times.
 
-Python itself is done by one thread at a time, but most of a start is waiting for a driver, a codec
-or a network's session, none of which holds the interpreter.
+Python code runs in one thread at a time. But a start mostly waits for a driver, a codec or a
+network's session, which do not hold the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _log: ContextVar[list[Span] | None] = ContextVar("start", default=None)
 
 
 forked_from: int | None = None
-"""The process that was started, where this one is a child that goes on in its place."""
+"""Process id of the command, if this is its child (:mod:`bgsoft.cli.guard`)."""
 
 
 def process_start_ns() -> int:
-    """Start of the command on the clock of :func:`time.perf_counter_ns`, to 10 ms."""
+    """Return the start of the command on the clock of :func:`time.perf_counter_ns`, to 10 ms."""
     try:
         fields = (
             Path(f"/proc/{forked_from or 'self'}/stat")
@@ -59,9 +59,9 @@ def process_start_ns() -> int:
 
 @contextmanager
 def logged() -> Iterator[list[Span]]:
-    """Keep the spans of this thread, and of what it submits to pools, during a ``with`` block.
+    """Collect the spans of this thread, and of its pools, during a ``with`` block.
 
-    Inside another such block it is that one's list.
+    A nested block uses the outer one's list.
     """
     outer = _log.get()
     spans: list[Span] = [] if outer is None else outer
@@ -74,7 +74,7 @@ def logged() -> Iterator[list[Span]]:
 
 @contextmanager
 def span(name: str) -> Iterator[None]:
-    """Note how long a ``with`` block takes, inside a :func:`logged` one."""
+    """Record the time of a ``with`` block, inside a :func:`logged` one."""
     log = _log.get()
     if log is None:
         yield
@@ -88,15 +88,14 @@ def span(name: str) -> Iterator[None]:
 
 
 class StartupPool:
-    """Threads that make parts of a render beside each other, and beside a ``with`` block.
+    """Threads that make parts of a render in parallel to each other and to a ``with`` block.
 
-    All have ended when the block has. The error that counts is that of the part that was submitted
-    first, before the block's own, whichever came first in time; what the other parts have made is
-    closed then.
+    All have ended at the end of the block. If parts fail, the error of the one submitted first is
+    raised, before the block's own, whichever came first. The other parts' results are closed then.
 
     Args:
-        on_failure: Called once a part or the block has failed, from any thread: parts that wait
-            for somebody outside should not.
+        on_failure: Called from any thread once a part or the block has failed, so that parts stop
+            waiting.
     """
 
     def __init__(self, on_failure: Callable[[], None] = lambda: None) -> None:
@@ -105,11 +104,11 @@ class StartupPool:
         self._futures: list[Future[Any]] = []
 
     def submit(self, name: str, make: Callable[[], R]) -> Future[R]:
-        """Begin to make a part; parts may submit others.
+        """Start to make a part; parts may submit others.
 
         Args:
-            name: For the trace.
-            make: Makes it; the result is closed where the start fails, if it has a ``close``.
+            name: Name in the trace.
+            make: Makes it; the result's ``close``, if any, is called if the start fails.
         """
 
         on_failure = self._on_failure
@@ -134,13 +133,13 @@ class StartupPool:
         if exc is not None:
             self._on_failure()
         try:
-            errors = [future.exception() for future in self._futures]  # it may grow meanwhile
+            errors = [future.exception() for future in self._futures]  # the list may grow meanwhile
         except BaseException:
             self._on_failure()
             raise
         finally:
             self._pool.close()
-        # A part that waits no more says nothing of why.
+        # A part that was told to stop waiting does not know the reason.
         known = sorted(filter(None, errors), key=lambda e: isinstance(e, RenderCancelledError))
         first = known[0] if known else None
         if first is None and exc is None:
@@ -148,7 +147,7 @@ class StartupPool:
         for future, error in zip(self._futures, errors, strict=True):
             if error is None and (close := getattr(future.result(), "close", None)) is not None:
                 close()
-        # An interruption comes from outside: no part's error is behind it.
+        # An interrupt comes from outside: no part's error caused it.
         counts = exc is None or (
             isinstance(exc, Exception) and not isinstance(first, RenderCancelledError)
         )

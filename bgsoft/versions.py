@@ -16,13 +16,13 @@ LIBRARIES = {
     "PyNvVideoCodec": ("PyNvVideoCodec",),
     "pynvml": ("nvidia-ml-py",),
 }
-"""Module → the distributions that it may come from."""
+"""Module → the distributions that may contain it."""
 
 
 def library_versions() -> dict[str, str]:
-    """Version by module name, of the modules in use; nothing is imported for it.
+    """Return versions by name of modules in use; nothing is imported for it.
 
-    Asked of the modules themselves: reading package metadata takes longer than ten frames.
+    The modules themselves are asked: reading package metadata takes longer than ten frames.
     """
     versions = {"bgsoft": __version__, "python": platform.python_version()}
     for name in LIBRARIES:
@@ -33,8 +33,8 @@ def library_versions() -> dict[str, str]:
 
 
 def installed_version(name: str) -> str | None:
-    """Version of one of :data:`LIBRARIES`, by its package; None where there is none."""
-    from importlib import metadata  # 20 ms, which a render does not need
+    """Return the version of one of :data:`LIBRARIES`, by its package; None if not installed."""
+    from importlib import metadata  # 20 ms, not needed by a render
 
     for distribution in LIBRARIES[name]:
         try:

@@ -1,4 +1,4 @@
-"""Reduction of frames to the analysis frame, and of planes likewise."""
+"""Reduction of frames to the analysis frame, and of planes."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from bgsoft.ops.sides import HOST, Side
 from bgsoft.workers import Workers
 
 _KEPT_BATCHES = 4
-"""Batches whose analysis frames are there at a time: while one is segmented, one may wait for its
-matte, one gets it, and the one before is composited."""
+"""Batches whose analysis frames exist at a time: one is segmented, one waits for its matte, one
+gets
+it, and one is composited."""
 _MAX_FACTOR = 64
 
 
 class AreaReducer:
     """Averages planes over square cells; one launch on the current stream.
 
-    Whole cells are halved repeatedly. Each halving rounds halves up, so a cell is above its exact
-    mean by half a code value per halving at most, and below it by a quarter. P010 cells keep the
-    fraction in the low six bits. Cells that the right and bottom edges cut are the means of what
-    they hold.
+    Whole cells are halved repeatedly. Each halving rounds halves up, so a cell exceeds its exact
+    mean by at most half a code value per halving, and falls below it by at most a quarter. P010
+    cells keep the fraction in the low six bits. Cells cut by the right and bottom edges are the
+    means of their part inside.
 
     Args:
         shape: (rows, columns) of the plane.
         factor: Cell edge in samples, a power of two.
-        side: Where planes are.
-        bits: Of a sample.
+        side: Device of the planes, or the host.
+        bits: Bits of a sample.
 
     Raises:
-        ValueError: There are no such cells.
+        ValueError: The factor is invalid.
     """
 
     def __init__(
@@ -53,18 +54,18 @@ class AreaReducer:
 
 
 def alpha_reducer(format: FrameFormat, side: Side) -> AreaReducer:
-    """Reduces mattes of the frame's size to its analysis frame."""
+    """Return a reducer of mattes of the frame's size to its analysis frame."""
     factor = analysis_factor(format.width, format.height)
     return AreaReducer(format.luma_shape, factor, side=side)
 
 
 class Reducer:
-    """Reduces frames of one format, those of a batch side by side on the host.
+    """Reduces frames of one format; those of a batch in parallel on the host.
 
     Args:
         format: Format of every frame.
-        workers: What does it; a lane a frame.
-        side: Where frames are.
+        workers: Threads, a lane a frame.
+        side: Device of the frames, or the host.
         batch: Frames at a time on a device.
 
     Raises:
@@ -85,16 +86,16 @@ class Reducer:
         factor, detail = analysis_factor(*size), detail_factor(*size)
         count = max(batch, self._workers.lanes)
         self._grids = [_Grid(format, factor, side=side, halves=True) for _ in range(count)]
-        # What the host has halved on the way serves as detail.
+        # Intermediate halvings of the host serve as detail.
         own = 1 < detail < factor and (side.on_device or detail > 2)
         self._details = [_Grid(format, detail, side=side) for _ in range(count)] if own else []
         self._detail = detail if detail < factor else 0
 
     def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
-        """The analysis frame of each frame of a batch; overwritten by the fourth call from now.
+        """Return the analysis frames of a batch; the fourth call from now overwrites them.
 
         Raises:
-            ValueError: A frame's planes are not of the reducer's format.
+            ValueError: A frame's planes differ from the reducer's format.
         """
         return self._workers.map(self._reduce, range(len(frames)), frames)
 
@@ -115,13 +116,13 @@ class Reducer:
 
 
 class _Grid(AreaReducer):
-    """Analysis frames of one factor, in turn.
+    """Analysis frames of one factor, used in turn.
 
     Args:
-        format: Of the frames that are reduced.
+        format: Format of the frames to reduce.
         factor: See :class:`AnalysisFrame`.
-        side: Where they are.
-        halves: The host keeps what it has halved.
+        side: Device of the frames, or the host.
+        halves: Whether the host keeps intermediate halvings.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class _Grid(AreaReducer):
         shape, half = self.shape, format.chroma_shape[:2]
         halves &= factor > 2 and not side.on_device
         empty = side.xp.empty
-        # All are made now: of a generator, each would be when its turn comes for the first time.
+        # All are allocated now: a generator would allocate each on its first turn.
         grids = [
             AnalysisFrame(
                 factor=factor,
@@ -144,7 +145,7 @@ class _Grid(AreaReducer):
         self._turns = cycle(grids)
 
     def next(self, planes: Planes) -> AnalysisFrame:
-        """Reduce a frame; overwritten by the fourth call from now."""
+        """Reduce a frame; the fourth call from now overwrites it."""
         grid, (luma, chroma) = next(self._turns), (planes.luma, planes.chroma)
         outs = grid.luma, grid.chroma, grid.halved
         self._reduce(self.shape, luma, chroma, *outs, self._lines, *self._sizes)

@@ -1,4 +1,4 @@
-"""Scene cuts: the places where everything that runs across frames starts anew; and similarity."""
+"""Detection of scene cuts, where all state between frames is reset, and of similar pictures."""
 
 from __future__ import annotations
 
@@ -17,41 +17,40 @@ from bgsoft.ops.resize import resampling
 from bgsoft.ops.sides import HOST, Side
 
 THUMB_SHAPE = (36, 64)
-"""(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 of the cuts between clips of one
-person in one room are seen, instead of 0.89."""
+"""(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 instead of 0.89 of the cuts between
+clips of one person in one room are found."""
 
-# Figures are of what scripts/measure_cuts.py makes: recall of cuts that leave the room as it is,
-# and false alarms per 1,000 frames, of ordinary and of hard material (whip pans, flashes, shaking,
-# freezes, a fifth of the frame rate, people who pass close). Alarms are compared at one recall.
+# Figures are those of the clips of scripts/measure_cuts.py: recall of cuts within a room, and false
+# alarms per 1,000 frames, of ordinary and of hard material (whip pans, flashes, shaking, freezes, a
+# fifth of the frame rate, people who pass close). Alarms are compared at one recall.
 _MIN_CHANGE = 0.014
-"""Change of the thumbnail's contrasts (:class:`_Contrasts`) below which nothing is a cut: 0.988 are
-seen, with 0.1 and 1.1 false alarms. With 0.012 it is 0.994, with 0.2 and 2.2; with 0.018 it is
-0.959, with 0.02 and 0.4. Somebody else who fills the picture makes 0.039 or more."""
+"""Change of the thumbnail's contrasts (:class:`_Contrasts`) below which there is no cut: recall is
+0.988, with 0.1 and 1.1 false alarms. With 0.012 it is 0.994, with 0.2 and 2.2; with 0.018 it is
+0.959, with 0.02 and 0.4. Another person who fills the picture changes it by 0.039 or more."""
 _MIN_RATIO = 3.0
-"""A cut stands out this much from the changes just before it: motion lasts. With 2 there are twice
-as many false alarms, with 4 2 % more of the cuts are lost."""
+"""Ratio of a cut to the changes just before it: motion lasts. With 2 there are twice as many false
+alarms; with 4, 2 % more of the cuts are missed."""
 _UNKNOWN_CHANGE = 0.015
-"""What is taken for the change before the first frame. Without it, one clip in ten that begins with
-motion begins with a false alarm, with it one in 200; 0.08 of the cuts in the first four frames are
-lost for it."""
+"""Assumed change before the first frame. Without it, one clip in ten that begins with motion begins
+with a false alarm, with it one in 200. It costs 0.08 of the cuts in the first four frames."""
 
 _BLACK = 0.1
-"""Added to luma, so that noise in the dark is no contrast: in a third of the light, under grain, as
-many cuts are seen."""
+"""Added to luma, so that noise in the dark is no contrast: under grain, in a third of the light, as
+many cuts are found."""
 _SURROUND = 15
-"""Contrast is that to a square of so many cells around, each way. With 9 there are two to seven
-times as many false alarms, with 31 two to four times as many."""
+"""Side of the square of cells that a cell's contrast refers to. With 9 there are two to seven times
+as many false alarms, with 31 two to four times as many."""
 _MAX_CELL_SHARE = 0.2
-"""What a cell adds to the change at most, so that many cells count for more than large changes:
-hands change few, another person many. Without it 0.72 of the cuts between clips of one person are
-seen, instead of 0.89, at twice the false alarms; with 0.1 there are two to six times as many."""
+"""Largest part of the change by one cell, so that many cells count more than large changes: hands
+change few, another person many. Without it, 0.72 instead of 0.89 of the cuts between clips of one
+person are found, with twice the false alarms; with 0.1 there are two to six times as many."""
 _MAX_SHIFT = (5, 8)
-"""Cells, down and across, that a camera is thought to move by between two frames."""
+"""Largest movement of the camera between two frames, cells down and across."""
 _TONES = np.linspace(0.0, 1.0, 17)
-"""Shares of the cells, darkest first, by whose luma two pictures' tones are compared."""
+"""Shares of the cells, darkest first, at whose luma two pictures' tones are compared."""
 _NEAR = np.ones((3, 3), np.uint8)
 _ERROR_BYTES = 8
-"""Per frame: one uint64, the summed squared difference from the kept picture."""
+"""Bytes per frame: one uint64, the summed squared difference from the kept picture."""
 
 Thumb = NDArray[np.float32]
 
@@ -59,9 +58,9 @@ Thumb = NDArray[np.float32]
 class SceneCutDetector:
     """Compares each frame's luma thumbnail with the one before.
 
-    What counts is where local contrast changes by more than motion of a cell or so can bring about,
-    compared with what changed in the frames before. Where that says "cut", the frame is compared
-    again with what the one before looks like after a movement of the camera and in other light.
+    It measures where local contrast changes by more than motion of about a cell explains, relative
+    to the changes in earlier frames. If that suggests a cut, the frame is compared again with the
+    one before, moved like the camera and with its tones.
     """
 
     def __init__(self) -> None:
@@ -69,9 +68,9 @@ class SceneCutDetector:
         self._changes = deque([_UNKNOWN_CHANGE], maxlen=REACH - 1)
 
     def update(self, thumb: Thumb) -> bool:
-        """Whether the next frame begins a new scene; never the first.
+        """Return whether the next frame begins a new scene; never the first.
 
-        Decided by it and the :data:`REACH` frames before, of each of which ``thumb`` is the
+        It is decided by this frame and the :data:`REACH` frames before; ``thumb`` is each frame's
         luma, THUMB_SHAPE float32 in [0, 1].
         """
         last, contrasts = self._last, _Contrasts(thumb)
@@ -85,21 +84,21 @@ class SceneCutDetector:
 
 
 class _Contrasts:
-    """The contrast of each cell of a thumbnail to its surroundings, whatever the light.
+    """The contrast of each cell of a thumbnail to its surroundings, independent of the light.
 
-    Differences of logarithms: all light brighter by a factor changes nothing.
+    They are differences of logarithms: a factor on all light changes nothing.
     """
 
     def __init__(self, thumb: Thumb) -> None:
         tones = np.log(thumb + np.float32(_BLACK))
         side = (_SURROUND, _SURROUND)
         self.cells = tones - cv2.blur(tones, side, borderType=cv2.BORDER_REPLICATE)
-        # Of each cell and the eight around it: what may come there by a little motion.
+        # Extremes of each cell and the eight around it: values that small motion may move there.
         self.least = cv2.erode(self.cells, _NEAR)
         self.greatest = cv2.dilate(self.cells, _NEAR)
 
     def change(self, last: _Contrasts) -> float:
-        """Mean change that small motion does not explain, from 0 to _MAX_CELL_SHARE."""
+        """Return the mean change that small motion does not explain, 0 to _MAX_CELL_SHARE."""
         rise = np.maximum(self.cells - last.greatest, last.cells - self.greatest)
         fall = np.maximum(last.least - self.cells, self.least - last.cells)
         far = np.minimum(np.maximum(np.maximum(rise, fall), 0.0), _MAX_CELL_SHARE)
@@ -107,9 +106,9 @@ class _Contrasts:
 
 
 def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
-    """The change where the last picture is moved, and given the tones of this one.
+    """Return the change from the last picture, moved and with this one's tones.
 
-    Without it there are 8.2 false alarms of hard material instead of 1.7: flashes, whip pans.
+    Without it there are 8.2 instead of 1.7 false alarms in hard material: flashes, whip pans.
     """
     last, thumb = _overlap(last, thumb)
     toned = np.interp(last, _tones(last), _tones(thumb)).astype(np.float32)
@@ -117,16 +116,16 @@ def _unexplained_change(last: Thumb, thumb: Thumb) -> float:
 
 
 def _tones(thumb: Thumb) -> NDArray[np.float64]:
-    """The luma below which each of :data:`_TONES` of the cells is.
+    """Return the luma below which each share of :data:`_TONES` of the cells lies.
 
-    That of ``np.quantile``, whose first call imports all of ``np.ma``, for 12 ms.
+    ``np.quantile`` gives the same, but its first call imports all of ``np.ma``, in 12 ms.
     """
     cells = np.sort(thumb, axis=None)
     return np.interp(_TONES * (cells.size - 1), np.arange(cells.size), cells)
 
 
 def _overlap(last: Thumb, thumb: Thumb) -> tuple[Thumb, Thumb]:
-    """What both pictures show, if the camera moved as fits best."""
+    """Return the common part of both pictures, for the camera movement that fits best."""
     (rows, columns), (most_y, most_x) = thumb.shape, _MAX_SHIFT
     middle = _Contrasts(last).cells[most_y : rows - most_y, most_x : columns - most_x]
     fit = cv2.matchTemplate(_Contrasts(thumb).cells, middle, cv2.TM_CCOEFF_NORMED)
@@ -136,7 +135,7 @@ def _overlap(last: Thumb, thumb: Thumb) -> tuple[Thumb, Thumb]:
 
 
 def _shifted(thumb: Thumb, y: int, x: int) -> Thumb:
-    """The part of a picture that is left when it is moved up and left by so many cells."""
+    """Return the part of a picture that is left when it moves up and left by some cells."""
     rows, columns = thumb.shape
     return thumb[max(0, y) : rows + min(0, y), max(0, x) : columns + min(0, x)]
 
@@ -144,11 +143,11 @@ def _shifted(thumb: Thumb, y: int, x: int) -> Thumb:
 class LumaProbe:
     """Finds scene cuts and similar pictures by the luma of analysis frames.
 
-    One launch a frame, of which the host reads 9.2 kB.
+    It takes one launch a frame; the host reads 9.2 kB.
 
     Args:
-        format: Of the frames.
-        side: Where they are.
+        format: Format of the frames.
+        side: Device of the frames, or the host.
         batch: Frames at a time.
     """
 
@@ -165,21 +164,21 @@ class LumaProbe:
         self._samples = shape[0] * shape[1]
         self._kept = side.xp.empty(shape, format.dtype)
         self._has_kept = self._compared = False
-        # One block of memory for all that the host reads: the errors, then the thumbnails.
+        # One block of memory for everything that the host reads: errors, then thumbnails.
         ends = batch * _ERROR_BYTES
         self._seen = Readback(side, ends + batch * cells * 4, np.uint8)
         self._errors = self._seen.array[:ends].view(np.uint64)
         self._host_errors = self._seen.host[:ends].view(np.uint64)
         places = self._seen.array[ends:].view(np.float32).reshape(batch, rows, columns)
         self.thumbs = self._seen.host[ends:].view(np.float32).reshape(batch, rows, columns)
-        """(batch, 36, 64) float32, luma in [0, 1], of the frames that were looked at last."""
+        """(batch, 36, 64) float32, luma in [0, 1], of the last inspected frames."""
         self._arguments = [
             (*tables, 1 / self._peak, places[at], self._errors[at:], *THUMB_SHAPE, *shape)
             for at in range(batch)
         ]
 
     def cuts(self, reduced: Sequence[AnalysisFrame]) -> list[bool]:
-        """Which frames begin a new scene; waits for a device.
+        """Return which frames begin a new scene; waits for a device.
 
         Called once for every frame, in order.
         """
@@ -187,10 +186,10 @@ class LumaProbe:
         return list(map(self._detector.update, self.thumbs[: len(reduced)]))
 
     def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
-        """Whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.
+        """Return whether the frame is within ``min_db`` PSNR of the one last kept by :meth:`keep`.
 
-        On a device it must be the only one that :meth:`cuts` was called with last, which has
-        measured it.
+        On a device, the last call of :meth:`cuts`, which measures it, must have been for this frame
+        alone.
         """
         if not self._side.on_device:
             self._look([reduced])

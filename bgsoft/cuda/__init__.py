@@ -1,1 +1,1 @@
-"""The CUDA device: driver, context, streams, memory, codecs and what NVML reports."""
+"""The CUDA device: driver, context, streams, memory, codecs and NVML's measurements."""

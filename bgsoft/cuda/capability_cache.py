@@ -1,7 +1,7 @@
-"""Capabilities of the hardware, kept from run to run in a JSON file of the user cache.
+"""Cache of hardware capabilities, in a JSON file of the user's cache folder.
 
-They are kept by subject with the circumstances that they depend on; where one of those has changed,
-the subject's entries are dropped. A file that cannot be read or written is ignored.
+Answers are stored by subject, with the circumstances that they depend on. A change of these drops
+the subject's entries. A file that cannot be read or written is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bgsoft.outputs import write_whole
 from bgsoft.untrusted import parse_json
 
 _WRITING = threading.Lock()
-"""Stages are made beside each other, and ask for capabilities then."""
+"""Serialises writing: stages are built in parallel, and then ask for capabilities."""
 
 
 class CapabilityCache:
@@ -31,7 +31,7 @@ class CapabilityCache:
         self._known = self._kept(_read())
 
     def _kept(self, file: Mapping[str, Any]) -> dict[str, Any]:
-        """The file's answers about this subject under the same circumstances."""
+        """Return the file's answers about this subject in the same circumstances."""
         entry = file.get(self._subject)
         if not isinstance(entry, dict) or entry.get("circumstances") != self._circumstances:
             return {}
@@ -39,11 +39,11 @@ class CapabilityCache:
         return known if isinstance(known, dict) else {}
 
     def get(self, name: str) -> Any:
-        """An answer of this or an earlier process; None where it is unknown."""
+        """Return an answer of this or an earlier process; None if there is none."""
         return self._known.get(name)
 
     def put(self, name: str, value: Any, *, lasting: bool = True) -> None:
-        """Keep an answer (JSON, but not None), for this process alone unless ``lasting``."""
+        """Store an answer (JSON, not None); unless ``lasting``, for this process only."""
         self._known[name] = value
         if not lasting:
             return

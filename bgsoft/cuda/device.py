@@ -1,6 +1,6 @@
-"""One CUDA device, set up once for a render.
+"""A CUDA device, initialised once for a render.
 
-CuPy uses the device's primary context; PyNvVideoCodec and ONNX Runtime are given the same one.
+CuPy uses the device's primary context; PyNvVideoCodec and ONNX Runtime use the same one.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from bgsoft.errors import BackendUnavailableError, errors_as
 from bgsoft.frame import Array, FrameFormat, Planes
 
 PLANE_ALIGNMENT = 256
-"""Bytes that the start of each plane is a multiple of: what any vector load needs."""
+"""Alignment of each plane in bytes, enough for any vector load."""
 _POOL_SHARE = 0.5
-"""Part of the memory that is free at the start which CuPy's pool may grow by."""
+"""Limit of CuPy's pool, as a share of the memory that is free at the start."""
 
 cuda_errors_as = partial(errors_as, (cupy.cuda.runtime.CUDARuntimeError,))
 
 
 class CopyMeter:
-    """Bytes of frame data that crossed PCIe; counted from any thread."""
+    """Counts bytes of frame data that cross PCIe; usable from any thread."""
 
     def __init__(self) -> None:
         self.h2d_bytes = self.d2h_bytes = 0
@@ -45,39 +45,41 @@ class CopyMeter:
 
 
 class CudaDevice:
-    """A CUDA device by its number, and what all GPU stages of a render share.
+    """A CUDA device by its number, with the resources that all GPU stages of a render share.
 
     Raises:
-        BackendUnavailableError: There is no such device, or it does not start.
+        BackendUnavailableError: There is no such device, or it cannot be initialised.
     """
 
     def __init__(self, number: int = 0) -> None:
-        failed = f"CUDA device {shown_number(number)} does not start"
+        failed = f"cannot initialise CUDA device {shown_number(number)}"
         with cuda_errors_as(BackendUnavailableError, failed):
             count = cupy.cuda.runtime.getDeviceCount()
             if number >= count:
-                raise BackendUnavailableError(f"--gpu {number}: this machine has {count} GPUs")
+                raise BackendUnavailableError(
+                    f"cannot use --gpu {number}: this machine has {count} GPUs"
+                )
             self._device = cupy.cuda.Device(number)
             self._device.use()
             properties = cupy.cuda.runtime.getDeviceProperties(number)
-            cupy.cuda.runtime.free(0)  # makes the primary context
+            cupy.cuda.runtime.free(0)  # creates the primary context
         self.number = number
         self.name = properties["name"].decode()
         self.context = int(cupy.cuda.driver.ctxGetCurrent())
         """Handle of the primary context."""
-        # The rest is for the codecs, ONNX Runtime and other programs.
+        # The rest is for codecs, ONNX Runtime and other programs.
         pool = cupy.get_default_memory_pool()
         pool.set_limit(size=pool.total_bytes() + int(_POOL_SHARE * self.free_bytes()))
         self.copies = CopyMeter()
 
     @property
     def label(self) -> str:
-        """e.g. ``cuda:0 (NVIDIA H100 80GB HBM3)``."""
+        """Name and number, e.g. ``cuda:0 (NVIDIA H100 80GB HBM3)``."""
         return f"cuda:{shown_number(self.number)} ({self.name})"
 
     @property
     def compute_capability(self) -> str:
-        """e.g. ``90``."""
+        """Compute capability, e.g. ``90``."""
         return str(self._device.compute_capability)
 
     @property
@@ -86,12 +88,12 @@ class CudaDevice:
         return str(cupy.cuda.runtime.deviceGetPCIBusId(self.number))
 
     def free_bytes(self) -> int:
-        """Device memory that is free."""
+        """Return the free device memory in bytes."""
         free, _total = self._device.mem_info
         return int(free)
 
     def used_bytes(self) -> int:
-        """Device memory in use now, by all processes together."""
+        """Return the used device memory of all processes in bytes."""
         free, total = self._device.mem_info
         return int(total - free)
 
@@ -101,11 +103,11 @@ class CudaDevice:
         self._device.synchronize()
 
     def new_stream(self) -> Any:
-        """A stream that does not wait for the default stream."""
+        """Return a stream that does not wait for the default stream."""
         return cupy.cuda.Stream(non_blocking=True)
 
     def make_current(self) -> None:
-        """Make the device current for the calling thread, as it is not in a new one."""
+        """Make the device current for the calling thread; a new thread has none."""
         self._device.use()
 
     @contextmanager
@@ -117,27 +119,27 @@ class CudaDevice:
 
 
 def free_unused() -> None:
-    """Give back the memory of arrays that are gone: CuPy keeps it for streams that end as well."""
-    with suppress(cupy.cuda.runtime.CUDARuntimeError):  # a context that has failed keeps it
+    """Free the memory of deleted arrays: CuPy keeps it even for streams that have ended."""
+    with suppress(cupy.cuda.runtime.CUDARuntimeError):  # a failed context keeps it
         cupy.get_default_memory_pool().free_all_blocks()
         cupy.get_default_pinned_memory_pool().free_all_blocks()
 
 
 def pinned_array(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """A page-locked host array, not initialised; freed with the last view of it."""
+    """Allocate a page-locked, uninitialised host array; freed with its last view."""
     dtype = np.dtype(dtype)
     count = math.prod(shape)
-    memory = cupy.cuda.alloc_pinned_memory(count * dtype.itemsize)  # may be larger than asked for
+    memory = cupy.cuda.alloc_pinned_memory(count * dtype.itemsize)  # may be larger
     return np.frombuffer(memory, dtype, count).reshape(shape)
 
 
 def device_planes(format: FrameFormat, slot: int) -> Planes:
-    """The buffers of one ring slot on the current device.
+    """Allocate the buffers of one ring slot on the current device.
 
-    Luma and chroma lie in one allocation, chroma after luma at the next multiple of
+    Luma and chroma share one allocation: chroma follows luma at the next multiple of
     :data:`PLANE_ALIGNMENT`. For most sizes (a product of width and height that is a multiple of
-    256, as in 1280x720 and 1920x1080) that is the layout of NVDEC's and NVENC's surfaces, so that
-    a frame is one copy.
+    256, as in 1280x720 and 1920x1080) this is the layout of NVDEC's and NVENC's surfaces, so that a
+    frame is one copy.
     """
     alpha = cupy.zeros(format.luma_shape, np.uint8)
     # Other streams write it next, and do not wait for this one.
@@ -146,7 +148,7 @@ def device_planes(format: FrameFormat, slot: int) -> Planes:
 
 
 def pinned_planes(format: FrameFormat, slot: int) -> Planes:
-    """The same in page-locked host memory."""
+    """Allocate the buffers of one ring slot in page-locked host memory."""
     alpha = pinned_array(format.luma_shape, np.uint8)
     alpha.fill(0)
     return _planes(format, slot, pinned_array, alpha)

@@ -1,4 +1,4 @@
-"""The NVIDIA driver, asked without any of CUDA's libraries."""
+"""Queries of the NVIDIA driver, without CUDA's libraries."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 _only: int | None = None
-"""The GPU that alone is shown to this process."""
+"""The only GPU that is visible to this process."""
 
 
 def show_only(gpu: int) -> None:
-    """Hide all GPUs but one from this process, before CUDA first looks at them.
+    """Hide all GPUs but one from this process, before CUDA is initialised.
 
-    Some libraries touch other GPUs than the chosen one. Only for a process of our own; ``gpu``
-    counts from 0 among those that are visible now.
+    Some libraries use other GPUs than the chosen one. Call it only in a process of ours; ``gpu``
+    counts from 0 among the GPUs that are visible now.
     """
     global _only
     visible = os.environ.get(_VISIBLE)
     listed = None if visible is None else visible.split(",")
     if listed is not None and gpu >= len(listed):
-        return  # it is not there: its first use says so
+        return  # there is no such GPU: its first use reports that
     os.environ[_VISIBLE] = str(gpu) if listed is None else listed[gpu]
     _only = gpu
 
 
 def shown_by_parent(gpu: int | None) -> None:
-    """The same, for a process whose parent has done it for both."""
+    """Record the only visible GPU, in a process whose parent has hidden the others."""
     global _only
     _only = gpu
 
 
 def shown_gpu() -> int | None:
-    """The GPU that alone is shown, if one is."""
+    """Return the only visible GPU; None if all are."""
     return _only
 
 
 def cuda_number(gpu: int) -> int:
-    """CUDA's number, in this process, of the GPU that the user calls ``gpu``."""
+    """Return CUDA's number, in this process, of the user's GPU number."""
     return 0 if gpu == _only else gpu
 
 
 def shown_number(number: int) -> int:
-    """The user's number of a GPU by CUDA's."""
+    """Return the user's number of a GPU from CUDA's."""
     return number if _only is None else _only
 
 
 def driver_problem(gpu: int) -> str | None:
-    """Why no work can be put on a CUDA device; None where the driver offers it."""
+    """Return why a CUDA device cannot be used; None if the driver offers it."""
     count, problem = _count_gpus()
     if problem is None and gpu >= count:
         return f"there is no GPU {gpu}: this machine has {count}"
@@ -61,7 +61,7 @@ def driver_problem(gpu: int) -> str | None:
 
 
 def gpu_count() -> int:
-    """Number of GPUs that the driver offers."""
+    """Return the number of GPUs that the driver offers."""
     return _count_gpus()[0]
 
 
@@ -77,15 +77,15 @@ def _count_gpus() -> tuple[int, str | None]:
     if started == _NO_DEVICE:
         return 0, NO_GPU
     if started != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return 0, "the NVIDIA driver does not start"
+        return 0, "the NVIDIA driver cannot be initialised"
     return count.value, None if count.value else NO_GPU
 
 
 def open_context(gpu: int) -> None:
-    """Make a device's primary context, which takes the driver half a second.
+    """Create a device's primary context, which takes the driver half a second.
 
-    Every CUDA library works in it, until the process ends. Where it cannot be made nothing is
-    reported: its first use will fail.
+    Every CUDA library uses it until the process ends. Failures are ignored: its first use will
+    report them.
     """
     if driver_problem(gpu) is not None:
         return
@@ -96,7 +96,7 @@ def open_context(gpu: int) -> None:
 
 
 def context_fault() -> str | None:
-    """Why a GPU's primary context is lost for the rest of this process; None where all are well.
+    """Return why a GPU's primary context is unusable in this process; None if it is intact.
 
     After an illegal address or a failed launch, every call returns the same error.
     """
@@ -122,7 +122,7 @@ def context_fault() -> str | None:
 
 
 def driver_version() -> str | None:
-    """Version of the NVIDIA driver; None where there is none."""
+    """Return the version of the NVIDIA driver; None without one."""
     try:
         text = _DRIVER_FILE.read_text(encoding="utf-8")
     except OSError:

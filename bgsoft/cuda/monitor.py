@@ -1,6 +1,6 @@
-"""Load, memory and power of the GPU while a render runs, sampled through NVML twice a second.
+"""Load, memory and power of the GPU during a render, sampled by NVML twice a second.
 
-It takes part in no CUDA work and needs no context. Where NVML cannot be had, the summary says why.
+It needs no CUDA context. Without NVML, the summary states the reason.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 _INTERVAL_SECONDS = 0.5
 _END_SECONDS = 2.0
-"""How long a sample may take at the end: a GPU that hangs does not answer NVML either."""
+"""Time that a sample may take at the end: NVML does not answer for a hanging GPU."""
 
 
 class GpuWatch:
-    """Samples a GPU, where there is one, while a ``with`` block runs.
+    """Samples a GPU, if there is one, during a ``with`` block.
 
     Args:
-        device: Known to NVML by its PCI address: it numbers GPUs in another order than CUDA, and
-            knows nothing of ``CUDA_VISIBLE_DEVICES``.
+        device: Identified by its PCI address: NVML numbers GPUs in another order than CUDA, and
+            ignores ``CUDA_VISIBLE_DEVICES``.
         on_value: Called with the name and value of each figure, on the watch's own thread.
     """
 
@@ -35,12 +35,11 @@ class GpuWatch:
         self, device: CudaDevice | None, on_value: Callable[[str, float], None] | None = None
     ) -> None:
         self.summary: dict[str, Any] | None = None
-        """When the block has ended: ``samples``, ``interval_s``, ``memory_of`` (``process`` or
-        ``device``), ``mean`` and ``max`` (of the figures that this GPU has; ``memory_pct`` is the
-        share of time in which memory was read or written), ``reason`` where nothing could be
-        sampled."""
+        """Set at the end of the block: ``samples``, ``interval_s``, ``memory_of`` (``process`` or
+        ``device``), ``mean`` and ``max`` of this GPU's figures (``memory_pct`` is the share of time
+        in which memory was read or written), and ``reason`` if nothing was sampled."""
         self.peak_bytes: int | None = None
-        """Most device memory in use."""
+        """Largest used device memory in bytes."""
         self._device = device
         self._on_value = on_value
         self._stop = threading.Event()
@@ -54,7 +53,7 @@ class GpuWatch:
 
     def __enter__(self) -> Self:
         if self._device is not None:
-            # NVML itself is started on the thread, so that nothing waits for it.
+            # NVML is initialised on the thread, so that nothing waits for it.
             self._thread = DaemonThread(partial(self._run, self._device.bus_id), "bgsoft-nvml")
             self._thread.start()
         return self
@@ -71,7 +70,7 @@ class GpuWatch:
             values, reason = {}, "NVML does not answer"
         peak = max(values.get("memory_bytes", ()), default=None)
         if peak is None:
-            peak = self._device.used_bytes()  # with all that the block allocated still there
+            peak = self._device.used_bytes()  # while all allocations of the block exist
             self._own_memory = False
         self.peak_bytes = int(peak)
         self.summary = {
@@ -93,7 +92,7 @@ class GpuWatch:
         try:
             nvml.nvmlInit()
         except Exception as exc:  # NVMLError's subclasses are made at run time
-            self._reason = f"NVML does not start: {exc}"
+            self._reason = f"cannot initialise NVML: {exc}"
             return
         try:
             self._handle = nvml.nvmlDeviceGetHandleByPciBusId(bus_id)
@@ -113,7 +112,7 @@ class GpuWatch:
         rates = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         self._add("sm_pct", rates and rates.gpu)
         self._add("memory_pct", rates and rates.memory)
-        # These two answer with (percent, microseconds sampled).
+        # These two return (percent, microseconds sampled).
         decoder = self._ask(lambda: nvml.nvmlDeviceGetDecoderUtilization(handle)[0])
         self._add("decoder_pct", decoder)
         encoder = self._ask(lambda: nvml.nvmlDeviceGetEncoderUtilization(handle)[0])
@@ -124,14 +123,14 @@ class GpuWatch:
         self._add("temperature_c", self._ask(lambda: nvml.nvmlDeviceGetTemperature(handle, sensor)))
 
     def _memory(self) -> int | None:
-        """Bytes this process uses, or the whole GPU where NVML names other ids (in containers)."""
+        """Return the memory of this process, or of all if NVML lists other ids (in containers)."""
         nvml, handle = self._nvml, self._handle
         if self._own_memory:
             running = self._ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or []
             for process in running:
                 if process.pid == os.getpid() and process.usedGpuMemory:
                     return int(process.usedGpuMemory)
-            # Decided by the first sample: a maximum over both would mean nothing.
+            # The first sample decides: a maximum over both would be meaningless.
             if "memory_bytes" in self._values:
                 return None
             self._own_memory = False
@@ -139,12 +138,12 @@ class GpuWatch:
         return None if used is None else int(used)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
-        """The driver's answer; None where this GPU has none."""
+        """Return the driver's answer; None if this GPU has none."""
         try:
             return question()
         except Exception:
-            # NVMLError_NotSupported for what a GPU lacks, others when it is lost: the figure is
-            # left out of the summary; a lost GPU fails the render's own calls.
+            # NVMLError_NotSupported for missing figures, others for a lost GPU: the figure is left
+            # out of the summary. A lost GPU fails the render's own calls.
             return None
 
     def _add(self, name: str, value: float | None) -> None:

@@ -1,8 +1,8 @@
-"""NVIDIA's Multi-Process Service, so that several of our processes work on one GPU at a time.
+"""NVIDIA's Multi-Process Service, with which several processes use a GPU at the same time.
 
-Without it the GPU gives each process its turn: eight renders on an H100 made 684 frames/s together
-by turns, and 1,239 with the service. It needs no privileges and changes nothing for others: clients
-find it through their environment. See https://docs.nvidia.com/deploy/mps/.
+Without it they take turns: eight renders on an H100 made 684 frames/s in total, and 1,239 with the
+service. It needs no privileges and does not affect other programs: clients find it through their
+environment. See https://docs.nvidia.com/deploy/mps/.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from pathlib import Path
 
 _CONTROL = "nvidia-cuda-mps-control"
 PROGRAM_FOLDERS = (Path("/usr/local/nvidia/bin"), Path("/usr/lib/wsl/lib"))
-"""Of the driver, in containers."""
+"""Folders of the driver's programs in containers."""
 _PIPES, _LOGS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
 DEFAULT_PIPES = Path("/tmp/nvidia-mps")
 _START_SECONDS, _END_SECONDS = 5.0, 5.0
-_NOTICE = "the GPU's processes take turns, as NVIDIA's MPS does not run: {}"
+_NOTICE = "the GPU's processes take turns, as NVIDIA's MPS cannot run: {}"
 _DIES_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); "
     "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
 )
-"""prctl(PR_SET_PDEATHSIG, SIGTERM), which stays over exec; the parent may have died before."""
+"""prctl(PR_SET_PDEATHSIG, SIGTERM), which survives exec; the parent may have ended before."""
 
 
 @contextmanager
 def shared_gpus(on_notice: Callable[[str], None]) -> Iterator[dict[str, str]]:
-    """Run the service for as long as the block takes; ``on_notice`` is told why it cannot.
+    """Run the service during the block; ``on_notice`` receives the reason if it cannot run.
 
     Yields:
-        What the processes need in their environment before they first use CUDA; nothing where the
-        user runs the service already, or it cannot run.
+        Environment variables that processes need before they use CUDA; empty if the user runs the
+        service already, or it cannot run.
     """
     if _PIPES in os.environ or (DEFAULT_PIPES / "control").exists():
         yield {}
@@ -67,10 +67,10 @@ def shared_gpus(on_notice: Callable[[str], None]) -> Iterator[dict[str, str]]:
 
 def _start(path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:
     environment = {**os.environ, **variables}
-    # The service sees all GPUs, and each client chooses among them: limited on both sides, the
-    # client would count within what the service sees.
+    # The service sees all GPUs, and each client chooses among them. If both were limited, the
+    # client would count among those that the service sees.
     environment.pop("CUDA_VISIBLE_DEVICES", None)
-    # Without the folder's ctypes.py, and without a look through all that is installed.
+    # Without the folder's ctypes.py, and without searching installed packages.
     own = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT, str(os.getpid())]
     return subprocess.Popen(
         [*own, path, "-f"],
@@ -78,12 +78,12 @@ def _start(path: str, variables: dict[str, str]) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # Ctrl-C is for us, and its clients end before it does
+        start_new_session=True,  # Ctrl-C must not end it before its clients
     )
 
 
 def _wait(daemon: subprocess.Popen[bytes], socket: Path) -> str:
-    """Wait until clients can reach it; what went wrong, or nothing."""
+    """Wait until clients can connect; return an error's text, or empty."""
     until = time.monotonic() + _START_SECONDS
     while not socket.exists():
         code = daemon.poll()

@@ -9,9 +9,10 @@ from bgsoft.ops.sides import Side
 
 
 class Readback:
-    """An array on a side, zero at first, and what the host has of it.
+    """An array that operations write, zero at first, with its copy on the host.
 
-    On the host both are one. From a device it is sent through pinned memory, by the current stream.
+    On the host both are the same array. A device sends through pinned memory, by the current
+    stream.
     """
 
     def __init__(self, side: Side, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> None:
@@ -25,7 +26,7 @@ class Readback:
             self._sent = side.xp.cuda.Event(disable_timing=True)
 
     def send(self, part: slice = slice(None)) -> int:
-        """Send rows to the host; how many bytes cross PCIe."""
+        """Send rows to the host; return the number of bytes that cross PCIe."""
         if not self._side.on_device:
             return 0
         stream = self._side.xp.cuda.get_current_stream()
@@ -34,13 +35,13 @@ class Readback:
         return int(self.host[part].nbytes)
 
     def read(self, rows: int | None = None) -> Array:
-        """The first rows on the host, or all; waits for them."""
+        """Wait for the first rows, or all, and return them on the host."""
         if self._side.on_device:
             self.send(slice(rows))
             self.wait()
         return self.host[:rows]
 
     def wait(self) -> None:
-        """Return once all that was sent is there."""
+        """Wait for everything that was sent."""
         if self._side.on_device:
             self._sent.synchronize()

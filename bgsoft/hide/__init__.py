@@ -1,1 +1,1 @@
-"""Places of frames made unrecognisable: faces, and what the user names."""
+"""Places of frames made unrecognisable: faces, and regions named by the user."""

@@ -18,8 +18,8 @@ _LANES = 32
 class Hider:
     """Hides places of frames of one format; may be called from several threads at once.
 
-    It takes two launches a place (one where it becomes one colour), one place after another, as
-    they may overlap.
+    A place takes two launches (one if it becomes one colour). Places are hidden one after another,
+    because they may overlap.
     """
 
     def __init__(self, plan: HidePlan, side: Side = HOST) -> None:
@@ -29,13 +29,13 @@ class Hider:
         self._draw = side.operation("hide", "hide_draw", sample_bits=bits)
 
     def apply(self, frame: Frame, places: Sequence[Place]) -> None:
-        """Make some places unrecognisable, one after another, in place.
+        """Hide places in a frame, one after another, in place.
 
-        In a cutout, the frame's alpha plane must hold its matte; it is not changed.
+        In a cutout, the frame's alpha plane must contain its matte; it is not changed.
         """
         plan = self._plan
         planes, alpha = (frame.luma, frame.chroma), frame.planes.alpha if plan.by_alpha else None
-        # Cells in which nothing counts are black: solid has no others.
+        # Cells without weight are black; solid has no others.
         cells = self._xp.zeros(MAX_CELLS * MAX_CELLS * 5, np.float32)
         solid, smooth = plan.style is HideStyle.SOLID, int(plan.style is HideStyle.BLUR)
         least = MIN_ALPHA if solid or plan.by_alpha else 0.0

@@ -1,8 +1,8 @@
-"""Compiles the host's side of the operations into shared libraries, when the package is built.
+"""Compiles the operations for the host into shared libraries, when the package is built.
 
 Run as a script, ``build.py [ARCHITECTURE [FOLDER]]``, it compiles all variants in place, for a
 checkout that is not installed, or for another machine. It imports nothing of bgsoft. The compiler
-is Zig's, which an installation does not need to have: the package ``ziglang`` brings it.
+is Zig's, from the package ``ziglang``; only builds need it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from zipfile import ZipFile
 
 COMPILER = "ziglang>=0.14,<1"
-"""The requirement that brings the compiler."""
+"""Requirement of the compiler's package."""
 
 _BOTH_DEPTHS = (
     *("blend", "picture", "analysis", "warp", "foreground", "zoom", "hide"),
@@ -31,18 +31,19 @@ _BYTES_ONLY = (
     *("resize", "detections", "morphology", "hold"),
 )
 SOURCES = (*_BYTES_ONLY, *_BOTH_DEPTHS)
-"""Stems of the ``.cu`` files that the host has, too. Those that know no ``sample_t`` are compiled
-once. The slowest come first: the compiler starts as many at a time as there are cores."""
+"""Stems of the ``.cu`` files for the host. Those without ``sample_t`` are compiled once. The
+slowest
+come first: as many are compiled at a time as there are cores."""
 
 
 class Variant(NamedTuple):
-    """A library for the processors that have some instructions."""
+    """A library for processors with some instructions."""
 
     name: str
     flags: tuple[str, ...]
-    """Of the compiler."""
+    """Flags of the compiler."""
     needs: frozenset[str]
-    """What a processor must have, by the names in ``/proc/cpuinfo``."""
+    """Required processor features, by the names in ``/proc/cpuinfo``."""
 
 
 _X86_64_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "pni", "ssse3", "sse4_1", "sse4_2"})
@@ -52,7 +53,7 @@ _X86_64_V4 = _X86_64_V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx51
 VARIANTS = {
     # By architecture, best first.
     "x86_64": (
-        # So blending takes 0.82 of AVX2's time; with half of the registers' width, 0.95.
+        # Blending takes 0.82 of AVX2's time with it, and 0.95 with half the register width.
         Variant("avx512", ("-mcpu=x86_64_v4", "-mprefer-vector-width=512"), _X86_64_V4),
         Variant("avx2", ("-mcpu=x86_64_v3",), _X86_64_V3),
         Variant("sse4", ("-mcpu=x86_64_v2",), _X86_64_V2),
@@ -67,20 +68,20 @@ _KERNEL = r"(?m)^(?:BLOCK_)?KERNEL\((\w+)\)"
 
 _FLAGS = (
     *("-x", "c++", "-std=c++17", "-fno-exceptions", "-fno-rtti", "-fPIC"),
-    # Zig makes -O2 of any level. Debugging information would take a seventh of the time.
+    # Zig makes -O2 of any level. Debugging information takes a seventh of the time.
     *("-O2", "-g0", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter"),
-    # No contraction of a·b + c: sums round as they do on a device, and on any processor.
+    # No contraction of a·b + c, so that sums round as on a device, and on any processor.
     *("-ffp-contract=off", "-fno-math-errno"),
 )
 
 
 def library_name(machine: str, variant: str) -> str:
-    """File name of a variant's library."""
+    """Return the file name of a variant's library."""
     return f"libbgsoft_{machine}_{variant}.so"
 
 
 def runnable(machine: str = "", cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[Variant, ...]:
-    """The variants that this machine's processor runs, best first."""
+    """Return the variants that this machine's processor can run, best first."""
     variants = VARIANTS.get(machine or platform.machine(), ())
     instructions: set[str] = set()
     if any(variant.needs for variant in variants):
@@ -91,9 +92,9 @@ def runnable(machine: str = "", cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[
 
 
 def _called(source: Path, bits: int) -> str:
-    """The source of a file whose kernels Python can call."""
+    """Return the source of a file whose kernels Python can call."""
     names = sorted(set(re.findall(_KERNEL, source.read_text(encoding="utf-8"))))
-    # What two files, or both depths, call alike are different things.
+    # Names may repeat in other files and depths, so each has its own namespace.
     lines = (
         *(f"#define SAMPLE_BITS {bits}", f'#include "{source.with_name("calls.hpp")}"'),
         *("namespace {", f'#include "{source}"', "}"),
@@ -102,7 +103,7 @@ def _called(source: Path, bits: int) -> str:
 
 
 def _digest(variant: Variant) -> str:
-    """Of all that a variant's library is compiled of."""
+    """Return a hash of all sources and flags of a variant's library."""
     digest = hashlib.sha256(repr((variant.flags, _FLAGS)).encode())
     for path in sorted(Path(__file__).parent.iterdir()):
         if path.name == "build.py" or path.suffix in {".cu", ".cuh", ".cpp", ".hpp"}:
@@ -115,7 +116,7 @@ def _is_current(library: Path, variant: Variant) -> bool:
 
 
 def are_current(folder: Path, machine: str, variants: Sequence[Variant]) -> bool:
-    """Whether a folder's libraries are compiled of the sources as they are."""
+    """Return whether a folder's libraries match the sources."""
     return all(_is_current(folder / library_name(machine, one.name), one) for one in variants)
 
 
@@ -144,15 +145,15 @@ def fetch_compiler(folder: Path) -> bool:
 
 
 def build(folder: Path, machine: str, variants: Sequence[Variant]) -> list[Path]:
-    """Compile variants for an architecture, where they are not current; others are removed.
+    """Compile variants for an architecture unless they are current; remove others.
 
     Args:
-        folder: Where the libraries go; made if need be.
+        folder: Folder for the libraries; created if missing.
         machine: A key of :data:`VARIANTS`.
-        variants: Some of that architecture's.
+        variants: Variants of that architecture.
 
     Raises:
-        subprocess.CalledProcessError: The compiler failed; what it said is on stderr.
+        subprocess.CalledProcessError: The compiler failed; its messages are on stderr.
     """
     folder.mkdir(parents=True, exist_ok=True)
     libraries = {folder / library_name(machine, variant.name): variant for variant in variants}

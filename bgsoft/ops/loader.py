@@ -1,4 +1,4 @@
-"""Compiles the ``.cu`` files beside it with NVRTC, once per device and sample size."""
+"""Compiles the ``.cu`` files in this folder with NVRTC, once per device and sample size."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ BLOCK = (32, 8, 1)
 
 
 def blocks(width: int, height: int) -> tuple[int, int, int]:
-    """Blocks of :data:`BLOCK` that cover a plane."""
+    """Return the number of blocks of :data:`BLOCK` that cover a plane."""
     return -(-width // BLOCK[0]), -(-height // BLOCK[1]), 1
 
 
 def compile_options(sample_bits: int) -> tuple[str, ...]:
-    """NVRTC's options for the kernels of one sample size."""
-    # No contraction of a·b + c: sums round as they do on the CPU.
+    """Return NVRTC's options for the kernels of one sample size."""
+    # No contraction of a·b + c, so that sums round as on the CPU.
     return "--std=c++17", "--fmad=false", f"-DSAMPLE_BITS={sample_bits}", f"-I{_FOLDER}"
 
 
 def kernel(file: str, name: str, *, sample_bits: int = 8) -> Any:
-    """A compiled kernel for the current device.
+    """Return a compiled kernel for the current device.
 
     Args:
         file: Stem of a ``.cu`` file in this package.
@@ -38,7 +38,7 @@ def kernel(file: str, name: str, *, sample_bits: int = 8) -> Any:
     """
     import cupy
 
-    with span(f"{file}.cu {name}"):  # a module is compiled, or loaded, for its first function
+    with span(f"{file}.cu {name}"):  # a module is compiled, or loaded, with its first function
         return _module(file, sample_bits, cupy.cuda.Device().id).get_function(name)
 
 

@@ -1,4 +1,4 @@
-"""The host's side of the operations: a shared library, one variant per instruction set."""
+"""The operations for the host: a shared library, one variant per instruction set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).parent / "lib"
 
 @functools.cache
 def variant() -> str:
-    """The best variant that this processor runs and the package has, e.g. ``avx2``.
+    """Return the best variant in the package that this processor can run, e.g. ``avx2``.
 
     Raises:
         BackendUnavailableError: There is none.
@@ -30,14 +30,14 @@ def variant() -> str:
     ]
     if not built:
         raise BackendUnavailableError(
-            f"cannot load the library for the CPU: {_FOLDER} has none for {machine}; "
+            f"cannot load the CPU library: {_FOLDER} has none for {machine}; "
             "install bgsoft with pip, which compiles it"
         )
     for name, *_ in runnable(machine):
         if name in built:
             return name
     raise BackendUnavailableError(
-        f"cannot load the library for the CPU: it was compiled for {' and '.join(built)}, which "
+        f"cannot load the CPU library: it was compiled for {' and '.join(built)}, which "
         "this processor lacks; install bgsoft again on this machine (pip: --force-reinstall "
         "--no-cache-dir), or with BGSOFT_VARIANTS=all for both"
     )
@@ -45,14 +45,14 @@ def variant() -> str:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library for this processor.
+    """Load the library for this processor.
 
     Raises:
-        BackendUnavailableError: There is none that it runs, or it does not load.
+        BackendUnavailableError: There is none that it can run, or it cannot be loaded.
     """
     path = _FOLDER / library_name(platform.machine(), variant())
     try:
-        # Linked with no library: this one has exp(), and is not always loaded for all.
+        # It is linked with no library. This one has exp(), and may not be loaded for all.
         ctypes.CDLL("libm.so.6", ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(str(path))
     except OSError as exc:
@@ -62,7 +62,7 @@ def library() -> ctypes.CDLL:
 
 
 def host_operation(name: str) -> Callable[..., None]:
-    """Runs a kernel by its name and sample bits, e.g. ``blend_grid_8``; see calls.cpp.
+    """Return a function that runs a kernel, e.g. ``blend_grid_8``; see calls.cpp.
 
     Raises:
         BackendUnavailableError: As :func:`library` does.
@@ -75,7 +75,7 @@ def host_operation(name: str) -> Callable[..., None]:
 def device_operation(
     kernel: Any, block: tuple[int, int, int], shared_bytes: int
 ) -> Callable[..., None]:
-    """Launches a ``cupy.RawKernel`` of the current device on the current stream."""
+    """Return a function that launches a ``cupy.RawKernel`` on the current device and stream."""
     import cupy
 
     launch = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p)
@@ -98,7 +98,7 @@ def _maker(name: str, *types: Any) -> Callable[..., Callable[..., None]]:
 
 
 def description() -> str:
-    """Variant and compiler of the library, e.g. ``avx2, Clang 20.1.2``.
+    """Return variant and compiler of the library, e.g. ``avx2, Clang 20.1.2``.
 
     Raises:
         BackendUnavailableError: As :func:`library` does.

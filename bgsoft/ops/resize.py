@@ -1,5 +1,7 @@
-"""Resizing as part of an operation: by OpenCV on the host, on a device by tables that make a kernel
-resize as ``cv2.resize`` does (``bgsoft/ops/resample.cuh``).
+"""Resizing as part of an operation.
+
+OpenCV resizes on the host. On a device, tables make kernels resize like ``cv2.resize``
+(``bgsoft/ops/resample.cuh``).
 
 The arithmetic follows the interpolation rules that OpenCV documents for ``INTER_LINEAR`` and
 ``INTER_AREA``: sample centres at one half, edge samples repeated, area weights by overlap.
@@ -22,26 +24,26 @@ from bgsoft.ops.sides import Side
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""
 _FIXED_ONE = 2048
-"""8-bit bilinear weights are whole multiples of its reciprocal."""
+"""8-bit bilinear weights are multiples of its reciprocal."""
 _SLIVER = 1e-3
-"""Overlaps smaller than this part of a sample are left out, as OpenCV leaves them out."""
+"""Overlaps smaller than this part of a sample are ignored, as in OpenCV."""
 _MAX_TABLES = 256
-"""Pairs of sizes that tables are kept for; crops and boxes may have any."""
+"""Number of size pairs whose tables are cached; crops and boxes may have any size."""
 
 
 NO_TABLES = (None, 0, None, 0, 0)
-"""Of a plane that has the size already."""
+"""Tables of a plane that has the size already."""
 Scale = tuple[float, float]
 """Source samples per target sample, (vertical, horizontal); corners coincide."""
 
 
 class Resized:
-    """Planes as operations read them at another size, one after the other.
+    """Provides planes to operations at another size, one after another.
 
     Args:
-        side: Where planes are.
-        most: The largest size that is asked for: (rows, columns), and channels where there are any.
-        dtype: Of their samples.
+        side: Device of the planes, or the host.
+        most: The largest requested size: (rows, columns), and channels if any.
+        dtype: Type of the samples.
     """
 
     def __init__(self, side: Side, most: tuple[int, ...], dtype: npt.DTypeLike) -> None:
@@ -63,7 +65,7 @@ class Resized:
         self._tables, self._views = tables, lru_cache(_MAX_TABLES)(self._view)
 
     def _view(self, shape: tuple[int, int]) -> tuple[Array, tuple[Any, ...]]:
-        """Where a plane of this shape is made, on the host, and :meth:`arguments` of it."""
+        """Return the host's plane of this shape, with its :meth:`arguments`."""
         whole = *shape, *self._channels
         made = self._made[: math.prod(whole)].reshape(whole)
         return made, (made, made[0].size, *NO_TABLES)
@@ -76,17 +78,17 @@ class Resized:
         area: bool | None = False,
         scale: Scale | None = None,
     ) -> tuple[Any, ...]:
-        """A plane, its pitch in samples, x table, its stride, y table, its stride, mode.
+        """Return plane, pitch in samples, x table, its stride, y table, its stride, mode.
 
-        On the host the plane is resized, overwritten by the next, and there are no tables; it is
-        the plane itself where that has the shape, and C-contiguous.
+        On the host the plane is resized, without tables; the next call overwrites it. A
+        C-contiguous
+        plane of that shape is returned unchanged.
 
         Args:
             plane: (rows, columns) or (rows, columns, channels); rows may be padded.
-            shape: (rows, columns) that it is read at.
-            area: ``INTER_AREA`` rather than ``INTER_LINEAR``; None: where it becomes smaller both
-                ways.
-            scale: See :func:`aligned_resampling`; None: the plane's edges become the other's.
+            shape: (rows, columns) to resize to.
+            area: ``INTER_AREA`` instead of ``INTER_LINEAR``; None: if both dimensions shrink.
+            scale: See :func:`aligned_resampling`; None: the edges of both planes coincide.
         """
         smaller = plane.shape[0] >= shape[0] and plane.shape[1] >= shape[1]
         if area is None:
@@ -112,7 +114,7 @@ class Resized:
         return arguments
 
     def _average(self, plane: Array, made: Array) -> None:
-        """In a quarter of the time that OpenCV takes."""
+        """Halve a plane, in a quarter of OpenCV's time."""
         shape, columns = made.shape, plane.shape[1]
         *tables, _ = self._tables(plane.shape, shape, True, None)
         needed = columns + tables[1] + (1 + tables[1]) * shape[1]
@@ -130,20 +132,20 @@ def _arguments(
 def resampling(
     side: Side, source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
 ) -> tuple[Any, ...]:
-    """Tables for ``cv2.resize`` from (rows, columns) to others.
+    """Return tables for ``cv2.resize`` between two shapes (rows, columns).
 
     Args:
         source, target: The shapes.
-        area: ``INTER_AREA`` rather than ``INTER_LINEAR``.
-        fixed_point: Of 8-bit samples, whose bilinear weights are rounded.
+        area: ``INTER_AREA`` instead of ``INTER_LINEAR``.
+        fixed_point: For 8-bit samples, whose bilinear weights are rounded.
 
     Returns:
-        x table, its stride, y table, its stride, mode: as kernels take them.
+        x table, its stride, y table, its stride, mode: arguments of kernels.
     """
     scales = tuple(s / t for s, t in zip(source, target, strict=True))
     shrinks = min(scales) >= 1.0
     whole = all(s % t == 0 for s, t in zip(source, target, strict=True))
-    # OpenCV averages where bilinear would do the same: at exactly one half.
+    # At exactly one half, OpenCV averages where bilinear gives the same.
     if not area and scales == (2.0, 2.0):
         area = True
     if area and shrinks:
@@ -161,9 +163,9 @@ def resampling(
 def aligned_resampling(
     side: Side, source: tuple[int, int], target: tuple[int, int], scale: Scale
 ) -> tuple[Any, ...]:
-    """The same for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
+    """Return tables for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
 
-    The target may reach over the source's edge.
+    The target may extend beyond the source's edge.
     """
     tables = []
     for rows, count, step in zip(source, target, scale, strict=True):
@@ -175,7 +177,7 @@ def aligned_resampling(
 
 
 def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:
-    """Where each output sample lies among the source's samples, 0 being the first's centre."""
+    """Return each output sample's position in the source; 0 is the first sample's centre."""
     scale = source / target
     if not area:
         return (np.arange(target, dtype=np.float64) + 0.5) * scale - 0.5
@@ -189,7 +191,7 @@ def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:
 def _linear_table(
     positions: NDArray[np.float64], source: int, fixed_point: bool
 ) -> NDArray[np.float32]:
-    """(n, 4) float32: two source indices and their weights."""
+    """Return (n, 4) float32: two source indices and their weights."""
     first = np.floor(positions)
     part = (positions - first).astype(np.float32)
     weights = np.stack([np.float32(1) - part, part], axis=1)
@@ -200,7 +202,7 @@ def _linear_table(
 
 
 def _area_table(source: int, target: int) -> NDArray[np.float32]:
-    """(n, 2 + taps) float32: first source index, count, and the share of each source sample."""
+    """Return (n, 2 + taps) float32: first source index, count, and the shares of source samples."""
     scale = source / target
     rows: list[list[float]] = []
     for index in range(target):

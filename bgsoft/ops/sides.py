@@ -1,7 +1,7 @@
-"""Operations on pictures by name, on the host or on a CUDA device: the same calls on either side.
+"""Operations on pictures by name, with the same calls on the host and on a CUDA device.
 
-A class that gives order and state to operations takes a :class:`Side`, makes its arrays with
-:attr:`Side.xp` and launches with what :meth:`Side.operation` returns.
+A class with the order and state of operations takes a :class:`Side`. It allocates arrays with
+:attr:`Side.xp`, and launches what :meth:`Side.operation` returns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from bgsoft.frame import Array
 from bgsoft.ops.loader import BLOCK, kernel
 
 Operation = Callable[..., None]
-"""Called with (rows, columns) or (rows, columns, planes) of the runs of samples that do not depend
-on each other, then the kernel's arguments: C-contiguous arrays of the side, None for a null
-pointer, int and float; what is passed by value is an array of the host, of one element."""
+"""Function of (rows, columns) or (rows, columns, planes) of independent runs of samples, then the
+kernel's arguments: C-contiguous arrays of the device or host, None for a null pointer, int and
+float. A struct is passed by value as a host array of one element."""
 Block = tuple[int, int, int]
 
 
 class Side:
-    """Where arrays are and operations run: the host, or the current CUDA device."""
+    """Place of arrays and operations: the host, or the current CUDA device."""
 
     def __init__(self, xp: Any) -> None:
         self.xp = xp
@@ -40,17 +40,17 @@ class Side:
         block: Block = BLOCK,
         shared_bytes: int = 0,
     ) -> Operation:
-        """A kernel of a ``.cu`` file of this package.
+        """Return a kernel of a ``.cu`` file of this package.
 
         Args:
             file: The file's stem.
             name: The kernel.
             sample_bits: 8 for NV12 frames, 16 for P010.
-            block: Threads of a device that work together.
-            shared_bytes: What each block of them shares.
+            block: Threads of a device in a block.
+            shared_bytes: Shared memory of each block.
 
         Raises:
-            BackendUnavailableError: The host's library does not load.
+            BackendUnavailableError: The host's library cannot be loaded.
         """
         from bgsoft.ops.native import device_operation, host_operation
 
@@ -59,11 +59,11 @@ class Side:
         return device_operation(kernel(file, name, sample_bits=sample_bits), block, shared_bytes)
 
     def array(self, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Array:
-        """A copy of values on this side, C-contiguous."""
+        """Copy values to a C-contiguous array on this device or host."""
         return self.xp.asarray(np.array(values, dtype, order="C"))
 
     def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array | None:
-        """What the host's rows of a kernel work in, zero at first; None on a device."""
+        """Return a zeroed work array for the host's rows; None on a device."""
         return None if self.on_device else np.zeros(shape, dtype)
 
     def copy(self, source: Array, target: Array) -> None:
@@ -76,9 +76,9 @@ class Side:
 
 
 def address(array: Array) -> int:
-    """Of an array's samples, on its side."""
+    """Return the address of an array's samples, on its device or host."""
     if isinstance(array, np.ndarray):
-        return int(array.__array_interface__["data"][0])  # by no calls of Python's
+        return int(array.__array_interface__["data"][0])  # without calls of Python functions
     return int(array.data.ptr)
 
 
@@ -87,7 +87,7 @@ HOST = Side(np)
 
 @cache
 def device() -> Side:
-    """The current CUDA device."""
+    """Return the current CUDA device."""
     import cupy
 
     return Side(cupy)

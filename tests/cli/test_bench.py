@@ -73,7 +73,7 @@ def test_without_a_sample_a_video_is_asked_for(
     monkeypatch.setattr(bench_run, "SAMPLE", tmp_path / "none.mp4")
     outcome = run("bench")
     assert outcome.code == 2
-    assert "bench needs a video" in outcome.error_line
+    assert "name a video" in outcome.error_line
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_another_measurement_cannot_be_slower(
         (("--plot", "page.pdf"), 2, ".png or .svg"),
         (("--json", "mine.json"), 5, "exists; use --overwrite to replace it"),
         (("-y",), 2, "cannot use --overwrite"),
-        (("--json", "/dev/null/results.json"), 5, "is no folder"),
+        (("--json", "/dev/null/results.json"), 5, "is not a folder"),
         (("--threads", "1000"), 2, "--threads"),
         (("--chunks", "0,2"), 2, "numbers from 1 on, such as 1,2,4"),
         (("--chunks", "2", "--files", "3"), 2, "give one of them"),

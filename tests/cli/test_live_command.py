@@ -31,7 +31,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("arguments", "message"),
     [
         ([], "name a SOURCE"),
-        (["CLIP"], "play it with --realtime or --loop"),
+        (["CLIP"], "add --realtime or --loop"),
         (["CLIP", "--loop"], "add --to, --share or --preview"),
         (["CLIP", "--loop", "--to", "a.doc"], "'.doc' is no video container"),
         (["CLIP", "--loop", "--to", "new/a.doc"], "'.doc' is no video container"),
@@ -40,14 +40,14 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["CLIP", "--loop", "--share", "x", "--codec", "hevc"],
             "cannot use --codec or its options",
         ),
-        (["CLIP", "--loop", "--to", "a.ts", "--size", "1x1"], "--size has no effect"),
+        (["CLIP", "--loop", "--to", "a.ts", "--size", "1x1"], "cannot use --size with"),
         (
             ["CLIP", "--loop", "--to", "a.ts", "--quality", "99"],
             "--quality of H.264 (libx264) must be",
         ),
         (["CLIP", "--loop", "--to", "a.mkv", "--speed", "warp"], "--speed of H.264 (libx264)"),
         (["CLIP", "--loop", "--to", "a.ts", "--encoder-option", "nosuch=1"], "does not know it"),
-        (["CLIP", "--loop", "--share", "x", "-y"], "--overwrite has no effect"),
+        (["CLIP", "--loop", "--share", "x", "-y"], "cannot use --overwrite"),
         (["CLIP", "--config", "c.toml"], "cannot combine SOURCE and --config"),
         (["--loop", "--config", "c.toml"], "cannot combine --loop and --config"),
         (["--config", "none.toml"], "cannot read none.toml"),
@@ -73,7 +73,7 @@ def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> No
     outcome = run("live", tmp_path / "no.mp4", "--loop", "--to", out, "--preset", "fast")
     assert (outcome.code, outcome.error_line) == (
         3,
-        f"cannot open {tmp_path}/no.mp4: it does not exist",
+        f"{tmp_path}/no.mp4 does not exist",
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -84,7 +84,7 @@ def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> No
         (("--model", "selfie-genral"), 2, "unknown model 'selfie-genral'"),
         (("--model", "rvm-mobilenetv3"), 4, "it is not downloaded"),
         (("--background", "none.jpg"), 2, "--background none.jpg: it does not exist"),
-        (("--hide", "9999,0,1,1"), 2, "--hide 9999,0,1,1 lies outside the frame"),
+        (("--hide", "9999,0,1,1"), 2, "cannot hide 9999,0,1,1: it is outside the frame"),
     ],
 )
 def test_stages_that_cannot_be_end_their_source(
@@ -135,7 +135,10 @@ def test_a_recording_replaces_no_other_input(
         f'[[source]]\nname = "two"\nsource = "{clip}"\nrealtime = true\nto = "{other}"\n'
     )
     outcome = run("live", "--config", cameras, "--overwrite")
-    assert (outcome.code, outcome.error_line) == (5, f"output {other} is the same file as {other}")
+    assert (outcome.code, outcome.error_line) == (
+        5,
+        f"cannot write output {other}: it is the same file as {other}",
+    )
     assert other.read_bytes() == clip.read_bytes()
     assert not (tmp_path / "a.ts").exists()
 
@@ -156,7 +159,7 @@ def test_missing_folders_are_made_with_a_notice(run: Run, clip: Path, tmp_path: 
     arguments = ("--realtime", "--preset", "fast", "--to", out, "--trace", trace)
     outcome = run("live", clip, *arguments)
     assert outcome.code == 0
-    made = [f"notice: made the folder {each.parent}" for each in (out, trace)]
+    made = [f"notice: created folder {each.parent}" for each in (out, trace)]
     assert unexpected(outcome.err) == made
     assert (out.is_file(), trace.is_file()) == (True, True)
 

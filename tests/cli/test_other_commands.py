@@ -217,7 +217,7 @@ def test_doctor_json(run: Run) -> None:
     ("package", "content", "words"),
     [
         ("onnxruntime", None, "onnxruntime is missing: pip install '.[cpu]'"),
-        ("cv2", "raise ImportError('libGL.so')", "cv2 does not load: ImportError: libGL.so"),
+        ("cv2", "raise ImportError('libGL.so')", "cannot load cv2: ImportError: libGL.so"),
     ],
 )
 def test_doctor_without_a_package(

@@ -231,7 +231,7 @@ def test_report_and_trace_are_written(tmp_path: Path) -> None:
     assert plain["model"]["name"] == "selfie-general"
     assert plain["frames_decoded"] == 6
     assert plain["peak_rss_bytes"] > 50_000_000
-    assert f"made the folder {path.parent}" in [event["message"] for event in plain["events"]]
+    assert f"created folder {path.parent}" in [event["message"] for event in plain["events"]]
     assert json.loads(trace.read_text())["traceEvents"]
 
 
@@ -379,7 +379,7 @@ def test_missing_folders_are_made_and_told_of(tmp_path: Path) -> None:
     assert target.is_file()
     assert matte.is_file()
     told = [event.message for event in report.events if event.kind == "notice"]
-    assert told == [f"made the folder {path.parent}" for path in (target, matte)]
+    assert told == [f"created folder {path.parent}" for path in (target, matte)]
 
 
 def test_a_failed_render_leaves_no_folder(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_of_two_files_none_appears_alone(tmp_path: Path) -> None:
     one, other = tmp_path / "one.mkv", tmp_path / "other.mkv"
     with AtomicOutput(one) as first, AtomicOutput(other) as second:
         other.write_bytes(b"theirs")
-        with pytest.raises(OutputError, match=r"other\.mkv has appeared meanwhile"):
+        with pytest.raises(OutputError, match=r"other\.mkv: it has appeared during"):
             commit([first, second])
     assert names(tmp_path) == ["other.mkv"]
 
@@ -190,7 +190,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(
 def test_target_must_be_a_regular_file(tmp_path: Path) -> None:
     folder = tmp_path / "out.mp4"
     folder.mkdir()
-    with pytest.raises(OutputError, match="is a directory"):
+    with pytest.raises(OutputError, match="it is a folder"):
         AtomicOutput(folder, overwrite=True)
     pipe = tmp_path / "pipe.mp4"
     os.mkfifo(pipe)
@@ -397,7 +397,7 @@ def test_folders_are_made_and_told_of(tmp_path: Path) -> None:
     with made_folders([path, path.with_suffix(".json")], told.append):
         path.write_text("whole")
     assert path.read_text() == "whole"
-    assert told == [f"made the folder {path.parent}"]
+    assert told == [f"created folder {path.parent}"]
 
 
 def stop() -> None:
@@ -419,7 +419,7 @@ def test_folders_that_stay_empty_are_removed(tmp_path: Path, leave: Callable[[],
 def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "sub" / "out.mp4"
-    with pytest.raises(OutputError, match="file is no folder"):
+    with pytest.raises(OutputError, match="file is not a folder"):
         check_target(path, "report")
     with pytest.raises(OutputError, match="cannot create folder"), made_folders([path], print):
         pass
@@ -459,7 +459,7 @@ def test_with_a_receipt_nothing_that_came_meanwhile_is_replaced(
     with AtomicOutput(target, overwrite=overwrite, receipt=receipt) as output:
         output.temporary.write_bytes(b"whole")
         target.write_bytes(b"somebody else's")
-        with pytest.raises(OutputError, match=f"has {words} meanwhile and is not overwritten"):
+        with pytest.raises(OutputError, match=f"it has {words} during the render"):
             output.commit()
     assert target.read_bytes() == b"somebody else's"
     assert read_receipt(receipt) == {"out.mp4": False}

@@ -51,7 +51,7 @@ def test_a_failing_ffmpeg_is_reported() -> None:
     assert FOUND is not None
     with (
         VmafScorer(Ffmpeg(sys.executable, "python"), 64, 64, 8) as scorer,
-        pytest.raises(BackendUnavailableError, match="ffmpeg could not score"),
+        pytest.raises(BackendUnavailableError, match="cannot score VMAF"),
     ):
         for _ in range(1000):
             scorer.push(picture(64, 64, 8, 0), picture(64, 64, 8, 0))
@@ -93,10 +93,10 @@ def test_an_ffmpeg_is_chosen_by_what_it_can(
     monkeypatch.setattr(vmaf, "ffmpeg_executables", lambda: every)
     assert find_ffmpeg().path == having
     monkeypatch.setattr(vmaf, "ffmpeg_executables", lambda: [without])
-    with pytest.raises(BackendUnavailableError, match=r"has no libvmaf: pip install '\.\[quality"):
+    with pytest.raises(BackendUnavailableError, match=r"has no libvmaf; pip install '\.\[quality"):
         find_ffmpeg()
     monkeypatch.setattr(vmaf, "ffmpeg_executables", list)
-    with pytest.raises(BackendUnavailableError, match=r"no ffmpeg found: pip install"):
+    with pytest.raises(BackendUnavailableError, match=r"no ffmpeg was found; pip install"):
         find_ffmpeg()
 
 

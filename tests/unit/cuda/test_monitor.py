@@ -151,7 +151,7 @@ def test_why_nothing_could_be_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NotSupportedError("Driver Not Loaded")
 
     monkeypatch.setattr(nvml, "nvmlInit", refuse)
-    assert sampled(nvml, monkeypatch)["reason"] == "NVML does not start: Driver Not Loaded"
+    assert sampled(nvml, monkeypatch)["reason"] == "cannot initialise NVML: Driver Not Loaded"
 
 
 @pytest.mark.parametrize(

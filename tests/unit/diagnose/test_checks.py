@@ -259,6 +259,6 @@ def test_wrong_results_fail_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(checks, "run_model", another)
     candidates = {"decode": [cpu(name="nvdec")], "infer": [cpu(name="cuda")]}
     decoded, inferred = (candidate for _, candidate, _ in try_candidates(candidates, tmp_path))
-    assert decoded.reason == "not what the CPU decodes: luma of frame 49 differs"
+    assert decoded.reason == "its frames differ from the CPU's: luma of frame 49 differs"
     assert inferred.reason is not None
     assert "mask differs from the CPU's by up to 0.010" in inferred.reason

@@ -254,7 +254,7 @@ def test_a_comparison_that_breaks_is_told(
     monkeypatch.setitem(sys.modules, "bgsoft.cuda.device", device)
     report = examine()
     assert report.parity == []
-    assert report.gpu_problems == ["GPU and CPU cannot be compared: OSError: lost"]
+    assert report.gpu_problems == ["cannot compare GPU and CPU: OSError: lost"]
 
 
 def test_two_onnx_runtimes_are_told_of(

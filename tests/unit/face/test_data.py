@@ -261,7 +261,7 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> No
     (tmp_path / "faces.npz").touch()
     with pytest.raises(OutputError, match="--overwrite"):
         open_face_data(tmp_path / "faces.npz", overwrite=False)
-    with pytest.raises(OutputError, match="is no folder"):
+    with pytest.raises(OutputError, match="is not a folder"):
         open_face_data(tmp_path / "faces.npz" / "faces.npz", overwrite=False)
     with pytest.raises(OutputError, match="same file"):
         open_face_data(

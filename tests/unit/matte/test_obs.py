@@ -238,7 +238,7 @@ def test_hold_and_reset() -> None:
     assert np.array_equal(held.alpha, first)
     mixed = stage.refine([MOVED], [frame], [reduce(frame)])[0].alpha.copy()
     stage.reset()
-    with pytest.raises(ValueError, match="no mask to hold"):
+    with pytest.raises(ValueError, match="cannot hold the last mask"):
         stage.refine([None], [frame], [reduce(frame)])
     alone = stage.refine([MOVED], [frame], [reduce(frame)])[0].alpha
     assert not np.array_equal(alone, mixed)

@@ -247,11 +247,11 @@ def test_hold_fits_the_old_mask_to_a_moved_picture(fine: bool) -> None:
 def test_there_must_be_a_mask_to_hold() -> None:
     frame = blank_frame(64, 64)
     stage = create_matte_stage(MatteConfig(), frame.format)
-    with pytest.raises(ValueError, match="no mask to hold"):
+    with pytest.raises(ValueError, match="cannot hold the last mask"):
         stage.refine([None], [frame], [reduce(frame)])
     stage.refine([np.ones((256, 256), np.float32)], [frame], [reduce(frame)])
     stage.reset()
-    with pytest.raises(ValueError, match="no mask to hold"):
+    with pytest.raises(ValueError, match="cannot hold the last mask"):
         stage.refine([None], [frame], [reduce(frame)])
 
 
