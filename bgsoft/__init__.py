@@ -1,4 +1,4 @@
-"""bgsoft: softens, replaces or cuts out the background behind people in videos.
+"""Softens, replaces or cuts out the background behind people in videos.
 
     import bgsoft
     report = bgsoft.render("in.mp4", "out.mp4", effect="bokeh", strength=3)

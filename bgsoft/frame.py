@@ -84,13 +84,13 @@ class ColorInfo:
 
     @property
     def is_near_srgb(self) -> bool:
-        """Whether pictures look right as sRGB: no wide gamut, HDR or linear light."""
+        """True if pictures look right as sRGB: no wide gamut, HDR or linear light."""
         primaries, transfers = _NEAR_SRGB
         return self.primaries in primaries and self.transfer in transfers
 
     @property
     def is_hdr(self) -> bool:
-        """Whether the transfer is PQ or HLG."""
+        """True if the transfer is PQ or HLG."""
         return self.transfer in (16, 18)
 
 

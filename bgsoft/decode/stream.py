@@ -318,8 +318,7 @@ class StreamDecoder(Closing, Generic[P]):
 
     @abstractmethod
     def _decode(self, position: int | None, *, threaded: bool) -> Iterator[P]:
-        """Decode from a pts (None: the beginning) to the end; yields nothing where seeking
-        fails."""
+        """Decode from a pts (None: the beginning) to the end; yield nothing if seeking fails."""
 
     def _open(self, position: int | None) -> VideoStream | None:
         """Open the file at a pts; return None where it cannot seek there."""

@@ -52,7 +52,7 @@ class ClipSpec:
 
     @property
     def pts(self) -> list[int]:
-        """pts of every frame in :data:`TIME_BASE` units; whole milliseconds."""
+        """Pts of every frame in :data:`TIME_BASE` units; whole milliseconds."""
         if not self.variable_rate:
             return [_FRAME_TICKS * index for index in range(self.frames)]
         steps = [_FRAME_TICKS // 2, _FRAME_TICKS, _FRAME_TICKS * 5 // 2]

@@ -301,11 +301,7 @@ def codes_odd_size(codec: Codec, picture: FrameFormat, kind: PictureKind) -> boo
 def reports_lost_chroma(
     settings: EncodeConfig, container: Container, info: VideoInfo, kind: PictureKind
 ) -> bool:
-    """Whether the encoder's own notice says what becomes of colour finer than 4:2:0.
-
-    Raises:
-        ConfigError, UnsupportedFormatError: As :func:`choose_codec`.
-    """
+    """Return whether the notice of an odd size also covers colour finer than 4:2:0."""
     if container.still is not None or kind is not PictureKind.COLOR:
         return False
     return codes_odd_size(choose_codec(settings, container, info.format, kind), info.format, kind)

@@ -1,12 +1,12 @@
-"""What is hidden of a frame, in which cells and by what.
+"""Layout and constants of hidden places: their cells and their replacement.
 
-A hidden place is replaced by the means of a few coarse cells, enlarged smoothly (blur) or as they
-are (pixelate), or by one colour (solid), of which nothing can be recovered. Cells hang on the
-place, not on the frame: a grid that a face moves across would show other means in each frame, from
-which finer detail could be put together.
+A hidden place is replaced by the means of a few coarse cells, enlarged smoothly (blur) or unchanged
+(pixelate), or by one colour (solid). Nothing of it can be recovered. Cells are aligned to the
+place, not to the frame: a face that moves across a fixed grid would give other means in each frame,
+from which finer detail could be reconstructed.
 
-In a cutout a sample counts in these means by its alpha: what is clear holds black, and would darken
-the people's edges.
+In a cutout, samples are weighted by alpha in these means: clear samples are black, and would darken
+people's edges.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.hide import HideShape, HideStyle
 
 CELLS_ACROSS = 5
-"""Cells across an ellipse, which is wider than the face: eyes and mouth are a cell each or less.
-Across the longer side of a rectangle: it may hold a line of text."""
+"""Cells across an ellipse, which is wider than the face: eyes and mouth are at most a cell each.
+For a rectangle, cells across its longer side: it may contain a line of text."""
 MAX_CELLS = 16
-"""Cells of a patch each way, at most; thin, tilted ellipses get larger cells."""
+"""Largest number of cells of a patch each way; thin, tilted ellipses get larger cells."""
 FEATHER = 0.15
-"""Width of the rim in which the frame returns, as a part of the half axes; all of it outside."""
+"""Width of the rim outside, where the frame fades in, as a part of the half axes."""
 _HARD = 1e-3
-"""The same of a hard edge: under half a sample in a face as high as a 1080p frame."""
+"""Width of a hard edge's rim: under half a sample for a face as high as a 1080p frame."""
 MIN_ALPHA = 1e-3
-"""Mean alpha of a cell of a cutout that counts as much as the black of what is clear."""
+"""Mean alpha of a cutout's cell with the same weight as the black of clear samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Ellipse:
     """Centre; a pixel's centre is at half a pixel."""
     y: float
     cos: float
-    """Of the angle from the picture's horizontal to the line between the eyes."""
+    """Cosine of the angle from the picture's horizontal to the line between the eyes."""
     sin: float
     across: float
     """Half axis along the line between the eyes."""
@@ -51,12 +51,12 @@ class Ellipse:
     """Half axis across that line."""
 
     def moved(self, dx: float, dy: float, growth: float = 1.0) -> Ellipse:
-        """The same ellipse somewhere else, larger by a factor."""
+        """Return the ellipse moved, and enlarged by a factor."""
         across, along = self.across * growth, self.along * growth
         return replace(self, x=self.x + dx, y=self.y + dy, across=across, along=along)
 
     def half_size(self) -> tuple[float, float]:
-        """Half the width and the height of the upright box around it."""
+        """Return half the width and the height of the upright box around it."""
         return (
             math.hypot(self.across * self.cos, self.along * self.sin),
             math.hypot(self.across * self.sin, self.along * self.cos),
@@ -67,7 +67,7 @@ _EVERYWHERE = Ellipse(x=0.0, y=0.0, cos=1.0, sin=0.0, across=math.inf, along=mat
 
 
 class Rectangle(NamedTuple):
-    """Frame pixels, half-open."""
+    """A rectangle in frame pixels, half-open."""
 
     left: int
     top: int
@@ -79,9 +79,9 @@ class Raster(NamedTuple):
     """Any shape inside a rectangle."""
 
     box: Rectangle
-    """Its sides are even."""
+    """Box of the shape; its edges are even."""
     inside: Array
-    """(h / 2, w / 2) uint8 of the box, where frames are: not 0 where it is hidden."""
+    """(h / 2, w / 2) uint8 of the box, on the frames' device or host: nonzero where hidden."""
 
 
 Place: TypeAlias = Ellipse | Rectangle | Raster
@@ -90,7 +90,7 @@ Place: TypeAlias = Ellipse | Rectangle | Raster
 def whole_samples(
     left: float | Fraction, top: float | Fraction, right: float | Fraction, bottom: float | Fraction
 ) -> Rectangle:
-    """The rectangle around a box whose sides lie between samples of chroma, too."""
+    """Return the rectangle around a box whose edges lie between chroma samples too."""
     return Rectangle(
         *(2 * math.floor(side / 2) for side in (left, top)),
         *(2 * math.ceil(side / 2) for side in (right, bottom)),
@@ -101,13 +101,13 @@ class Patch(NamedTuple):
     """The cells of a hidden place, laid out on the frame; the first begins at its left and top."""
 
     hidden: Rectangle
-    """Nothing is changed outside; its sides are even, and may lie beyond the frame's edges."""
+    """Pixels outside are unchanged. Its edges are even, and may lie beyond the frame."""
     edge: int
     """Frame pixels per cell, each way; even."""
     ellipse: Ellipse = _EVERYWHERE
-    """What is hidden of it."""
+    """The hidden part."""
     inside: Array | None = None
-    """What is hidden of it, as :attr:`Raster.inside`; None: all in the ellipse."""
+    """The hidden part, as :attr:`Raster.inside`; None: all of the ellipse."""
 
     @property
     def rows(self) -> int:
@@ -119,20 +119,20 @@ class Patch(NamedTuple):
 
 
 class HidePlan(NamedTuple):
-    """How places are hidden in frames of one format."""
+    """Settings of hidden places for frames of one format."""
 
     format: FrameFormat
     style: HideStyle = HideStyle.BLUR
     shape: HideShape = HideShape.ELLIPSE
-    """Of hidden faces."""
+    """Shape of hidden faces."""
     margin: float = 0.0
-    """By how much a face's place grows, as a part of its size."""
+    """Growth of a face's place, as a part of its size."""
     by_alpha: bool = False
-    """Samples count by their alpha: the frame is a cutout."""
+    """Whether samples are weighted by alpha: the frame is a cutout."""
 
     @classmethod
     def of(cls, config: RenderConfig, format: FrameFormat) -> HidePlan:
-        """The plan of a render."""
+        """Return the plan of a render."""
         return cls(
             format=format,
             style=config.hide_style,
@@ -143,7 +143,7 @@ class HidePlan(NamedTuple):
 
     @property
     def clear(self) -> tuple[int, int]:
-        """Luma and chroma of black, as stored: the colour of solid, and of what is clear."""
+        """Luma and chroma of black, as stored: the colour of solid, and of clear samples."""
         return self.format.luma_range[0], self.format.chroma_neutral
 
     @property
@@ -152,7 +152,7 @@ class HidePlan(NamedTuple):
         return FEATHER if self.style is HideStyle.BLUR else _HARD
 
     def patches(self, frame: Frame, places: Sequence[Place]) -> Iterator[Patch]:
-        """The cells of places that are in a frame, of whose original nothing is shown there."""
+        """Yield the cells of places in a frame, where its original is not shown."""
         for place in places:
             patch = self.patch(place)
             if patch is not None:
@@ -161,7 +161,7 @@ class HidePlan(NamedTuple):
                 yield patch
 
     def patch(self, place: Place) -> Patch | None:
-        """Lay out the cells of a place; None where none of it is in the frame."""
+        """Lay out the cells of a place; None if it is outside the frame."""
         if isinstance(place, (Rectangle, Raster)):
             box, inside = place if isinstance(place, Raster) else (place, None)
             longer = max(box.right - box.left, box.bottom - box.top)
@@ -177,7 +177,7 @@ class HidePlan(NamedTuple):
             return self._box(box, wanted)
         width, height = (1 + self.feather) * width, (1 + self.feather) * height
         edge = _edge(wanted, 2 * max(width, height))
-        # Two pixels are lost to rounding at most, and one cell more covers them.
+        # Rounding loses two pixels at most, which one more cell covers.
         columns, rows = math.ceil((2 * width + 2) / edge), math.ceil((2 * height + 2) / edge)
         left = 2 * round((face.x - columns * edge / 2) / 2)
         top = 2 * round((face.y - rows * edge / 2) / 2)
@@ -196,6 +196,6 @@ class HidePlan(NamedTuple):
 
 
 def _edge(wanted: float, longest: float) -> int:
-    """Frame pixels per cell: even, and so many that few cells do."""
+    """Return an even number of frame pixels per cell that gives few enough cells."""
     least = longest / (MAX_CELLS - 2)
     return 2 * max(1, math.ceil(max(wanted, least) / 2))

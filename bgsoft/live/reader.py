@@ -144,7 +144,7 @@ class Reader(Closing):
 
     @property
     def connected(self) -> bool:
-        """Whether a writer publishes under this name now."""
+        """True if a writer publishes under this name now."""
         link = self._follow()
         return link is not None and is_locked(link.fd) and not link.is_removed()
 

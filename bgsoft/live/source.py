@@ -108,7 +108,7 @@ class SourceSpec:
 
     @property
     def comes_back(self) -> bool:
-        """Whether it is opened again after its end or a failure."""
+        """True if it is opened again after its end or a failure."""
         return self.kind in (SourceKind.CAMERA, SourceKind.NETWORK)
 
 

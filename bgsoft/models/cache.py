@@ -57,8 +57,7 @@ def hash_file(path: Path, algorithm: str = "sha256") -> str:
 
 
 def hash_files(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of a file, or of several files' hashes; raises ModelError if
-    unreadable."""
+    """Return the SHA-256 of a file, or of several hashes; raises ModelError if unreadable."""
     hashes = [hash_file(path) for path in paths]
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("".join(hashes).encode()).hexdigest()
 

@@ -130,12 +130,12 @@ class ModelSpec:
 
     @property
     def embedded(self) -> bool:
-        """Whether the file comes with bgsoft."""
+        """True if the file comes with bgsoft."""
         return self.url is None and self.checksum is not None
 
     @property
     def large(self) -> bool:
-        """Whether one frame occupies all cores, and too much memory to run in parallel to others.
+        """True if one frame takes all cores, and too much memory to run in parallel to others.
 
         At 1024×1024 a frame takes IS-Net 0.9 GB on the CPU.
         """

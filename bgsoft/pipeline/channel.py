@@ -36,8 +36,11 @@ class Channel(Generic[T]):
         self._aborted = False
 
     def put(self, item: T) -> None:
-        """Append an item, waiting while the channel is full; raises ChannelClosedError once
-        aborted."""
+        """Append an item, waiting while the channel is full.
+
+        Raises:
+            ChannelClosedError: The channel was aborted.
+        """
         self._room.get()
         if self._aborted:
             self._room.put(None)

@@ -90,7 +90,7 @@ class MaskSchedule:
 
     @property
     def takes_all(self) -> bool:
-        """Whether every frame is segmented."""
+        """True if every frame is segmented."""
         return self.every == 1 and self._similarity_db is None
 
     def due(self, reduced: Sequence[AnalysisFrame], scenes: LumaProbe) -> Sequence[int]:

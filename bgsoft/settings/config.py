@@ -518,7 +518,7 @@ class RenderConfig:
 
     @property
     def hides(self) -> bool:
-        """Whether faces or places are made unrecognisable."""
+        """True if faces or places are made unrecognisable."""
         if self.face.mode is FaceMode.ANONYMIZE:
             return True
         return any(region.action is RegionAction.HIDE for region in self.all_regions)
@@ -550,7 +550,7 @@ class RenderConfig:
 
     @property
     def strips_metadata(self) -> bool:
-        """Whether tags and tracks that identify people or places are left out."""
+        """True if tags and tracks that identify people or places are left out."""
         if self.copy.metadata is Metadata.AUTO:
             return self.hides
         return self.copy.metadata is Metadata.STRIP

@@ -9,7 +9,7 @@ from bgsoft.settings.setting import setting
 
 
 class Metadata(StrEnum):
-    """Whether tags and tracks that identify people or places are copied."""
+    """Treatment of tags and tracks that identify people or places."""
 
     AUTO = "auto"
     """Strip where faces or places are hidden, else keep."""

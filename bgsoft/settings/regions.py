@@ -17,7 +17,7 @@ _POINTS_FORM = "three or more pairs X,Y, e.g. 10%,20% 30%,20% 20%,40%"
 
 
 class RegionAction(StrEnum):
-    """What happens in a region."""
+    """Treatment of a region."""
 
     HIDE = "hide"
     """It is made unrecognisable."""
@@ -51,7 +51,7 @@ class Length(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """Where a region is at one time."""
+    """Shape and place of a region at one time."""
 
     lengths: tuple[Length, ...]
     """Left, top, width and height; of a polygon x and y of each corner."""
@@ -78,7 +78,7 @@ class Region:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it differs from frame to frame."""
+        """True if it differs from frame to frame."""
         return bool(self.begin or self.end or self.follow or len(self.keys) > 1)
 
 
