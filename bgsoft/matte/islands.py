@@ -26,9 +26,9 @@ holes with one are background, and 82 of 131 without. With these filled too, bou
 0.003 to 0.004 (by 0.011 with the preset privacy, whose limit is ten times as high), and on six
 clips best mattes flicker by 8 % more. 0.6 is up to 0.0013 worse. 0.8 is 0.0005 better, but worse on
 twice as many photographs."""
-MOST_FRAMES = 16
+MAX_FRAMES = 16
 """Largest number of frames that a device processes at a time."""
-_MASKS = np.dtype([(name, np.uint64, MOST_FRAMES) for name in ("opacity", "coarse", "mask")])
+_MASKS = np.dtype([(name, np.uint64, MAX_FRAMES) for name in ("opacity", "coarse", "mask")])
 """``Masks`` of ``bgsoft/ops/components.cu``."""
 
 
@@ -72,7 +72,7 @@ class IslandFilter:
         side: Device of the planes, or the host.
         format: Format of the frames.
         config: The size limits.
-        most: Frames at a time, up to :data:`MOST_FRAMES` on a device.
+        most: Frames at a time, up to :data:`MAX_FRAMES` on a device.
     """
 
     def __init__(self, side: Side, format: FrameFormat, config: MatteConfig, most: int = 1) -> None:

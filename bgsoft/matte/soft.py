@@ -23,7 +23,7 @@ from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.contour import ContourSteps, Shape
 from bgsoft.matte.guided import EdgeFitter
-from bgsoft.matte.islands import MOST_FRAMES, IslandFilter, MaskState
+from bgsoft.matte.islands import MAX_FRAMES, IslandFilter, MaskState
 from bgsoft.matte.temporal import EdgeSmoother, TemporalFilter
 from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig, Refine
@@ -65,7 +65,7 @@ class SoftMatte(MatteStage):
         smooths = self._fine and config.temporal > 0.0
         self._smoother = EdgeSmoother(side, config.temporal, format) if smooths else None
         self._lanes = [_Lane(side, config, format, self._fine) for _ in range(workers.lanes)]
-        most = min(batch, MOST_FRAMES) if side.on_device else 1
+        most = min(batch, MAX_FRAMES) if side.on_device else 1
         self._islands = [IslandFilter(side, format, config, most) for _ in self._lanes]
         self._scratch = [_Scratch(side, format) for _ in range(most * workers.lanes)]
         # The state for the next frames, while the others are reused.

@@ -24,7 +24,7 @@ typedef u32 lane_t;
 typedef u16 lane_t;
 #endif
 
-// Samples of a row, of which `count` exist; the values of others are left as they are.
+// Samples of a row, of which `count` exist; the values of others are unchanged.
 template <class T>
 OP void read_run(const T *row, int count, lane_t values[COLUMNS])
 {
@@ -49,7 +49,7 @@ OP lane_t weighted(lane_t sample, lane_t weight)
 #endif
 }
 
-// A sum of weighted samples, as it is written.
+// The stored value of a sum of weighted samples.
 OP lane_t written(lane_t sum)
 {
 #if SAMPLE_BITS == 8

@@ -1,7 +1,7 @@
 // Makes callables for Python that run operations, on the host or on a CUDA device.
 //
-// A frame takes some thirty, with ten arguments each: what ctypes and CuPy do for them is more than the
-// rest of the interpreter's work. Of CPython only the stable ABI of 3.11 is used, declared here: the
+// A frame takes some thirty calls with ten arguments each. ctypes and CuPy would take more time for them
+// than the rest of the interpreter's work. Of CPython only the stable ABI of 3.11 is used, declared here: the
 // package is built without its headers, once for all versions.
 #include "calls.hpp"
 
@@ -61,7 +61,7 @@ void free(void *memory);
 
 namespace {
 
-constexpr int METH_FASTCALL = 0x80, PyBUF_SIMPLE = 0, MOST = 64;
+constexpr int METH_FASTCALL = 0x80, PyBUF_SIMPLE = 0, MAX_ARGUMENTS = 64;
 
 // cuLaunchKernel of CUDA's driver.
 typedef int (*LaunchKernel)(
@@ -82,11 +82,11 @@ struct Operation {
     PyObject *data, *ptr;      // names
 };
 
-// What is lent for the time of a call.
+// Buffers that are borrowed for the time of a call.
 struct Lent {
-    Slot slots[MOST];
-    char kinds[MOST];
-    Py_buffer buffers[MOST];
+    Slot slots[MAX_ARGUMENTS];
+    char kinds[MAX_ARGUMENTS];
+    Py_buffer buffers[MAX_ARGUMENTS];
     int count = 0, buffered = 0;
 
     ~Lent()
@@ -157,8 +157,9 @@ bool take(const Operation &operation, PyObject *argument, Lent &lent)
 
 bool take_all(const Operation &operation, PyObject *const *arguments, Size count, Lent &lent)
 {
-    if (count > MOST) {
-        PyErr_Format(PyExc_TypeError, "%s: more than %d arguments", operation.name, MOST);
+    if (count > MAX_ARGUMENTS) {
+        PyErr_Format(PyExc_TypeError, "%s: more than %d arguments", operation.name,
+                     MAX_ARGUMENTS);
         return false;
     }
     for (Size at = 0; at < count; at++)
@@ -208,7 +209,7 @@ PyObject *run_on_device(const Operation &operation, PyObject *size, Lent &lent)
     unsigned grid[3];
     if (!grid_of(operation, size, grid))
         return nullptr;
-    void *arguments[MOST];
+    void *arguments[MAX_ARGUMENTS];
     for (int at = 0; at < lent.count; at++)
         arguments[at] = lent.kinds[at] == 'v' ? (void *)lent.slots[at].address : &lent.slots[at];
     PyObject *current = PyObject_CallFunctionObjArgs(operation.current_stream, nullptr);
@@ -312,8 +313,8 @@ EXPORTED PyObject *device_operation(
     return callable(made);
 }
 
-// What compiled the library.
+// The compiler of the library.
 EXPORTED const char *const compiler = __VERSION__;
 
-// What it was compiled of: see build.py.
+// Hash of its sources: see build.py.
 EXPORTED const char *const digest = DIGEST;

@@ -4,13 +4,13 @@
 // does several at a time, whose planes of the half grid lie one behind the other.
 #include "matte.cuh"
 
-#define MOST_FRAMES 16
+#define MAX_FRAMES 16
 
 // By frame: opacity, (.., pitch) uint8; coarse, (rows, columns) uint8; and the mask, averaged.
 struct Masks {
-    const u8* opacity[MOST_FRAMES];
-    u8* coarse[MOST_FRAMES];
-    const float* mask[MOST_FRAMES];
+    const u8* opacity[MAX_FRAMES];
+    u8* coarse[MAX_FRAMES];
+    const float* mask[MAX_FRAMES];
 };
 
 // Label equivalence with atomics: every cell names a cell of its component with a smaller or equal
@@ -53,7 +53,7 @@ OP int run_start(u32 row, int lane)
     return gaps == 0 ? 0 : 32 - __clz((int)gaps);
 }
 
-// Set in the area of a component that stays whatever its size; no frame has so many cells.
+// Set in the area of a component that stays whatever its size; more than the cells of any frame.
 #define GAP (1 << 30)
 
 // The sample of a mask, which covers `pixels`, in which the centre of a cell of the half grid lies.

@@ -16,7 +16,7 @@ struct Cell {
     float column, row, stride;
 };
 
-// 0 where a score is no number.
+// The score; 0 for NaN.
 OP float score_of(const float *row)
 {
     return sqrtf(fminf(fmaxf(row[0], 0.0f), 1.0f) * fminf(fmaxf(row[1], 0.0f), 1.0f));
@@ -66,7 +66,7 @@ OP bool is_finite_row(const float *row)
 //
 // places: (views, 6), Affine of bgsoft/face/geometry.py. rows: (views, cells, 16). cells: (cells, 3).
 // left: (views, cells). scores: (views, cells). found: (views, 1 + 15 * most): how many, then of each what FACE
-// has; the rest is left as it is.
+// has; the rest is unchanged.
 KERNEL(find_faces)(
     const double *places, const float *rows, const Cell *cells, int *left, float *scores, double *found,
     int views, int count, int most, float min_score, float max_overlap)

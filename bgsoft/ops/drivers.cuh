@@ -62,7 +62,7 @@ OP void for_planes(int count, const Body &body)
 #endif
 }
 
-// Like for_samples() where rounds don't depend on each other, as the host's compiler is told.
+// Like for_samples() for independent rounds, which the host's compiler may reorder.
 template <class Body>
 OP void for_apart(int height, int width, const Body &body)
 {
@@ -103,7 +103,7 @@ OP void for_blocks(int items, const Body &body)
 #endif
 }
 
-// The sum of what the threads of a block have, which all of them add; total: SHARED, of this sum alone.
+// Sum over the threads of a block, all of which call this; total: SHARED, for this sum alone.
 template <class T>
 OP T sum_together(T own, T *total)
 {

@@ -1,4 +1,4 @@
-// What faces do to mattes; see bgsoft/face/editor.py. Both sides have the same results, to the bit.
+// Changes of mattes by faces; see bgsoft/face/editor.py. Host and device give identical bits.
 #include "matte.cuh"
 
 #define OUTLINE_POINTS 36
@@ -50,8 +50,8 @@ struct Crossing {
     float rise; // downwards; 0: it is not within them
     float enters, leaves;
 
-    // What lies left of it in a square that begins at `place`, by its rise: exactly all of it if it
-    // lies beyond the square, nothing if before.
+    // Share left of it in a square that begins at `place`, by its rise: exactly 1 if it lies beyond
+    // the square, 0 if before.
     OP float share(float place) const
     {
         const float a = enters - place, b = leaves - place, width = b - a;
@@ -89,8 +89,7 @@ OP u8 fill_opacity(u8 share, int strength)
     return (u8)((u16)(inside * strength + FULL_STRENGTH / 2) / FULL_STRENGTH);
 }
 
-// The share of a face, inside as much as it is opaque, that a matte covers; 1 if it has no inside on
-// the grid.
+// Share of a face, weighted by its opacity, that a matte covers; 1 if it has no inside on the grid.
 OP float covered_share(u64 inside, u64 covers)
 {
     return inside > 0 ? (float)((double)covers / (255.0 * (double)inside)) : 1.0f;
@@ -136,7 +135,7 @@ KERNEL(measure_missing)(
     });
 }
 
-// What a matte, cut down to a limit, has of each face, and how strongly it is to be filled in.
+// Share of each face that a matte, cut down to a limit, covers, and strength of its filling.
 //
 // reduced, limit: (rows, columns); limit may be none. Of each of `count` outlines: shares, (rows,
 // columns) of which its box is filled in, row after row; strengths; and told, the share that the matte

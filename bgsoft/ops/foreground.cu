@@ -76,7 +76,7 @@ KERNEL(foreground_first)(
     });
 }
 
-// What is made of one cell of level `index`.
+// The levels of the pyramid; each function makes one cell of level `index`.
 struct Pyramid {
     const int *table;
     float4 *cells, *foreground, *background;

@@ -1,7 +1,7 @@
-// Makes a place of a frame unrecognisable: means of coarse cells, and what is drawn from them.
+// Makes a place of a frame unrecognisable: means of coarse cells, and the drawing of these.
 //
 // Launched by bgsoft/hide/hider.py, for luma and chroma at once: blockIdx.z = 0, 1. A place is given
-// in even frame pixels: left, top, right, bottom of what is hidden, which may lie beyond the frame,
+// in even frame pixels: left, top, right, bottom of its box, which may lie beyond the frame,
 // and the edge of its cells. The first begins at left and top, the last may end after right and
 // bottom. cells: (rows, columns, 2) float32 of luma, then (rows, columns, 3) of chroma: the mean of
 // each channel, times the share that counts; at last that share.
@@ -172,8 +172,8 @@ OP void draw(
     });
 }
 
-// Replaces what is inside an ellipse of a place by its cells, in place. smooth: enlarged smoothly, else
-// as they are. inside: (rows / 2, columns / 2) of the place, not 0 where it is hidden; or nothing, and
+// Replaces the inside of an ellipse of a place by its cells, in place. smooth: enlarged smoothly, else
+// unchanged. inside: (rows / 2, columns / 2) of the place, not 0 where it is hidden; or nothing, and
 // all of it is. clear_luma, clear_chroma: samples of black; least: the share at which it counts half.
 // Covers the place, two planes deep.
 KERNEL(hide_draw)(

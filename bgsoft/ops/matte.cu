@@ -27,7 +27,7 @@ KERNEL(opacity)(const float *mask, u8 *alpha, int rows, int columns)
 }
 
 // A cell of half a plane: alpha, luma, Cb, Cr. WHOLE: both sides of it are within the plane. FINE: the
-// plane's chroma has the plane's size; otherwise half of it, and is taken as it is.
+// plane's chroma has the plane's size; otherwise half of it, unchanged.
 template <bool WHOLE, bool FINE>
 OP u32 packed_cell(
     const u8 *alpha, const u8 *luma, const u8 *chroma, int x, int y, int rows, int columns)

@@ -1,10 +1,10 @@
-// What kernels that make or change mattes share.
+// Functions shared by kernels that make or change mattes.
 #pragma once
 
 #include "drivers.cuh"
 #include "resample.cuh"
 
-// What is not flat in half of the alpha plane, inclusive; nothing where the right is below 0.
+// Box of everything that is not flat in half of the alpha plane, inclusive; empty if right < 0.
 enum BoxSide { BOX_LEFT, BOX_TOP, BOX_RIGHT, BOX_BOTTOM };
 
 // Index mirrored at the ends, which are not repeated (BORDER_REFLECT_101).

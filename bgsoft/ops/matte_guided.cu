@@ -41,7 +41,7 @@ OP void double_line(
 }
 #endif
 
-// What an averaged function makes of a cell's chroma.
+// Part of an averaged function that depends on a cell's chroma.
 OP float other_terms(float cb_factor, float cr_factor, float constant, u32 cell)
 {
     constant += cb_factor * ((float)(int)(cell >> 16 & 0xFF) * (1.0f / 255.0f));
@@ -396,7 +396,7 @@ OP u8 refined(float slope, float rest, int luma, float steepen, float offset)
     return (u8)to_byte(slope * (float)luma * steepen + rest * (255.0f * steepen) + offset);
 }
 
-// Alpha fitted to the picture, within the limits widened by `margin`; elsewhere as it is.
+// Alpha fitted to the picture, within the limits widened by `margin`; elsewhere unchanged.
 //
 // coarse, luma, out: (rows, columns) uint8; out may be coarse. scratch: on the host, room for the line
 // between two lines and two enlarged ones.

@@ -1,9 +1,9 @@
-// What the matte keeps from frame to frame: masks averaged over time, and the edge that is fitted on
-// the frame. Windows are mirrored at the edges (BORDER_REFLECT_101).
+// State of the matte between frames: masks averaged over time, and the edge that is fitted on the
+// frame. Windows are mirrored at the edges (BORDER_REFLECT_101).
 #include "matte.cuh"
 
-// Changes are averaged over so many samples each way, since single ones are noise: the window of
-// bgsoft/matte/temporal.py; its area.
+// Reach and area of the window over which changes are averaged, since single ones are noise; as in
+// bgsoft/matte/temporal.py.
 #define REACH 2
 #define AREA 25
 
@@ -27,7 +27,7 @@ OP int smooth_step(int code, float start, float end)
     return nearest(x * x * (765.0f - 510.0f * x));
 }
 
-// Weight, in 1/255, of what is new where the window sum of the mask's change is so much.
+// Weight, in 1/255, of the new mask for a window sum of its change.
 OP int mask_weight(int sum)
 {
     return smooth_step(nearest((float)sum * (1.0f / AREA)), MASK_STARTS, MASK_FOLLOWS);
@@ -157,7 +157,7 @@ OP int steadied(int now, int before, int reach, float share)
 // Moves the matte towards the last one, no further than its reach.
 //
 // alpha, state: (height, width) uint8, replaced by the same. reach: (rows, columns), enlarged
-// bilinearly by 1 << shift. share: of the new matte. fresh: there is no last one. lines: on the host,
+// bilinearly by 1 << shift. share: of the new matte. fresh: without a last one. lines: on the host,
 // see enlarge_rows.
 KERNEL(steady_alpha)(
     u8 *alpha, u8 *state, const u8 *reach, int shift, float share, int fresh, int rows, int columns,

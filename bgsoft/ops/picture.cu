@@ -1,5 +1,5 @@
-// The picture without its people: push-pull interpolation of what is around them, at the resolution that
-// a filter asks for.
+// The picture without its people: push-pull interpolation of their surroundings, at the resolution of a
+// filter.
 //
 // Launched by bgsoft/composite/picture.py.
 //
@@ -54,7 +54,7 @@ KERNEL(fill_prepare)(
     const bool has_chroma = shape[2];
     const Level finest = level_of(table, 0);
     const int size = finest.rows * finest.columns;
-    // The mean of 2x2 samples, or of what the edges leave of them.
+    // The mean of 2x2 samples, or of those inside the edges.
     const auto halved = [=](int plane, int y, int x, bool whole) INLINED {
         const sample_t *samples = plane == 0 ? luma : chroma + plane - 1;
         if (plane > 0 && !has_chroma)
@@ -98,9 +98,9 @@ KERNEL(fill_prepare)(
 #endif
 }
 
-// Fills in all levels but the first: coarse ones are made of finer ones, and show through those. One block.
+// Fills in all levels but the first: coarse ones are made of finer ones, and fill their gaps. One block.
 //
-// black, neutral: 16-bit full scale, what is below where there is no weight at all.
+// black, neutral: 16-bit full scale, the colour where all weights are 0.
 BLOCK_KERNEL(fill_pyramid)(const int *table, float4 *levels, int black, int neutral)
 {
     const int top = table[0] - 1;
@@ -153,11 +153,11 @@ KERNEL(fill_finish)(const int *table, const float4 *levels, u16 *cells)
     });
 }
 
-// What a cell of a cut-out is in full next to: of 4x4 grid cells around so many that are seen. With one
-// its outline would have steps.
+// Number of visible cells, of 4x4 grid cells around, next to which a cell of a cut-out has full colour.
+// With one its outline would have steps.
 #define SEEN 4
 
-// A cut-out's cells: filled in next to what is seen, and else black.
+// A cut-out's cells: filled in next to visible ones, else black.
 //
 // rows, columns: of the cells. filled: (3, rows, columns), and so cells. matte: on the grid.
 KERNEL(outline_cells)(

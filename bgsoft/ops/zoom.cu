@@ -196,8 +196,8 @@ KERNEL(blend_passes)(
 }
 
 #if !ON_DEVICE
-// The mean and the maximum of what whole looks show of people, and no less than the mask and the scan
-// do, which may be null. All have `count` cells. NumPy takes ten times as long, and a device waits.
+// Mean and maximum of the people in whole passes, at least those in the mask and the scan, which may be
+// null. All have `count` cells. NumPy takes ten times as long, and a device waits.
 KERNEL(find_people)(
     const float *luma, const float *general_seen, const float *landscape_seen,
     float general_least, float general_most, float landscape_least, float landscape_most,

@@ -22,7 +22,7 @@ from bgsoft.matte.contour import (
     octagons,
 )
 from bgsoft.matte.guided import EdgeFitter
-from bgsoft.matte.islands import MOST_FRAMES, IslandFilter, MaskState, mask_scale
+from bgsoft.matte.islands import MAX_FRAMES, IslandFilter, MaskState, mask_scale
 from bgsoft.matte.temporal import TemporalFilter
 from bgsoft.ops.resize import Resized
 from bgsoft.ops.sides import HOST
@@ -292,7 +292,7 @@ class Islands:
 
 def test_a_device_has_room_for_as_many_frames() -> None:
     source = Path(ops.__file__).with_name("components.cu").read_text(encoding="utf-8")
-    assert f"#define MOST_FRAMES {MOST_FRAMES}\n" in source
+    assert f"#define MAX_FRAMES {MAX_FRAMES}\n" in source
 
 
 def test_islands_go_and_holes_close_but_large_ones_stay() -> None:
