@@ -111,7 +111,7 @@ def test_a_file_that_appears_meanwhile_is_kept(
     with AtomicOutput(target) as output:
         output.temporary.write_bytes(b"ours")
         target.write_bytes(b"theirs")
-        with pytest.raises(OutputError, match="appeared meanwhile"):
+        with pytest.raises(OutputError, match="appeared during the render"):
             output.commit()
     assert target.read_bytes() == b"theirs"
     assert names(tmp_path) == ["out.mp4"]
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *args: False)
-    with pytest.raises(OutputError, match="not writable"):
+    with pytest.raises(OutputError, match="permission denied"):
         AtomicOutput(tmp_path / "out.mp4")
 
 

@@ -118,7 +118,7 @@ def test_region_that_is_empty_has_no_figures(tmp_path: Path, a: Path, b: Path) -
 
 def test_mask_that_does_not_fit(tmp_path: Path, a: Path, b: Path) -> None:
     short = write_video(tmp_path / "s.mkv", replace(LOSSLESS, times=regular_times(4)))
-    with pytest.raises(ConfigError, match="mask ends after 4 frames"):
+    with pytest.raises(ConfigError, match="cannot use the mask: it ends after 4 frames"):
         compare_pictures(a, b, mask=short)
     small = write_video(tmp_path / "w.mkv", replace(LOSSLESS, width=64))
     with pytest.raises(ConfigError, match="mask is 64x72, the pictures are 96x72"):

@@ -104,7 +104,7 @@ def test_without_ffmpeg_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     having = script(tmp_path / "b", " .. libvmaf VV->V Calculate the VMAF.")
     monkeypatch.setitem(sys.modules, "ffmpeg", None)
     monkeypatch.setattr(vmaf, "ffmpeg_executables", lambda: [having])
-    with pytest.raises(BackendUnavailableError, match=r"ffmpeg-python is not installed: pip"):
+    with pytest.raises(BackendUnavailableError, match=r"ffmpeg-python is missing; pip"):
         find_ffmpeg()
     # Where there is no libvmaf, that is what has to be mended.
     without = script(tmp_path / "a", " ... vmafmotion V->V Motion score of libvmaf.")

@@ -145,7 +145,7 @@ def test_refusals_are_kept_for_as_long_as_they_hold(
 def test_an_nvdec_that_does_not_answer_is_asked_once_a_process(engines: Install) -> None:
     made = engines(VendorError("no library"))
     for _ in range(2):
-        with pytest.raises(BackendUnavailableError, match="NVDEC does not answer: no library"):
+        with pytest.raises(BackendUnavailableError, match="cannot query NVDEC: no library"):
             video_codec.decoder_caps(0, "H264", 8)
     assert made.asked == 1
     engines({"width_max": 1})
