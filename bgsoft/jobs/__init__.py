@@ -1,1 +1,1 @@
-"""Work that runs in other processes: tasks, the processes that run them, and who drives both."""
+"""Work in other processes: tasks, the processes that run them, and their driver."""

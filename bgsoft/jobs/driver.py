@@ -14,10 +14,10 @@ from bgsoft.records import dataclass
 from bgsoft.report import Progress
 
 STALL_SECONDS = 900.0
-"""A render watches its own stages; this is for what hangs outside of them, and long enough to build
-a TensorRT engine."""
+"""A render watches its own stages. This is for hangs outside of them, and long enough to build a
+TensorRT engine."""
 _AWAKE_SECONDS = 5.0
-"""Most time between two polls, beside the waiting itself, that counts as awake."""
+"""Longest time between two polls, besides their own waits, that counts as awake."""
 _WORTH_ANOTHER_TRY = (WorkerDiedError, StallError, MemoryError)
 
 
@@ -33,31 +33,30 @@ class _Job:
 
 @dataclass(eq=False, slots=True)
 class _Run:
-    """A task on its way to a result."""
+    """A task that is running or waits for another try."""
 
     task: Task
     job: _Job
     index: int
     tries_left: int
     news_at: float | None = None
-    """None: it has not begun; on a cluster others may be at work."""
+    """None: it has not begun; on a cluster other tasks may be running."""
     frames: int = -1
 
 
 def stall_limit(render_seconds: float | None) -> float | None:
-    """How long a task may go without news, by a render's own limit, which is to notice first."""
+    """Return how long a task may go without news; a render's own limit comes first."""
     return None if render_seconds is None else max(STALL_SECONDS, 2 * render_seconds)
 
 
 class Driver(Closing):
-    """Runs tasks on an executor, with second tries and time limits. Used from one thread.
+    """Runs tasks on an executor, with retries and time limits. Used from one thread.
 
     Args:
         executor: Closed with the driver.
-        retries: How often a task is tried again after its worker died, stalled or ran out of
-            memory. Other errors would come again.
-        timeout_seconds: Limit of a group of tasks, from the start of the first; None: there is
-            none.
+        retries: Number of retries after a task's worker died, stalled or ran out of memory. Other
+            errors would occur again.
+        timeout_seconds: Limit of a group of tasks, from the start of the first; None: none.
         stall_seconds: How long a task may go without news; None: any time.
     """
 
@@ -75,23 +74,23 @@ class Driver(Closing):
         self._stall = stall_seconds
         self._queue: deque[_Run] = deque()
         self._running: dict[int, _Run] = {}
-        """By the ids that the executor gave."""
+        """Runs by the executor's ids."""
         self._ids = count()
         self._updates: list[Update] = []
         self._polled = time.monotonic()
         self._now = 0.0
-        """Seconds that this process has been awake: while it was suspended, so were its workers."""
+        """Seconds that this process has been awake: workers are suspended with it."""
 
     @property
     def idle(self) -> int:
-        """How many tasks it would start at once now."""
+        """Number of tasks that would start at once now."""
         return max(0, self._executor.idle - len(self._queue))
 
     def submit(self, tasks: Sequence[Task]) -> int:
-        """Take some tasks, to be run side by side; the id of them all.
+        """Accept tasks to run in parallel; return their common id.
 
-        Finished comes once, with the list of their results, or the error of the first that failed:
-        the others are then given up.
+        Finished comes once, with the list of their results, or with the error of the first that
+        failed; the others are cancelled then.
         """
         job = _Job(next(self._ids), [None] * len(tasks), len(tasks))
         self._queue.extend(
@@ -101,11 +100,11 @@ class Driver(Closing):
         return job.id
 
     def poll(self, timeout: float) -> list[Update]:
-        """What has happened since the last call; waits up to ``timeout`` seconds for something."""
+        """Return updates since the last call; waits up to ``timeout`` seconds for one."""
         for update in self._executor.poll(0.0 if self._updates else timeout):
             run = self._running.get(update.task_id)
             if run is None:
-                continue  # it was given up
+                continue  # it was cancelled
             if isinstance(update, Started):
                 self._start(run, update)
             elif isinstance(update, Message):
@@ -122,7 +121,7 @@ class Driver(Closing):
         return updates
 
     def close(self) -> None:
-        """Cancel what runs, and begin no more; nothing more is reported."""
+        """Cancel running tasks, and start no more; nothing more is reported."""
         self._queue.clear()
         self._executor.close()
 

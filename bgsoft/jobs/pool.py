@@ -1,8 +1,8 @@
 """Worker processes on this machine.
 
-They are started as programs of their own rather than by :mod:`multiprocessing`, whose way to start
-a process runs the caller's main module again: a script that calls bgsoft without guarding its main
-part would run itself once more in every worker.
+They are started as programs of their own, not by :mod:`multiprocessing`, which runs the caller's
+main module again: a script that calls bgsoft without a guard of its main part would run once more
+in every worker.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.
 def worker_environment(
     config: BackendConfig, workers: int, gpus: int, on_notice: Callable[[str], None]
 ) -> Iterator[dict[str, str]]:
-    """Variables for the environment of workers before they first use CUDA, as long as the block
-    takes.
+    """Yield environment variables that workers need before they first use CUDA.
 
-    ``gpus`` says over how many the workers are dealt, 0: the settings name one. ``on_notice`` takes
-    the reason where several have to take turns on a GPU.
+    ``gpus`` is the number of GPUs that the workers share; 0: the settings name one. ``on_notice``
+    receives the reason if workers take turns on a GPU.
     """
     if workers <= max(1, gpus) or not may_use_gpu(config) or driver_problem(0) is not None:
         yield {}
@@ -50,21 +49,21 @@ def worker_environment(
 
 
 class Pool(Closing):
-    """An executor of processes, started as they are needed.
+    """An executor of processes, started when they are needed.
 
-    A worker that dies is replaced, and its task finishes with WorkerDiedError. Workers end when
-    this process does, however it ends.
+    A worker that dies is replaced, and its task finishes with WorkerDiedError. Workers end with
+    this process, however it ends.
 
     Args:
-        workers: Most tasks at a time, 1 or more.
-        threads: Cores that each task plans for; None: their share of this machine's. May be set
-            later, for tasks to come.
-        gpus: Dealt out to the workers, as the user counts them; each sees no other. None: the
-            tasks' settings decide.
-        environment: Further variables for the workers, as long as they live; wanted once they have
-            been started, which takes as long.
-        shared: Descriptors that the workers hold open, of locks that last as long as any lives.
-        ahead: What makes workers ready for such tasks as will come.
+        workers: Largest number of tasks at a time, 1 or more.
+        threads: Cores that each task plans for; None: their share of this machine's. May be changed
+            for later tasks.
+        gpus: GPUs for the workers, by the user's numbers; each worker sees one. None: the tasks'
+            settings decide.
+        environment: Further variables for the workers during their life; entered while they start,
+            which takes as long.
+        shared: Descriptors that the workers keep open, of locks that last as long as any lives.
+        ahead: Prepares workers for their tasks.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Pool(Closing):
         return sum(worker is None or worker.is_free for worker in self._workers)
 
     def start(self) -> None:
-        """Start all workers now, not each with the first task that it is needed for."""
+        """Start all workers now, not with the first task that needs each."""
         self._start([slot for slot, each in enumerate(self._workers) if each is None])
 
     def submit(self, task: Task) -> int:
@@ -113,7 +112,7 @@ class Pool(Closing):
                 return updates
 
     def kill(self, task_id: int, reason: str) -> None:
-        """As declared; a task has a moment to clean up before its process is killed."""
+        """End a task: it has a moment to clean up before its process is killed."""
         for worker in self._workers:
             if worker is not None and worker.task_id == task_id:
                 worker.end(reason)
@@ -129,7 +128,7 @@ class Pool(Closing):
                 worker.wait(max(0.0, until - time.monotonic()))
 
     def _start(self, slots: Sequence[int]) -> list[_Worker]:
-        """Start workers, and let them begin, all with the same variables in their environment."""
+        """Start workers with the same environment variables."""
         started = []
         for slot in slots:
             gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
@@ -143,7 +142,7 @@ class Pool(Closing):
         return started
 
     def _listen(self, timeout: float) -> None:
-        """Receive the workers' messages, and notice workers that have died."""
+        """Receive the workers' messages, and detect workers that have died."""
         workers = {w.connection: w for w in self._workers if w is not None}
         now = time.monotonic()
         for worker in workers.values():
@@ -162,7 +161,7 @@ class Pool(Closing):
                 continue
             if isinstance(message, Exiting):
                 worker.end(worker.reason)
-            elif not worker.reason:  # of one that is being ended only the reason counts
+            elif not worker.reason:  # messages of a worker that is being ended are ignored
                 self._updates.append(message)
                 if isinstance(message, Finished):
                     worker.task_id = None
@@ -179,13 +178,13 @@ class Pool(Closing):
 
 
 class _Worker:
-    """A process, and what it is doing."""
+    """A process, and its current task."""
 
     def __init__(self, settings: WorkerSettings, shared: Sequence[int]) -> None:
         self.connection, theirs = Pipe()
         program = _PROGRAM.format(path=sys.path, fd=theirs.fileno())
-        # Ctrl-C and a closed terminal send a signal to every process of that terminal. The parent
-        # gets it, too, and ends its workers.
+        # Ctrl-C and a closed terminal signal every process of the terminal. The parent gets the
+        # signal too, and ends its workers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
         try:
             self.process = subprocess.Popen(
@@ -201,7 +200,7 @@ class _Worker:
         self.reason = ""
         """Why it is being ended."""
         self.deadline = float("inf")
-        """When it has to have ended, on the clock of :func:`time.monotonic`."""
+        """Time by which it must have ended, on the clock of :func:`time.monotonic`."""
         self._send(settings)
 
     @property
@@ -209,7 +208,7 @@ class _Worker:
         return self.task_id is None and self.deadline == float("inf")
 
     def set_up(self, variables: Mapping[str, str]) -> None:
-        """Let it begin, with further variables in its environment."""
+        """Let it begin, with further environment variables."""
         self._send(dict(variables))
 
     def run(self, task_id: int, pickled: bytes, threads: int) -> None:
@@ -217,13 +216,13 @@ class _Worker:
         self._send((task_id, pickled, threads))
 
     def end(self, reason: str) -> None:
-        """Have it end, in a moment."""
+        """Ask it to end within a moment."""
         self.reason = reason
         self.deadline = time.monotonic() + GRACE_SECONDS
         self._send(None)
 
     def wait(self, seconds: float) -> int:
-        """Its exit code, when it has ended; it is killed if that takes longer than this."""
+        """Wait for its end, and return its exit code; kill it after this time."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -231,12 +230,12 @@ class _Worker:
             return self.process.wait()
 
     def _send(self, message: object) -> None:
-        with suppress(OSError):  # it has died, which reading from it will show
+        with suppress(OSError):  # it has died, which reading will show
             self.connection.send(message)
 
 
 def death(code: int) -> WorkerDiedError:
-    """How a process ended, by its exit code: words that follow its name."""
+    """Return an error for an exit code; its text follows the process's name."""
     if code >= 0:
         return WorkerDiedError(f"ended with exit code {code}")
     number = -code

@@ -1,7 +1,7 @@
-"""Workers on the nodes of a Ray cluster, where Ray puts them as CPUs and GPUs become free.
+"""Workers on the nodes of a Ray cluster, which Ray starts when CPUs and GPUs become free.
 
-A task whose worker is lost finishes with WorkerDiedError, as everywhere; trying again is left to
-the driver, so that there is one count of tries.
+A task whose worker is lost finishes with WorkerDiedError, as in a pool. Only the driver retries, so
+that there is one count of tries.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from bgsoft.jobs.worker import GRACE_SECONDS, Exiting
 from bgsoft.records import dataclass
 
 _FAILING_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
-"""How long workers may fail to start before that is an error, and the pause after each: Ray takes a
-while to know that a node is gone, and places them there until then."""
+"""Time for which workers may fail to start before that is an error, and the pause after each
+failure: Ray takes a while to detect that a node is gone."""
 
 
 @dataclass(eq=False, slots=True)
@@ -34,15 +34,15 @@ class _Actor:
 
     handle: Any
     nodes: frozenset[str]
-    """Ids of those that Ray may put it on."""
+    """Ids of the nodes that Ray may start it on."""
     call: Any
-    """Answered when it has news."""
+    """Reference of its next news."""
     task_id: int | None = None
     name: str = ""
     reason: str = ""
     """Why it is being ended."""
     deadline: float = math.inf
-    """When it has to have ended, on the clock of :func:`time.monotonic`."""
+    """Time by which it must have ended, on the clock of :func:`time.monotonic`."""
 
 
 class RayExecutor(Closing):
@@ -50,12 +50,12 @@ class RayExecutor(Closing):
 
     Args:
         address: As for :func:`bgsoft.jobs.ray_cluster.connected`.
-        folder: Where tasks write to; nodes that do not see it, or ``inputs``, are not used.
+        folder: Folder that tasks write to; nodes that do not see it, or ``inputs``, are not used.
         inputs: Files and folders that tasks read.
-        most: Most tasks at a time; None: as many as have two cores each.
+        most: Largest number of tasks at a time; None: as many as get two cores each.
         threads: Cores that a task reserves and plans for; None: as many as that leaves.
-        gpu_share: What a task reserves of a GPU, up to 1; None: a half, where there are GPUs.
-        notice: Takes a line about each node that cannot be used.
+        gpu_share: Share of a GPU that a task reserves, up to 1; None: a half, if there are GPUs.
+        notice: Receives a line about each node that cannot be used.
 
     Raises:
         BackendUnavailableError: No cluster answers, or no node has room for a task.
@@ -76,7 +76,7 @@ class RayExecutor(Closing):
         self._actors: list[_Actor] = []
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._failing_since: float | None = None
-        """When a worker first did not start, since the last that did."""
+        """Time of the first failed start since the last successful one."""
         self._failed_at = -math.inf
         self._ids = count()
         self._updates: list[Update] = []
@@ -101,7 +101,7 @@ class RayExecutor(Closing):
         return task_id
 
     def poll(self, timeout: float) -> list[Update]:
-        """As declared; raises BackendUnavailableError where no node is left that can be used."""
+        """Return updates; raises BackendUnavailableError if no usable node is left."""
         lost, text = (ConnectionError, self._ray.exceptions.RayError), "the Ray cluster is lost"
         with errors_as(lost, BackendUnavailableError, text, reason=last_line):
             self._nodes.check()
@@ -111,7 +111,7 @@ class RayExecutor(Closing):
         return updates
 
     def kill(self, task_id: int, reason: str) -> None:
-        """As declared; a task has a moment to clean up before its process is killed."""
+        """End a task: it has a moment to clean up before its process is killed."""
         for waiting in [each for each in self._waiting if each[0] == task_id]:
             self._waiting.remove(waiting)
             self._updates.append(Finished(task_id, error=WorkerDiedError(reason)))
@@ -132,7 +132,7 @@ class RayExecutor(Closing):
         self._stack.close()
 
     def _deal(self) -> None:
-        """Give tasks to workers, and have Ray start those that are missing."""
+        """Assign tasks to workers, and have Ray start missing workers."""
         usable = self._nodes.usable
         for actor in [each for each in self._actors if not (each.name or each.nodes & usable)]:
             self._drop(actor, "")  # it waits for nodes that have gone
@@ -147,7 +147,7 @@ class RayExecutor(Closing):
             self._actors.append(_Actor(handle, usable, handle.news.remote()))
 
     def _listen(self, timeout: float) -> None:
-        """Take what workers say, and notice deaths."""
+        """Receive the workers' messages, and detect lost workers."""
         now = time.monotonic()
         until = min([now + timeout, *(actor.deadline for actor in self._actors)])
         calls = {actor.call: actor for actor in self._actors}
@@ -161,7 +161,7 @@ class RayExecutor(Closing):
             self._drop(actor, actor.reason)
 
     def _hear(self, actor: _Actor) -> None:
-        """Take in what a worker says; go on listening, or drop it."""
+        """Process a worker's news; continue listening, or drop the worker."""
         try:
             said = self._ray.get(actor.call)
         except self._ray.exceptions.RayError as exc:
@@ -174,7 +174,7 @@ class RayExecutor(Closing):
             if isinstance(news, str):
                 actor.name, self._failing_since = news, None
             elif isinstance(news, Exiting):
-                actor.deadline = time.monotonic() + GRACE_SECONDS  # it is about to finish
+                actor.deadline = time.monotonic() + GRACE_SECONDS  # its task is about to finish
             else:
                 self._updates.append(news)
                 actor.task_id = None if isinstance(news, Finished) else actor.task_id
@@ -187,11 +187,11 @@ class RayExecutor(Closing):
         self._failed_at = now = time.monotonic()
         self._failing_since = self._failing_since or now
         if now - self._failing_since > _FAILING_SECONDS:
-            text = f"no worker starts on the Ray cluster: {last_line(exc)}"
+            text = f"cannot start a worker on the Ray cluster: {last_line(exc)}"
             raise BackendUnavailableError(text) from exc
 
     def _drop(self, actor: _Actor, reason: str) -> None:
-        """End a worker; a task that it has finishes with this reason."""
+        """End a worker; its task, if any, finishes with this reason."""
         self._actors.remove(actor)
         self._ray.kill(actor.handle)
         if actor.task_id is not None:

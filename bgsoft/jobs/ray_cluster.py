@@ -1,4 +1,4 @@
-"""A Ray cluster: the way in, and which of its nodes can be used for how many tasks."""
+"""Connection to a Ray cluster, and its usable nodes."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ LOCAL = "local"
 _ADDRESS = re.compile(r"(ray://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")
 _CONNECT_SECONDS = 5.0
 _STORE_BYTES = 75 * 2**20
-"""Ray's memory for large objects, of which there are none here; it takes no less."""
+"""Ray's memory for large objects, which are not used here; the least that it accepts."""
 _CHECK_SECONDS = 2.0
-"""How often nodes that have joined or are lost are looked for."""
+"""Interval at which nodes that have joined or are lost are checked for."""
 PATIENCE_SECONDS = 60.0
 """How long a cluster may be without any node."""
 _THREADS = range(1, 257)
 
 
 def check_address(address: str) -> None:
-    """Fail early where there is no cluster: Ray itself would wait for minutes, and print a page.
+    """Check that there is a cluster: Ray itself would wait for minutes, and print a page.
 
     Raises:
-        ConfigError: It is no address.
+        ConfigError: The address is malformed.
         BackendUnavailableError: Ray is missing, or no cluster answers.
     """
     if find_spec("ray") is None:
-        raise BackendUnavailableError("Ray is missing: pip install '.[ray]'")
+        raise BackendUnavailableError("cannot use --ray: Ray is missing; pip install '.[ray]'")
     if address == LOCAL:
         return
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        raise ConfigError(f"{address} is no address of a Ray cluster: HOST:PORT or ray://HOST:PORT")
+        raise ConfigError(f"--ray must be HOST:PORT, ray://HOST:PORT or local, not {address}")
     silent = f"no Ray cluster answers at {address}"
     with errors_as((OSError, OverflowError), BackendUnavailableError, silent, reason=str):
         socket.create_connection((match["host"], int(match["port"])), _CONNECT_SECONDS).close()
@@ -62,17 +62,17 @@ def check_address(address: str) -> None:
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray's module, connected to a cluster for as long as the block takes.
+    """Connect to a cluster for the block; yields Ray's module.
 
-    The address is ``HOST:PORT``, where this machine is part of the cluster; ``ray://HOST:PORT``,
-    from outside; or ``local``: a cluster on this machine, which ends with the block.
+    The address is ``HOST:PORT``, if this machine is part of the cluster; ``ray://HOST:PORT`` from
+    outside; or ``local``: a cluster on this machine, which ends with the block.
 
     Raises:
-        ConfigError, BackendUnavailableError: As :func:`check_address`; or the cluster lets nobody
-            in.
+        ConfigError, BackendUnavailableError: As :func:`check_address`; or the cluster denies
+            access.
     """
     check_address(address)
-    # Older ones warn of what they will no longer do, and what is not needed here.
+    # Older versions warn about planned changes, which do not matter here.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     with ExitStack() as stack:
         options = _local_options(stack) if address == LOCAL else {}
@@ -86,19 +86,19 @@ def connected(address: str) -> Iterator[Any]:
             raise BackendUnavailableError(text) from exc
         finally:
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, before)  # Ray sets one of its own
+                signal.signal(signal.SIGTERM, before)  # Ray sets a handler of its own
         stack.callback(ray.shutdown)
-        # Else Ray prints pages about each lost process on our standard output, log_to_driver or
-        # not (2.60).
+        # Otherwise Ray prints pages about each lost process to our standard output, whatever
+        # log_to_driver says (2.60).
         ray._private.worker._worker_logs_enabled = False
         yield ray
 
 
 def _local_options(stack: ExitStack) -> dict[str, Any]:
-    # Else Ray makes one, and leaves it in the user's home.
+    # Otherwise Ray makes one, and leaves it in the user's home.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    # Its logs go with it, and the user's own cluster stays the one that Ray's tools find. In /tmp
-    # whatever TMPDIR is: the names of its sockets may not be longer.
+    # Its logs are removed with it, and Ray's tools still find the user's own cluster. It is in
+    # /tmp whatever TMPDIR is: names of sockets have a limit.
     folder = TemporaryDirectory(prefix="bgsoft-", dir="/tmp", ignore_cleanup_errors=True)
     return {
         "num_cpus": usable_cores(),
@@ -110,7 +110,7 @@ def _local_options(stack: ExitStack) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a task reserves of a node: cores, and a part of a GPU up to 1."""
+    """Reservation of a task on a node: cores, and a part of a GPU up to 1."""
 
     threads: int
     gpu: float
@@ -120,14 +120,14 @@ class Share:
         return f"{self.threads} CPUs{gpu}"
 
     def slots(self, node: Mapping[str, Any]) -> int:
-        """How many tasks a node has room for."""
+        """Return the number of tasks that a node has room for."""
         room = node["Resources"]
         slots = int(room.get("CPU", 0)) // self.threads
         return min(slots, int(room.get("GPU", 0)) * int(1 / self.gpu)) if self.gpu > 0 else slots
 
 
 def choose_share(ray: Any, most: int | None, threads: int | None, gpu: float | None) -> Share:
-    """What tasks reserve; :class:`bgsoft.jobs.ray.RayExecutor` says what None means."""
+    """Return the reservation of tasks; :class:`bgsoft.jobs.ray.RayExecutor` explains None."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if gpu is None:
         has_gpus = any(node["Resources"].get("GPU", 0) >= 1 for node in nodes)
@@ -140,10 +140,10 @@ def choose_share(ray: Any, most: int | None, threads: int | None, gpu: float | N
 
 
 class Nodes(Closing):
-    """Which nodes can be used now. Each is asked once, when it is first seen.
+    """The usable nodes. Each is checked once, when it is first seen.
 
-    They have to see ``inputs`` and see and write to ``folder``. ``notice`` takes a line about each
-    that cannot be used.
+    They must see ``inputs``, and see and write to ``folder``. ``notice`` receives a line about each
+    unusable node.
 
     Raises:
         OutputError: The folder cannot be written to.
@@ -167,21 +167,21 @@ class Nodes(Closing):
         self._most = most
         self._notice = notice
         self._asked: dict[str, Any] = {}
-        """Node → the reference of its answer, until that is there."""
+        """Node → the reference of its answer, until that has come."""
         self._problems: dict[str, str | None] = {}
-        """Node that has answered → why it cannot be used; None: it can."""
+        """Node that has answered → why it is unusable; None: it is usable."""
         self._looked_at = self._manned_at = -float("inf")
         self.usable: frozenset[str] = frozenset()
-        """Ids."""
+        """Ids of the usable nodes."""
         self.slots = 0
-        """Tasks at a time on all of them, ``most`` at most."""
+        """Number of tasks at a time on all of them, at most ``most``."""
         write_whole(self._marker, "mark for the cluster's nodes", token)
 
     def check(self) -> None:
-        """Find out what has changed, unless that was done a moment ago.
+        """Update the nodes, unless that was done a moment ago.
 
         Raises:
-            BackendUnavailableError: There is none, and nothing speaks for one to come.
+            BackendUnavailableError: There is no usable node, and none is expected.
         """
         now = time.monotonic()
         if now - self._looked_at < _CHECK_SECONDS:
@@ -206,13 +206,13 @@ class Nodes(Closing):
             return
         problem = next(filter(None, map(self._problems.get, room)), None)
         if problem is not None:
-            raise BackendUnavailableError(f"no node of the Ray cluster can be used: {problem}")
+            raise BackendUnavailableError(f"cannot use any node of the Ray cluster: {problem}")
         if now - self._manned_at > PATIENCE_SECONDS:
-            text = f"no node of the Ray cluster has {self._share} for a task"
+            text = f"cannot start a task on the Ray cluster: no node has {self._share}"
             raise BackendUnavailableError(text)
 
     def start_worker(self) -> Any:
-        """A worker, which Ray starts on one of the usable nodes as soon as one has room for it."""
+        """Return a worker, which Ray starts once a usable node has room for it."""
         worker = self._ray.remote(Worker).options(
             num_cpus=self._share.threads,
             num_gpus=self._share.gpu,
@@ -238,11 +238,11 @@ class Nodes(Closing):
 
 
 def _on_nodes(ids: Iterable[str]) -> dict[str, str]:
-    """Ray's label selector for one of these nodes."""
+    """Return Ray's label selector for one of these nodes."""
     return {"ray.io/node-id": f"in({','.join(ids)})"}
 
 
 def last_line(exc: Exception) -> str:
-    """The last line of an error of Ray's: most have a page."""
+    """Return the last line of Ray's error, which often has a page."""
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     return lines[-1] if lines else type(exc).__name__

@@ -1,4 +1,4 @@
-"""What runs on the nodes of a Ray cluster: their check, and workers."""
+"""Code for the nodes of a Ray cluster: their check, and workers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bgsoft.jobs.worker import GRACE_SECONDS, News, perform
 def node_problem(
     version: str, marker: Path, token: str, inputs: Mapping[Path, int | None]
 ) -> str | None:
-    """Why the node that this runs on cannot be used; None: it can.
+    """Return why the node that this runs on cannot be used; None if it can.
 
-    ``marker`` is a file in the folder that is written to, with ``token`` in it. ``inputs`` are
-    files and folders to read; of files with the size in bytes.
+    ``marker`` is a file in the output folder, which contains ``token``. ``inputs`` are files and
+    folders to read, files with their size in bytes.
     """
     if version != __version__:
         return f"has bgsoft {__version__}, not {version}"
@@ -43,13 +43,13 @@ def _sees(path: Path, size: int | None) -> bool:
 
 
 class Worker:
-    """An actor: a process on a node. Imports, CUDA contexts and models stay from task to task."""
+    """An actor: a process on a node. It keeps imports, CUDA contexts and models between tasks."""
 
     def __init__(self, threads: int, folder: Path) -> None:
         self._threads = threads
-        with suppress(OSError):  # without it, files have absolute names
+        with suppress(OSError):  # in that case files have absolute names
             os.chdir(folder)
-        # Ray shows the GPU that was reserved as the only one, and all of them where none was.
+        # Ray shows only the reserved GPU, or all of them if none was reserved.
         self._gpu = 0 if import_module("ray").get_gpu_ids() else None
         if self._gpu is None:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -61,21 +61,21 @@ class Worker:
         keep_warm()
 
     def begin(self, task_id: int, pickled: bytes) -> None:
-        """Begin a task."""
+        """Start a task."""
         self._news.put(Started(task_id, self._name))
         given = (task_id, pickled, self._threads, self._news.put, self._cancel, self._gpu)
         self._thread = threading.Thread(target=perform, args=given, daemon=True)
         self._thread.start()
 
     def news(self) -> list[str | News]:
-        """Wait for news; the first is the worker's name."""
+        """Wait for news and return it; the first is the worker's name."""
         news = [self._news.get()]
         while not self._news.empty():
             news.append(self._news.get())
         return news
 
     def cancel(self) -> None:
-        """Have the task end; returns when it has, or has had the time."""
+        """Ask the task to end; return when it has, or after a limit."""
         self._cancel.set()
         if self._thread is not None:
             self._thread.join(GRACE_SECONDS)

@@ -11,29 +11,29 @@ from bgsoft.records import dataclass
 CORES_A_TASK = 2
 """Cores for each task, unless the number of tasks at a time is given."""
 TASKS_A_GPU = 2
-"""Tasks at a time on each GPU: one alone would leave it idle while it begins and ends."""
+"""Tasks at a time on each GPU: a single one would leave it idle at its start and end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """What a worker gives to the task that it runs."""
+    """Values that a worker provides to its task: messages, cancellation, cores and GPU."""
 
     tell: Callable[[object], None]
-    """Sends a picklable message to the parent: Progress, Event or one of the task's own. May be
+    """Sends a picklable message to the parent: Progress, Event or one of the task's own. It may be
     called from any thread."""
     cancel: threading.Event
-    """Set where the task is to stop."""
+    """Set when the task must stop."""
     threads: int
-    """Cores to plan for; 0: all there are."""
+    """Cores to plan for; 0: all."""
     gpu: int | None
-    """The GPU to use, where the executor deals several out; None: the settings' own."""
+    """GPU to use, if the executor assigns them; None: the settings' own."""
 
 
 class Task(Protocol):
     """A piece of work for a worker process. Picklable, small, and without state."""
 
     def run(self, context: TaskContext) -> object:
-        """Do it. The result is picklable.
+        """Run the task; the result is picklable.
 
         Raises:
             BgsoftError: It failed, and would fail again.
@@ -46,7 +46,7 @@ class Started:
 
     task_id: int
     worker: str
-    """e.g. ``pid 4711`` or a node's name."""
+    """Name of the worker, e.g. ``pid 4711`` or a node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ class Message:
     task_id: int
     content: object
     index: int = 0
-    """Which of the tasks that were submitted together (:class:`bgsoft.jobs.driver.Driver`)."""
+    """Index among tasks that were submitted together (:class:`bgsoft.jobs.driver.Driver`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retrying:
-    """A task's worker has died, and it is tried again."""
+    """A task's worker has died, and the task is retried."""
 
     task_id: int
     error: BaseException
@@ -69,14 +69,14 @@ class Retrying:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A task has ended. Exactly one for each task that was submitted."""
+    """A task has ended; sent exactly once for each submitted task."""
 
     task_id: int
     result: object = None
     error: BaseException | None = None
-    """What it raised, or :class:`bgsoft.errors.WorkerDiedError`; None: it succeeded."""
+    """Error that it raised, or :class:`bgsoft.errors.WorkerDiedError`; None: it succeeded."""
     traceback: str | None = None
-    """Where that was raised, as text."""
+    """Traceback of the error, as text."""
 
 
 Update = Started | Message | Retrying | Finished
@@ -87,16 +87,16 @@ class Executor(Protocol):
 
     @property
     def idle(self) -> int:
-        """How many tasks it would start at once now."""
+        """Number of tasks that would start at once now."""
 
     def submit(self, task: Task) -> int:
-        """Begin a task, while :attr:`idle` is more than 0; its id."""
+        """Start a task, while :attr:`idle` is more than 0; return its id."""
 
     def poll(self, timeout: float) -> list[Update]:
-        """What has happened since the last call; waits up to ``timeout`` seconds for something."""
+        """Return updates since the last call; waits up to ``timeout`` seconds for one."""
 
     def kill(self, task_id: int, reason: str) -> None:
-        """End a task with its worker; it finishes with WorkerDiedError, which gives the reason."""
+        """End a task with its worker; it finishes with WorkerDiedError and the reason."""
 
     def close(self) -> None:
-        """Cancel what runs and end all workers, quickly; safe to call twice."""
+        """Cancel running tasks and end all workers, quickly; safe to call twice."""

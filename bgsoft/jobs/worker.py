@@ -1,4 +1,4 @@
-"""The program of a worker process, which stays from task to task, with its imports and models.
+"""The program of a worker process, which keeps imports and models between tasks.
 
 Nothing heavy is imported here, so that several workers start quickly.
 """
@@ -25,20 +25,20 @@ from bgsoft.records import dataclass
 from bgsoft.report import Progress
 
 GRACE_SECONDS = 3.0
-"""How long a task may take to clean up once its process is to end."""
+"""Time that a task has to clean up before its process ends."""
 STAGE_THREADS = {"bgsoft-decode", "bgsoft-segment", "bgsoft-picture", "bgsoft-encode"}
-"""Of :class:`bgsoft.pipeline.runner.Pipeline`: they end with it, unless one is stuck."""
+"""Threads of :class:`bgsoft.pipeline.runner.Pipeline`: they end with it, unless one hangs."""
 _PROGRESS_SECONDS = 0.2
-"""Progress is passed on this often at most."""
+"""Shortest interval between progress messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a worker gets once, before further variables of its environment and its first task."""
+    """Settings that a worker receives once, before environment variables and its first task."""
 
     gpu: int | None
     only_gpu: int | None
-    """The GPU that the parent has hidden all others for, from its own children, too."""
+    """The only GPU that the parent has left visible, also to its own children."""
     ahead: Ahead | None
     """Called before the first task."""
 
@@ -50,20 +50,20 @@ class Exiting:
 
 News = Update | Exiting
 Ahead = Callable[[int | None], None]
-"""Makes a process ready for its tasks, on the GPU that is dealt to it. Picklable."""
+"""Prepares a process for its tasks, on the GPU that is assigned to it. Picklable."""
 
 
 class TaskError(Exception):
-    """Stands for an exception that cannot be sent."""
+    """Replaces an exception that cannot be pickled."""
 
 
 def main(descriptor: int) -> NoReturn:
     """Run tasks until the parent closes the socket, or sends None."""
-    # As for the command line: see there.
+    # As in the command line.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     connection = Connection(descriptor)
     try:
-        settings = connection.recv()  # which imports what makes ready, too
+        settings = connection.recv()  # this also imports the module that prepares tasks
         os.environ.update(connection.recv())
     except (EOFError, OSError):  # the parent has ended already
         os._exit(1)
@@ -89,7 +89,7 @@ class _Worker:
 
         keep_warm()
         if settings.ahead is not None:
-            with suppress(Exception):  # the first task will tell of it
+            with suppress(Exception):  # the first task will report it
                 settings.ahead(settings.gpu)
         while (given := self._tasks.get()) is not None:
             perform(*given, self._send, self._cancel, settings.gpu)
@@ -110,7 +110,7 @@ class _Worker:
         with self._sending:
             try:
                 self._connection.send(message)
-            except OSError:  # nobody listens any more: the other thread knows
+            except OSError:  # the parent has closed the connection; the other thread detects that
                 self._cancel.set()
 
 
@@ -122,8 +122,11 @@ def perform(
     cancel: threading.Event,
     gpu: int | None,
 ) -> None:
-    """Run a task in this process, and send its messages and its end; before that Exiting, where the
-    process is of no more use. The rest is as in :class:`bgsoft.jobs.task.TaskContext`."""
+    """Run a task in this process, and send its messages and its end.
+
+    Exiting is sent before its end if the process must be replaced. The other arguments are those of
+    :class:`bgsoft.jobs.task.TaskContext`.
+    """
     tell = _throttled(lambda content: send(Message(task_id, content)))
     context = TaskContext(tell=tell, cancel=cancel, threads=threads, gpu=gpu)
     finished = _result(task_id, pickled, context)
@@ -133,7 +136,7 @@ def perform(
 
 
 def _throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
-    """``tell`` with most progress messages left out: a few a second are enough to read."""
+    """Return ``tell`` limited to a few progress messages a second."""
     last = 0.0
 
     def told(message: object) -> None:
@@ -149,7 +152,7 @@ def _throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
 
 
 def _result(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
-    """What a task comes to, which can be sent."""
+    """Return a task's end, in a form that can be sent."""
     try:
         task: Task = pickle.loads(pickled)
         result = task.run(context)
@@ -162,11 +165,11 @@ def _result(task_id: int, pickled: bytes, context: TaskContext) -> Finished:
 
 
 def _give_back_memory() -> None:
-    """Return what a task had to the system.
+    """Return a task's memory to the system.
 
-    Its objects refer to one another: Python would free some many videos later (160 small ones: 305
-    MB at most, 467 without this). What is freed glibc keeps, much of it for threads that have
-    ended: a worker grew by 15 MB with each chunk of a long video.
+    Its objects form cycles, which Python would free some videos later (peak of 160 small videos:
+    305 MB, without this 467). glibc keeps freed memory, much of it for ended threads: a worker grew
+    by 15 MB with each chunk of a long video.
     """
     gc.collect()
     with suppress(AttributeError):  # another C library
@@ -174,9 +177,9 @@ def _give_back_memory() -> None:
 
 
 def must_restart(error: BaseException | None) -> bool:
-    """Whether a worker is of no more use after a task that raised this (None: nothing).
+    """Return whether a worker must be replaced after a task that raised this (None: nothing).
 
-    A render that failed may have left a thread in a stage that does not come back.
+    A failed render may have left a thread in a stage that does not return.
     """
     if isinstance(error, WorkerDiedError | MemoryError):
         return True
@@ -186,12 +189,12 @@ def must_restart(error: BaseException | None) -> bool:
 
 
 def _sendable(exc: Exception) -> Exception:
-    """The exception, or one with the same text where it cannot be pickled."""
+    """Return the exception, or one with the same text if it cannot be pickled."""
     fault = None if isinstance(exc, RenderCancelledError) else context_fault()
     if fault is not None:
         return WorkerDiedError(f"{exc} ({fault})", stage=getattr(exc, "stage", None))
     try:
         pickle.loads(pickle.dumps(exc))
-    except Exception:  # a class of somebody else's may do what it likes with its arguments
+    except Exception:  # a foreign class may raise anything for its arguments
         return TaskError(f"{type(exc).__name__}: {exc}")
     return exc

@@ -40,7 +40,7 @@ _HEADERS = {
 
 
 class PagePreview(Protocol):
-    """What the page shows and changes: :class:`bgsoft.live.preview.PreviewServer`."""
+    """The preview as the page uses it: :class:`bgsoft.live.preview.PreviewServer`."""
 
     token: str
     """The page's secret, which every request must have."""

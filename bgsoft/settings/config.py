@@ -96,7 +96,7 @@ class MatteMode(StrEnum):
 
 
 class MatteMatch(StrEnum):
-    """Which matte of a file belongs to a frame."""
+    """Choice of the matte of a file that belongs to a frame."""
 
     FRAME = "frame"
     """The one of the same number; there must be as many mattes as frames."""
@@ -263,7 +263,7 @@ class SegmentConfig:
 
     @property
     def replaces_matte(self) -> bool:
-        """Whether no model makes the matte."""
+        """True if no model makes the matte."""
         return self.matte_in is not None and self.matte_mode is MatteMode.REPLACE
 
 

@@ -79,7 +79,11 @@ def test_missed_limits_end_with_1(run: Run, argv: list[str], words: str) -> None
         (["gone.mp4"], 3, "gone.mp4 does not exist"),
         (["b.mp4", "--json", "b.mp4/r.json"], 5, "is not a folder"),
         (["b.mp4", "--json", "b.mp4"], 5, "it is the same file as b.mp4"),
-        (["b.mp4", "--json", "small.mp4"], 5, "small.mp4: it exists; use --overwrite to replace it"),
+        (
+            ["b.mp4", "--json", "small.mp4"],
+            5,
+            "small.mp4: it exists; use --overwrite to replace it",
+        ),
         (["b.mp4", "-y"], 2, "cannot use --overwrite"),
         (["b.mp4", "--json", "-", "-y"], 2, "cannot use --overwrite"),
         (["b.mp4", "--plot", "."], 2, ".png or .svg"),

@@ -19,7 +19,6 @@ UNREVISED = {
     "batch",
     "chunks",
     "face",
-    "jobs",
     "media",
     "regions",
     "rendering",

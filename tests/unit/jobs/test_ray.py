@@ -103,8 +103,8 @@ def test_cores_are_dealt_out(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"threads": 3}, "no node of the Ray cluster has 3 CPUs for a task"),
-        ({"gpu_share": 1.0}, "no node of the Ray cluster has 1 CPUs and 1 of a GPU for a task"),
+        ({"threads": 3}, "Ray cluster: no node has 3 CPUs"),
+        ({"gpu_share": 1.0}, "Ray cluster: no node has 1 CPUs and 1 of a GPU"),
     ],
 )
 def test_what_no_node_has(
@@ -327,7 +327,7 @@ def test_a_batch_whose_nodes_are_all_lost_is_resumed(
     done = sum(each["type"] == "done" for each in said)
     assert batch.returncode == 4
     reason, left = errors.removeprefix("bgsoft: error: ").rstrip("\n").split("; ")
-    assert reason == "no node of the Ray cluster has 1 CPUs for a task"
+    assert reason == "cannot start a task on the Ray cluster: no node has 1 CPUs"
     assert left == f"{4 - done} of 4 files are left: go on with --resume"
     assert {path.name for path in out.iterdir()} <= {*videos, STATE_NAME}
     nodes.add(num_cpus=2)

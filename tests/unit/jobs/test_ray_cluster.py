@@ -16,7 +16,7 @@ from bgsoft.jobs.ray_cluster import LOCAL
 @pytest.mark.parametrize("address", ["nonsense", "host:", "http://host:80", ""])
 def test_what_is_no_address(tmp_path: Path, address: str) -> None:
     pytest.importorskip("ray")
-    with pytest.raises(ConfigError, match="no address of a Ray cluster"):
+    with pytest.raises(ConfigError, match="--ray must be HOST:PORT"):
         RayExecutor(address, folder=tmp_path)
 
 
@@ -34,5 +34,5 @@ def test_without_ray_the_command_that_installs_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bgsoft.jobs.ray_cluster.find_spec", {"ray": None}.__getitem__)
-    with pytest.raises(BackendUnavailableError, match=r"Ray is missing: pip install '\.\[ray\]'"):
+    with pytest.raises(BackendUnavailableError, match=r"Ray is missing; pip install '\.\[ray\]'"):
         RayExecutor(LOCAL, folder=tmp_path)
