@@ -136,7 +136,7 @@ def test_background_alone_chooses_the_effect(
         (["--progress", "fancy"], ["--progress", "unknown value"]),
         (["--stregth", "3"], ["no such option", "--stregth", "bgsoft render --help"]),
         (["--overwrite", "--skip-existing"], ["cannot combine --overwrite and --skip-existing"]),
-        (["--quiet", "--progress", "plain"], ["--quiet", "--progress plain", "exclude"]),
+        (["--quiet", "--progress", "plain"], ["--quiet", "--progress plain", "cannot combine"]),
         (["extra"], ["unexpected argument 'extra'", "bgsoft batch IN... OUT_DIR"]),
     ],
 )
@@ -401,7 +401,7 @@ def test_an_old_report_or_trace_is_only_replaced_on_request(
     old.write_text("before")
     code, message = attempt(clip, target, **{option: old})
     assert code == 5
-    assert f"the {option} {old} exists; use " in message
+    assert f"the {option} {old}: it exists; use " in message
     assert attempt(clip, target, **{option: old}, overwrite=True)[0] == 3, "the clip is no video"
     assert old.read_text() == "before"
 

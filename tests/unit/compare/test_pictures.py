@@ -121,7 +121,7 @@ def test_mask_that_does_not_fit(tmp_path: Path, a: Path, b: Path) -> None:
     with pytest.raises(ConfigError, match="cannot use the mask: it ends after 4 frames"):
         compare_pictures(a, b, mask=short)
     small = write_video(tmp_path / "w.mkv", replace(LOSSLESS, width=64))
-    with pytest.raises(ConfigError, match="mask is 64x72, the pictures are 96x72"):
+    with pytest.raises(ConfigError, match="it is 64x72, the pictures are 96x72"):
         compare_pictures(a, b, mask=small)
 
 

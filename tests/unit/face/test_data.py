@@ -268,5 +268,5 @@ def test_what_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> No
             tmp_path / "faces.npz", overwrite=True, others=[tmp_path / "." / "faces.npz"]
         )
     (tmp_path / "folder.npz").mkdir()
-    with pytest.raises(OutputError, match="directory"):
+    with pytest.raises(OutputError, match="it is a folder"):
         open_face_data(tmp_path / "folder.npz", overwrite=True)

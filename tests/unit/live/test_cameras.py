@@ -39,7 +39,7 @@ def test_a_file_has_to_be_played(tmp_path: Path) -> None:
         ("concat:a|b", {"realtime": False}, "--realtime or --loop"),
         ("udp://h:1", {"loop": True}, "cannot use --loop with udp://h:1: it needs a file"),
         ("a.mp4", {"loop": True, "size": "1x1"}, "cannot use --size with a.mp4"),
-        ("udp://h:1", {"rate": 30.0}, "--rate has no effect"),
+        ("udp://h:1", {"rate": 30.0}, "cannot use --rate with"),
         ("/dev/video0", {"size": "0x10"}, "WIDTHxHEIGHT"),
         ("/dev/video0", {"size": "wide"}, "WIDTHxHEIGHT"),
         ("/dev/video0", {"rate": 0.0}, "between 1 and 1000"),
@@ -72,9 +72,9 @@ def test_a_file_of_sources(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no \\[\\[source\\]\\]"),
+        ("", "must have a"),
         ("x = 1", "no|unknown key 'x'"),
-        ('source = "a"', "no \\[\\[source\\]\\]"),
+        ('source = "a"', "must have a"),
         ('[[source]]\nto = "a.mkv"', "must have a source"),
         ('[[source]]\nsource = "a"\nshre = "x"', "did you mean share"),
         ('[[source]]\nsource = "a"\nrate = "fast"', "rate cannot be 'fast'"),

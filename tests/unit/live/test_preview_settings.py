@@ -90,9 +90,9 @@ def test_a_preset_takes_back_what_sliders_have_set(server: PreviewServer, applie
         ({"preset": "/etc/passwd"}, "unknown preset"),
         ({"preset": ["soft"]}, "unknown preset"),
         ({"preset": "cutout"}, "no alpha while a stream runs"),
-        ([1], "no JSON object"),
-        (b"{", "no JSON"),
-        (b"[" * 9000, "no JSON"),
+        ([1], "not a JSON object"),
+        (b"{", "as JSON"),
+        (b"[" * 9000, "as JSON"),
         (b" " * 70_000, "too long"),
     ],
 )

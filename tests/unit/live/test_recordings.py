@@ -93,7 +93,7 @@ def test_a_recording_is_kept_where_its_name_is_taken(tmp_path: Path) -> None:
     sink.publish(live_frame(1))
     wait_until(lambda: not sink._waiting)
     (tmp_path / "a.mkv").write_text("mine")
-    with pytest.raises(OutputError, match=r"appeared meanwhile.*written is .*a\.partial-2\.mkv"):
+    with pytest.raises(OutputError, match=r"appeared during.*written is kept as .*a\.partial-2\.mkv"):
         sink.close()
     assert len(shown_by_ffmpeg(tmp_path / "a.partial-2.mkv")) == 1
     (tmp_path / "a.partial-2.mkv").unlink()
@@ -116,9 +116,9 @@ def test_the_recording_of_a_killed_run_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("a.avi", "recorded as"),
-        ("a.webm", "recorded as"),
-        ("a.png", "recorded as"),
+        ("a.avi", "cannot record to"),
+        ("a.webm", "cannot record to"),
+        ("a.png", "cannot record to"),
         ("a.doc", "no video container"),
         ("http://h/a.ts", "or an address of udp"),
     ],
