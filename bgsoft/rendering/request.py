@@ -135,7 +135,9 @@ class Request:
             if config.skip_existing:
                 raise ConfigError("--skip-existing has no effect on a pipe: it needs a file as OUT")
             if config.output == DEV_STDOUT and config.report == DASH:
-                raise ConfigError("cannot combine --report - and a video on stdout: name a file for one")
+                raise ConfigError(
+                    "cannot combine --report - and a video on stdout: name a file for one"
+                )
 
     def keeps_chroma(self, info: VideoInfo) -> bool:
         """Whether the main output has colour that is finer than that of frames.

@@ -1,4 +1,4 @@
-"""How ``--main`` names a person: ``3`` by the id of a track, ``50%,40%@0:10`` by a place."""
+"""Names of people for ``--main``: ``3``, the id of a track, or ``50%,40%@0:10``, a place."""
 
 from __future__ import annotations
 

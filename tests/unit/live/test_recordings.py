@@ -93,7 +93,9 @@ def test_a_recording_is_kept_where_its_name_is_taken(tmp_path: Path) -> None:
     sink.publish(live_frame(1))
     wait_until(lambda: not sink._waiting)
     (tmp_path / "a.mkv").write_text("mine")
-    with pytest.raises(OutputError, match=r"appeared during.*written is kept as .*a\.partial-2\.mkv"):
+    with pytest.raises(
+        OutputError, match=r"appeared during.*written is kept as .*a\.partial-2\.mkv"
+    ):
         sink.close()
     assert len(shown_by_ffmpeg(tmp_path / "a.partial-2.mkv")) == 1
     (tmp_path / "a.partial-2.mkv").unlink()
