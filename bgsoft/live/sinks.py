@@ -15,7 +15,7 @@ _SINK = "the sink "
 
 
 class Failures:
-    """What has ended a stream, or one of its sinks.
+    """Errors that have ended a stream, or one of its sinks.
 
     Args:
         report: Called with a line for each failure, if something goes on after it: what ends the
@@ -55,7 +55,7 @@ class StreamSinks:
 
     @property
     def want_source(self) -> bool:
-        """Whether any uses the picture as it arrived."""
+        """True if any uses the picture as it arrived."""
         return any(sink.wants_source for sink in self._open)
 
     def publish(self, frame: LiveFrame) -> None:
@@ -66,7 +66,7 @@ class StreamSinks:
                 sink.publish(frame)
             except BgsoftError as exc:
                 self._open.remove(sink)
-                self._failures.add(exc, "; its other sinks go on" if self._open else "")
+                self._failures.add(exc, "; its other sinks continue" if self._open else "")
                 self._close(sink, quiet=True)
             self._begin("")
 

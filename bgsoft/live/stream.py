@@ -31,11 +31,11 @@ STALE_SECONDS = 1.0
 _STALE_INTERVAL_SECONDS = 0.2
 HANG_SECONDS = 10.0
 """A frame that takes longer has met something that does not return."""
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 
 
 class LiveStream:
-    """What belongs to one source, and the thread that works on its pictures.
+    """One source with its stages and sinks, and the thread that processes its pictures.
 
     Args:
         name: For messages and figures.
@@ -93,7 +93,7 @@ class LiveStream:
     def _run(self) -> None:
         try:
             while not self.over:
-                self._ready.wait(_LOOK_SECONDS)
+                self._ready.wait(_CHECK_SECONDS)
                 self._ready.clear()
                 self._step()
         except ReplacedError:
@@ -198,7 +198,7 @@ class LiveStream:
 
     @property
     def hanging(self) -> str:
-        """What does not return; empty: nothing."""
+        """Return the work that hangs; empty: none."""
         # A first run may build an engine.
         start = self.stages.config.backends.stall_seconds or HANG_SECONDS
         return self.watchdog.hanging(lambda what: start if what == STARTING else HANG_SECONDS)
@@ -206,7 +206,7 @@ class LiveStream:
     def replace(self, what: str, builder: StageBuilder) -> None:
         """Leave a thread that hangs, and its stages, to itself; another goes on with new ones."""
         stage = self.watchdog.abandon()
-        self._report(f"{what} hangs (in {stage}); it is started anew")
+        self._report(f"{what} hangs (in {stage}); starting it again")
         self.sinks.leave(what, stage)
         self.stages.restart(builder)
         self.watchdog.start()

@@ -120,7 +120,7 @@ class StageSwitch:
         """
         was, will = self.config.effect.kind, config.effect.kind
         if EffectKind.ALPHA in (was, will) and was is not will:
-            raise ConfigError("an alpha channel cannot come or go while a stream runs")
+            raise ConfigError("cannot add or remove an alpha channel while a stream runs")
         with self._building:
             info = self.info
             if info is None:
@@ -146,7 +146,7 @@ class StageSwitch:
         return f"{way} quality from now on: {ladder.quality}"
 
     def never_starts(self, exc: BgsoftError, failed: int) -> bool:
-        """Whether there are no stages yet, and will be none, by the settings that were given."""
+        """Return whether the first settings can never run."""
         if self.info is not None or self.config is not self._given:
             return False
         return not isinstance(exc, InferenceError) or failed >= _START_TRIES

@@ -42,7 +42,7 @@ class Watchdog:
 
     @property
     def is_current(self) -> bool:
-        """Whether the calling thread is the one that works."""
+        """Return whether the calling thread is the current worker."""
         return threading.current_thread() is self.thread
 
     def hanging(self, patience: Callable[[str], float]) -> str:
@@ -63,5 +63,5 @@ class Watchdog:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread still runs."""
+        """Return whether the thread still runs."""
         return self.thread is not None and self.thread.is_alive()
