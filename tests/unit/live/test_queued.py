@@ -60,7 +60,7 @@ def test_a_sink_that_breaks_says_so_and_lets_go() -> None:
     sink.may.set()
     sink.publish(live_frame(99))
     sink._thread.join(30)
-    with pytest.raises(OutputError, match=r"^slow: it broke; what was written is a part$"):
+    with pytest.raises(OutputError, match=r"^slow: it broke; what was written is kept as a part$"):
         sink.publish(live_frame(1))
     assert sink.ended == "abandoned"
     with pytest.raises(OutputError, match="it broke"):
