@@ -15,7 +15,7 @@ what changed in the 8 frames before,   the pre-roll begins so much before the re
 which a scene cut stands out from
 which frames are segmented (every      by the refresh, which counts through the whole video
 Nth, or those that differ enough)
-passes in turn, box of close pass      by the refresh
+turns of passes, boxes of people       by the refresh
 smoothed mask                          fades by ``--temporal``, which says how long the pre-roll is
 mask that is held                      by the refresh
 islands just as large as the limit     (not promised)

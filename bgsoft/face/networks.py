@@ -13,15 +13,17 @@ from typing import TypeVar
 
 from bgsoft.closing import Closing
 from bgsoft.cuda.readback import Readback
+from bgsoft.errors import InferenceError
 from bgsoft.face.canvas import Canvas, Canvases
 from bgsoft.face.detect import (
     PREDICTION_VALUES,
     Detection,
     DetectionReader,
     grid_cells,
+    merge,
     probability,
 )
-from bgsoft.face.geometry import Affine, Roi, frame_from_roi, middle
+from bgsoft.face.geometry import Affine, Box, Roi, frame_from_roi, middle
 from bgsoft.face.landmarks import Mesh
 from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
@@ -45,6 +47,11 @@ CLOSE_SCALE = 2.0
 """and how many times the face's size that is. Upright and at 64 to 80 pixels, faces that the other
 passes see at 0.1 or more have 0.75 and more (846 of 846, turned by any multiple of 30 degrees, in
 six clips), what else they see there less than 0.82 (393)."""
+
+
+_GLANCE_PX, _GLANCE_SCORE = 320, 0.65
+"""Input pixels of the frame's long side at a glance, and the score of a face there: hands have up
+to 0.64."""
 
 
 def resolve_detector(canvas: Canvas | None = None) -> ResolvedModel:
@@ -173,6 +180,70 @@ class FaceNetworks(Closing):
         """Free the networks; safe to call twice."""
         for model in self._loaded.values():
             model.close()
+
+
+class FaceGlance(Closing):
+    """Finds the faces of single frames, upright and not too small: what they are enough for is to
+    see where people are (:class:`bgsoft.segment.base.FaceBoxes`).
+
+    Args:
+        format: Format of the frames.
+        make_network, batch, side: See :class:`FaceNetworks`.
+
+    Raises:
+        ModelError: The model's file is damaged.
+        BackendUnavailableError: The network does not load on the device.
+    """
+
+    def __init__(
+        self,
+        format: FrameFormat,
+        make_network: MakeNetwork = _on_cpu,
+        batch: int = 1,
+        side: Side = HOST,
+    ) -> None:
+        scale = min(1.0, _GLANCE_PX / max(format.width, format.height))
+        self._canvas, self._on_device = Canvas.of(format, scale), side.on_device
+        model = resolve_detector(self._canvas)
+        self._model = _Model(model, make_network(model, batch), format, batch, side)
+
+    def start(self) -> None:
+        """Run once on a device, in the thread that will call :meth:`find`."""
+        if self._on_device:
+            self._model.network.run()
+
+    def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Box]]:
+        """The faces of any frames, best first.
+
+        Raises:
+            InferenceError: The model failed; carries a frame's pts.
+        """
+        view = self._canvas.view()
+        asked = [(frame, grid, view) for frame, grid in zip(frames, reduced, strict=True)]
+        try:
+            found = self._model.detections(asked, _GLANCE_SCORE)
+        except InferenceError as exc:
+            exc.pts = frames[0].pts
+            raise
+        return [[each.box for each in merge(map(self._in_frame, faces))] for faces in found]
+
+    def _in_frame(self, found: Detection) -> Detection:
+        """A face; one in the mirrored border where it is in the frame."""
+        left, top, right, bottom = found.box
+        width, height = self._canvas.frame_width, self._canvas.frame_height
+        (left, right), (top, bottom) = _folded(left, right, width), _folded(top, bottom, height)
+        return found._replace(box=(left, top, right, bottom))
+
+    def close(self) -> None:
+        """Free the network; safe to call twice."""
+        self._model.close()
+
+
+def _folded(start: float, stop: float, size: int) -> tuple[float, float]:
+    """A span, mirrored at the end of 0 to ``size`` that its middle lies beyond."""
+    if start + stop < 0:
+        return -stop, -start
+    return (2 * size - stop, 2 * size - start) if start + stop > 2 * size else (start, stop)
 
 
 class _Model:

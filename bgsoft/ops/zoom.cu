@@ -5,15 +5,16 @@
 
 #define CELL 4
 
-// How much a whole look counts, in cells: least .. most, in full where the picture stands still.
-struct WholePass {
+// How much whole passes count, in cells: in full where the picture stands still, from moved on the
+// least.
+struct Stillness {
     const float *luma, *seen;
-    float least, most, moved, span;
+    float least, moved, span;
 
     OP float in_cell(int at) const
     {
         float weight = (moved - fabsf(luma[at] - seen[at])) / span;
-        return fminf(fmaxf(weight, least), most);
+        return fminf(fmaxf(weight, least), 1.0f);
     }
 };
 
@@ -64,7 +65,7 @@ KERNEL(resize_mask)(
     });
 }
 
-// How far the close look has faded in at sample `at` of `count`; 0 widths: at once.
+// How far the close pass has faded in at sample `at` of `count`; 0 widths: at once.
 OP float ramp(int at, int count, float first, float last)
 {
     float rise = first > 0.0f ? ((float)at + 0.5f) / first : 1.0f;
@@ -73,24 +74,25 @@ OP float ramp(int at, int count, float first, float last)
 }
 
 #if ON_DEVICE
-// How much a whole look counts in a sample of the grid: as its cells do, enlarged.
-OP float weight_at(const WholePass& pass, Between down, Between across, int columns)
+// How much whole passes count in a sample of the grid: as its cells do, enlarged.
+OP float weight_at(const Stillness& still, Between down, Between across, int columns)
 {
     const auto in_row = [=](int row) {
         return along(
-            pass.in_cell(row * columns + across.first), pass.in_cell(row * columns + across.second),
+            still.in_cell(row * columns + across.first),
+            still.in_cell(row * columns + across.second),
             across.part);
     };
     return along(in_row(down.first), in_row(down.second), down.part);
 }
 #else
-// A row of a pass's weights, enlarged along it. cells: room for a row of them, and one at each end.
+// A row of weights, enlarged along it. cells: room for a row of them, and one at each end.
 static void enlarge_weights(
-    const WholePass& pass, int row, int columns, float* cells, float* line)
+    const Stillness& still, int row, int columns, float* cells, float* line)
 {
     INDEPENDENT
     for (int column = 0; column < columns; column++)
-        cells[column] = pass.in_cell(row * columns + column);
+        cells[column] = still.in_cell(row * columns + column);
     cells[-1] = cells[0];
     cells[columns] = cells[columns - 1];
     INDEPENDENT
@@ -105,37 +107,33 @@ static void enlarge_weights(
 }
 #endif
 
-// The mask of a frame from its looks; one thread a sample.
+// The mask of a frame from its passes; one thread a sample.
 //
-// general, landscape, mask: (rows, columns). luma, general_seen, landscape_seen: (cell_rows,
-// cell_columns), of this frame and of those that were looked at; each look counts from its least to
-// its most: the most up to a change of moved - span, the least from moved on. close: (..,
-// close_pitch), resized by the tables to the box left .. right, top .. bottom (half-open; empty
-// where there is none), where its weight is close_weight, faded in over the four widths. lift: factor
-// of the mean.
+// general, landscape, mask: (rows, columns). luma, seen: (cell_rows, cell_columns), of this frame and
+// of the one that the whole passes saw. These count by their shares where the picture stands still,
+// up to a change of moved - span, and by `least` of them from moved on. close: (.., close_pitch),
+// resized by the tables to the box left .. right, top .. bottom (half-open; empty where there is
+// none), where its weight is close_weight, faded in over the four widths.
 //
-// lines: on the host, room for 4 rows of whole cells, a row of cells and two, and a row of the grid.
+// lines: on the host, room for 2 rows of whole cells, a row of cells and two, and a row of the grid.
 KERNEL(blend_passes)(
-    const float *general, const float *landscape, const float *luma, const float *general_seen,
-    const float *landscape_seen, int cell_rows, int cell_columns, float general_least,
-    float general_most, float landscape_least, float landscape_most, float moved, float span,
-    const float *close, int close_pitch, const float *x_table, int x_stride,
+    const float *general, const float *landscape, const float *luma, const float *seen,
+    int cell_rows, int cell_columns, float general_share, float landscape_share, float least,
+    float moved, float span, const float *close, int close_pitch, const float *x_table, int x_stride,
     const float *y_table, int y_stride, int mode, int left, int top, int right, int bottom,
     float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
-    float lift, float *mask, int rows, int columns, float *lines)
+    float *mask, int rows, int columns, float *lines)
 {
-    const WholePass passes[] = {
-        {luma, general_seen, general_least, general_most, moved, span},
-        {luma, landscape_seen, landscape_least, landscape_most, moved, span}};
+    const Stillness still = {luma, seen, least, moved, span};
+    const float share = general_share + landscape_share;
 #if ON_DEVICE
     for_samples(rows, columns, [&](int y, int x) {
         const Between down(y, 1.0f / CELL, cell_rows);
         const Between across(x, 1.0f / CELL, cell_columns);
         const int at = y * columns + x;
-        float total = weight_at(passes[0], down, across, cell_columns);
-        float other = weight_at(passes[1], down, across, cell_columns);
-        float sum = general[at] * total + landscape[at] * other;
-        total += other;
+        const float whole = weight_at(still, down, across, cell_columns);
+        float sum = (general[at] * general_share + landscape[at] * landscape_share) * whole;
+        float total = share * whole;
         if (x >= left && x < right && y >= top && y < bottom) {
             const float *x_row = x_table + (x - left) * x_stride;
             const float *y_row = y_table + (y - top) * y_stride;
@@ -144,11 +142,11 @@ KERNEL(blend_passes)(
             sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
             total += weight;
         }
-        mask[at] = fminf(lift * sum / total, 1.0f);
+        mask[at] = fminf(sum / total, 1.0f);
     });
 #else
     const int width = CELL * cell_columns;
-    float *cells = lines + 4 * width + 1, *across = cells + cell_columns + 1;
+    float *cells = lines + 2 * width + 1, *across = cells + cell_columns + 1;
     for (int x = left; x < right; x++)
         across[x - left] = close_weight * ramp(x - left, right - left, fade_left, fade_right);
     int held[] = {-1, -1};
@@ -158,10 +156,7 @@ KERNEL(blend_passes)(
         for (int row = first; row <= second; row++)
             if (held[row & 1] != row) {
                 held[row & 1] = row;
-                for (int pass = 0; pass < 2; pass++)
-                    enlarge_weights(
-                        passes[pass], row, cell_columns, cells,
-                        lines + (2 * pass + (row & 1)) * width);
+                enlarge_weights(still, row, cell_columns, cells, lines + (row & 1) * width);
             }
         const float down = between_rows.part, up = 1.0f - down;
         const float *upper = lines + (first & 1) * width, *lower = lines + (second & 1) * width;
@@ -169,11 +164,9 @@ KERNEL(blend_passes)(
         const float *landscape_row = landscape + (size_t)y * columns;
         float *target = mask + (size_t)y * columns;
         const auto blend = [&](int x, float added, float weight) INLINED {
-            float total = upper[x] * up + lower[x] * down;
-            const float other = upper[2 * width + x] * up + lower[2 * width + x] * down;
-            const float sum = general_row[x] * total + landscape_row[x] * other + added;
-            total = total + other + weight;
-            target[x] = fminf(lift * sum / total, 1.0f);
+            const float whole = upper[x] * up + lower[x] * down;
+            const float sum = general_row[x] * general_share + landscape_row[x] * landscape_share;
+            target[x] = fminf((sum * whole + added) / (share * whole + weight), 1.0f);
         };
         const bool beside = y < top || y >= bottom;
         INDEPENDENT
@@ -194,30 +187,3 @@ KERNEL(blend_passes)(
     }
 #endif
 }
-
-#if !ON_DEVICE
-// Mean and maximum of the people in whole passes, at least those in the mask and the scan, which may be
-// null. All have `count` cells. NumPy takes ten times as long, and a device waits.
-KERNEL(find_people)(
-    const float *luma, const float *general_seen, const float *landscape_seen,
-    float general_least, float general_most, float landscape_least, float landscape_most,
-    float moved, float span, const float *general, const float *landscape, const float *mask,
-    const float *scan, int count, float *mean, float *either)
-{
-    const WholePass first = {luma, general_seen, general_least, general_most, moved, span};
-    const WholePass second = {luma, landscape_seen, landscape_least, landscape_most, moved, span};
-    INDEPENDENT
-    for (int at = 0; at < count; at++) {
-        const float weight = first.in_cell(at), other = second.in_cell(at);
-        const float one = weight * general[at], two = other * landscape[at];
-        mean[at] = (one + two) / (weight + other);
-        either[at] = fmaxf(one, two);
-    }
-    const float *const others[] = {mask, scan};
-    for (const float *known : others)
-        for (int at = 0; known && at < count; at++) {
-            mean[at] = fmaxf(mean[at], known[at]);
-            either[at] = fmaxf(either[at], known[at]);
-        }
-}
-#endif

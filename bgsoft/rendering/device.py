@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.cuda.device import device_planes
 from bgsoft.face.base import FaceTaker
 from bgsoft.face.canvas import Canvases
 from bgsoft.face.create import create_faces
-from bgsoft.face.networks import FaceNetworks, wiring_of
+from bgsoft.face.networks import FaceGlance, FaceNetworks, wiring_of
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.infer.base import GpuRun, Network
@@ -83,22 +84,25 @@ class DeviceStages(SideStages):
     ) -> Segmenter:
         on_event = self._resources.on_event
         side = DeviceSide(backend, format, self.batch, self._device, self._stream, on_event)
-        return side.create(loader, quality)
 
-    def faces(
-        self,
-        config: RenderConfig,
-        info: VideoInfo,
-        backend: str,
-        make_loader: LoaderMaker,
-        data: FaceTaker | None,
-    ) -> FaceStep | None:
-        device, stream, on_event = self._device, self._face_stream, self._resources.on_event
+        def make_faces() -> FaceGlance:
+            make_network = self._face_network(backend, loader.beside, self._stream)
+            with self.current():
+                batch = 1 if backend == "cpu" else self.batch
+                return FaceGlance(format, make_network, batch, device_side())
 
-        def face_network(face_model: ResolvedModel, batch: int) -> Network:
+        return side.create(loader, quality, make_faces)
+
+    def _face_network(
+        self, backend: str, make_loader: LoaderMaker, stream: Any
+    ) -> Callable[[ResolvedModel, int], Network]:
+        """What loads face networks that run on a stream."""
+        device, on_event = self._device, self._resources.on_event
+
+        def load(model: ResolvedModel, batch: int) -> Network:
             # Small as they are, there is no fp16 file of them; TensorRT makes its own.
-            loader = make_loader(face_model, None if backend == "tensorrt" else Precision.FP32)
-            wiring = wiring_of(face_model, batch)
+            loader = make_loader(model, None if backend == "tensorrt" else Precision.FP32)
+            wiring = wiring_of(model, batch)
 
             def make_twin() -> Network:
                 (network,) = loader.on_cpu(wiring)
@@ -110,10 +114,23 @@ class DeviceStages(SideStages):
             network = for_device(network, device, stream)
             return RecoveringNetwork(network, make_twin, stage="face", on_event=on_event)
 
+        return load
+
+    def faces(
+        self,
+        config: RenderConfig,
+        info: VideoInfo,
+        backend: str,
+        make_loader: LoaderMaker,
+        data: FaceTaker | None,
+    ) -> FaceStep | None:
+        device, stream = self._device, self._face_stream
+        load = self._face_network(backend, make_loader, stream)
+
         def make_networks(canvases: Canvases) -> FaceNetworks:
             # On the CPU a run takes as long as its views one after another.
             batch = 1 if backend == "cpu" else self.batch
             with stream:
-                return FaceNetworks(info.format, canvases, face_network, batch, device_side())
+                return FaceNetworks(info.format, canvases, load, batch, device_side())
 
         return create_faces(config, info, make_networks, data, backend=backend, device=device)

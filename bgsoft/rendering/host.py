@@ -24,7 +24,7 @@ from bgsoft.ops.sides import HOST, Side
 from bgsoft.pipeline.picture import Execution
 from bgsoft.rendering import backends
 from bgsoft.resources import Resources
-from bgsoft.segment.base import Segmenter
+from bgsoft.segment.base import FaceBoxes, Segmenter
 from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import (
     EffectConfig,
@@ -193,7 +193,13 @@ class HostStages(SideStages):
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
         side = HostSide(backend, format, self._ahead, device, resources.on_event, self.batch)
-        return side.create(loader, quality)
+
+        def make_faces() -> FaceBoxes:
+            from bgsoft.face.networks import FaceGlance
+
+            return FaceGlance(format)
+
+        return side.create(loader, quality, make_faces)
 
     def faces(
         self,

@@ -7,6 +7,35 @@ from typing import Protocol
 
 from bgsoft.frame import AnalysisFrame, Array, Frame
 
+FaceBox = tuple[float, float, float, float]
+"""(left, top, right, bottom) of a face in frame pixels; may reach over the frame's edge."""
+
+
+class FaceBoxes(Protocol):
+    """Finds the faces of frames of one format."""
+
+    def start(self) -> None:
+        """Run once, in the thread that will call :meth:`find`, before the first frame."""
+        ...
+
+    def find(
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+    ) -> list[list[FaceBox]]:
+        """The faces of each frame.
+
+        Args:
+            frames: Any frames, on the segmenter's device.
+            reduced: Their analysis frames.
+
+        Raises:
+            InferenceError: The model failed; carries a frame's pts.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free the model; safe to call twice."""
+        ...
+
 
 class Segmenter(Protocol):
     """Makes the raw person mask of frames of one format."""

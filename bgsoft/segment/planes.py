@@ -15,38 +15,56 @@ from bgsoft.cuda.readback import Readback
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.ops.resize import NO_TABLES, Resized
 from bgsoft.ops.sides import HOST, Side
-from bgsoft.segment.schedule import (
-    CELL,
-    GENERAL,
-    MOVED,
-    STILL,
-    BlendWeights,
-    Box,
-    Cells,
-    cell_shape,
-)
+from bgsoft.records import NamedTuple
+from bgsoft.segment.base import FaceBox
+from bgsoft.segment.boxes import CELL, Box, Cells, cell_shape
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 
+GENERAL, LANDSCAPE = 0, 1
+"""The two models' places in all sequences that have something of each."""
+STILL, MOVED = 1.0, 3.5
+"""Change of a cell's luma, in 8-bit codes, up to which whole passes still count in full, and from
+which they do not count; like the temporal filter's."""
+_LEAST_WEIGHT = 0.01
+"""Of whole passes: they count where nothing else does."""
 SHARPENED = 2.0
 """Gain of a mask before it is refined."""
 _NOTHING = (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
 """What is blended of a close pass where there is none."""
+_FADING = _LEAST_WEIGHT, MOVED, MOVED - STILL
+"""From what least weight, and over which change of luma, whole passes fade in."""
 _Part = tuple[slice, slice]
 _KEPT_BOXES = 16
+
+
+class Blend(NamedTuple):
+    """What a mask is blended from."""
+
+    frame: int
+    """Index of the frame at hand whose picture it is."""
+    slot: int
+    """Where the whole passes are kept."""
+    shares: tuple[float, float]
+    """How much each model's whole pass counts where the picture stands still."""
+    box: Box | None
+    """Of the close pass; None: there is none."""
+
+
+ONLY_CLOSE = (0.0, _LEAST_WEIGHT)
+"""Shares with which hardly anything but the close pass counts."""
 
 
 class ZoomPlanes:
     """What the passes over frames of one format are made of, and what becomes of them.
 
-    What is decided from planes is decided on the host (:mod:`bgsoft.segment.schedule`), so that
-    both sides decide alike: of a device it reads 30 to 60 kB a frame. They are sent for when a
-    batch begins, so that as a rule they have come with what else the host waits for; it waits once
-    more where the mask is fed back midway or the frame is searched, and for each frame in which
-    somebody may have come in.
+    What is decided from planes is decided on the host (:mod:`bgsoft.segment.boxes`), so that both
+    sides decide alike. Cells are sent for when a batch begins, so that as a rule they have come
+    with what else the host waits for; it waits once more where a turn begins midway or the frame is
+    searched.
 
     Args:
         format: Format of the frames.
@@ -74,8 +92,8 @@ class ZoomPlanes:
         """Frames at a time, and parts of frames."""
         self.grid = grid = analysis_shape(format.width, format.height)
         self.slots = 2 * batch + 1
-        """Masks of each model that can be kept, in turn: what is still used when a batch comes is
-        not overwritten by its passes, be they begun a second time."""
+        """Turns whose whole passes can be kept: what is still used when a batch comes is not
+        overwritten by its passes, be they begun a second time."""
         self._side, self._device, self._stream = side, device, stream
         self._here: AbstractContextManager[None] = nullcontext()
         self._format, self._model = format, model
@@ -90,9 +108,13 @@ class ZoomPlanes:
         xp, bits = side.xp, 8 * format.bytes_per_sample
         self._kept = [list(xp.zeros((self.slots, *grid), np.float32)) for _ in range(2)]
         self._masks: list[Array] = list(xp.empty((batch, *grid), np.float32))
-        # The luma of the frames at hand; two passes each, and a mask that is fed back; and a mask
-        # each for what is read later.
-        self._cells = Readback(side, (4 * batch + 1, *cells), np.float32)
+        self._lumas = list(xp.zeros((batch, *cells), np.float32))
+        """Cells of the frames at hand,"""
+        self._kept_lumas = list(xp.zeros((self.slots, *cells), np.float32))
+        """and of those of whole passes."""
+        # Two passes for each frame at hand, and a mask that is fed back; and a mask for each frame
+        # at hand for what is read later.
+        self._cells = Readback(side, (3 * batch + 1, *cells), np.float32)
         self._made: list[Array] = list(self._cells.array)
         self._seen: list[Cells] = list(self._cells.host)
         self._luma_cells, self._mask_cells, self._resize, self._launch = (
@@ -101,10 +123,9 @@ class ZoomPlanes:
         )
         lanes = range(self._workers.lanes)
         self._resized = [Resized(side, grid, np.float32) for _ in lanes]
-        room = (4 * CELL + 1) * cells[1] + 2 + grid[1]
+        room = (2 * CELL + 1) * cells[1] + 2 + grid[1]
         self._lines = [side.scratch(room, np.float32) for _ in lanes]
         if side.on_device:
-            self._kept_lumas = [list(xp.zeros((self.slots, *cells), np.float32)) for _ in range(2)]
             self._halve = AreaReducer(format.luma_shape, 2, side=side, bits=bits)
             self._halves = list(xp.empty((batch, *format.chroma_shape[:2]), format.dtype))
             self._forked, self._joined = (xp.cuda.Event(disable_timing=True) for _ in range(2))
@@ -112,7 +133,7 @@ class ZoomPlanes:
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
         """Take the cells of the luma of the frames at hand, in 8-bit codes."""
         size = self._cell_shape
-        for grid, cells in zip(reduced, self._made, strict=False):
+        for grid, cells in zip(reduced, self._lumas, strict=False):
             self._luma_cells(size, grid.luma, *self.grid, self._luma_scale, cells, *size)
 
     def around(self, network: int) -> AbstractContextManager[None]:
@@ -128,33 +149,40 @@ class ZoomPlanes:
             yield
             self._joined.record()
 
-    def keep(self, network: int, slot: int, index: int, mask: Array) -> Array:
-        """Keep a model's whole pass over the frame of an index among those at hand.
+    def keep_luma(self, slot: int, index: int) -> None:
+        """Keep the luma of the frame at hand of an index, as what its whole passes have seen."""
+        self._side.copy(self._lumas[index], self._kept_lumas[slot])
+
+    def keep(self, network: int, slot: int, mask: Array) -> Array:
+        """Keep the mask of a model's whole pass.
 
         Returns:
-            Its (h, w) float32 mask as (gh, gw), until the slot is used again.
+            The (h, w) float32 mask as (gh, gw), until the slot is used again.
         """
         kept = self._kept[network][slot]
         resized = self._resized[0].arguments(mask, self.grid, area=None)
         self._resize(self.grid, *resized, kept, *self.grid)
-        if self._side.on_device:
-            self._side.copy(self._made[index], self._kept_lumas[network][slot])
         return kept
 
-    def read(self, masks: Sequence[Array], lumas: int = 0) -> Callable[[], list[Cells]]:
-        """Send for the cells of (gh, gw) masks, and of the luma of so many frames at hand.
+    def read(self, masks: Sequence[Array], *, later: bool = False) -> Callable[[], list[Cells]]:
+        """Send for the cells of (gh, gw) masks.
+
+        Args:
+            masks: The masks.
+            later: What was read before stays.
 
         Returns:
-            Waits for them, on the host: the frames', then the masks'; overwritten by later calls.
+            Waits for them, on the host; overwritten by the next call of the same kind.
         """
+        if not masks:
+            return list
         if self._stream is not None:
             self._side.xp.cuda.get_current_stream().wait_event(self._joined)
-        # What is read later does not touch the luma of the frames at hand.
-        first = 0 if lumas else len(self._made) - len(masks)
+        first = len(self._made) - len(masks) if later else 0
         size = self._cell_shape
-        for index, mask in enumerate(masks, first + lumas):
+        for index, mask in enumerate(masks, first):
             self._mask_cells(size, mask, *self.grid, self._made[index], *size)
-        part = slice(first, first + lumas + len(masks))
+        part = slice(first, first + len(masks))
         sent = self._cells.send(part)
         if self._device is not None:
             self._device.copies.add_d2h(sent)
@@ -164,6 +192,13 @@ class ZoomPlanes:
             return self._seen[part]
 
         return wait
+
+    def on_grid(self, box: FaceBox) -> Box:
+        """A box in frame pixels in samples of the analysis frame."""
+        (rows, columns), format = self.grid, self._format
+        scales = columns / format.width, rows / format.height
+        left, top, right, bottom = (round(at * s) for at, s in zip(box, scales * 2, strict=True))
+        return Box(left, top, right, bottom)
 
     def crops(
         self, frames: Sequence[Frame], reduced: Iterable[AnalysisFrame], boxes: Iterable[Box]
@@ -196,13 +231,13 @@ class ZoomPlanes:
         return None, halved
 
     def blend(
-        self, first: int, blends: Sequence[BlendWeights], close: Sequence[Array | None]
+        self, first: int, blends: Sequence[Blend], close: Sequence[Array | None]
     ) -> list[Array]:
-        """The masks of the frames at hand from ``first`` on, given (h, w) ones of close passes.
+        """The masks of the places from ``first`` on, given (h, w) ones of close passes.
 
         Returns:
             (gh, gw) float32, each stretched over its whole frame; overwritten by the next call for
-            the same index.
+            the same place.
         """
         indices = range(first, first + len(blends))
         self._workers.map(self._blend, indices, blends, close)
@@ -222,27 +257,20 @@ class ZoomPlanes:
             box: Where the other is.
             other: (h, w) float32, stretched over the box.
         """
-        mask, luma = self._masks[index], self._made[index]
+        mask, luma = self._masks[index], self._lumas[index]
         # As the blend of two equal whole passes of a still picture, half a weight each.
-        whole = mask, mask, luma, luma, luma, *self._cell_shape, *(0.5,) * 4, MOVED, MOVED - STILL
+        whole = mask, mask, luma, luma, *self._cell_shape, 0.5, 0.5, *_FADING
         resized = self._resized[0].arguments(other, box.shape, area=None)
-        added = *resized, *box, *box.fade_widths(self.grid), 1.0, 1.0
+        added = *resized, *box, *box.fade_widths(self.grid), 1.0
         self._launch(self.grid, *whole, *added, mask, *self.grid, self._lines[0])
 
-    def _blend(self, lane: int, index: int, blend: BlendWeights, close: Array | None) -> None:
-        general, landscape = blend.passes
-        first, second = self._kept
-        lumas = blend.luma, general.luma, landscape.luma
-        if self._side.on_device:
-            one, other = self._kept_lumas
-            lumas = self._made[index], one[general.slot], other[landscape.slot]
+    def _blend(self, lane: int, place: int, blend: Blend, close: Array | None) -> None:
+        general, landscape = (kept[blend.slot] for kept in self._kept)
+        lumas = self._lumas[blend.frame], self._kept_lumas[blend.slot]
+        whole = general, landscape, *lumas, *self._cell_shape, *blend.shares, *_FADING
         added = _NOTHING
         if blend.box is not None and close is not None:
             shape, fading = self._fading(blend.box)
             added = *self._resized[lane].arguments(close, shape, area=None), *fading
-        self._launch(
-            self.grid,
-            *(first[general.slot], second[landscape.slot], *lumas, *self._cell_shape),
-            *(*blend.limits[0], *blend.limits[1], MOVED, MOVED - STILL, *added, 1.0),
-            *(self._masks[index], *self.grid, self._lines[lane]),
-        )
+        mask = self._masks[place]
+        self._launch(self.grid, *whole, *added, mask, *self.grid, self._lines[lane])

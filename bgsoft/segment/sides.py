@@ -19,7 +19,7 @@ from bgsoft.models.catalog import REFINER, ModelSpec, resolve
 from bgsoft.ops import sides
 from bgsoft.report import Event
 from bgsoft.segment.averaged import AveragedSegmenter, MaskAverage
-from bgsoft.segment.base import Segmenter
+from bgsoft.segment.base import FaceBoxes, Segmenter
 from bgsoft.segment.families import FAMILIES, averaged_with, companion
 from bgsoft.segment.network import NetworkSegmenter, runs_singly
 from bgsoft.segment.planes import ZoomPlanes
@@ -65,14 +65,24 @@ class HostSide:
         self._workers, self._batch = workers, max(batch, workers.lanes)
         self._device = device
 
-    def create(self, loader: NetworkLoader, quality: MatteQuality = MatteQuality.FAST) -> Segmenter:
-        """The segmenter of a model; errors are those of :meth:`driver`."""
+    def create(
+        self,
+        loader: NetworkLoader,
+        quality: MatteQuality = MatteQuality.FAST,
+        make_faces: Callable[[], FaceBoxes] | None = None,
+    ) -> Segmenter:
+        """The segmenter of a model; errors are those of :meth:`driver`.
+
+        ``best`` looks for people by faces, too, where ``make_faces`` makes what finds them.
+        """
         spec = loader.model.spec
         masker, other = averaged_with(spec, quality), companion(spec, quality)
         if masker is not None:
             beside = loader.beside(resolve(masker))
             with StartupPool() as pool:
-                masks = pool.submit("models for masks", partial(self.create, beside, quality))
+                masks = pool.submit(
+                    "models for masks", partial(self.create, beside, quality, make_faces)
+                )
                 mattes = self.create(loader)
             with self.current():
                 averages = [
@@ -80,14 +90,20 @@ class HostSide:
                 ]
             return AveragedSegmenter(mattes, masks.result(), averages, self._workers)
         if other is not None:
-            return self._create_zoomed(loader, loader.beside(resolve(other)), quality)
+            beside = loader.beside(resolve(other))
+            best = quality is MatteQuality.BEST
+            return self._create_zoomed(loader, beside, best, make_faces if best else None)
         return self.segmenter(spec, self.driver(loader))
 
     def _create_zoomed(
-        self, loader: NetworkLoader, other: NetworkLoader, quality: MatteQuality
+        self,
+        loader: NetworkLoader,
+        other: NetworkLoader,
+        refines: bool,
+        make_faces: Callable[[], FaceBoxes] | None,
     ) -> Segmenter:
         spec, other_spec = loader.model.spec, other.model.spec
-        refines, single, refining = quality is MatteQuality.BEST, None, None
+        single = refining = finding = None
         with StartupPool() as pool:
             landscape = pool.submit(
                 f"model {other_spec.name}", partial(self.driver, other, single=True)
@@ -100,10 +116,13 @@ class HostSide:
                 # It has no file in half precision.
                 beside = loader.beside(resolve(REFINER, (REFINER,)), Precision.FP32)
                 refining = pool.submit("model for refining", partial(self._refiner, beside))
+            if make_faces is not None:
+                finding = pool.submit("model for faces", make_faces)
             close = self.segmenter(spec, self.driver(loader))
             general = close if single is None else self.segmenter(spec, single.result())
             wide = self.segmenter(other_spec, landscape.result())
         refiner = None if refining is None else refining.result()
+        faces = None if finding is None else finding.result()
         with self.current():
             planes = ZoomPlanes(
                 self._format,
@@ -114,7 +133,7 @@ class HostSide:
                 device=self._device if self.side.on_device else None,
                 stream=None if single is None else self._apart,
             )
-        return ZoomedSegmenter(general, wide, close, planes, refiner)
+        return ZoomedSegmenter(general, wide, close, planes, refiner, faces)
 
     def _refiner(self, loader: NetworkLoader) -> MaskRefiner:
         spec, driver = loader.model.spec, self.driver(loader)

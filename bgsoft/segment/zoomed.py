@@ -5,47 +5,58 @@ model find in the whole frame says where people are, and the general model runs 
 cut from the frame's own planes and stretched to its square. The mask is the mean of the two whole
 passes, averaged with the close one where that reaches.
 
-In a video the whole passes can take turns: what they found is still true where the picture stands
-still, and where it moves the close pass, which every frame has, counts alone. What remembers
-(:mod:`bgsoft.segment.schedule`) decides frame after frame; all passes that are known beforehand are
-run side by side, so the masks are the same for any number of frames at a time. What the masks
-themselves show, which tells better than the whole passes where people are, is fed back once in a
-while only: until then, close passes need not wait for each other. As often, where nobody is to be
-seen for sure, close passes over parts of the frame search it for small figures.
+A video is divided into turns of :data:`TURN` frames. The first frame of a turn, or of a scene, has
+the whole passes. They decide where people are, together with the last mask, which shows people
+whom they miss. If nobody is seen, close passes over parts of the frame search it for small figures.
+Until the next turn the box stays, and every frame has a close pass there. What the whole passes
+have found still counts where the picture stands still; where it moves, the close pass counts alone.
 
-On a device, what is decided waits for what the whole passes have shown. So those that are due in
-any case are begun as soon as there are frames, before it is known whether a scene ends among them;
-and the models are run on as many pictures as there are.
+``best`` goes on from there. Faces are found at the first frame of a turn: nobody whose face is to
+be seen is missed. Each head and shoulders have a close pass of their own. At last the part of the
+frame round each person, or round people who touch, is refined (:mod:`bgsoft.segment.refiner`) and
+averaged with one more close pass.
 
-The refiner, where there is one, sees the part of the frame round each person, or round people who
-touch, and the mask that all passes made of it (:mod:`bgsoft.segment.refiner`).
+Turns are counted by the frames' places in the video, so the masks are the same for any number of
+frames at a time, and in a chunk that is rendered alone. On a device, decisions wait for the whole
+passes. So these are begun as soon as there are frames, before it is known whether a scene ends
+among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import compress
-from operator import attrgetter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.records import dataclass
-from bgsoft.segment.base import Segmenter
+from bgsoft.segment.base import FaceBoxes, Segmenter
+from bgsoft.segment.boxes import Box, Cells, Places, find_places, tiles
 from bgsoft.segment.network import NetworkSegmenter
-from bgsoft.segment.planes import ZoomPlanes
+from bgsoft.segment.planes import GENERAL, LANDSCAPE, ONLY_CLOSE, Blend, ZoomPlanes
 from bgsoft.segment.refiner import MaskRefiner
-from bgsoft.segment.schedule import (
-    GENERAL,
-    LANDSCAPE,
-    BlendWeights,
-    Cells,
-    PassScheduler,
-    tiles,
-)
 
-_BOX, _INDEX = attrgetter("box"), attrgetter("index")
+TURN = 4
+"""Frames."""
+_SURE = 0.8
+"""What counts as a person in a pass over a part of the frame where nobody may be; elsewhere a half
+does."""
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """What holds until the next turn."""
+
+    index: int
+    """Of its first frame, among those at hand."""
+    slot: int
+    """Where its whole passes are kept."""
+    faces: Sequence[Box]
+    places: Places
+    shares: tuple[float, float] = (1.0, 1.0)
+    """How much each whole pass counts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,13 +64,9 @@ class _Begun:
     """What has been sent for before the frames are segmented."""
 
     frames: list[Frame]
-    places: list[int]
-    """Of the frames in the video."""
-    due: list[tuple[int, ...]]
-    passes: list[tuple[int, int, int]]
-    """Index of the frame, model, slot."""
+    turns: list[_Turn]
     cells: Callable[[], list[Cells]]
-    """Of the frames, of the passes, and of the last frame's mask where that is wanted."""
+    """Of each turn's pass of either model, and of the last frame's mask where a turn ends there."""
 
 
 class ZoomedSegmenter(Segmenter):
@@ -70,6 +77,7 @@ class ZoomedSegmenter(Segmenter):
         close: Runs on people: the general model, too.
         planes: Where the frames are.
         refiner: Refines the masks; None: they stay.
+        faces: Finds faces; None: they are not looked for.
     """
 
     def __init__(
@@ -79,165 +87,168 @@ class ZoomedSegmenter(Segmenter):
         close: NetworkSegmenter,
         planes: ZoomPlanes,
         refiner: MaskRefiner | None = None,
+        faces: FaceBoxes | None = None,
     ) -> None:
         self.name = close.name
         self._whole = (general, landscape)
         self._close = close
         self._planes = planes
-        self._scheduler = PassScheduler(planes.grid)
-        self._refiner = refiner
-        self._next_slot = [0, 0]
+        self._refiner, self._faces = refiner, faces
+        self._next_slot = 0
         self._begun: _Begun | None = None
-        self._last: Array
-        """The mask of the frame before."""
+        self._turn: _Turn
+        self._last: int | None = None
+        """Place in the video of the frame before; None: a scene begins."""
+        self._last_mask: Array
 
     def start(self) -> None:
         for network in dict.fromkeys((*self._whole, self._close)):
             network.start()
         if self._refiner is not None:
             self._refiner.start()
+        if self._faces is not None:
+            self._faces.start()
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
-        planes, scheduler = self._planes, self._scheduler
-        places = [*map(_INDEX, frames)]
-        due = scheduler.due(places)
-        passes: list[tuple[int, int, int]] = []
-        kept: list[Array] = []
+        planes = self._planes
         planes.watch(reduced)
-        for network in (GENERAL, LANDSCAPE):
-            indices = [index for index, networks in enumerate(due) if network in networks]
-            if indices:
-                for index, slot, mask in self._run_whole(network, indices, frames, reduced):
-                    passes.append((index, network, slot))
-                    kept.append(mask)
-        if scheduler.wants_mask(places[0]):
-            kept.append(self._last)
-        cells = planes.read(kept, lumas=len(frames))
-        self._begun = _Begun(list(frames), places, due, passes, cells)
+        turns = self._turns(frames)
+        kept: list[Array] = []
+        first, seen = [frames[turn.index] for turn in turns], [reduced[t.index] for t in turns]
+        for turn in turns:
+            planes.keep_luma(turn.slot, turn.index)
+        for network in (GENERAL, LANDSCAPE) if turns else ():
+            with planes.around(network):
+                model = self._whole[network]
+                masks = model.run(first, model.shown(first, seen))
+                for turn, mask in zip(turns, masks, strict=True):
+                    kept.append(planes.keep(network, turn.slot, mask))
+        if turns and turns[0].index == 0 and self._last is not None:
+            kept.append(self._last_mask)
+        cells = planes.read(kept)
+        if self._faces is not None and turns:
+            for turn, found in zip(turns, self._faces.find(first, seen), strict=True):
+                turn.faces = [planes.on_grid(box) for box in found]
+        self._begun = _Begun(list(frames), turns, cells)
+
+    def _turns(self, frames: Sequence[Frame]) -> list[_Turn]:
+        """The turns that begin in some frames."""
+        turns: list[_Turn] = []
+        last = self._last
+        for index, frame in enumerate(frames):
+            if last is None or last // TURN != frame.index // TURN:
+                turns.append(_Turn(index, self._next_slot, (), Places()))
+                self._next_slot = (self._next_slot + 1) % self._planes.slots
+            last = frame.index
+        return turns
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[Array]:
         if self._begun is None or self._begun.frames != list(frames):
             self.begin(frames, reduced)
         begun: Any = self._begun
         self._begun = None
-        scheduler, places, count = self._scheduler, begun.places, len(frames)
-        cells = begun.cells()
-        lumas, people = cells[:count], cells[count:]
-        if len(people) > len(begun.passes):
-            scheduler.add_mask(people.pop())
+        cells, turns = begun.cells(), begun.turns
+        first_of_turn = {turn.index: at for at, turn in enumerate(turns)}
         masks: list[Array] = []
-        for start, stop in scheduler.groups(places):
-            if start:
-                (cells_of_last,) = self._planes.read(masks[-1:])()
-                scheduler.add_mask(cells_of_last)
-            blends: list[BlendWeights] = []
-            for index in range(start, stop):
-                luma = lumas[index]
-                for (at, network, slot), person in zip(begun.passes, people, strict=True):
-                    if at == index:
-                        scheduler.add_pass(network, slot, luma, person)
-                if not begun.due[index] and scheduler.wants_pass(luma):
-                    self._run_again(index, frames, reduced, luma)
-                if scheduler.wants_scan(places[index], luma):
-                    most = count - start
-                    scheduler.add_scan(self._scan(frames[index], reduced[index], start, most, luma))
-                blends.append(scheduler.next(places[index], luma))
-            masks += self._blend(start, frames[start:stop], reduced[start:stop], blends)
-        self._last = masks[-1]
+        for start, stop in pairwise(sorted({0, *first_of_turn, len(frames)})):
+            at = first_of_turn.get(start)
+            if at is not None:
+                known = [cells[at], cells[at + len(turns)]]
+                before = cells[2 * len(turns) :]
+                if start:
+                    before = self._planes.read(masks[-1:], later=True)()
+                self._turn = turns[at]
+                self._find(known, before, frames, reduced)
+            masks += self._blend(frames, reduced, start, stop)
+        self._last, self._last_mask = frames[-1].index, masks[-1]
         return masks
 
-    def _run_whole(
+    def _find(
         self,
-        network: int,
-        indices: Sequence[int],
+        whole: Sequence[Cells],
+        before: Sequence[Cells],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-    ) -> list[tuple[int, int, Array]]:
-        """Index of the frame, slot and mask of each pass that is kept."""
-        kept: list[tuple[int, int, Array]] = []
-        with self._planes.around(network):
-            model, some = self._whole[network], [frames[i] for i in indices]
-            shown = model.shown(some, [reduced[i] for i in indices])
-            masks = model.run(some, shown)
-            for index, mask in zip(indices, masks, strict=True):
-                slot = self._next_slot[network]
-                self._next_slot[network] = (slot + 1) % self._planes.slots
-                kept.append((index, slot, self._planes.keep(network, slot, index, mask)))
-        return kept
-
-    def _run_again(
-        self, index: int, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], luma: Cells
     ) -> None:
-        ((_, slot, mask),) = self._run_whole(GENERAL, [index], frames, reduced)
-        (person,) = self._planes.read([mask])()
-        self._scheduler.add_pass(GENERAL, slot, luma, person)
+        """Find the people of a turn, by its whole passes and the mask before."""
+        turn, grid = self._turn, self._planes.grid
+        mean: Cells = (whole[GENERAL] + whole[LANDSCAPE]) / np.float32(2)
+        mean = np.maximum.reduce([mean, *before])
+        either = np.maximum.reduce([*whole, *before])
+        turn.places = find_places(mean, either, turn.faces, grid)
+        if turn.places.around is None:
+            found = self._search(frames, reduced) * np.float32(0.5 / _SURE)
+            mean, either = np.maximum(mean, found), np.maximum(either, found)
+            turn.places = find_places(mean, either, turn.faces, grid)
+        if turn.places.around == Box(0, 0, grid[1], grid[0]):
+            # The close pass is a fresh whole one of the same model.
+            turn.shares = (0.0, 1.0)
 
-    def _scan(
-        self, frame: Frame, reduced: AnalysisFrame, start: int, most: int, luma: Cells
-    ) -> Cells:
-        """Cells of what close passes over all parts of a frame show.
-
-        The places of ``most`` frames at hand, from ``start`` on, are free.
-        """
-        planes, scheduler = self._planes, self._scheduler
+    def _search(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Cells:
+        """Cells of what close passes over all parts of a turn's first frame show."""
+        planes, at, slot = self._planes, self._turn.index, self._turn.slot
         boxes = tiles(planes.grid)
+        # Masks of frames that come later are free.
+        free = len(frames) - at
         found: list[Cells] = []
-        for first in range(0, len(boxes), most):
-            part = boxes[first : first + most]
-            shown = [frame] * len(part)
-            crops = planes.crops(shown, [reduced] * len(part), part)
-            close = self._close.run(shown, crops)
-            blends = [scheduler.close_only(box, luma) for box in part]
-            found += [cells.copy() for cells in planes.read(planes.blend(start, blends, close))()]
-        people: Cells = np.max(found, axis=0)
-        return people
+        for first in range(0, len(boxes), free):
+            part = boxes[first : first + free]
+            shown = [frames[at]] * len(part)
+            close = self._close.run(shown, planes.crops(shown, [reduced[at]] * len(part), part))
+            blends = [Blend(at, slot, ONLY_CLOSE, box) for box in part]
+            masks = planes.blend(at, blends, close)
+            found += [cells.copy() for cells in planes.read(masks, later=True)()]
+        return np.asarray(np.max(found, axis=0))
 
     def _blend(
-        self,
-        start: int,
-        frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
-        blends: Sequence[BlendWeights],
+        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], start: int, stop: int
     ) -> list[Array]:
-        """The masks of frames of which the first is the one at hand of index ``start``."""
-        boxes = [*map(_BOX, blends)]
-        shown = list(compress(frames, boxes))
-        crops = self._planes.crops(shown, compress(reduced, boxes), filter(None, boxes))
-        found = iter(self._close.run(shown, crops) if crops else ())
-        close = [next(found) if box else None for box in boxes]
-        masks = self._planes.blend(start, blends, close)
+        """The masks of some frames of a turn."""
+        turn, planes = self._turn, self._planes
+        box, part = turn.places.around, slice(start, stop)
+        close: Sequence[Array | None] = [None] * (stop - start)
+        if box is not None:
+            crops = planes.crops(frames[part], reduced[part], [box] * (stop - start))
+            close = self._close.run(frames[part], crops)
+        blends = [Blend(index, turn.slot, turn.shares, box) for index in range(start, stop)]
+        masks = planes.blend(start, blends, close)
         if self._refiner is not None:
-            self._refine(self._refiner, start, frames, reduced, blends, masks)
+            self._average(None, turn.places.busts, frames, reduced, start, masks)
+            for mask in masks:
+                planes.sharpen(mask)
+            self._average(self._refiner, turn.places.people, frames, reduced, start, masks)
         return masks
 
-    def _refine(
+    def _average(
         self,
-        refiner: MaskRefiner,
-        start: int,
+        refiner: MaskRefiner | None,
+        boxes: Sequence[Box],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-        blends: Sequence[BlendWeights],
+        start: int,
         masks: Sequence[Array],
     ) -> None:
-        """Refine the masks in place, round each person."""
+        """Average masks in place with a close pass of each box, and with the refined mask there.
+
+        ``start`` is the index of the masks' first frame.
+        """
         planes = self._planes
-        for mask in masks:
-            planes.sharpen(mask)
-        places = [(at, box) for at, blend in enumerate(blends) for box in blend.people]
+        places = [(at, box) for at in range(len(masks)) for box in boxes]
         for first in range(0, len(places), planes.batch):
             part = places[first : first + planes.batch]
-            boxes = [box for _, box in part]
-            shown = [frames[at] for at, _ in part]
-            crops = planes.crops(shown, [reduced[at] for at, _ in part], boxes)
-            coarse = [masks[at][box.top : box.bottom, box.left : box.right] for at, box in part]
-            refined = refiner.run(shown, crops, coarse)
-            for found in (self._close.run(shown, crops), refined):
-                for (at, box), mask in zip(part, found, strict=True):
-                    planes.average(start + at, box, mask)
+            shown = [frames[start + at] for at, _ in part]
+            seen = [reduced[start + at] for at, _ in part]
+            crops = planes.crops(shown, seen, [box for _, box in part])
+            found = [self._close.run(shown, crops)]
+            if refiner is not None:
+                coarse = [masks[at][box.top : box.bottom, box.left : box.right] for at, box in part]
+                found.append(refiner.run(shown, crops, coarse))
+            for others in found:
+                for (at, box), other in zip(part, others, strict=True):
+                    planes.average(start + at, box, other)
 
     def reset(self) -> None:
-        self._begun = None
-        self._scheduler.reset()
+        self._begun = self._last = None
 
     def refresh(self) -> None:
         self.reset()
@@ -247,3 +258,5 @@ class ZoomedSegmenter(Segmenter):
             network.close()
         if self._refiner is not None:
             self._refiner.close()
+        if self._faces is not None:
+            self._faces.close()

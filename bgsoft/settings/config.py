@@ -79,9 +79,10 @@ class MatteQuality(StrEnum):
     FAST = "fast"
     """One model, one pass a frame."""
     STANDARD = "standard"
-    """Two models take turns on the whole frame; a close pass covers the people on every frame."""
+    """Two models on every fourth frame; a close pass covers the people on every frame."""
     BEST = "best"
-    """As standard, plus a refining network; a matting model is averaged with the result."""
+    """As standard, plus close passes of faces and a refining network; a matting model is averaged
+    with the result."""
 
 
 class MatteMode(StrEnum):

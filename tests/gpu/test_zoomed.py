@@ -17,17 +17,19 @@ from bgsoft.diagnose.parity import (
     SCHEDULED_MASK,
     TENSOR,
 )
+from bgsoft.face.networks import FaceGlance, wiring_of
 from bgsoft.frame import Frame, PixelLayout
+from bgsoft.infer.base import Network
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.models.catalog import resolve
+from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.ops.sides import HOST
 from bgsoft.ops.sides import device as device_side
 from bgsoft.report import Event
-from bgsoft.segment.planes import ZoomPlanes
+from bgsoft.segment.boxes import Box
+from bgsoft.segment.planes import GENERAL, LANDSCAPE, Blend, ZoomPlanes
 from bgsoft.segment.preprocess import Preprocessor
-from bgsoft.segment.schedule import GENERAL, LANDSCAPE, BlendWeights, Box, WholePass
 from bgsoft.segment.sides import DeviceSide, HostSide
-from bgsoft.settings.config import MatteQuality
+from bgsoft.settings.config import MatteQuality, Precision
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import frame_format, frame_of, random_frame
@@ -60,10 +62,13 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     )
     assert host.slots == device.slots
     placed_grids = [grid_on_device(grid) for grid in reduced]
-    host.watch(reduced)
-    device.watch(placed_grids)
-    kept = [(GENERAL, 1, 0), (LANDSCAPE, 2, 1), (LANDSCAPE, 1, 0)]
-    masks = [rng.random(shape, np.float32) for shape in (MODEL, (144, 256), (20, 30))]
+    for planes, grids in ((host, reduced), (device, placed_grids)):
+        planes.watch(grids)
+        for slot, index in ((0, 0), (1, 1)):
+            planes.keep_luma(slot, index)
+    kept = [(GENERAL, 0), (GENERAL, 1), (LANDSCAPE, 0), (LANDSCAPE, 1)]
+    shapes = (MODEL, (20, 30), (144, 256), (144, 256))
+    masks = [rng.random(shape, np.float32) for shape in shapes]
     on_host = [host.keep(*where, mask) for where, mask in zip(kept, masks, strict=True)]
     with device.around(GENERAL):
         on_device = [device.keep(*kept[0], cupy.asarray(masks[0]))]
@@ -71,12 +76,13 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         device.keep(*where, cupy.asarray(mask))
         for where, mask in zip(kept[1:], masks[1:], strict=True)
     ]
-    wanted = host.read(on_host, lumas=2)()
-    found = [cells.copy() for cells in device.read(on_device, lumas=2)()]
-    (again,) = device.read(on_device[1:2])()
+    wanted = host.read(on_host)()
+    found = [cells.copy() for cells in device.read(on_device)()]
+    (again,) = device.read(on_device[1:2], later=True)()
     assert len(found) == len(wanted)
-    for ours, theirs in zip([*found, again], [*wanted, wanted[3]], strict=True):
+    for ours, theirs in zip([*found, again], [*wanted, wanted[1]], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=CELLS, atol=CELLS)
+    assert device.read([])() == []
 
     rows, columns = analysis_shape(*size)
     boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
@@ -98,14 +104,9 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         codes = np.abs(batch[index].get() - tensor) * 255
         assert TENSOR.allows(codes)
 
-    lumas = wanted[:2]
-    passes = {
-        where: WholePass(where[1], lumas[where[2]], on_host[i]) for i, where in enumerate(kept)
-    }
-    general, first, second = (passes[where] for where in kept)
     blends = [
-        BlendWeights(lumas[0], (general, first), ((0.0, 1.0), (0.01, 1.0)), boxes[0]),
-        BlendWeights(lumas[1], (general, second), ((0.01, 1.0), (0.0, 0.0)), None),
+        Blend(0, 1, (1.0, 1.0), boxes[0]),  # another picture than the passes have seen
+        Blend(1, 1, (0.0, 0.01), None),
     ]
     close = rng.random(MODEL, np.float32)
     blended = device.blend(0, blends, [cupy.asarray(close), None])
@@ -127,6 +128,8 @@ def person_walks(count: int, rows: int | None = None) -> list[Frame]:
 @pytest.mark.parametrize("backend", ["cuda", "cpu"])
 @pytest.mark.parametrize("rows", [None, 264])
 def test_masks(gpu: Any, backend: str, quality: MatteQuality, rows: int | None) -> None:
+    from bgsoft.infer.cuda import for_device
+
     frames = person_walks(12, rows)
     format = frames[0].format
     workers = Workers(4)
@@ -135,9 +138,18 @@ def test_masks(gpu: Any, backend: str, quality: MatteQuality, rows: int | None) 
     stream = gpu.new_stream()
     with gpu.use(stream):
         loader = NetworkLoader(resolve("selfie-general"))
-        host = HostSide("cpu", format, workers).create(loader, quality)
+        host = HostSide("cpu", format, workers).create(loader, quality, lambda: FaceGlance(format))
         side = DeviceSide(backend, format, 4, gpu, stream, events.append)
-        device = side.create(loader, quality)
+
+        def make_faces() -> FaceGlance:
+            def on_cpu(model: ResolvedModel, batch: int) -> Network:
+                (network,) = loader.beside(model, Precision.FP32).on_cpu(wiring_of(model, batch))
+                return for_device(network, gpu, stream)
+
+            with gpu.use(stream):
+                return FaceGlance(format, on_cpu, 4, device_side())
+
+        device = side.create(loader, quality, make_faces)
         for segmenter in (host, device):
             segmenter.start()
         for start in range(0, 12, 4):

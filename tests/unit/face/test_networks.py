@@ -21,7 +21,7 @@ from bgsoft.face.create import finder_settings
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Roi, box_iou
 from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import FaceNetworks, FramePair
+from bgsoft.face.networks import FaceGlance, FaceNetworks, FramePair
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import FaceConfig, FaceMode
@@ -335,3 +335,30 @@ def test_a_grey_frame_has_no_faces_and_no_doubts() -> None:
     with finder_of(frame.format, HIDE) as finder:
         assert find(finder, frame) == []
         assert finder.doubts == [[]]
+
+
+def test_a_glance_shows_where_faces_are() -> None:
+    """As they were put there: two in one frame, none in another."""
+    size, places = (640, 360), ((160, 120), (480, 200))
+    two, nobody = on_grey(size, places[0], 80), flat_frame(frame_format(size), 120, 128, 128)
+    right = on_grey(size, places[1], 80)
+    two.planes.luma[:, 320:] = right.planes.luma[:, 320:]
+    two.planes.chroma[:, 160:] = right.planes.chroma[:, 160:]
+    reduced = Reducer(two.format, batch=2).reduce([two, nobody])
+    with FaceGlance(two.format) as glance:
+        glance.start()
+        faces, others = glance.find([two, nobody], reduced)
+    assert others == []
+    for (left, top, right_, bottom), at in zip(sorted(faces), places, strict=True):
+        assert math.hypot((left + right_) / 2 - at[0], (top + bottom) / 2 - at[1]) < 20
+        assert 50 < bottom - top < 110
+
+
+@pytest.mark.parametrize("x", [20, 30])
+def test_a_glance_shows_a_face_at_the_edge_once(x: int) -> None:
+    """The border mirrors it, and the detector may see either face, or both."""
+    for at in (x, 640 - x):
+        frame = on_grey((640, 360), (at, 180), 60)
+        with FaceGlance(frame.format) as glance:
+            ((face,),) = glance.find([frame], Reducer(frame.format).reduce([frame]))
+        assert abs((face[0] + face[2]) / 2 - at) < 15

@@ -14,9 +14,9 @@ from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import AnalysisFrame
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import REFINER, read_spec, resolve, spec_path
-from bgsoft.segment.planes import ZoomPlanes
+from bgsoft.segment.boxes import Box
+from bgsoft.segment.planes import GENERAL, Blend, ZoomPlanes
 from bgsoft.segment.refiner import MaskRefiner
-from bgsoft.segment.schedule import GENERAL, BlendWeights, Box, WholePass, cell_shape
 from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import Precision
 from bgsoft.workers import Workers
@@ -60,10 +60,8 @@ def test_a_crop_and_its_mask_are_shown_as_the_file_wants_them(count: int) -> Non
 def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None:
     format = frame_format((960, 640))
     planes = ZoomPlanes(format, (256, 256), Workers())
-    luma = np.zeros(cell_shape(planes.grid), np.float32)
-    planes.keep(GENERAL, 0, 0, np.full((256, 256), 0.2, np.float32))
-    whole = WholePass(0, luma, luma)
-    blend = BlendWeights(luma, (whole, whole), ((1.0, 1.0), (0.0, 0.0)), None)
+    planes.keep(GENERAL, 0, np.full((256, 256), 0.2, np.float32))
+    blend = Blend(0, 0, (1.0, 0.0), None)
     inner, frame = Box(40, 0, 140, 100), Box(0, 0, *planes.grid[::-1])
     for box in (inner, frame):
         (mask,) = planes.blend(0, [blend], [None])

@@ -14,30 +14,17 @@ import bgsoft
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import ConfigError
-from bgsoft.frame import Frame, FrameFormat, PixelLayout
+from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.planes import ZoomPlanes
-from bgsoft.segment.schedule import (
-    CELL,
-    GENERAL,
-    LANDSCAPE,
-    MOVED,
-    STILL,
-    BlendWeights,
-    Box,
-    Cells,
-    PassScheduler,
-    WholePass,
-    cell_shape,
-    find_box,
-    tiles,
-)
+from bgsoft.segment.boxes import CELL, Box, Cells, cell_shape
+from bgsoft.segment.planes import GENERAL, LANDSCAPE, MOVED, STILL, Blend, ZoomPlanes
 from bgsoft.segment.sides import HostSide
+from bgsoft.segment.zoomed import TURN, ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.marks import crossed, slow
-from tests.pictures import frame_format, frame_of, random_frame
+from tests.pictures import flat_frame, frame_format, frame_of, random_frame
 from tests.rendering import read_back
 
 SAMPLE = Path(__file__).parents[3] / "samples" / "person.mp4"
@@ -49,203 +36,197 @@ def cells(value: float = 0.0) -> Cells:
     return np.full(CELLS, value, np.float32)
 
 
-def weight(whole: WholePass, luma: Cells, limits: tuple[float, float]) -> Cells:
-    """How much a whole pass counts in a picture."""
-    share = (MOVED - np.abs(luma - whole.luma)) / (MOVED - STILL)
-    return np.clip(share, *limits).astype(np.float32)
+class Fake:
+    """A network that shows people where it is told to, and what it was asked."""
+
+    name = "fake"
+
+    def __init__(self, shape: tuple[int, int], masks: dict[int, np.ndarray[Any, Any]]) -> None:
+        self.shape, self.masks = shape, masks
+        self.asked: list[int] = []
+        self.started = self.closed = False
+
+    def start(self) -> None:
+        self.started = True
+
+    def shown(self, frames: Any, reduced: Any) -> Any:
+        return reduced
+
+    def run(self, frames: Any, shown: Any, coarse: Any = None) -> Any:
+        self.asked += [frame.index for frame in frames]
+        nobody = np.zeros(self.shape, np.float32)
+        return [self.masks.get(frame.index, nobody) for frame in frames]
+
+    def find(self, frames: Any, reduced: Any) -> Any:
+        self.asked += [frame.index for frame in frames]
+        return [self.masks.get(frame.index, []) for frame in frames]
+
+    def close(self) -> None:
+        self.closed = True
 
 
-def person(rows: slice = slice(10, 30), columns: slice = slice(20, 40)) -> Cells:
-    mask = cells()
+class Scene:
+    """Frames of one luma through a segmenter of fakes, whose grid is the frame."""
+
+    def __init__(self, luma: Any = lambda index: 100, **others: Any) -> None:
+        self.luma = luma
+        format = frame_format((GRID[1], GRID[0]))
+        self.general, self.landscape, self.near = (Fake(GRID, {}) for _ in range(3))
+        self.reducer = Reducer(format, batch=16)
+        planes = ZoomPlanes(format, (256, 256), Workers(), batch=16)
+        fakes: Any = self.general, self.landscape, self.near
+        self.segmenter = ZoomedSegmenter(*fakes, planes, **others)
+
+    def masks(self, indices: Any) -> list[np.ndarray[Any, Any]]:
+        frames = []
+        for index in indices:
+            image = np.full((*GRID, 3), self.luma(index), np.uint8)
+            frames.append(frame_of(image, index))
+        made = self.segmenter.masks(frames, self.reducer.reduce(frames))
+        return [mask.copy() for mask in made]
+
+    def taken(self) -> tuple[list[int], list[int], list[int]]:
+        """The frames that each network was asked for since the last call."""
+        asked = tuple(each.asked for each in (self.general, self.landscape, self.near))
+        self.general.asked, self.landscape.asked, self.near.asked = [], [], []
+        return asked  # type: ignore[return-value]
+
+
+def seen(rows: slice = slice(40, 120), columns: slice = slice(80, 160)) -> np.ndarray[Any, Any]:
+    mask = np.zeros(GRID, np.float32)
     mask[rows, columns] = 1
     return mask
 
 
-def begun() -> PassScheduler:
-    """After the first frame."""
-    scheduler = PassScheduler(GRID)
-    scheduler.add_pass(GENERAL, 0, cells(100.0), person())
-    scheduler.add_pass(LANDSCAPE, 0, cells(100.0), person())
-    scheduler.next(0, cells(100.0))
-    return scheduler
+def everywhere(mask: np.ndarray[Any, Any]) -> dict[int, np.ndarray[Any, Any]]:
+    return dict.fromkeys(range(40), mask)
 
 
-def test_whole_passes_take_turns() -> None:
-    scheduler = PassScheduler(GRID)
-    both, first, second = (GENERAL, LANDSCAPE), (GENERAL,), (LANDSCAPE,)
-    due = scheduler.due(range(13))
-    assert due == [both, *[()] * 3, first, *[()] * 3, second, *[()] * 3, first]
-    # By places in the video, wherever a scene or a part of it begins.
-    assert scheduler.due(range(6, 13)) == [both, *due[7:]]
-    assert begun().due([3, 6, 9]) == [(), first, second]
-    scheduler = begun()
-    scheduler.reset()
-    assert scheduler.due([1]) == [both]
+def test_whole_passes_begin_a_turn() -> None:
+    scene = Scene()
+    for fake in (scene.general, scene.landscape):
+        fake.masks = everywhere(seen())
+    for indices, wanted in (
+        (range(10), [0, 4, 8]),
+        ([10, 11], []),
+        ([12, 20, 21], [12, 20]),
+    ):
+        scene.masks(indices)
+        general, landscape, near = scene.taken()
+        assert general == landscape == wanted
+        assert near == [*indices], "each frame has a close pass"
+    scene.segmenter.reset()
+    scene.masks([22, 23, 24])
+    assert scene.taken()[0] == [22, 24], "a scene begins"
+    assert TURN == 4
 
 
-def test_a_pass_counts_less_where_the_picture_has_moved() -> None:
-    scheduler = begun()
-    luma = cells(100)
-    luma[0, :4] = [101, 102.25, 103.5, 90]
-    weights = scheduler.next(1, luma)
-    general, landscape = (
-        weight(each, weights.luma, limits)
-        for each, limits in zip(weights.passes, weights.limits, strict=True)
-    )
-    np.testing.assert_allclose(general[0, :5], [1, 0.5, 0, 0, 1])
-    # Something has to count, where nothing else does.
-    np.testing.assert_allclose(landscape[0, :5], [1, 0.5, 0.01, 0.01, 1])
+def test_a_whole_pass_counts_where_the_picture_stands_still() -> None:
+    """Nobody moves, but the light changes by so much: in code values, and as a weight."""
+    for change, weight in ((0, 1.0), (1, 1.0), (2, 0.6), (4, 0.01), (-9, 0.01)):
+        scene = Scene(lambda index, change=change: 100 + change * (index > 0))
+        scene.general.masks = scene.landscape.masks = everywhere(seen())
+        _, mask = scene.masks([0, 1])
+        whole = 2 * weight
+        # The close pass shows nobody. It counts twice, and fades in at its borders.
+        assert mask[80, 120] == pytest.approx(whole / (whole + 2), abs=2e-3), change
+        assert mask[80, 200] == 0
 
 
-def test_who_comes_in_is_looked_for() -> None:
-    inside, outside, dim = cells(100), cells(100), cells(100)
-    inside[15:25, 25:35] = 150
-    outside[:2, 50:] = 150
-    dim[:2, 50:] = 103
-    for luma, wanted in ((inside, False), (dim, False), (outside, True)):
-        scheduler = begun()
-        assert not scheduler.wants_pass(outside), "never right after a pass"
-        scheduler.next(1, cells(100))
-        assert scheduler.wants_pass(luma) is wanted
-    scheduler.add_pass(GENERAL, 1, outside, person(slice(0, 30), slice(20, 60)))
-    weights = scheduler.next(2, outside)
-    assert [each.slot for each in weights.passes] == [1, 0]
-    assert weights.box is not None
-    assert (weights.box.top, weights.box.right) == (0, GRID[1])
+def test_a_close_pass_of_the_whole_frame_stands_for_a_whole_one() -> None:
+    scene = Scene()
+    full = np.ones(GRID, np.float32)
+    scene.general.masks, scene.landscape.masks = everywhere(full), everywhere(0.7 * full)
+    scene.near.masks = everywhere(0.5 * full)
+    (mask,) = scene.masks([0])
+    np.testing.assert_allclose(mask, (0.7 + 0.5) / 2, atol=1e-5)
 
 
-def box_of(mask: Cells, either: Cells | None = None) -> Box | None:
-    return find_box(mask, mask if either is None else either, GRID)
-
-
-def test_the_box() -> None:
-    whole, alone = Box(0, 0, 240, 160), Box(70, 30, 170, 130)
-    assert box_of(cells()) is None
-    assert box_of(cells(0.3)) is None
-    speck = person(slice(0, 2), slice(0, 2))  # a sixth of a percent
-    assert box_of(speck) is None
-    assert box_of(person() + speck) == box_of(person()) == alone
-    near, far = person(slice(32, 35), slice(42, 48)), person(slice(30, 40), slice(55, 60))
-    assert box_of(person() + near) == Box(66, 28, 206, 152)
-    assert box_of(person() + far) == whole
-    assert box_of(person(slice(8, 40), slice(20, 60))) == Box(60, 16, 240, 160), "one person"
-    assert box_of(cells(0.6)) == whole
-    assert box_of(person(slice(1, 40), slice(0, 60))) == whole
-    # What one model alone sees counts where it belongs to a person.
-    faint = 0.45 * person()
-    assert box_of(cells(), faint) is None
-    other = person(slice(30, 35), slice(50, 55))
-    assert box_of(other, other + faint) == box_of(other)
-    head = person(slice(5, 10), slice(28, 32))
-    assert box_of(person(), person() + 0.35 * head) == box_of(person() + head)
-    assert box_of(person(), person() + 0.25 * head) == alone
-
-
-def test_masks_are_fed_back() -> None:
-    """A pass that misses somebody whom the mask has does not make the box smaller."""
-    scheduler = begun()
-    assert not scheduler.wants_mask(7)
-    assert scheduler.wants_mask(8)
-    assert scheduler.wants_mask(20)
-    assert scheduler.groups(range(3, 8)) == [(0, 5)]
-    assert scheduler.groups(range(4, 17)) == [(0, 4), (4, 12), (12, 13)]
-    assert scheduler.groups([5, 10, 15, 20]) == [(0, 1), (1, 3), (3, 4)]
-    scheduler.add_mask(person(slice(0, 30)))
-    scheduler.add_pass(LANDSCAPE, 1, cells(100), cells())
-    box = scheduler.next(8, cells(100)).box
-    assert box is not None
-    assert (box.top, box.left) == (0, 70)
+@pytest.mark.parametrize("parts", [[range(8)], [range(4), range(4, 8)], [range(6), [6, 7]]])
+def test_the_mask_says_where_people_are_as_well(parts: Any) -> None:
+    """Whole passes that miss somebody whom the mask shows do not lose that person."""
+    scene = Scene()
+    scene.general.masks = scene.landscape.masks = {0: seen()}
+    scene.near.masks = everywhere(np.ones(GRID, np.float32))
+    masks = [mask for part in parts for mask in scene.masks(part)]
+    assert scene.taken()[2] == [*range(8)]
+    assert masks[7][80, 120] > 0.4
 
 
 def test_the_frame_is_searched_where_nobody_is_seen() -> None:
-    scheduler = PassScheduler(GRID)
-
-    def add(mask: Cells) -> None:
-        for network in (GENERAL, LANDSCAPE):
-            scheduler.add_pass(network, 0, cells(100), mask)
-
-    add(person())
-    assert not scheduler.wants_scan(0, cells(100))
-    add(cells())
-    assert scheduler.wants_scan(0, cells(100))
-    figure = slice(30, 34), slice(10, 13)
-    scheduler.add_scan(0.6 * person(*figure))
-    assert scheduler.next(0, cells(100)).box is None, "not sure enough"
-    assert not scheduler.wants_scan(1, cells(100))
-    assert not scheduler.wants_scan(4, cells(100))
-    add(cells())
-    assert scheduler.wants_scan(8, cells(100))
-    scheduler.add_scan(0.9 * person(*figure))
-    box = scheduler.next(8, cells(100)).box
-    assert box == box_of(person(*figure))
-    # Until the next search, passes that miss the figure change nothing.
-    add(cells())
-    assert scheduler.next(12, cells(100)).box == box
+    scene = Scene()
+    scene.general.masks = scene.landscape.masks = {8: seen()}
+    scene.masks(range(10))
+    # Six tiles at the first frame of each turn.
+    assert scene.taken()[2] == [*[0] * 6, *[4] * 6, 8, 9]
+    for sure, found in ((0.9, True), (0.7, False)):
+        scene = Scene()
+        scene.near.masks = everywhere(np.full(GRID, sure, np.float32))
+        mask = scene.masks([0])[0]
+        assert (len(scene.taken()[2]) == 7) is found
+        assert bool(mask.max() > 0.4) is found
 
 
-@pytest.mark.parametrize("grid", [(160, 240), (240, 160), (135, 240), (1, 1)])
-def test_tiles_cover_the_frame(grid: tuple[int, int]) -> None:
-    seen = np.zeros(grid, bool)
-    for tile in tiles(grid):
-        seen[tile.top : tile.bottom, tile.left : tile.right] = True
-        assert 0 <= tile.top < tile.bottom <= grid[0]
-        assert 0 <= tile.left < tile.right <= grid[1]
-    assert seen.all()
-
-
-def test_the_box_is_steady() -> None:
-    scheduler = begun()
-    for mask, moved in ((person(slice(11, 31)), False), (person(slice(13, 33)), True)):
-        scheduler.add_pass(GENERAL, 1, cells(100), mask)
-        scheduler.add_pass(LANDSCAPE, 1, cells(100), mask)
-        box = scheduler.next(4, cells(100)).box
-        assert (box == box_of(person())) is not moved
-        assert (box == box_of(mask)) is moved
-
-
-@pytest.mark.parametrize("size", [(2, 64), (64, 2), (2, 2), (3, 3), (1, 5), (4, 7)])
-def test_no_part_of_a_small_frame_is_empty(size: tuple[int, int]) -> None:
-    format = FrameFormat(width=size[0], height=size[1])
-    for box in tiles(analysis_shape(*size)):
-        left, top, right, bottom = box.in_pixels(format)
-        assert 0 <= left < right <= size[0]
-        assert 0 <= top < bottom <= size[1]
-        assert left % 2 == top % 2 == 0
-
-
-@pytest.mark.parametrize("size", [(1920, 1080), (1366, 767), (641, 359), (33, 21), (1, 1)])
-def test_a_box_in_pixels(size: tuple[int, int]) -> None:
-    format = FrameFormat(width=size[0], height=size[1])
-    rows, columns = analysis_shape(*size)
-    assert Box(0, 0, columns, rows).in_pixels(format) == (0, 0, *size)
-    box = Box(columns // 3, rows // 4, columns // 2 + 1, rows // 2 + 1)
-    left, top, right, bottom = box.in_pixels(format)
-    assert left % 2 == top % 2 == 0
-    assert left < right <= size[0]
-    assert top < bottom <= size[1]
-    for at, edge, count, side in (
-        (left, box.left, columns, size[0]),
-        (bottom, box.bottom, rows, size[1]),
-    ):
-        assert abs(at - edge * side / count) <= 1
+def test_best_looks_round_faces_and_people() -> None:
+    face = (110.0, 50.0, 130.0, 70.0)
+    refiner, faces = Fake((256, 256), {}), Fake(GRID, {})
+    faces.masks = {0: [face], 4: [face]}  # type: ignore[dict-item]
+    refiner.masks = everywhere(np.ones((256, 256), np.float32))
+    scene = Scene(refiner=refiner, faces=faces)
+    scene.segmenter.start()
+    assert refiner.started
+    assert faces.started
+    # The passes see nobody at all.
+    masks = scene.masks(range(6))
+    assert faces.asked == [0, 4]
+    assert refiner.asked == [*range(6)]
+    near = scene.taken()[2]
+    # Round all people, at head and shoulders, and round the person.
+    assert [near.count(index) for index in range(6)] == [3] * 6
+    # The mean with the close pass, which shows nobody, comes before that with the refined mask.
+    assert all(mask[60, 120] == pytest.approx(0.5) for mask in masks)
+    scene.segmenter.close()
+    assert refiner.closed
+    assert faces.closed
 
 
 @crossed(layout=list(PixelLayout), size=[(641, 359), (320, 240), (7, 5), (1, 1)])
 def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
+    """Means over cells: of a mask as they are read, of luma as a still picture counts in full."""
     format = frame_format(size, layout)
-    frame = random_frame(format, np.random.default_rng(3))
-    (grid,) = Reducer(format).reduce([frame])
-    side = ZoomPlanes(format, (256, 256), Workers())
-    rows, columns = grid.luma.shape
-    mask = np.random.default_rng(4).random((rows, columns), np.float32)
-    side.watch([grid])
-    luma, kept = side.read([side.keep(LANDSCAPE, 1, 0, mask)], lumas=1)()
-    codes = grid.luma / (1 if layout is PixelLayout.NV12 else 256)
-    for found, plane in ((luma, codes), (kept, mask)):
-        assert found.shape == cell_shape((rows, columns))
-        for row, column in itertools.product(*map(range, found.shape)):
-            part = plane[CELL * row : CELL * (row + 1), CELL * column : CELL * (column + 1)]
-            assert found[row, column] == pytest.approx(part.mean(), rel=1e-5)
+    planes = ZoomPlanes(format, (256, 256), Workers())
+    mask = np.random.default_rng(4).random(planes.grid, np.float32)
+    (found,) = planes.read([planes.keep(LANDSCAPE, 1, mask)])()
+    assert found.shape == cell_shape(planes.grid)
+    for row, column in itertools.product(*map(range, found.shape)):
+        part = mask[CELL * row : CELL * (row + 1), CELL * column : CELL * (column + 1)]
+        assert found[row, column] == pytest.approx(part.mean(), rel=1e-5)
+    frames = [random_frame(format, np.random.default_rng(seed)) for seed in (3, 4)]
+    planes = ZoomPlanes(format, (256, 256), Workers(), batch=2)
+    grids = Reducer(format, batch=2).reduce(frames)
+    lumas = [grid.luma / (1 if layout is PixelLayout.NV12 else 256) for grid in grids]
+    planes.watch(grids)
+    planes.keep_luma(0, 0)
+    planes.keep(GENERAL, 0, np.ones_like(mask))
+    planes.keep(LANDSCAPE, 0, np.zeros_like(mask))
+    # Of the second frame only a bit of the first one's passes is left, as its luma is another.
+    close = np.zeros((256, 256), np.float32)
+    box = Box(0, 0, *planes.grid[::-1])
+    (made,) = planes.blend(1, [Blend(1, 0, (1.0, 0.0), box)], [close])
+    change = np.abs(cell_means(lumas[0]) - cell_means(lumas[1]))
+    weights = np.clip((MOVED - change) / (MOVED - STILL), 0.01, 1)
+    wanted = cv2.resize(weights, (CELL * found.shape[1], CELL * found.shape[0]))
+    wanted = wanted[: mask.shape[0], : mask.shape[1]]
+    np.testing.assert_allclose(made, wanted / (wanted + 1), atol=2e-3)
+
+
+def cell_means(plane: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    rows, columns = cell_shape(plane.shape)  # type: ignore[arg-type]
+    means = np.empty((rows, columns), np.float32)
+    for row, column in itertools.product(range(rows), range(columns)):
+        part = plane[CELL * row : CELL * (row + 1), CELL * column : CELL * (column + 1)]
+        means[row, column] = part.mean()
+    return means
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
@@ -273,89 +254,57 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
 
 def test_the_mean_of_all_passes() -> None:
     format = frame_format((240, 160))
-    side = ZoomPlanes(format, (256, 256), Workers(2))
-    side.keep(GENERAL, 0, 0, np.full((256, 256), 0.4, np.float32))
-    side.keep(LANDSCAPE, 2, 0, np.full((144, 256), 0.8, np.float32))
+    planes = ZoomPlanes(format, (256, 256), Workers(2))
+    planes.keep(GENERAL, 2, np.full((256, 256), 0.4, np.float32))
+    planes.keep(LANDSCAPE, 2, np.full((144, 256), 0.8, np.float32))
+    planes.keep_luma(2, 0)
     close = np.full((256, 256), 1.0, np.float32)
     assert analysis_factor(240, 160) == 1
-    box = Box(60, 0, 180, 80)
-    luma = cells(100)
-    moved = cells(100)
-    moved[:, :30] = 110
-    general, landscape = WholePass(0, luma, cells()), WholePass(2, luma, cells())
-    most = ((0.0, 1.0), (0.0, 1.0))
-    mixed = BlendWeights(luma, (general, WholePass(2, moved, cells())), most, box)
-    nobody = BlendWeights(luma, (general, landscape), most, None)
-    mask, whole = (mask.copy() for mask in side.blend(0, [mixed, nobody], [close, None]))
+    box, both = Box(60, 0, 180, 80), (1.0, 1.0)
+    blends = [Blend(0, 2, both, box), Blend(0, 2, both, None)]
+    mask, whole = (mask.copy() for mask in planes.blend(0, blends, [close, None]))
     np.testing.assert_allclose(whole, 0.6, atol=1e-6)
     assert mask.shape == GRID
-    assert mask[120, 20] == pytest.approx(0.4)
-    assert mask[120, 220] == pytest.approx(0.6)
+    assert mask[120, 20] == mask[120, 220] == pytest.approx(0.6)
     # At the frame's border at once, at others from a 12th of the box on.
-    assert mask[0, 150] == mask[40, 150] == pytest.approx((0.4 + 0.8 + 2) / 4)
-    assert mask[40, 100] == pytest.approx((0.4 + 2) / 3)
+    assert mask[0, 150] == mask[40, 100] == pytest.approx((0.4 + 0.8 + 2) / 4)
     rise = mask[40, 180:168:-1]
     assert (np.diff(rise[1:10]) > 0).all()
     assert mask[79, 150] < mask[76, 150] < mask[70, 150]
     frame = Box(0, 0, 240, 160)
-    once = BlendWeights(luma, (general, landscape), ((0.0, 0.0), (0.0, 1.0)), frame)
-    (mask,) = side.blend(1, [once], [close])
+    (mask,) = planes.blend(1, [Blend(0, 2, (0.0, 1.0), frame)], [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
-
-
-def test_people_who_stand_apart_have_boxes_of_their_own() -> None:
-    scheduler = PassScheduler(GRID)
-    left, right, speck = slice(4, 14), slice(40, 50), slice(30, 31)
-    mask = person(slice(10, 30), left)
-    mask[10:30, right] = 1
-    mask[2:3, speck] = 1
-    for network in (GENERAL, LANDSCAPE):
-        scheduler.add_pass(network, 0, cells(100.0), mask)
-    people = scheduler.next(0, cells(100.0)).people
-    # A margin of an eighth: 10 of 80 rows, 5 of 40 columns.
-    assert people == (Box(11, 30, 61, 130), Box(155, 30, 205, 130))
-    close = person(slice(10, 30), slice(4, 14))
-    close[10:30, slice(16, 26)] = 1
-    scheduler.reset()
-    for network in (GENERAL, LANDSCAPE):
-        scheduler.add_pass(network, 0, cells(100.0), close)
-    # Their boxes overlap, so they share one.
-    assert scheduler.next(0, cells(100.0)).people == (Box(11, 30, 109, 130),)
 
 
 @pytest.mark.parametrize("size", [(1281, 719), (320, 240), (33, 21), (7, 5), (1, 1)])
 def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
     """As OpenCV enlarges cells, with a box in the middle of the frame, and without one."""
     format, rng = frame_format(size), np.random.default_rng(9)
-    side = ZoomPlanes(format, (256, 256), Workers(2))
-    rows, columns = side.grid
-    slots = ((GENERAL, 1), (LANDSCAPE, 0))
-    kept = [side.keep(*slot, 0, rng.random((50, 60), np.float32)).copy() for slot in slots]
-    shape = cell_shape(side.grid)
-    luma, *seen = (100 + 3 * rng.random((3, *shape))).astype(np.float32)
-    passes = WholePass(1, seen[0], cells()), WholePass(0, seen[1], cells())
-    limits = (0.0, 1.0), (0.01, 0.8)
+    planes = ZoomPlanes(format, (256, 256), Workers(2))
+    rows, columns = planes.grid
+    kept = [
+        planes.keep(network, 1, rng.random((50, 60), np.float32)).copy()
+        for network in (GENERAL, LANDSCAPE)
+    ]
+    frames = [flat_frame(format, level, 128, 128) for level in (100, 102)]
+    planes.watch(Reducer(format, batch=2).reduce(frames))
+    planes.keep_luma(1, 1)
+    share = (MOVED - 2) / (MOVED - STILL)
     box = Box(columns // 3, rows // 4, columns, max(rows // 4 + 1, rows - 2))
     close = np.full((256, 256), 0.3, np.float32)
-    blends = [BlendWeights(luma, passes, limits, each) for each in (box, None)]
-    near, whole = (mask.copy() for mask in side.blend(0, blends, [close, None]))
-    enlarged = (CELL * shape[1], CELL * shape[0])
-    first, second = (
-        cv2.resize(weight(each, luma, own), enlarged)[:rows, :columns]
-        for each, own in zip(passes, limits, strict=True)
-    )
-    total = first + second
-    expected = (kept[0] * first + kept[1] * second) / total
+    blends = [Blend(0, 1, (0.5, 1.0), each) for each in (box, None)]
+    near, whole = (mask.copy() for mask in planes.blend(0, blends, [close, None]))
+    expected = (0.5 * kept[0] + kept[1]) / 1.5
     np.testing.assert_allclose(whole, expected, atol=1e-6)
     inside = slice(box.top, box.bottom), slice(box.left, box.right)
-    beside = np.ones(side.grid, bool)
+    beside = np.ones(planes.grid, bool)
     beside[inside] = False
     np.testing.assert_array_equal(near[beside], whole[beside])
-    shares = (near - expected)[inside] * total[inside] / (0.3 - near[inside])
+    shares = (near - expected)[inside] * 1.5 * share / (0.3 - near[inside])
     assert shares.min() > 0
     middle = shares[shares.shape[0] // 2, -1]
     if min(box.shape) > 20:
-        assert middle == pytest.approx(box.weight(side.grid), rel=1e-3)
+        assert middle == pytest.approx(box.weight(planes.grid), rel=1e-3)
 
 
 def shown(count: int) -> list[np.ndarray[Any, Any]]:
