@@ -324,7 +324,7 @@ def test_what_a_pipe_cannot_be_is_one_clear_line(
 
 
 @pytest.mark.parametrize(
-    ("argv", "words"), [(["-", "out.mkv"], "stdin is"), (["in.mkv", "-"], "stdout is")]
+    ("argv", "words"), [(["-", "out.mkv"], "stdin: it is"), (["in.mkv", "-"], "stdout: it is")]
 )
 def test_a_terminal_is_no_pipe(tmp_path: Path, argv: list[str], words: str) -> None:
     inner, outer = os.openpty()
