@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,50 @@ class ChunkReport:
     """An earlier run had finished it."""
 
 
+@dataclass(slots=True, kw_only=True)
+class HiddenRun:
+    """A place that was hidden in consecutive frames; it may move."""
+
+    source: str
+    """``network`` for a face that was found, ``hand`` for one of a file of faces, ``region`` for a
+    region of a flag or file."""
+    region: str | None = None
+    """The region: its flag, or its number in the file."""
+    first_frame: int
+    last_frame: int
+    first_s: float
+    """Time of the first frame, seconds."""
+    last_s: float
+    boxes: list[tuple[int, int, int, int, int]]
+    """Frame, left, top, right, bottom, half-open, in pixels of the upright frame; nothing was
+    changed outside. Of the first and the last frame; and of every
+    :data:`bgsoft.hide.record.KEY_FRAMES`-th of the video between them, where it is not the box
+    before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Figures of each frame, in order."""
+
+    matte_area_pct: list[float]
+    """Share of the frame that its matte covers; soft parts count by their opacity."""
+    faces: list[int] | None
+    """Faces in it, found or expected; None where no faces were looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileReport:
+    """A file that the render read or wrote."""
+
+    role: str
+    """``input``, ``background``, ``regions``, ``matte in``, ``faces``, ``model``, ``output``,
+    ``matte`` or ``face data``."""
+    name: str
+    """Its path; of a model, its name."""
+    sha256: str | None
+    """Of its bytes; of a sequence's pictures, of all their bytes in order. None: it was a pipe."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderReport:
     """The whole render. Field names are part of the public interface."""
@@ -130,6 +175,12 @@ class RenderReport:
     """Frame data that went back, bytes a frame; 0 on an all-GPU path, but for the thumbnails."""
     faces: dict[str, Any] | None = None
     """See :meth:`bgsoft.face.step.FaceJournal.summary`; None where no faces were looked for."""
+    hidden: list[HiddenRun] = field(default_factory=list)
+    """Everything that was made unrecognisable, by its first frame."""
+    timeline: Timeline | None = None
+    """None where neither a report file was asked for, nor the video divided."""
+    files: list[FileReport] = field(default_factory=list)
+    """Empty where no report file was asked for."""
     events: list[Event] = field(default_factory=list)
     audio: list[AudioReport] = field(default_factory=list)
     parts: list[ChunkReport] = field(default_factory=list)
@@ -151,4 +202,6 @@ class RenderReport:
     def write_json(self, path: Path) -> None:
         """Write the report; OutputError where that fails."""
         text = json.dumps(self.to_dict(), indent=2, default=str)
+        # Each list of numbers on one line. No string has a line break, so only lists match.
+        text = re.sub(r"\[\n[-\d.,\s]+\]", lambda m: " ".join(m[0].split()), text)
         write_whole(path, "report", text + "\n")

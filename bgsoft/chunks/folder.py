@@ -37,7 +37,7 @@ from bgsoft.models.catalog import resolve
 from bgsoft.outputs import resolved, write_whole, writing
 from bgsoft.part_names import MAX_NAME_BYTES
 from bgsoft.rendering.chunk import Chunk, ChunkResult
-from bgsoft.report import Event, ModelReport, RenderReport, StageReport
+from bgsoft.report import Event, HiddenRun, ModelReport, RenderReport, StageReport, Timeline
 from bgsoft.settings.config import RenderConfig
 from bgsoft.untrusted import parse_json
 
@@ -57,7 +57,7 @@ _WHAT = "working folder"
 _OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
 """Of files in a working folder; with a dot before, those that are not whole yet.
 NFS keeps what is removed while it is open, as .nfs…."""
-_FORMAT = 4
+_FORMAT = 5
 """Of plans and manifests: what has another is begun anew."""
 
 
@@ -273,7 +273,10 @@ def _report_from(known: dict[str, Any]) -> RenderReport:
     stages = {name: StageReport(**stage) for name, stage in known["stages"].items()}
     events = [Event(**event) for event in known["events"]]
     model = ModelReport(**known["model"])
-    return RenderReport(**{**known, "stages": stages, "events": events, "model": model})
+    hidden = [HiddenRun(**run) for run in known["hidden"]]
+    timeline = Timeline(**known["timeline"])
+    made: dict[str, Any] = {"stages": stages, "events": events, "model": model}
+    return RenderReport(**{**known, **made, "hidden": hidden, "timeline": timeline})
 
 
 def _fingerprint(config: RenderConfig) -> str:

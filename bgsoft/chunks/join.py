@@ -26,16 +26,18 @@ from bgsoft.errors import RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, read_faces
 from bgsoft.face.geometry import Box, box_overlap
 from bgsoft.face.journal import joined_summary
+from bgsoft.hide.record import join_runs
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.source import open_input, read_packets
 from bgsoft.outputs import made_folders
 from bgsoft.pipeline.runner import check_pts
 from bgsoft.rendering.chunk import ChunkResult, JoinError
+from bgsoft.rendering.files import file_reports
 from bgsoft.rendering.outcome import commit
 from bgsoft.rendering.report import damage_text, plain_settings
 from bgsoft.rendering.request import Request
-from bgsoft.report import AudioReport, ChunkReport, Event, RenderReport
+from bgsoft.report import AudioReport, ChunkReport, Event, RenderReport, Timeline
 from bgsoft.settings.config import RenderConfig
 
 _SAME_FACE = 0.5
@@ -98,6 +100,7 @@ def join(
     report = joined_report(config, chunks, reused, events, length, seconds)
     report = replace(report, audio=audio)
     if config.report is not None:
+        report = replace(report, files=file_reports(request, report))
         report.write_json(config.report)
     return report
 
@@ -261,6 +264,8 @@ def joined_report(
         h2d_bytes=mean(report.h2d_bytes for report in reports),
         d2h_bytes=mean(report.d2h_bytes for report in reports),
         faces=_joined_faces(chunks),
+        hidden=join_runs(report.hidden for report in reports),
+        timeline=_joined_timeline(reports),
         events=_joined_events(chunks, events),
         peak_rss_bytes=max(report.peak_rss_bytes for report in reports),
         peak_vram_bytes=max(vram, default=None),
@@ -289,6 +294,15 @@ def _joined_events(chunks: Sequence[ChunkResult], last: Sequence[Event]) -> list
     if damage is not None:
         every.append(Event(kind="repair", message=damage, stage="decode"))
     return list(dict.fromkeys([*every, *last]))
+
+
+def _joined_timeline(reports: Sequence[RenderReport]) -> Timeline:
+    parts = [report.timeline for report in reports if report.timeline is not None]
+    counts = [part.faces for part in parts if part.faces is not None]
+    return Timeline(
+        matte_area_pct=[area for part in parts for area in part.matte_area_pct],
+        faces=[count for part in counts for count in part] if counts else None,
+    )
 
 
 def _joined_faces(chunks: Sequence[ChunkResult]) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.face.trackfile import RecordedFinder
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
+from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.records import dataclass
 from bgsoft.settings.config import FaceConfig, FaceMode
 
@@ -94,6 +96,10 @@ class FaceStep(Closing):
         """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(format, measures=self._guard is not None, hides=hides)
         self._scene = 0
+        self.record = HiddenRecord("network" if config.file is None else "hand")
+        """Hidden places of the frames that count."""
+        self.counts = array("H")
+        """Faces of each frame that counts."""
         self._cut = False
         self.every = 1
         """Faces are looked for on every Nth frame of a scene, and are taken to stay there
@@ -173,6 +179,8 @@ class FaceStep(Closing):
     def _decide(self, frame: Frame, faces: list[Face], doubts: Sequence[Detection]) -> FoundFaces:
         """Note the next frame's faces, and decide who is main."""
         is_kept, seconds = frame.pts >= self.trim_start, frame.time_seconds
+        if is_kept:
+            self.counts.append(len(faces))
         cut, self._cut = self._cut, False
         self._journal.add(frame, faces, doubts, cut=cut, is_kept=is_kept)
         if self._data is not None and is_kept:
@@ -281,8 +289,9 @@ class FaceStep(Closing):
         if not faces.is_decided:
             faces.shown = [each for each in (faces, *ahead) if each.scene == faces.scene][-1].shown
         ellipses = self._hidden.update(faces, ahead)
-        if ellipses:
-            self._hider.apply(frame, ellipses)
+        hidden = self._hider.apply(frame, ellipses) if ellipses else ()
+        if frame.pts >= self.trim_start:
+            self.record.add(frame, map(HiddenPlace, hidden))
         return frame
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bgsoft.frame import Frame
-from bgsoft.hide.plan import MAX_CELLS, MIN_ALPHA, HidePlan, Place
+from bgsoft.hide.plan import MAX_CELLS, MIN_ALPHA, HidePlan, Place, Rectangle
 from bgsoft.ops.sides import HOST, Side
 from bgsoft.settings.hide import HideStyle
 
@@ -28,11 +28,15 @@ class Hider:
         self._means = side.operation("hide", "hide_means", sample_bits=bits)
         self._draw = side.operation("hide", "hide_draw", sample_bits=bits)
 
-    def apply(self, frame: Frame, places: Sequence[Place]) -> None:
+    def apply(self, frame: Frame, places: Sequence[Place]) -> list[Rectangle]:
         """Hide places in a frame, one after another, in place.
 
         In a cutout, the frame's alpha plane must contain its matte; it is not changed.
+
+        Returns:
+            Boxes around the places that lie in the frame; nothing is changed outside.
         """
+        hidden = []
         plan = self._plan
         planes, alpha = (frame.luma, frame.chroma), frame.planes.alpha if plan.by_alpha else None
         # Cells without weight are black; solid has no others.
@@ -41,6 +45,7 @@ class Hider:
         least = MIN_ALPHA if solid or plan.by_alpha else 0.0
         for patch in plan.patches(frame, places):
             left, top, right, bottom = patch.hidden
+            hidden.append(patch.hidden)
             place = (*plan.format.luma_shape, *patch.hidden, patch.edge)
             if not solid:
                 size = patch.rows * patch.columns, _LANES, 2
@@ -50,3 +55,4 @@ class Hider:
             size = bottom - top, right - left, 2
             look = smooth, *plan.clear, least, *ellipse
             self._draw(size, *planes, cells, patch.inside, *place, *look)
+        return hidden

@@ -17,6 +17,7 @@ from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.clock import StageClock
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
+from bgsoft.matte.area import AreaMeter
 from bgsoft.matte.base import MatteStage
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.refresh import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
@@ -141,6 +142,8 @@ class PictureStages:
     merger: MatteMerger | None = None
     reader: MatteReader | None = None
     """Reads given mattes, for the segmenter or the merger."""
+    areas: AreaMeter | None = None
+    """Measures the mattes of frames that are kept; None: nobody asks."""
     trim_start: int | None = None
     """Frames with an earlier pts are a pre-roll: they are neither composited nor kept. None: keep
     all frames."""
@@ -307,6 +310,9 @@ class PictureStages:
             pre_roll = 0
             if self.trim_start is not None:
                 pre_roll = sum(frame.pts < self.trim_start for frame in frames)
+            if self.areas is not None:
+                for matte in mattes[pre_roll:]:
+                    self.areas.add(matte)
             if pre_roll < len(frames):
                 self.compositor.apply(
                     frames[pre_roll:], mattes[pre_roll:], scene.reduced[pre_roll:]

@@ -12,7 +12,8 @@ from bgsoft.analysis.base import analysis_factor
 from bgsoft.errors import ConfigError
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
 from bgsoft.hide.hider import Hider
-from bgsoft.hide.plan import HidePlan, Place, Raster, whole_samples
+from bgsoft.hide.plan import HidePlan, Place, Raster, Rectangle, whole_samples
+from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.media.info import VideoInfo
 from bgsoft.ops.sides import Side
 from bgsoft.regions.follow import Follower
@@ -61,6 +62,7 @@ class RegionStep:
         self._hider = Hider(HidePlan.of(config, info.format), side)
         followed = [one for one in self._edited + self._hidden if one.region.follow]
         self._follower = Follower(followed, info.format, on_event) if followed else None
+        self.record = HiddenRecord("region")
         self._drawn: dict[object, tuple[Corners, Array]] = {}
         """What was drawn last, for regions that rest."""
 
@@ -84,7 +86,9 @@ class RegionStep:
     def hide(self, frames: Sequence[Frame]) -> None:
         """Hide regions of composited frames, in place."""
         if self._hidden:
-            self._workers.map(self._hide, frames)
+            hidden = self._workers.map(self._hide, frames)
+            for frame, places in zip(frames, hidden, strict=True):
+                self.record.add(frame, places)
 
     def reset(self) -> None:
         """The next frame begins a new scene."""
@@ -115,26 +119,33 @@ class RegionStep:
             last = self._drawn[key] = corners, self._side.array(draw())
         return last[1]
 
-    def _hide(self, _lane: int, frame: Frame) -> None:
-        places = [
-            place
-            for placed in self._hidden
-            if placed.holds_at(frame.pts)
-            for place in self._place(placed, self._corners(placed, frame), frame)
-        ]
+    def _hide(self, _lane: int, frame: Frame) -> list[HiddenPlace]:
+        hidden: list[HiddenPlace] = []
+        places: list[Place] = []
+        for placed in self._hidden:
+            place = None
+            if placed.holds_at(frame.pts):
+                place = self._place(placed, self._corners(placed, frame), frame)
+            if place is not None:
+                places.append(place)
+                box = place.box if isinstance(place, Raster) else place
+                hidden.append(HiddenPlace(box, placed.region.name))
         if places:
             self._hider.apply(frame, places)
+        return hidden
 
-    def _place(self, placed: PlacedRegion, corners: Corners, frame: Frame) -> list[Place]:
-        """All that a region touches of a frame, to whole samples of chroma; empty: nothing."""
+    def _place(
+        self, placed: PlacedRegion, corners: Corners, frame: Frame
+    ) -> Rectangle | Raster | None:
+        """All that a region touches of a frame, to whole samples of chroma; None: nothing."""
         height, width = frame.format.luma_shape
         low, high = corners.min(axis=0), corners.max(axis=0)
         low, high = low.clip(0, (width, height)), high.clip(0, (width, height))
         if (low >= high).any():
-            return []
+            return None
         box = whole_samples(*low.tolist(), *high.tolist())
         if placed.is_upright:
-            return [box]
+            return box
         halved = box.left // 2, box.top // 2, box.right // 2, box.bottom // 2
         draw = partial(touched, corners / 2, halved)
-        return [Raster(box, self._cached(placed, corners, draw))]
+        return Raster(box, self._cached(placed, corners, draw))

@@ -263,6 +263,7 @@ class StageBuilder:
         *,
         trim_start: int | None = None,
         began: Fraction | None = None,
+        measures: bool = False,
     ) -> PictureStages:
         """The stages between decoder and encoder.
 
@@ -275,6 +276,7 @@ class StageBuilder:
             face_data: Who takes the faces; None: nobody. The caller closes it.
             trim_start: pts of the first frame after the pre-roll; None: there is no pre-roll.
             began: When a background video starts, in the frames' seconds; None: at the first one.
+            measures: The area of each matte is measured.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
@@ -320,6 +322,7 @@ class StageBuilder:
                 else MaskSchedule(segment.mask_every, segment.similarity_db),
                 merger=merger,
                 reader=reader,
+                areas=stages.areas() if measures else None,
                 metrics=metrics,
                 on_cut=on_cut,
                 trim_start=trim_start,

@@ -16,6 +16,7 @@ from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.infer.loading import NetworkLoader
+from bgsoft.matte.area import AreaMeter
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
@@ -149,6 +150,10 @@ class SideStages:
 
         on_event = self._resources.on_event
         return RegionStep(config, info, self._side, self._workers, on_event)
+
+    def areas(self) -> AreaMeter:
+        """The meter of mattes."""
+        return AreaMeter(self._side)
 
 
 class HostStages(SideStages):

@@ -18,7 +18,7 @@ from bgsoft.pipeline.metrics import Metrics, peak_rss_bytes
 from bgsoft.rendering.backends import STAGES, Choice
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.outcome import PipelineOutcome, RenderStages
-from bgsoft.report import Event, ModelReport, RenderReport, StageReport
+from bgsoft.report import Event, ModelReport, RenderReport, StageReport, Timeline
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import process_start_ns
 from bgsoft.versions import library_versions
@@ -116,7 +116,12 @@ class RenderLog:
         wall = time.perf_counter() - self.started
         first = outcome.result.first_frame_seconds
         ticks = kept[-1] - kept[0] + outcome.result.last_duration
-        device, faces = builder.used_device, stages.pictures.faces
+        device, pictures = builder.used_device, stages.pictures
+        faces, areas = pictures.faces, pictures.areas
+        timeline = None
+        if areas is not None:
+            counts = None if faces is None else faces.counts.tolist()
+            timeline = Timeline(matte_area_pct=areas.percent(), faces=counts)
         spec = stages.model.spec
         # A file of a provider's own operators holds the same network, and may not have run.
         loaded = stages.model.for_provider(
@@ -145,6 +150,8 @@ class RenderLog:
             h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
             d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
             faces=None if faces is None else faces.summary(),
+            hidden=[run for step in (faces, pictures.regions) if step for run in step.record.runs],
+            timeline=timeline,
             events=list(self._events),
             audio=[track for output in stages.outputs for track in output.writer.audio],
             peak_rss_bytes=peak_rss_bytes(),

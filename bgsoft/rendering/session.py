@@ -17,6 +17,7 @@ from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import GpuWatch
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import RenderCancelledError
+from bgsoft.hide.record import join_runs
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pipe import PipeInput
@@ -26,6 +27,7 @@ from bgsoft.pipeline.metrics import ProgressMeter
 from bgsoft.pipeline.runner import FrameSink, Pipeline, check_pts
 from bgsoft.rendering.backends import matte_out_encoder, may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
+from bgsoft.rendering.files import file_reports
 from bgsoft.rendering.listener import Listener
 from bgsoft.rendering.outcome import (
     EncodedOutput,
@@ -219,6 +221,8 @@ class _Session:
                 self._faces or self._face_data,
                 trim_start=self._trim_start,
                 began=None if chunk is None else chunk.began * info.time_base,
+                # Nobody knows yet whether the render that joins the chunks writes a report.
+                measures=config.report is not None or chunk is not None,
             )
             open_decoder = partial(builder.open_decoder, source.path, settings, info)
             decoding = pool.submit("decoder", open_decoder)
@@ -390,6 +394,10 @@ class _Session:
         for text in [] if faces is None else faces.notices():
             self._log.tell("notice", text, stage="face")
         report = self._log.render_report(stages, outcome, kept)
+        if self._chunk is None:
+            hidden = join_runs([report.hidden])
+            files = [] if config.report is None else file_reports(self._request, report)
+            report = dataclasses.replace(report, hidden=hidden, files=files)
         if self._log.recorder is not None and config.trace is not None:
             clocks = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}
             self._log.recorder.write(

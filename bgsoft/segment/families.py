@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from bgsoft.errors import ModelError
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Wiring
-from bgsoft.models.catalog import REFINER, ModelSpec
+from bgsoft.models.catalog import REFINER, ModelSpec, ResolvedModel, resolve
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import MatteQuality
 
@@ -93,3 +93,19 @@ def averaged_with(spec: ModelSpec, quality: MatteQuality) -> str | None:
     family = FAMILIES.get(spec.family)
     makes_alpha = family is not None and family.makes_alpha
     return "selfie-general" if makes_alpha and quality is MatteQuality.BEST else None
+
+
+def models_beside(model: ResolvedModel, quality: MatteQuality) -> list[ResolvedModel]:
+    """Return the models that run with one.
+
+    Raises:
+        ModelError: A file is damaged.
+    """
+    masker, other = averaged_with(model.spec, quality), companion(model.spec, quality)
+    if masker is not None:
+        beside = resolve(masker)
+        return [beside, *models_beside(beside, quality)]
+    if other is None:
+        return []
+    refiners = [resolve(REFINER, (REFINER,))] if quality is MatteQuality.BEST else []
+    return [resolve(other), *refiners]

@@ -1,0 +1,42 @@
+"""Measures how much of each frame its matte covers."""
+
+from __future__ import annotations
+
+from array import array
+
+from bgsoft.frame import Array, Matte
+from bgsoft.ops.sides import Side
+
+_BLOCK = 1024
+"""Frames of a device whose areas are read together."""
+
+
+class AreaMeter:
+    """Measures mattes of consecutive frames, on one side.
+
+    Args:
+        side: Where the mattes are.
+    """
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._block: Array = side.xp.empty(_BLOCK, "f4")
+        self._count = 0
+        self._areas = array("f")
+
+    def add(self, matte: Matte) -> None:
+        """Measure the next frame's matte."""
+        if self._count == _BLOCK:
+            self._read()
+        self._side.xp.mean(matte.reduced, dtype="f4", out=self._block[self._count, ...])
+        self._count += 1
+
+    def percent(self) -> list[float]:
+        """Return the share of each frame that is covered so far, to a hundredth of a percent."""
+        self._read()
+        return [round(area / 2.55, 2) for area in self._areas]
+
+    def _read(self) -> None:
+        block = self._block[: self._count]
+        self._areas.extend((block.get() if self._side.on_device else block).tolist())
+        self._count = 0

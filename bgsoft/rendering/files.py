@@ -1,0 +1,91 @@
+"""The files of a render with their hashes, so that it can be checked and repeated."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bgsoft.errors import OpenError, os_errors_as
+from bgsoft.media.endpoints import EndpointKind, source_for
+from bgsoft.models.catalog import resolve
+from bgsoft.rendering.request import Request
+from bgsoft.report import FileReport, RenderReport
+from bgsoft.settings.config import Precision, RenderConfig
+
+_BLOCK_BYTES = 1 << 20
+
+
+def hash_files(paths: Sequence[Path]) -> str:
+    """Return the SHA-256 of the bytes of files, one after the other, hexadecimal.
+
+    Raises:
+        OpenError: One cannot be read.
+    """
+    digest = hashlib.sha256()
+    for path in paths:
+        with (
+            os_errors_as(OpenError, f"cannot hash {path}", path=path),
+            path.open("rb") as file,
+        ):
+            while block := file.read(_BLOCK_BYTES):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def file_reports(request: Request, report: RenderReport) -> list[FileReport]:
+    """Hash the files of a render that is done.
+
+    Args:
+        request: The render.
+        report: What is known of it: the networks that ran are hashed, too.
+
+    Raises:
+        OpenError: A file cannot be read any more.
+    """
+    config, source = request.config, request.source
+    files = [_file("input", config.input, source.kind is EndpointKind.PIPE)]
+    names = {
+        "background": config.effect.background,
+        "regions": config.regions.file,
+        "matte in": config.segment.matte_in,
+        "faces": config.face.file,
+    }
+    roles = {Path(name): role for role, name in names.items() if name is not None}
+    files += (_file(roles[path], path) for path in config.inputs[1:])
+    files += (
+        FileReport(role="model", name=name, sha256=sha256)
+        for name, sha256 in dict(_models(config, report)).items()
+    )
+    for output in request.outputs:
+        role = "output" if output.is_main else "matte"
+        is_pipe = output.destination.kind is EndpointKind.PIPE
+        files.append(_file(role, output.destination.path, is_pipe))
+    if config.face_data is not None and config.face_data.exists():
+        files.append(_file("face data", config.face_data))
+    return files
+
+
+def _file(role: str, path: Path, is_pipe: bool = False) -> FileReport:
+    digest = None
+    if not is_pipe:
+        digest = hash_files(source_for(path).pictures or (path,))
+    return FileReport(role=role, name=str(path), sha256=digest)
+
+
+def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, str]]:
+    """Names of the networks that ran, and the hashes of their files."""
+    from bgsoft.segment.families import models_beside
+
+    if report.model is not None and not config.segment.replaces_matte:
+        yield report.model.name, report.model.sha256
+        backend, precision = report.stages["segment"].backend, config.backends.precision
+        for model in models_beside(resolve(config.segment.model), config.segment.matte):
+            chosen = Precision.FP32 if model.spec.fp16 is None else precision
+            loaded = model.for_provider(backend, chosen, replays=False)
+            yield model.spec.name, loaded.sha256
+    if report.faces is not None:
+        from bgsoft.face.networks import resolve_detector, resolve_landmarker
+
+        for model in (resolve_detector(), resolve_landmarker()):
+            yield model.spec.name, model.sha256
