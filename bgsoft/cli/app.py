@@ -33,6 +33,7 @@ _COMMANDS = (
     "presets",
     "models",
     "compare",
+    "review",
     "doctor",
 )
 """Modules of this package, in the order of the help."""

@@ -1,0 +1,1 @@
+"""A page that shows the doubtful frames of a render: source beside result."""

@@ -1,0 +1,127 @@
+"""The two videos of a review: times and pictures of their frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from bgsoft.decode.base import DecodeSettings, PtsRange
+from bgsoft.decode.cpu import CpuDecoder
+from bgsoft.errors import ConfigError, UnsupportedFormatError
+from bgsoft.frame import Frame
+from bgsoft.media.endpoints import EndpointKind, source_for
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import read_packets
+from bgsoft.rendering.host import host_planes
+from bgsoft.ring import FrameRing
+
+_NEAR_FRAMES = 48
+"""Wanted frames that are closer than this are decoded in one go: to seek costs about as much."""
+
+
+class ReviewVideo:
+    """A video file whose frames are known by number.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OpenError, UnsupportedFormatError: It is no video file that can be reviewed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        source = source_for(path)
+        if source.kind is not EndpointKind.FILE or source.pictures:
+            raise UnsupportedFormatError(
+                f"cannot review {path}: it is no video file; name two video files", path=path
+            )
+        self.path = path
+        self.info: VideoInfo = source.probe()
+        packets = [*read_packets(path, self.info.stream_index)]
+        times = [packet.pts for packet in packets if not packet.is_discard]
+        self.pts: list[int] = sorted(pts for pts in times if pts is not None)
+        """Of all frames, in order."""
+        if len(self.pts) < len(times) or not times:
+            raise UnsupportedFormatError(
+                f"cannot review {path}: its packets carry no times; copy it into another"
+                " container, such as .mkv",
+                path=path,
+            )
+
+    def seconds(self, frame: int) -> float:
+        """Return the time of a frame from the first one on, as regions count."""
+        return float((self.pts[frame] - self.pts[0]) * self.info.time_base)
+
+    def frames(self, wanted: Sequence[int] | None = None) -> Iterator[Frame]:
+        """Decode frames in order; each is overwritten when the next is asked for.
+
+        Args:
+            wanted: Numbers of frames, rising; None: all. One that is not shown is left out.
+        """
+        if wanted is None:
+            yield from self._decode(DecodeSettings())
+            return
+        parts: list[list[int]] = []
+        for number in wanted:
+            if parts and number - parts[-1][-1] <= _NEAR_FRAMES:
+                parts[-1].append(number)
+            else:
+                parts.append([number])
+        for part in parts:
+            asked = {self.pts[number]: number for number in part}
+            span = PtsRange(self.pts[part[0]], self.pts[part[-1]] + 1, part[0])
+            for frame in self._decode(DecodeSettings(range=span)):
+                if frame.pts in asked:
+                    frame.index = asked[frame.pts]
+                    yield frame
+
+    def _decode(self, settings: DecodeSettings) -> Iterator[Frame]:
+        with CpuDecoder(self.path, settings, info=self.info) as decoder:
+            ring = FrameRing(1, partial(host_planes, self.info.format))
+            for frame in decoder.frames(ring):
+                try:
+                    yield frame
+                finally:
+                    ring.release(frame)
+
+
+def frame_pairs(
+    source: ReviewVideo, result: ReviewVideo, wanted: Sequence[int] | None = None
+) -> Iterator[tuple[Frame, Frame]]:
+    """Decode the frames that both videos show; each pair is overwritten by the next.
+
+    Args:
+        source: The source.
+        result: The result.
+        wanted: As for :meth:`ReviewVideo.frames`.
+    """
+    others = result.frames(wanted)
+    other = next(others, None)
+    for frame in source.frames(wanted):
+        while other is not None and other.index < frame.index:
+            other = next(others, None)
+        if other is not None and other.index == frame.index:
+            yield frame, other
+
+
+def open_pair(source: Path, result: Path) -> tuple[ReviewVideo, ReviewVideo]:
+    """Open a source and its result.
+
+    Raises:
+        ConfigError: They differ in frames or size.
+        MediaError: One cannot be read.
+    """
+    one, other = ReviewVideo(source), ReviewVideo(result)
+    if len(one.pts) != len(other.pts):
+        raise ConfigError(
+            f"cannot review {result}: it has {len(other.pts)} frames, and {source} has"
+            f" {len(one.pts)}; name the video that it was made from, rendered whole"
+        )
+    sizes = [f"{each.info.format.width}x{each.info.format.height}" for each in (one, other)]
+    if sizes[0] != sizes[1]:
+        raise ConfigError(
+            f"cannot review {result}: it is {sizes[1]}, and {source} is {sizes[0]}; name the"
+            " video that it was made from"
+        )
+    return one, other
