@@ -178,7 +178,7 @@ class RenderReport:
     hidden: list[HiddenRun] = field(default_factory=list)
     """Everything that was made unrecognisable, by its first frame."""
     timeline: Timeline | None = None
-    """None where neither a report file was asked for, nor the video divided."""
+    """None without a report file, unless the video was divided."""
     files: list[FileReport] = field(default_factory=list)
     """Empty where no report file was asked for."""
     events: list[Event] = field(default_factory=list)

@@ -24,7 +24,7 @@ class ReviewFlags:
         Path, typer.Argument(metavar="IN", help="The video that was rendered.", readable=False)
     ]
     result: Annotated[
-        Path, typer.Argument(metavar="OUT", help="What it was rendered to.", readable=False)
+        Path, typer.Argument(metavar="OUT", help="The result of the render.", readable=False)
     ]
     page: Annotated[Path, typer.Argument(metavar="SHEET.html", help="Page to write.")]
     report: Annotated[

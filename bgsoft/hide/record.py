@@ -1,4 +1,4 @@
-"""The record of what was hidden: runs of frames, each with a box that may move."""
+"""The record of hidden places: runs of frames, each with a box that may move."""
 
 from __future__ import annotations
 

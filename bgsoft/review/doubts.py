@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from bgsoft.face.base import Box, box_overlap
+from bgsoft.face.geometry import Box, box_overlap
 from bgsoft.records import dataclass
 from bgsoft.review.evidence import Evidence
 from bgsoft.review.videos import ReviewVideo
@@ -22,7 +23,7 @@ _AFTER_SECONDS = 0.8
 """A face that was lost stays hidden for 0.7 s: it may be bare from then on."""
 _CUT_FRAMES = 2
 """Frames around a cut whose changes of area say nothing."""
-MIN_JUMP_PCT, MIN_FLICKER_PCT = 1.5, 0.75
+_MIN_JUMP_PCT = 1.5
 """Percent of the frame by which an area changes from frame to frame, or leaves the mean of both
 neighbours, before it is doubtful; and"""
 _OUTLIER = 8.0
@@ -37,7 +38,7 @@ class Doubt:
     """Frames that a person should see."""
 
     kind: str
-    """What is doubtful, in words."""
+    """Title, in words."""
     weight: float
     """Greater ones are shown first: kinds by hundreds, and in a kind by its size."""
     frame: int
@@ -49,7 +50,7 @@ class Doubt:
     box: Box | None
     """Place in frame pixels; None: it is looked for in the frame."""
     action: RegionAction
-    """What would mend it."""
+    """Action of the region that would mend it."""
     by_change: bool = False
     """The place is where the area has changed since the frame before."""
 
@@ -74,9 +75,6 @@ def _faces(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
     for entry in listed.get("doubtful", ()):
         for box in map(_sides, entry.get("boxes", ())):
             yield _doubt("May be a face, not taken for one", 300, entry["frame"], box, mends)
-    for entry in listed.get("contested", ()):
-        box = _face_box(evidence, entry["frame"], entry.get("ids", ()))
-        yield _doubt("A face where another was expected", 400, entry["frame"], box, mends)
     for entry in listed.get("missed", ()):
         for id, share in entry.get("missed_pct", {}).items():
             box = _face_box(evidence, entry["frame"], [int(id)])
@@ -116,23 +114,23 @@ def _edges(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
 
 
 def _areas(evidence: Evidence) -> Iterator[Doubt]:
-    """Frames whose area is another than before, or than in both neighbours."""
-    area = np.asarray(evidence.area)
-    if len(area) < 3:
-        return
-    change, flicker = np.diff(area), flicker_of(evidence)
-    usual = float(np.median(np.abs(change)))
+    """Frames whose area is another than before; a flicker counts once."""
+    change = np.diff(evidence.area, append=evidence.area[-1:]).tolist()
+    least = max(_MIN_JUMP_PCT, _OUTLIER * float(np.median(np.abs(change))))
     near_cut = {cut + by for cut in evidence.cuts for by in range(-_CUT_FRAMES, _CUT_FRAMES + 1)}
-    for frame in np.flatnonzero(np.abs(change) >= max(MIN_JUMP_PCT, _OUTLIER * usual)) + 1:
-        by = float(change[frame - 1])
-        is_lost = (by < 0) is evidence.person_shrinks
-        back = flicker[frame] >= max(MIN_FLICKER_PCT, _OUTLIER * usual / 2)
-        if frame not in near_cut:
-            kind = f"{'Flicker' if back else 'Sudden change'}: the area {_moves(by)}"
-            action = RegionAction.KEEP if is_lost else RegionAction.DROP
-            doubt = _doubt(kind, 350 + min(abs(by), 49), int(frame), None, action)
-            doubt.by_change = True
-            yield doubt
+    flickered = -1
+    for frame, (by, following) in enumerate(pairwise(change), 1):
+        if abs(by) < least or frame in near_cut or frame == flickered + 1:
+            continue
+        returns = by * following < 0 and abs(following) >= abs(by) / 2
+        if returns:
+            flickered = frame
+        moves = "grows" if by > 0 else "shrinks"
+        kind = f"Flicker: the area {moves} for a frame" if returns else f"The area {moves} suddenly"
+        action = RegionAction.KEEP if (by < 0) is evidence.person_shrinks else RegionAction.DROP
+        doubt = _doubt(kind, 350 + min(abs(by), 49), frame, None, action)
+        doubt.by_change = True
+        yield doubt
 
 
 def flicker_of(evidence: Evidence) -> Any:
@@ -144,10 +142,6 @@ def flicker_of(evidence: Evidence) -> Any:
         for cut in evidence.cuts:
             flicker[max(cut - 1, 0) : cut + 1] = 0
     return flicker
-
-
-def _moves(by: float) -> str:
-    return "grows at once" if by > 0 else "shrinks at once"
 
 
 def _doubt(

@@ -1,4 +1,4 @@
-"""What is known of a render: from its report and face data, or from its videos alone."""
+"""Evidence of a render, from its report and face data or from its videos alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import LumaProbe
 from bgsoft.errors import ConfigError, os_errors_as
-from bgsoft.face.base import Box
 from bgsoft.face.create import finder_settings
 from bgsoft.face.finder import FaceFinder
+from bgsoft.face.geometry import Box
 from bgsoft.face.journal import FaceJournal
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.frame import Frame, FrameFormat
@@ -42,7 +42,7 @@ class Evidence:
     """Figures and lists of frames; frames are counted from 0."""
 
     area_name: str
-    """What :attr:`area` is of."""
+    """Name of :attr:`area`, for people."""
     area: list[float]
     """Percent of each frame."""
     person_shrinks: bool
@@ -85,7 +85,7 @@ def read_report(path: Path, source: ReviewVideo, result: ReviewVideo) -> Evidenc
         frames = [int(entry["frame"]) for each in lists.values() for entry in each]
         frames += [int(box[0]) for run in hidden for box in run["boxes"]]
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise fault("it is no report with files and a timeline", again) from exc
+        raise fault("it lacks files or a timeline", again) from exc
     for role, video in (("input", source), ("output", result)):
         if hashes.get(role) != hash_files([video.path]):
             raise fault(f"{video.path} is not the {role} that it describes", again)
@@ -107,7 +107,7 @@ def read_report(path: Path, source: ReviewVideo, result: ReviewVideo) -> Evidenc
 def compute_evidence(source: ReviewVideo, result: ReviewVideo) -> Evidence:
     """Gather evidence from the two videos alone; decodes both whole.
 
-    The area is that of what the render changed. Faces are those of the source.
+    The area is that of changed samples. Faces are those of the source.
 
     Raises:
         MediaError: A video cannot be decoded.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bgsoft.review.doubts import MIN_FLICKER_PCT, flicker_of, mending_line
+from bgsoft.review.doubts import flicker_of, mending_line
 from bgsoft.review.evidence import Evidence
 from bgsoft.review.pictures import ShownDoubt
 from bgsoft.review.videos import ReviewVideo
@@ -21,6 +21,8 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 _COLUMNS = 1000
 """Of the timeline; where a video has more frames, each shows the range of several."""
 _ROW, _GAP, _FOOT = 34, 8, 24
+_FLICKER_PCT = 0.5
+"""Percent of the frame that the row of flicker is high, at least: less is seen by nobody."""
 _WORDS = {
     RegionAction.HIDE: "Hide this place:",
     RegionAction.KEEP: "Keep this place as person:",
@@ -117,7 +119,7 @@ def _timeline(
     most = f"Flicker, at most {flicker.max():.2f} %"
     rows = [
         (name, _curve(area, "area")),
-        (most, _curve(flicker, "flicker", MIN_FLICKER_PCT)),
+        (most, _curve(flicker, "flicker", _FLICKER_PCT)),
     ]
     if evidence.faces is not None:
         rows.append((f"Faces, at most {max(evidence.faces)}", _curve(evidence.faces, "faces")))
@@ -126,8 +128,8 @@ def _timeline(
     height = len(rows) * (_ROW + _GAP) + _FOOT
     yield f'<svg viewBox="0 0 {_COLUMNS} {height}" role="img" aria-label="Timeline">'
     for cut in evidence.cuts:
-        x = _x(cut, count)
-        yield f'<path class="cut" d="M{x} 0V{height - _FOOT}"><title>cut, frame {cut}</title></path>'
+        line, title = f"M{_x(cut, count)} 0V{height - _FOOT}", f"<title>cut, frame {cut}</title>"
+        yield f'<path class="cut" d="{line}">{title}</path>'
     for number, (name, drawn) in enumerate(rows):
         y = number * (_ROW + _GAP) + _GAP
         yield f'<g transform="translate(0 {y})">{drawn}<text y="8">{escape(name)}</text></g>'

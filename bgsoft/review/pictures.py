@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import EncodeError
-from bgsoft.face.base import Box
 from bgsoft.face.finder import FaceFinder
+from bgsoft.face.geometry import Box
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.records import NamedTuple
 from bgsoft.review.doubts import Doubt
@@ -91,6 +91,8 @@ class _Worker:
         self._reducer = Reducer(self._formats[0])
         self._finder: FaceFinder | None = None
         self._max_bytes = max_bytes
+        self._first_quality = 0
+        """Index of the quality to try first: one above that of the last picture."""
         self._frames: tuple[Frame, ...] = ()
         self._changed: NDArray[np.bool_] | None = None
         self._last: tuple[int, NDArray[np.bool_]] | None = None
@@ -155,11 +157,13 @@ class _Worker:
         while True:
             size = max(1, round(scale * (right - left))), max(1, round(scale * (bottom - top)))
             small = cv2.resize(part, size, interpolation=cv2.INTER_AREA)
-            for quality in _QUALITIES:
+            for at in range(self._first_quality, len(_QUALITIES)):
+                quality = _QUALITIES[at]
                 made, data = cv2.imencode(".webp", small, [cv2.IMWRITE_WEBP_QUALITY, quality])
                 if not made:
                     raise EncodeError("cannot encode a picture as WebP: OpenCV lacks it")
                 if len(data) <= self._max_bytes or min(size) == 1:
+                    self._first_quality = max(0, at - 1)
                     return data.tobytes()
             scale /= 2
 

@@ -27,18 +27,17 @@ class ReviewVideo:
         path: The file.
 
     Raises:
-        OpenError, UnsupportedFormatError: It is no video file that can be reviewed.
+        OpenError, UnsupportedFormatError: The file is not a video with timed packets.
     """
 
     def __init__(self, path: Path) -> None:
         source = source_for(path)
         if source.kind is not EndpointKind.FILE or source.pictures:
-            raise UnsupportedFormatError(
-                f"cannot review {path}: it is no video file; name two video files", path=path
-            )
+            text = f"cannot review {path}: only video files can be reviewed; name two of them"
+            raise UnsupportedFormatError(text, path=path)
         self.path = path
         self.info: VideoInfo = source.probe()
-        packets = [*read_packets(path, self.info.stream_index)]
+        packets = read_packets(path, self.info.stream_index)
         times = [packet.pts for packet in packets if not packet.is_discard]
         self.pts: list[int] = sorted(pts for pts in times if pts is not None)
         """Of all frames, in order."""

@@ -1,0 +1,216 @@
+"""The page of a review, judged by what is parsed of it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bgsoft.errors import BgsoftError, ConfigError, UnsupportedFormatError
+from bgsoft.review.doubts import MAX_SHOWN
+from bgsoft.review.review import write_review
+from bgsoft.settings.regions_file import read_regions
+from tests.unit.review.pages import RATE, Page, room, write, write_report
+
+FRAMES = 60
+SPOT = np.s_[60:120, 100:200]
+"""Rows and columns that change."""
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A source, and a result in which a spot is white from frame 30 on."""
+    folder = tmp_path_factory.mktemp("pair")
+    pictures = room(FRAMES)
+    source = write(folder / "in.mkv", pictures)
+    for picture in pictures[30:]:
+        picture[SPOT] = 235
+    return source, write(folder / "out.mkv", pictures)
+
+
+def review(pair: tuple[Path, Path], folder: Path, **given: Any) -> Page:
+    write_review(*pair, folder / "page.html", **given)
+    return Page(folder / "page.html")
+
+
+def regions(article: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The one region of an article, which a regions file takes."""
+    path = folder / "r.toml"
+    path.write_text(article["pre"])
+    assert len(read_regions(path)) == 1
+    (region,) = tomllib.loads(article["pre"])["region"]
+    return dict(region)
+
+
+def edges(box: str) -> list[int]:
+    left, top, width, height = map(int, box.split(","))
+    return [top, top + height, left, left + width]
+
+
+def test_a_change_is_shown_and_mended_where_it_is(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    area = [20.0] * 30 + [8.0] * 30
+    page = review(pair, tmp_path, report=write_report(tmp_path / "r.json", *pair, area))
+    (article,) = page.articles
+    assert article["data-frame"] == "30"
+    assert "The area shrinks suddenly" in article["h2"]
+    source, result = article["pictures"]
+    assert source.shape == result.shape == (180, 320)
+    assert abs(float(source[SPOT].mean()) - float(room(1)[0][SPOT].mean())) < 12
+    assert result[SPOT].mean() > 225
+    region = regions(article, tmp_path)
+    assert region["action"] == "keep"  # the matte lost a part
+    assert np.abs(np.array(edges(region["box"])) - [60, 120, 100, 200]).max() <= 8
+    assert (region["from"], region["to"]) == (30 / RATE, 31 / RATE)
+
+
+def test_the_videos_alone_show_it_too(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    (article,) = review(pair, tmp_path).articles
+    assert article["data-frame"] == "30"
+    region = regions(article, tmp_path)
+    assert region["action"] == "keep"
+    assert np.abs(np.array(edges(region["box"])) - [60, 120, 100, 200]).max() <= 8
+
+
+def test_changes_at_cuts_are_none_and_flicker_is_named(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    area = [20.0] * 30 + [8.0] * 30
+    area[45] = 25.0
+    report = write_report(tmp_path / "r.json", *pair, area, cuts=[30])
+    page = review(pair, tmp_path, report=report)
+    assert [article["data-frame"] for article in page.articles] == ["45"]
+    assert "Flicker" in page.articles[0]["h2"]
+    assert page.text.count('class="cut"') == 1
+
+
+def test_faces_of_the_report_are_shown_gravest_first(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    def at(frame: int, **more: Any) -> dict[str, Any]:
+        return {"frame": frame, "pts": 40 * frame, "time_s": frame / RATE, **more}
+
+    report = write_report(
+        tmp_path / "r.json",
+        *pair,
+        [20.0] * FRAMES,
+        vanished=[at(10, id=0, box=[100, 60, 140, 110])],
+        doubtful=[at(n, boxes=[[200, 20, 240, 60]]) for n in (3, 4, 5)],
+        hidden=[
+            {
+                "source": "network",
+                "region": None,
+                "first_frame": 5,
+                "last_frame": 20,
+                "boxes": [[5, 0, 50, 30, 90], [20, 60, 50, 90, 90]],
+            }
+        ],
+    )
+    page = review(pair, tmp_path, report=report)
+    kinds = [article["h2"].split(maxsplit=1)[1] for article in page.articles]
+    assert kinds == [
+        "A face vanished",
+        "May be a face, not taken for one",
+        "A hidden face comes or goes at the edge",
+    ]
+    vanished, likely, edge = (regions(article, tmp_path) for article in page.articles)
+    assert {vanished["action"], likely["action"], edge["action"]} == {"hide"}
+    # The face is shown when it is hidden no more, and hidden from where it was seen last.
+    assert page.articles[0]["data-frame"] == "30"
+    assert vanished["from"] == 10 / RATE
+    top, bottom, left, right = edges(vanished["box"])
+    assert top <= 60 < 110 <= bottom
+    assert left <= 100 < 140 <= right
+    assert (likely["from"], likely["to"]) == (3 / RATE, 6 / RATE)  # three frames are one doubt
+    assert page.text.count('class="hidden"') == 1
+
+
+def test_face_data_has_low_scores_and_the_places_of_faces(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    faces = tmp_path / "faces.jsonl"
+    with faces.open("w") as file:
+        for n in range(FRAMES):
+            face = {"id": 7, "score": 0.4 if n == 12 else 0.9, "box": [100, 50, 150, 110]}
+            known = [{**face, "detected": True, "landmarks": []}]
+            file.write(json.dumps({"index": n, "pts": n, "time": n / RATE, "faces": known}) + "\n")
+    missed = [{"frame": 20, "pts": 0, "time_s": 0.8, "missed_pct": {"7": 60.0}}]
+    area = [20.0] * FRAMES
+    report = write_report(tmp_path / "r.json", *pair, area, mode="guard", missed=missed)
+    page = review(pair, tmp_path, report=report, face_data=faces)
+    assert [article["data-frame"] for article in page.articles] == ["20", "12"]
+    for article in page.articles:
+        region = regions(article, tmp_path)
+        assert region["action"] == "keep"
+        top, bottom, left, right = edges(region["box"])
+        assert (top <= 50, bottom >= 110, left <= 100, right >= 150) == (True,) * 4
+
+
+def test_the_page_is_small_loads_nothing_and_says_what_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bgsoft.review.review._PICTURES_BYTES", 200_000)
+    rng = np.random.default_rng(3)
+    count = 2 * 51
+    noise = rng.integers(0, 256, (90, 160), np.uint8)
+    pictures = [noise] * count
+    pair = write(tmp_path / "in.mkv", pictures), write(tmp_path / "<out>.mkv", pictures)
+    corners = [(10 * (n % 15), 20 * (n // 15)) for n in range(51)]
+    doubtful = [
+        {"frame": 2 * n, "boxes": [[left, top, left + 9, top + 9]]}
+        for n, (left, top) in enumerate(corners)
+    ]
+    report = write_report(tmp_path / "r.json", *pair, [20.0] * count, doubtful=doubtful)
+    page = review(pair, tmp_path, report=report)
+    assert len(page.articles) == MAX_SHOWN
+    found = " ".join(page.words)
+    assert "40 doubtful places shown, 11 of less weight left out" in found
+    assert "&lt;out&gt;.mkv" in page.text
+    assert all(link.startswith(("data:image/webp;base64,", "#d")) for link in page.links)
+    assert "default-src 'none'" in page.text
+    pictures_of = [size for article in page.articles for size in article["pictures"]]
+    assert len(pictures_of) == 2 * MAX_SHOWN
+    assert sum(len(link) for link in page.links) < 200_000 * 4 / 3 + 50 * len(page.links)
+
+
+def test_videos_that_do_not_belong_together_are_rejected(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shorter = write(tmp_path / "short.mkv", room(FRAMES - 1))
+    smaller = write(tmp_path / "small.mkv", [each[:90] for each in room(FRAMES)])
+    page = tmp_path / "page.html"
+    with pytest.raises(ConfigError, match=r"it has 59 frames, and .*in.mkv has 60"):
+        write_review(pair[0], shorter, page)
+    with pytest.raises(ConfigError, match=r"it is 320x90, and .*in.mkv is 320x180"):
+        write_review(pair[0], smaller, page)
+    other = write_report(tmp_path / "r.json", pair[0], shorter, [20.0] * FRAMES)
+    with pytest.raises(ConfigError, match=r"out.mkv is not the output that it describes"):
+        write_review(*pair, page, report=other)
+    wrong = write_report(tmp_path / "w.json", *pair, [20.0] * (FRAMES + 1))
+    with pytest.raises(ConfigError, match="its frames are not the 60 of"):
+        write_review(*pair, page, report=wrong)
+    assert not page.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"files": 3}', '{"files": [{"role": 1}]}'])
+def test_a_broken_report_or_face_file_is_one_error(
+    pair: tuple[Path, Path], tmp_path: Path, text: str
+) -> None:
+    broken = tmp_path / "broken.jsonl"
+    broken.write_text(text)
+    with pytest.raises(ConfigError, match=r"cannot use the report .*; render with --report"):
+        write_review(*pair, tmp_path / "page.html", report=broken)
+    good = write_report(tmp_path / "r.json", *pair, [20.0] * FRAMES)
+    with pytest.raises(ConfigError, match="cannot read the face data"):
+        write_review(*pair, tmp_path / "page.html", report=good, face_data=broken)
+
+
+def test_a_picture_or_folder_is_no_video(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    with pytest.raises(UnsupportedFormatError, match="name two of them"):
+        write_review(pair[0], tmp_path, page)
+    with pytest.raises(BgsoftError):
+        write_review(pair[0], tmp_path / "none.mkv", page)
