@@ -76,8 +76,9 @@ def review(own: ReviewFlags, _settings: dict[str, Any]) -> int:
         own.source, own.result, own.page, report=own.report, face_data=own.face_data
     )
     if not own.quiet:
+        plural = "" if made.shown == 1 else "s"
         left = f", {made.left_out} left out" if made.left_out else ""
         Console().err(
-            f"{own.page}: {made.shown} doubtful places{left}, {made.page_bytes / 1e6:.1f} MB"
+            f"{own.page}: {made.shown} doubtful place{plural}{left}, {made.page_bytes / 1e6:.1f} MB"
         )
     return 0
