@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from bgsoft.errors import BgsoftError, ConfigError, errors_as
+from bgsoft.pages import read_page
 from bgsoft.untrusted import parse_json
 
 VIEWS = ("source", "matte", "result")
@@ -111,7 +112,7 @@ class _Request(BaseHTTPRequestHandler):
             return
         path = self.path.partition("?")[0]
         if path == "/":
-            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", _PAGE.read_bytes())
+            self._answer(HTTPStatus.OK, "text/html; charset=utf-8", read_page(_PAGE).encode())
         elif path == "/state":
             self._answer_json(HTTPStatus.OK, preview.state())
         elif path == "/picture" and query.get("view") in VIEWS:

@@ -21,6 +21,8 @@ _MERGED_SECONDS = 1.0
 _SAME_PLACE = 0.3
 _AFTER_SECONDS = 0.8
 """A face that was lost stays hidden for 0.7 s: it may be bare from then on."""
+_MENDED_SECONDS = 3.0
+"""The proposed region of a lost face lasts so long: it may have come back by then."""
 _CUT_FRAMES = 2
 """Frames around a cut whose changes of area say nothing."""
 _MIN_JUMP_PCT = 1.5
@@ -69,8 +71,9 @@ def _faces(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
     rate = max(1.0, last / max(video.seconds(last), 1e-6))
     for entry in listed.get("vanished", ()):
         frame, box = entry["frame"], _sides(entry.get("box"))
-        shown = min(frame + round(_AFTER_SECONDS * rate), last)
-        ends = min(frame + round(3 * rate), last)
+        scene_end = min((cut - 1 for cut in evidence.cuts if cut > frame), default=last)
+        shown = min(frame + round(_AFTER_SECONDS * rate), scene_end)
+        ends = min(frame + round(_MENDED_SECONDS * rate), scene_end)
         yield _doubt("A face vanished", 600, shown, box, mends, first=frame, last=ends)
     for entry in listed.get("doubtful", ()):
         for box in map(_sides, entry.get("boxes", ())):

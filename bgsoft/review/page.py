@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bgsoft.pages import read_page
 from bgsoft.review.doubts import flicker_of, mending_line
 from bgsoft.review.evidence import Evidence
 from bgsoft.review.pictures import ShownDoubt
@@ -48,7 +49,7 @@ def write_page(
         result: The result.
         origin: Where the figures come from, a sentence.
     """
-    template = Template(_TEMPLATE.read_text(encoding="utf-8"))
+    template = Template(read_page(_TEMPLATE))
     count = len(source.pts)
     summary = f"{_number(len(shown), 'doubtful place')} shown"
     if left_out:
@@ -100,11 +101,13 @@ def _article(number: int, shown: ShownDoubt, source: ReviewVideo) -> str:
             f"<p>{_WORDS[doubt.action]}</p><div class=mend><pre>{escape(line)}</pre>"
             "<button type=button>Copy</button></div>"
         )
-    lasts = "" if doubt.first == doubt.last else f" to {clock(source.seconds(doubt.last))}"
+    when = clock(source.seconds(doubt.first))
+    if doubt.first != doubt.last:
+        when += f" to {clock(source.seconds(doubt.last))}"
     return (
-        f'<article id="d{number}" tabindex="-1" data-frame="{doubt.frame}">'
+        f'<article class="card" id="d{number}" tabindex="-1" data-frame="{doubt.frame}">'
         f"<h2><b>{number}</b> {escape(doubt.kind)}</h2>"
-        f"<p class=when>{clock(source.seconds(doubt.first))}{lasts}, frame {doubt.frame}</p>"
+        f'<p class="when soft">{when}, frame {doubt.frame}</p>'
         f"<div class=pair>{figures}</div>{mend}</article>\n"
     )
 
