@@ -116,7 +116,6 @@ def open_face_data(
     *,
     overwrite: bool,
     others: Sequence[Path] = (),
-    exact: bool = False,
     receipt: Path | None = None,
 ) -> FaceDataWriter:
     """Begin a file of faces.
@@ -125,8 +124,6 @@ def open_face_data(
         path: ``.jsonl`` or ``.npz``.
         overwrite: Replace an existing file.
         others: Files that it must not be.
-        exact: In a ``.npz`` file scores and boxes are float64, to be read again
-            (:func:`read_faces`).
         receipt: See :class:`AtomicOutput`.
 
     Raises:
@@ -137,7 +134,7 @@ def open_face_data(
     if suffix not in FACE_DATA_SUFFIXES:
         raise ConfigError(f"--face-data is a .jsonl or .npz file, not {path.name!r}", path=path)
     file = AtomicOutput(path, overwrite=overwrite, inputs=others, receipt=receipt, keeps=True)
-    return _JsonLinesWriter(path, file) if suffix == ".jsonl" else _NpzWriter(path, file, exact)
+    return _JsonLinesWriter(path, file) if suffix == ".jsonl" else _NpzWriter(path, file)
 
 
 class _JsonLinesWriter(FaceDataWriter):
@@ -191,15 +188,13 @@ class _NpzWriter(FaceDataWriter):
 
     ``index``, ``pts`` and ``time`` (F,) of the frames; ``first`` (F + 1,), so that the faces of
     frame f are ``first[f]:first[f + 1]`` of the others: ``id``, ``score``, ``detected`` (K,),
-    ``box`` (K, 4) and ``landmarks`` (K, 468, 3), the last two float32 in pixels of the upright
-    frame.
+    ``box`` (K, 4) and float32 ``landmarks`` (K, 468, 3), both in pixels of the upright frame.
     """
 
-    def __init__(self, path: Path, file: AtomicOutput, exact: bool) -> None:
+    def __init__(self, path: Path, file: AtomicOutput) -> None:
         super().__init__(path, file)
-        real = "d" if exact else "f"
         kinds = {"index": "q", "pts": "q", "time": "d", "first": "q", "id": "q", "detected": "b"}
-        kinds |= {"score": real, "box": real}
+        kinds |= {"score": "d", "box": "d"}
         self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in kinds.items()}
         self._columns["first"].append(0)
         self._spool: FileIO | None = None

@@ -229,11 +229,8 @@ class Request:
             **others,
         )
 
-    def open_faces(self, *, exact: bool = False) -> FaceDataWriter | None:
+    def open_faces(self) -> FaceDataWriter | None:
         """Begin the file of faces; None where none is asked for.
-
-        Args:
-            exact: As for :func:`bgsoft.face.data.open_face_data`.
 
         Raises:
             ConfigError, OutputError: It cannot be written.
@@ -247,7 +244,6 @@ class Request:
             config.face_data,
             overwrite=config.overwrite,
             others=[config.input, *config.videos],
-            exact=exact,
             receipt=config.receipt,
         )
 

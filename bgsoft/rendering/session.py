@@ -288,12 +288,11 @@ class _Session:
 
     def _open_side_files(self) -> None:
         """Begin the file of faces, and make the folders of all files."""
-        is_chunk = self._chunk is not None
-        if is_chunk and self._config.face_data is None:
+        if self._chunk is not None and self._config.face_data is None:
             return
-        self._face_data = self._request.open_faces(exact=is_chunk)
         paths = self._request.written_paths
         self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
+        self._face_data = self._request.open_faces()
         if self._face_data is not None:
             self._files.enter_context(self._face_data)
 

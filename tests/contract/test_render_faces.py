@@ -268,6 +268,15 @@ def test_an_interrupted_render_leaves_its_face_data(tmp_path: Path) -> None:
     assert caught.value.__notes__ == [told]
 
 
+def test_a_folder_for_face_data_goes_where_nothing_is_written(tmp_path: Path) -> None:
+    cancel = threading.Event()
+    cancel.set()
+    target, told = tmp_path / "out.mp4", tmp_path / "new" / "faces.jsonl"
+    with pytest.raises(RenderCancelledError):
+        render(SAMPLE, target, face_data=told, cancel=cancel)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ["faces.jsonl", "faces.npz"])

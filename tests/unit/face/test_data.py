@@ -93,10 +93,9 @@ def test_arrays(tmp_path: Path) -> None:
     assert arrays["detected"].tolist() == [True] * 3
     every = [face for found in FACES for face in found]
     np.testing.assert_array_equal(arrays["landmarks"], [face.landmarks for face in every])
-    np.testing.assert_array_equal(
-        arrays["box"], np.array([face.box_xyxy for face in every], np.float32)
-    )
-    assert arrays["score"].dtype == np.float32
+    # Exactly, as chunks of a video are read again.
+    np.testing.assert_array_equal(arrays["box"], [face.box_xyxy for face in every])
+    assert arrays["score"].tolist() == [face.score for face in every]
     assert list(tmp_path.iterdir()) == [path]
 
 
