@@ -25,9 +25,9 @@ from bgsoft.records import dataclass
 
 SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.67, 0.87, 0.82
 """Score above which a detection is a face: in an upright view, where hands have up to 0.66; in a
-turned view, where gestures have up to 0.84; and in the closer view of one place. There, at 0.8, four
-of 144 frames of clips show a hidden hand; at 0.83, small faces in dark noise are lost, 87 % of them
-are hidden, not 91."""
+turned view, where gestures have up to 0.84; and in the closer view of one place. With 0.8 there, a
+hand is hidden in 4 of 144 frames of clips; with 0.83, 87 % of small faces in dark noise are hidden,
+not 91."""
 CLEAR_SCORE, _LARGE_PART = 0.81, 0.15
 """The same of what the frame's edge cuts, and of what is larger than this part of the frame's short
 side: mirrored things and prints on shirts have up to 0.8. At half the scale, where prints have up

@@ -162,7 +162,7 @@ def test_names_of_full_length_and_links_serve(tmp_path: Path, name: str) -> None
 def test_what_appears_meanwhile_is_not_overwritten(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with (
-        pytest.raises(OutputError, match="appeared meanwhile"),
+        pytest.raises(OutputError, match="it has appeared during the render"),
         open_face_data(path, overwrite=False) as writer,
     ):
         write(writer)
@@ -237,7 +237,7 @@ def test_two_renders_do_not_mix_their_frames(tmp_path: Path, name: str) -> None:
         write(two, FACES[:2])
         one.finish()
         one.publish()
-        with pytest.raises(OutputError, match="appeared meanwhile"):
+        with pytest.raises(OutputError, match="it has appeared during the render"):
             two.publish()
     assert indices(path) == [0, 1, 2]
 
