@@ -118,8 +118,12 @@ class Muxer(Writer):
             self._note_video_tags(source)
             in_order = self._sent is not None
             self._side = SideTracks(
-                *(source, info, container, self.timeline, copied.pictures, self._filter),
-                *(in_order, on_event),
+                source,
+                self,
+                self.timeline,
+                self._filter,
+                copy_pictures=copied.pictures,
+                in_order=in_order,
             )
 
     def _open_source(self, stack: ExitStack) -> InputContainer:
@@ -142,7 +146,7 @@ class Muxer(Writer):
         for key, value in self._filter.tags(tags).items():
             odd_rate = ";" in value and round(self.info.nominal_rate) % 30 != 0
             if key.lower() == "timecode" and (self.timeline.is_part or odd_rate):
-                self._report("notice", "timecode left out")
+                self.report("notice", "timecode left out")
             else:
                 self._video_tags[key] = value
 
@@ -236,7 +240,7 @@ class Muxer(Writer):
         if not self._copied.pictures:
             self._drop_picture_tags()
         if self._filter.notice is not None:
-            self._report("notice", self._filter.notice)
+            self.report("notice", self._filter.notice)
 
     def _drop_picture_tags(self) -> None:
         streams = (stream.metadata for stream in self._output.streams)
@@ -247,7 +251,7 @@ class Muxer(Writer):
                 del tags[key]
                 names[key] = None
         for name in names:
-            self._report("notice", f"tag {name} left out: {SHOWS_ALL}")
+            self.report("notice", f"tag {name} left out: {SHOWS_ALL}")
 
     @property
     def _tells_aspect(self) -> bool:
@@ -322,7 +326,7 @@ class Muxer(Writer):
         if self._side is not None:
             self._mux_side(self._side.drain())
         for index, count in self._damaged.items():
-            self._report("repair", f"output track {index}: {count} damaged packets left out")
+            self.report("repair", f"output track {index}: {count} damaged packets left out")
         if self._video is not None and self._tells_aspect:
             self._video.metadata.pop("title")
             self._video.metadata.update(self._video_tags)
@@ -345,7 +349,7 @@ class Muxer(Writer):
         kept = self._kept()
         lost = [] if kept is None else wanted.lost_in(kept)
         if lost:
-            self._report("notice", f"{self.container.name} cannot hold {', '.join(lost)}: left out")
+            self.report("notice", f"{self.container.name} cannot hold {', '.join(lost)}: left out")
 
     def _wrongly_enabled(self) -> int | None:
         """Number of the subtitle track that FFmpeg's muxer enables though none is the default."""

@@ -40,7 +40,7 @@ class StillFiles(Writer):
                 others = len(source.streams) - 1
             if others:
                 text = f"pictures hold no sound and subtitles: tracks left out: {others}"
-                self._report("notice", text)
+                self.report("notice", text)
 
     def write(self, data: bytes, pts: int, duration: int) -> None:
         """Write the next picture.

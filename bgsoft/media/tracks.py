@@ -7,10 +7,9 @@ demuxer has for them that both share.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -22,14 +21,10 @@ from av.stream import AttachmentStream, Discard, Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 from av.video.stream import VideoStream
 
-from bgsoft.errors import UnsupportedFormatError
-from bgsoft.media.containers import Container
 from bgsoft.media.copied import (
-    adts_config,
     codec_name,
     conversion,
     copied_stream,
-    copy_problem,
     describe,
     holds,
     priming,
@@ -40,8 +35,8 @@ from bgsoft.media.identifying import (
     anonymous_header,
     has_coordinates,
 )
-from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import exact
+from bgsoft.media.sound_check import MAX_BEHIND_SECONDS, SoundCheck
 from bgsoft.media.source import read_packets, rendered_packets
 from bgsoft.media.splice import SplicedClock
 from bgsoft.media.tags import chapters_in, is_picture_tag
@@ -54,19 +49,11 @@ from bgsoft.media.transcode import (
     add_audio_stream,
     add_text_stream,
 )
-from bgsoft.report import AudioReport, Event
+from bgsoft.media.writer import Writer
+from bgsoft.report import AudioReport
 
 _SEEK_MARGIN_SECONDS = 15
 """How far before a part's start reading begins, so that a subtitle on screen there is found."""
-_MAX_LATE_SECONDS = 0.02
-"""Sound that begins this much after the picture is padded where a late start cannot be kept."""
-_MAX_LEAD_SECONDS = 1.0
-"""Sound before the picture that may be left out where it cannot be kept; broadcasts often have
-some."""
-_MAX_BEHIND_SECONDS = 2
-"""How far behind the end of a part a pipe is read, which may have none, for what belongs to it."""
-_TRIED_SECONDS = (Fraction(1, 10), Fraction(3, 2))
-"""How much sound shows whether a container takes it. Of TrueHD in MPEG-TS a second is needed."""
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 
@@ -82,38 +69,34 @@ class SideTracks:
 
     Args:
         source: The input, opened for this purpose and owned from here on; or the pipe's demuxer.
-        info: The rendered video.
-        container: The output.
+        writer: The output; conversions, and what cannot be kept, are reported through it.
         timeline: Shift and kept part.
-        copy_pictures: Keep covers, attached files other than fonts, and tags that are pictures.
         metadata: Decides on what identifies people or places.
+        copy_pictures: Keep covers, attached files other than fonts, and tags that are pictures.
         in_order: The header cannot be completed later.
-        on_event: Told of conversions and of what could not be kept.
     """
 
     def __init__(
         self,
         source: InputContainer,
-        info: VideoInfo,
-        container: Container,
+        writer: Writer,
         timeline: Timeline,
-        copy_pictures: bool,
         metadata: MetadataFilter,
+        *,
+        copy_pictures: bool,
         in_order: bool,
-        on_event: Callable[[Event], None],
     ) -> None:
         self.audio: list[AudioReport] = []
         """Outcome of each audio track."""
         self.picture_tags: dict[str, None] = {}
         """Names of the chapters' tags that were left out, as they are pictures."""
         self._source = source
-        self._info = info
-        self._container = container
+        self._writer = writer
+        info, container = writer.info, writer.container
+        self._info, self._container = info, container
         self._timeline = timeline
         self._copy_pictures = copy_pictures
         self._metadata = metadata
-        self._in_order = in_order
-        self._on_event = on_event
         self._tracks: dict[int, Track] = {}
         self._steady: dict[int, SteadySound] = {}
         """Watches over the sound of a container that has no times."""
@@ -127,6 +110,7 @@ class SideTracks:
         if info.is_broadcast:
             frame = 1 / info.frame_rate if info.frame_rate else Fraction(0)
             self._splices = SplicedClock(info.stream_index, frame)
+        self._sound = SoundCheck(info, container, timeline, source.metadata, in_order=in_order)
         pipe, video = info.pipe, info.stream_index
         self._pipe = None if pipe is None else rendered_packets(pipe, video)
 
@@ -145,7 +129,7 @@ class SideTracks:
         self.write_chapters(output)
 
     def _notice(self, message: str) -> None:
-        self._on_event(Event(kind="notice", message=message, stage="mux"))
+        self._writer.report("notice", message)
 
     def _left_out(self, what: str, reason: str = "") -> None:
         self._notice(f"{what} left out: {reason or f'{self._container.name} cannot hold it'}")
@@ -190,8 +174,8 @@ class SideTracks:
         if isinstance(stream, AudioStream) and not keep and not self._timeline.is_part:
             self._cut_at_zero.add(stream.index)
         target = copied_stream(output, stream, self._metadata)
-        if self._is_described_late(stream):
-            target.codec_context.extradata = self._description(stream)
+        if self._sound.is_described_late(stream):
+            target.codec_context.extradata = self._sound.description(stream)
         elif self._metadata.strips:
             self._clean_header(stream, target)
         return CopiedTrack(
@@ -210,15 +194,6 @@ class SideTracks:
         if header and cleaned != header:
             target.codec_context.extradata = cleaned
             self._metadata.leave_out(f"comments of {stream.type} track {stream.index}")
-
-    def _is_described_late(self, stream: Stream) -> bool:
-        """Whether a track's description, which a pipe needs first, is in its packets."""
-        late = codec_name(stream) == "aac" and not stream.codec_context.extradata
-        return late and self._in_order and self._container.is_matroska
-
-    def _description(self, stream: Stream) -> bytes | None:
-        first = next(read_packets(self._info.source, stream.index), None)
-        return None if first is None else adts_config(bytes(first))
 
     def _make_room(self) -> None:
         """Move the origin back for sound that would lose a packet of which most is played.
@@ -246,7 +221,7 @@ class SideTracks:
         if codec is None:
             self._drop_audio(number, "unknown", "its codec is not known")
             return None
-        reason = self._reason_to_encode(number, codec, stream)
+        reason = self._sound.reason_to_encode(number, codec, stream)
         if reason is None:
             self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
             self._watch(stream.index, stream)
@@ -277,79 +252,9 @@ class SideTracks:
         self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
         self._left_out(f"audio track {number} ({codec})", reason)
 
-    def _reason_to_encode(self, number: int, codec: str, stream: AudioStream) -> str | None:
-        """Why a track cannot be copied; None where it can."""
-        name = self._container.name
-        if self._container.recode_pcm and codec.startswith("pcm_") and not self._is_mp4():
-            return f"few players read {codec} in {name}"
-        for seconds in _TRIED_SECONDS:
-            first = self._beginning(stream, seconds)
-            problem = copy_problem(self._container, stream, self._info.container, first)
-            if problem is None:
-                break
-        else:
-            return problem
-        if self._is_described_late(stream) and self._description(stream) is None:
-            return "what describes it comes too late for a pipe"
-        if self._container.numbers_frames:
-            if self._begins_late(number, stream):
-                return f"{name} cannot hold a late start, so silence leads in"
-            if self._has_gaps(stream):
-                return f"{name} cannot hold gaps, so silence fills them"
-        return None
-
-    def _beginning(self, stream: AudioStream, seconds: Fraction) -> Iterator[Packet[Any]]:
-        """The first packets of a track; of a pipe, those that come with the first pictures."""
-        also = () if self._pipe is None else (self._info.stream_index,)
-        ends: dict[int, Fraction] = {}
-        for packet in read_packets(self._info.source, stream.index, *also):
-            tick, index = exact(packet.time_base), packet.stream_index
-            if index == stream.index:
-                yield packet
-            if packet.dts is not None and tick:
-                time = packet.dts * tick
-                limit = seconds if index == stream.index else _MAX_BEHIND_SECONDS
-                if time >= ends.setdefault(index, time + limit):
-                    return
-
     def _watch(self, index: int, sound: AudioStream) -> None:
         if self._container.numbers_frames:
             self._steady[index] = SteadySound(sound, self._container)
-
-    def _begins_late(self, number: int, stream: AudioStream) -> bool:
-        """Whether sound begins so much after the picture that it would be heard early.
-
-        Raises:
-            UnsupportedFormatError: It begins so early that much of it would be lost.
-        """
-        if stream.start_time is None or not stream.time_base or self._timeline.is_part:
-            return False
-        late = float(stream.start_time * stream.time_base - self._timeline.origin)
-        if late < -_MAX_LEAD_SECONDS:
-            raise UnsupportedFormatError(
-                f"{self._container.name} cannot begin with sound alone: audio track {number} "
-                f"starts {-late:.2f} s before the picture; write .mp4, .mov or .mkv",
-                stage="encode",
-            )
-        return late > _MAX_LATE_SECONDS
-
-    def _has_gaps(self, stream: AudioStream) -> bool:
-        """Whether a track that begins in time has gaps that its copy could not keep."""
-        if self._splices is not None or self._pipe is not None:
-            return False  # joined recordings have some that are closed; a pipe shows them later
-        copy = CopiedTrack(stream, stream, self._timeline)
-        steady = SteadySound(stream, self._container)
-        try:
-            for packet in read_packets(self._info.path, stream.index):
-                collections.deque(steady.check(copy.feed(packet)), maxlen=0)
-        except UnsupportedFormatError:
-            return True
-        return False
-
-    def _is_mp4(self) -> bool:
-        """Whether the input is MP4 itself, rather than QuickTime's MOV."""
-        brand = self._source.metadata.get("major_brand", "").strip()
-        return self._info.is_mov and brand not in ("", "qt")
 
     def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
         codec = codec_name(stream)
@@ -473,7 +378,7 @@ class SideTracks:
         if time is not None:
             seconds, end = time * packet.time_base, self._timeline.end
             self._position = max(self._position, float(seconds - self._timeline.origin))
-            if tells and end is not None and seconds > end + _MAX_BEHIND_SECONDS:
+            if tells and end is not None and seconds > end + MAX_BEHIND_SECONDS:
                 for each in self._tracks.values():
                     each.done = True
         return () if track is None else self._guarded(packet.stream_index, track.feed(packet))

@@ -65,7 +65,8 @@ class Writer(Closing):
         self.messages: Counter[str] = Counter()
         """Messages of frames that were written, by kind."""
 
-    def _report(self, kind: str, message: str) -> None:
+    def report(self, kind: str, message: str) -> None:
+        """Report a conversion, or what cannot be kept."""
         self._on_event(Event(kind=kind, message=message, stage="mux"))
 
     @property

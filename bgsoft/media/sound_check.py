@@ -1,0 +1,135 @@
+"""Whether a sound track can be copied into a container, and why not."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from av.audio.stream import AudioStream
+from av.packet import Packet
+from av.stream import Stream
+
+from bgsoft.errors import UnsupportedFormatError
+from bgsoft.media.containers import Container
+from bgsoft.media.copied import adts_config, codec_name, copy_problem
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.pyav import exact
+from bgsoft.media.source import read_packets
+from bgsoft.media.timeline import SteadySound, Timeline
+from bgsoft.media.track import CopiedTrack
+
+_MAX_LATE_SECONDS = 0.02
+"""Sound that begins this much after the picture is padded where a late start cannot be kept."""
+_MAX_LEAD_SECONDS = 1.0
+"""Sound before the picture that may be left out where it cannot be kept; broadcasts often have
+some."""
+MAX_BEHIND_SECONDS = 2
+"""How far behind the end of a part a pipe is read, which may have none, for what belongs to it."""
+_TRIED_SECONDS = (Fraction(1, 10), Fraction(3, 2))
+"""How much sound shows whether a container takes it. Of TrueHD in MPEG-TS a second is needed."""
+
+
+class SoundCheck:
+    """Checks sound tracks before their output streams are made.
+
+    Args:
+        info: The rendered video.
+        container: The output.
+        timeline: Shift and kept part.
+        tags: Of the input file.
+        in_order: The header cannot be completed later.
+    """
+
+    def __init__(
+        self,
+        info: VideoInfo,
+        container: Container,
+        timeline: Timeline,
+        tags: Mapping[str, str],
+        *,
+        in_order: bool,
+    ) -> None:
+        self._info, self._container, self._timeline = info, container, timeline
+        self._tags, self._in_order = tags, in_order
+
+    def is_described_late(self, stream: Stream) -> bool:
+        """Whether a track's description, which a pipe needs first, is in its packets."""
+        late = codec_name(stream) == "aac" and not stream.codec_context.extradata
+        return late and self._in_order and self._container.is_matroska
+
+    def description(self, stream: Stream) -> bytes | None:
+        """Return the description that a track's first packet has; None: it has none."""
+        first = next(read_packets(self._info.source, stream.index), None)
+        return None if first is None else adts_config(bytes(first))
+
+    def reason_to_encode(self, number: int, codec: str, stream: AudioStream) -> str | None:
+        """Why a track cannot be copied; None where it can."""
+        name = self._container.name
+        if self._container.recode_pcm and codec.startswith("pcm_") and not self._is_mp4():
+            return f"few players read {codec} in {name}"
+        for seconds in _TRIED_SECONDS:
+            first = self._beginning(stream, seconds)
+            problem = copy_problem(self._container, stream, self._info.container, first)
+            if problem is None:
+                break
+        else:
+            return problem
+        if self.is_described_late(stream) and self.description(stream) is None:
+            return "what describes it comes too late for a pipe"
+        if self._container.numbers_frames:
+            if self._begins_late(number, stream):
+                return f"{name} cannot hold a late start, so silence leads in"
+            if self._has_gaps(stream):
+                return f"{name} cannot hold gaps, so silence fills them"
+        return None
+
+    def _beginning(self, stream: AudioStream, seconds: Fraction) -> Iterator[Packet[Any]]:
+        """The first packets of a track; of a pipe, those that come with the first pictures."""
+        also = () if self._info.pipe is None else (self._info.stream_index,)
+        ends: dict[int, Fraction] = {}
+        for packet in read_packets(self._info.source, stream.index, *also):
+            tick, index = exact(packet.time_base), packet.stream_index
+            if index == stream.index:
+                yield packet
+            if packet.dts is not None and tick:
+                time = packet.dts * tick
+                limit = seconds if index == stream.index else MAX_BEHIND_SECONDS
+                if time >= ends.setdefault(index, time + limit):
+                    return
+
+    def _begins_late(self, number: int, stream: AudioStream) -> bool:
+        """Whether sound begins so much after the picture that it would be heard early.
+
+        Raises:
+            UnsupportedFormatError: It begins so early that much of it would be lost.
+        """
+        if stream.start_time is None or not stream.time_base or self._timeline.is_part:
+            return False
+        late = float(stream.start_time * stream.time_base - self._timeline.origin)
+        if late < -_MAX_LEAD_SECONDS:
+            raise UnsupportedFormatError(
+                f"{self._container.name} cannot begin with sound alone: audio track {number} "
+                f"starts {-late:.2f} s before the picture; write .mp4, .mov or .mkv",
+                stage="encode",
+            )
+        return late > _MAX_LATE_SECONDS
+
+    def _has_gaps(self, stream: AudioStream) -> bool:
+        """Whether a track that begins in time has gaps that its copy could not keep."""
+        if self._info.is_broadcast or self._info.pipe is not None:
+            return False  # joined recordings have some that are closed; a pipe shows them later
+        copy = CopiedTrack(stream, stream, self._timeline)
+        steady = SteadySound(stream, self._container)
+        try:
+            for packet in read_packets(self._info.path, stream.index):
+                collections.deque(steady.check(copy.feed(packet)), maxlen=0)
+        except UnsupportedFormatError:
+            return True
+        return False
+
+    def _is_mp4(self) -> bool:
+        """Whether the input is MP4 itself, rather than QuickTime's MOV."""
+        brand = self._tags.get("major_brand", "").strip()
+        return self._info.is_mov and brand not in ("", "qt")
