@@ -97,7 +97,7 @@ def _take_continued(run: HiddenRun, before: list[HiddenRun]) -> HiddenRun | None
 
 
 def _shared(ending: HiddenRun, run: HiddenRun) -> float:
-    """How much a run looks like the continuation of another one, 0–1; of a region, 0 or 1."""
+    """Return the likelihood that a run continues another one, 0–1; of a region, 0 or 1."""
     if (ending.source, ending.region) != (run.source, run.region):
         return 0.0
     if run.region is not None:

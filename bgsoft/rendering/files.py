@@ -11,7 +11,7 @@ from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.models.catalog import resolve
 from bgsoft.rendering.request import Request
 from bgsoft.report import FileReport, RenderReport
-from bgsoft.settings.config import Precision, RenderConfig
+from bgsoft.settings.config import MatteQuality, Precision, RenderConfig
 
 _BLOCK_BYTES = 1 << 20
 
@@ -77,15 +77,19 @@ def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, s
     """Names of the networks that ran, and the hashes of their files."""
     from bgsoft.segment.families import models_beside
 
+    finds_faces = report.faces is not None
     if report.model is not None and not config.segment.replaces_matte:
         yield report.model.name, report.model.sha256
         backend, precision = report.stages["segment"].backend, config.backends.precision
-        for model in models_beside(resolve(config.segment.model), config.segment.matte):
+        beside = models_beside(resolve(config.segment.model), config.segment.matte)
+        for model in beside:
             chosen = Precision.FP32 if model.spec.fp16 is None else precision
             loaded = model.for_provider(backend, chosen, replays=False)
             yield model.spec.name, loaded.sha256
-    if report.faces is not None:
+        # Its close passes are where faces are found.
+        finds_faces |= bool(beside) and config.segment.matte is MatteQuality.BEST
+    if finds_faces:
         from bgsoft.face.networks import resolve_detector, resolve_landmarker
 
-        for model in (resolve_detector(), resolve_landmarker()):
-            yield model.spec.name, model.sha256
+        used = (resolve_detector(), *([resolve_landmarker()] if report.faces is not None else []))
+        yield from ((model.spec.name, model.sha256) for model in used)

@@ -143,7 +143,7 @@ def compute_evidence(source: ReviewVideo, result: ReviewVideo) -> Evidence:
 
 
 def changed_samples(one: Any, format: FrameFormat, other: Any, other_format: FrameFormat) -> Any:
-    """Which samples of two luma planes differ: bool, of their shape."""
+    """Mark the samples in which two luma planes differ: bool, of their shape."""
     eight = [
         plane.astype(np.int16) if each.bytes_per_sample == 1 else (plane >> 8).astype(np.int16)
         for plane, each in ((one, format), (other, other_format))

@@ -126,7 +126,7 @@ class _Worker:
             self._finder.close()
 
     def _changed_place(self) -> Box | None:
-        """Where the result differs from the source as it did not in the frame before."""
+        """Return the largest place that became different, or equal, since the frame before."""
         now, last = self._changed, self._last
         if now is None or last is None or last[0] != self._frames[0].index - 1:
             return None

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import bgsoft
-from bgsoft.models.catalog import resolve
+from bgsoft.models.catalog import catalog, resolve, spec_path
 from tests.contract.test_render_hide import AS_IT_IS, FRAMES, pictures, write_noise
 from tests.contract.test_render_regions import write_regions
 from tests.face_clips import SAMPLE
@@ -51,6 +51,16 @@ def test_the_record_has_what_changed_and_the_files(tmp_path: Path) -> None:
     model = found.pop("model")
     assert found == {role: (str(path), sha256(path)) for role, path in files.items()}
     assert model == ("selfie-general", sha256(resolve("selfie-general").path))
+
+
+def test_every_network_of_best_is_hashed(tmp_path: Path) -> None:
+    clip, file = write_noise(tmp_path / "in.mkv"), tmp_path / "r.json"
+    own = {**AS_IT_IS, "matte": "best", "mask_every": 1, "duration": 0.05, "codec": "ffv1"}
+    bgsoft.render(clip, tmp_path / "out.mkv", report=file, **own)
+    files = json.loads(file.read_text())["files"]
+    found = {entry["name"]: entry["sha256"] for entry in files if entry["role"] == "model"}
+    specs = [catalog()[name] for name in ("selfie-general", "selfie-landscape", "refiner", "yunet")]
+    assert found == {spec.name: sha256(spec_path(spec)) for spec in specs}
 
 
 def test_areas_of_mattes_are_listed(tmp_path: Path) -> None:
