@@ -24,12 +24,14 @@ from sample_clip.canvas import (
 
 STORE_SCALE: Final = 1.25
 """Stored canvas pixels per world unit; the camera never enlarges a far layer by more."""
+_DEFOCUS: Final = 2.2
+"""Sigma in stored pixels of what is infinitely far; the lens is focused on the person."""
 
 CLOCK_CENTRE: Final = (-330.0, -131.0)
 RADIO_LIGHT: Final = (-292.0, 24.0)
 LAMP_CENTRE: Final = (585.0, -30.0)
 
-_SHELF_LEFT, _SHELF_RIGHT = -800.0, 148.0
+_SHELF_LEFT, _SHELF_RIGHT = -800.0, -152.0
 _SHELF_ROWS: Final = (-255.0, -75.0, 105.0, 285.0, 460.0)
 _GAPS: Final = {
     1: (CLOCK_CENTRE[0] - 58.0, CLOCK_CENTRE[0] + 58.0),
@@ -222,7 +224,7 @@ def _draw_bookshelf(rng: np.random.Generator, second: int, lit: bool) -> Canvas:
         canvas.rect(_SHELF_LEFT, floor, _SHELF_RIGHT, floor + 1.5, (158, 116, 78))
         under = np.linspace(0.35, 1.0, 16, dtype=np.float32)[:, None]
         canvas.shade(_SHELF_LEFT, floor + 17, _SHELF_RIGHT, floor + 40, under)
-    for x in (_SHELF_RIGHT - 18.0, -170.0, -474.0):
+    for x in (_SHELF_RIGHT - 18.0, -474.0):
         upright = wood(rng, (WORLD_HEIGHT * DRAW_SCALE, 18 * DRAW_SCALE), _DARK_WOOD)
         canvas.paste(x, -WORLD_HEIGHT / 2, upright)
         canvas.rect(x + 16, -440, x + 18, 440, (150, 108, 72))
@@ -378,5 +380,5 @@ def _finish(canvas: Canvas, nearness: float, lamp: bool = True) -> Layer:
     joined = np.concatenate([np.clip(image, 0.0, 1.0) * alpha, alpha], axis=2)
     size = (round(WORLD_WIDTH * STORE_SCALE), round(WORLD_HEIGHT * STORE_SCALE))
     reduced = cv2.resize(joined.astype(np.float32), size, interpolation=cv2.INTER_AREA)
-    softened = cv2.GaussianBlur(reduced, (0, 0), 0.8)
+    softened = cv2.GaussianBlur(reduced, (0, 0), 0.8 + _DEFOCUS * (1.0 - nearness))
     return Layer(premultiplied=np.asarray(softened, np.float32), nearness=nearness)
