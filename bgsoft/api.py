@@ -76,6 +76,8 @@ def render(
     speed: str | None = None,
     chroma: config.Chroma | Literal["auto", "420", "keep"] | None = None,
     encoder_option: str | Sequence[str] | None = None,
+    audio: config.Audio | Literal["keep", "none"] | None = None,
+    mute: str | Sequence[str] | None = None,
     metadata: config.Metadata | Literal["auto", "keep", "strip"] | None = None,
     decode: config.DecodeBackend | Literal["auto", "nvdec", "cpu"] | None = None,
     infer: config.InferBackend | Literal["auto", "tensorrt", "cuda", "cpu"] | None = None,
@@ -179,6 +181,9 @@ def render(
         chroma: Chroma resolution. keep: that of the source, including 4:2:2 and 4:4:4. 420: that of
             most videos. auto: keep with prores, ffv1 and raw, otherwise 420. [default: auto]
         encoder_option: Pass an option to the encoder, e.g. tune=film; repeatable.
+        audio: Sound tracks of the input; none: leave them out. [default: keep]
+        mute: Silence all sound in this time span, in seconds or HH:MM:SS from the first frame:
+            1:05-1:20, 5- or -3. Repeatable.
         metadata: Tags, data tracks and subtitles that identify people, places, times or devices.
             auto: strip if faces or places are hidden, otherwise keep. [default: auto]
         decode: Backend for decoding. [default: auto]

@@ -71,6 +71,11 @@ class Container:
     """What a picture file holds; None: it is no picture file."""
 
     @property
+    def has_sound(self) -> bool:
+        """Whether it can hold sound."""
+        return self.still is None and self.copies != frozenset()
+
+    @property
     def is_matroska(self) -> bool:
         """Matroska, or WebM, which is its subset."""
         return self.muxer in ("matroska", "webm")

@@ -122,13 +122,16 @@ class Conversion(NamedTuple):
     mix: Mix
 
 
-def conversion(container: Container, stream: AudioStream) -> Conversion | None:
+def conversion(
+    container: Container, stream: AudioStream, *, keeps_codec: bool
+) -> Conversion | None:
     """The encoder that the container takes, and its layout nearest to a track's.
 
-    Of encoders that lose equally many channels, the first; None where there is none.
+    Of encoders that lose equally many channels, the first; None where there is none. Arguments as
+    :func:`bgsoft.media.transcode.fallback_encoders`.
     """
     best: Conversion | None = None
-    for encoder in fallback_encoders(container, stream):
+    for encoder in fallback_encoders(container, stream, keeps_codec=keeps_codec):
         for mix in nearest(read_layout(stream.codec_context)):
             if best is not None and mix.loss >= best.mix.loss:
                 break

@@ -118,12 +118,7 @@ class Muxer(Writer):
             self._note_video_tags(source)
             in_order = self._sent is not None
             self._side = SideTracks(
-                source,
-                self,
-                self.timeline,
-                self._filter,
-                copy_pictures=copied.pictures,
-                in_order=in_order,
+                source, self, self.timeline, copied, self._filter, in_order=in_order
             )
 
     def _open_source(self, stack: ExitStack) -> InputContainer:

@@ -35,6 +35,7 @@ from bgsoft.media.identifying import (
     anonymous_header,
     has_coordinates,
 )
+from bgsoft.media.muting import Muting
 from bgsoft.media.pyav import exact
 from bgsoft.media.sound_check import MAX_BEHIND_SECONDS, SoundCheck
 from bgsoft.media.source import read_packets, rendered_packets
@@ -48,8 +49,9 @@ from bgsoft.media.transcode import (
     TranscodedTrack,
     add_audio_stream,
     add_text_stream,
+    is_lossless,
 )
-from bgsoft.media.writer import Writer
+from bgsoft.media.writer import CopyOptions, Writer
 from bgsoft.report import AudioReport
 
 _SEEK_MARGIN_SECONDS = 15
@@ -71,8 +73,8 @@ class SideTracks:
         source: The input, opened for this purpose and owned from here on; or the pipe's demuxer.
         writer: The output; conversions, and what cannot be kept, are reported through it.
         timeline: Shift and kept part.
+        copied: What is kept.
         metadata: Decides on what identifies people or places.
-        copy_pictures: Keep covers, attached files other than fonts, and tags that are pictures.
         in_order: The header cannot be completed later.
     """
 
@@ -81,9 +83,9 @@ class SideTracks:
         source: InputContainer,
         writer: Writer,
         timeline: Timeline,
+        copied: CopyOptions,
         metadata: MetadataFilter,
         *,
-        copy_pictures: bool,
         in_order: bool,
     ) -> None:
         self.audio: list[AudioReport] = []
@@ -95,8 +97,9 @@ class SideTracks:
         info, container = writer.info, writer.container
         self._info, self._container = info, container
         self._timeline = timeline
-        self._copy_pictures = copy_pictures
+        self._copied = copied
         self._metadata = metadata
+        self._muting = Muting(copied.muted, info, timeline) if copied.muted else None
         self._tracks: dict[int, Track] = {}
         self._steady: dict[int, SteadySound] = {}
         """Watches over the sound of a container that has no times."""
@@ -218,38 +221,57 @@ class SideTracks:
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
         number, codec = len(self.audio), codec_name(stream)
+        if not self._copied.sound:
+            self._note(number, codec or "unknown", "dropped", "--audio none")
+            return None
         if codec is None:
             self._drop_audio(number, "unknown", "its codec is not known")
             return None
         reason = self._sound.reason_to_encode(number, codec, stream)
+        # In a container that numbers its packets, only the track's times may be in the way.
+        numbered = self._container.numbers_frames and codec in (self._container.copies or ())
+        again = (
+            reason is None
+            and self._muting is not None
+            and self._muting.concerns(self._source, stream)
+        )
+        if again:
+            reason = "parts of it are muted"
         if reason is None:
-            self.audio.append(AudioReport(track=number, codec=codec, action="copied"))
+            self._note(number, codec, "copied")
             self._watch(stream.index, stream)
             return self._copy(output, stream)
-        chosen = conversion(self._container, stream)
+        chosen = conversion(self._container, stream, keeps_codec=again or numbered)
         if chosen is not None:
             target = add_audio_stream(output, chosen.encoder, stream, chosen.mix.target)
             describe(target, stream, self._metadata)
             name = target.codec.canonical_name
-            report = AudioReport(track=number, codec=name, action="transcoded", reason=reason)
-            self.audio.append(report)
+            self._note(number, name, "transcoded", reason)
             what = f"audio track {number}"
             channels = chosen.mix.describe()
             text = f"{what} converted from {codec} to {name}: {reason}"
-            self._notice(f"{text}; {channels}" if channels else text)
+            if again and name == codec:
+                text = f"{what} is encoded again: {reason}"
+            if channels or name != codec or not is_lossless(name):
+                self._notice(f"{text}; {channels}" if channels else text)
             self._watch(stream.index, target)
             return TranscodedTrack(
                 stream,
                 target,
                 self._timeline,
                 from_zero=self._container.numbers_frames,
+                muting=self._muting,
                 tell=lambda text: self._notice(f"{what}: from now on {text}"),
             )
         self._drop_audio(number, codec, reason)
         return None
 
+    def _note(self, number: int, codec: str, action: str, reason: str | None = None) -> None:
+        report = AudioReport(track=number, codec=codec, action=action, reason=reason)
+        self.audio.append(report)
+
     def _drop_audio(self, number: int, codec: str, reason: str) -> None:
-        self.audio.append(AudioReport(track=number, codec=codec, action="dropped", reason=reason))
+        self._note(number, codec, "dropped", reason)
         self._left_out(f"audio track {number} ({codec})", reason)
 
     def _watch(self, index: int, sound: AudioStream) -> None:
@@ -295,7 +317,7 @@ class SideTracks:
         if not stream.disposition & Disposition.attached_pic:
             self._left_out(f"video track {stream.index}", "one video is rendered")
             return None
-        if not self._copy_pictures:
+        if not self._copied.pictures:
             self._left_out("cover picture", SHOWS_ALL)
             return None
         if self._metadata.strips:
@@ -314,7 +336,7 @@ class SideTracks:
 
     def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
         name = f"attachment {stream.name or stream.index}"
-        if not self._copy_pictures and not _is_font(stream):
+        if not self._copied.pictures and not _is_font(stream):
             self._left_out(name, SHOWS_ALL)
         elif self._metadata.strips and not _is_font(stream):
             self._metadata.leave_out(name)
@@ -332,7 +354,7 @@ class SideTracks:
         chapters = chapters_in(self._source.chapters(), self._timeline)
         for chapter in chapters if self._metadata.strips else ():
             chapter["metadata"] = self._metadata.tags(chapter["metadata"])
-        for chapter in () if self._copy_pictures else chapters:
+        for chapter in () if self._copied.pictures else chapters:
             tags = chapter["metadata"]
             pictures = [key for key, value in tags.items() if is_picture_tag(key, value)]
             chapter["metadata"] = {key: tags[key] for key in tags if key not in pictures}
@@ -363,6 +385,8 @@ class SideTracks:
             yield from self._guarded(index, track.flush())
             if track.damaged_packets:
                 self._notice(f"track {index}: {track.damaged_packets} damaged packets left out")
+        for span in () if self._muting is None else self._muting.without_effect:
+            self._notice(f"--mute {span.text} mutes nothing: the output has no sound at that time")
 
     def _feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         track = self._tracks.get(packet.stream_index)

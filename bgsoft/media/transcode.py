@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
 import av
+from av.audio.codeccontext import AudioCodecContext
 from av.audio.frame import AudioFrame
 from av.audio.stream import AudioStream
+from av.codec.codec import Codec, UnknownCodecError
 from av.container import OutputContainer
 from av.filter import Graph
 from av.packet import Packet
@@ -18,15 +21,14 @@ from av.subtitles.subtitle import AssSubtitle, SubtitleSet
 
 from bgsoft.media.containers import Container
 from bgsoft.media.layouts import Layout, Mix, frame_layout, make_decodable, named
+from bgsoft.media.muting import Muting
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import Track
 
 _BITS_PER_CHANNEL = 96_000
 """Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
-_LOSSLESS = frozenset({"flac", "alac"})
-_LOSSLESS_SOURCES = _LOSSLESS | {"tta", "wavpack", "truehd", "mlp", "ape"}
+_LOSSLESS = frozenset({"flac", "alac", "tta", "wavpack", "truehd", "mlp", "ape"})
 _PCM, _DEEP_PCM = "pcm_s16le", "pcm_s24le"
-_SAME = {"mp3": "libmp3lame", "ac3": "ac3", "mp2": "mp2", "pcm_s16le": "pcm_s16le"}
 _RATES = {
     "libopus": (48_000,),
     "ac3": (48_000, 44_100, 32_000),
@@ -35,6 +37,9 @@ _RATES = {
 _OPUS_SURROUND = {"mapping_family": "1"}
 """With its own choice, FFmpeg (8 and 9) interchanges channels of 5.0 and 6.1."""
 _SILENT_FRAMES, _SILENT_SAMPLES = 4, 1024
+_WARM_UP_SECONDS = Fraction(1, 2)
+"""How long before a part its sound is decoded: Opus needs 80 ms (RFC 7845, 4.6), and MP3 the data
+that earlier packets hold for later ones."""
 _HARD_GAP_SECONDS = 0.02
 """A gap or overlap of the input this long is filled or cut; shorter ones are clock jitter."""
 
@@ -45,22 +50,33 @@ _MAX_BYTES = 0xFFFF
 """Most of a cue in MP4, whose length has 16 bits (3GPP TS 26.245, 5.17)."""
 
 
-def fallback_encoders(container: Container, source: AudioStream) -> tuple[str, ...]:
+def is_lossless(codec: str) -> bool:
+    """Whether a codec keeps every sample."""
+    return codec in _LOSSLESS or codec.startswith("pcm_")
+
+
+def fallback_encoders(
+    container: Container, source: AudioStream, *, keeps_codec: bool
+) -> tuple[str, ...]:
     """The container's encoders to try for a track, best first.
 
-    A lossless track stays lossless where it can, with all its bits; one that is encoded anew for
-    its times alone keeps its codec where it can.
+    A lossless track stays lossless where it can, with all its bits.
+
+    Args:
+        container: The output.
+        source: The track.
+        keeps_codec: The container holds the track's own codec, which comes first.
     """
     encoders = list(container.audio_fallback)
     context = source.codec_context
     codec = context.codec.canonical_name
-    lossless = codec in _LOSSLESS_SOURCES or codec.startswith("pcm_")
-    if lossless and _PCM in encoders:
+    if is_lossless(codec) and _PCM in encoders:
         encoders.sort(key=lambda encoder: encoder != _PCM)
         if context.format.name.startswith("s32"):
             encoders = [_DEEP_PCM if encoder == _PCM else encoder for encoder in encoders]
-    if container.numbers_frames and codec in _SAME:
-        encoders.insert(0, _SAME[codec])
+    if keeps_codec:
+        with contextlib.suppress(UnknownCodecError):
+            encoders.insert(0, Codec(codec, "w").name)
     return tuple(encoders)
 
 
@@ -82,14 +98,24 @@ def add_audio_stream(
     context = stream.codec_context
     context.layout = layout.name
     context.time_base = Fraction(1, rate)
-    if encoder == "flac" and decoder.format.bits > 16:
-        context.format = "s32"
-    if encoder not in _LOSSLESS and not encoder.startswith("pcm_"):
-        context.bit_rate = _BITS_PER_CHANNEL * len(layout.channels)
+    _keep_format(context, decoder)
+    if not is_lossless(encoder):
+        is_same = context.codec.canonical_name == decoder.codec.canonical_name
+        kept = decoder.bit_rate or 0 if is_same else 0
+        context.bit_rate = max(_BITS_PER_CHANNEL * len(layout.channels), kept)
     if encoder == "libopus" and len(layout.channels) > 2:
         context.options = _OPUS_SURROUND
     context.open()
     return stream
+
+
+def _keep_format(encoder: AudioCodecContext, decoder: AudioCodecContext) -> None:
+    """Choose the encoder's sample format nearest to a decoder's, at best the same."""
+    known = [each.name for each in encoder.codec.audio_formats or ()]
+    format = decoder.format
+    deep = ("s32", "s32p") if format.bits > 16 else ()
+    same = (format.name, format.packed.name, format.planar.name)
+    encoder.format = next((name for name in (*same, *deep) if name in known), encoder.format.name)
 
 
 def silence(stream: AudioStream) -> Iterator[Packet[Any]]:
@@ -115,6 +141,7 @@ class TranscodedTrack(Track):
     Args:
         source, output, timeline: As for :class:`bgsoft.media.track.Track`.
         from_zero: Silence fills the time from zero to a late start.
+        muting: Makes parts of it silent.
         tell: Takes a line where the track changes its channels in the middle.
     """
 
@@ -125,10 +152,16 @@ class TranscodedTrack(Track):
         timeline: Timeline,
         *,
         from_zero: bool,
+        muting: Muting | None = None,
         tell: Callable[[str], None],
     ) -> None:
         super().__init__(source, output, timeline)
         self._tell = tell
+        self._muting = muting
+        self._is_early = False
+        """The packet lies before the kept part, and only makes the decoder ready."""
+        self._next_sample = 0
+        """Position on the output's clock of a sample whose frame does not say it."""
         self._declared = self._source = make_decodable(source.codec_context)
         self._target = named(output.codec_context.layout.name)
         self._pad = ":first_pts=0" if from_zero else ""
@@ -143,9 +176,11 @@ class TranscodedTrack(Track):
             if timeline.end is not None and time >= timeline.end:
                 self.done = True
                 return
-            length = (packet.duration or 0) * self._tick
-            if timeline.begin is not None and time + length <= timeline.begin:
-                return
+            if timeline.begin is not None:
+                length = (packet.duration or 0) * self._tick
+                if time + length <= timeline.begin - _WARM_UP_SECONDS:
+                    return
+                self._is_early = time + length <= timeline.begin
         yield from self._decode(packet)
 
     def flush(self) -> Iterator[Packet[Any]]:
@@ -158,9 +193,9 @@ class TranscodedTrack(Track):
         try:
             frames = self._decoder.decode(packet)
         except av.FFmpegError:
-            self.damaged_packets += packet is not None
+            self.damaged_packets += packet is not None and not self._is_early
             return
-        for frame in frames:
+        for frame in () if self._is_early else frames:
             yield from self._encode(frame)
 
     def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
@@ -194,8 +229,10 @@ class TranscodedTrack(Track):
         limited = not context.format.name.startswith(("flt", "dbl"))
         pan = mix.filter(frame.layout.name, limited=limited)
         mixer = [] if pan is None else [graph.add("pan", pan)]
+        trim = [graph.add("atrim", "start_pts=0")] if self._timeline.is_part else []
         resample, shape = graph.add("aresample", resampling), graph.add("aformat", wanted)
-        graph.link_nodes(source, *mixer, resample, shape, graph.add("abuffersink")).configure()
+        sink = graph.add("abuffersink")
+        graph.link_nodes(source, *mixer, resample, *trim, shape, sink).configure()
         if context.frame_size:
             graph.set_audio_frame_size(context.frame_size)
         return graph
@@ -209,7 +246,14 @@ class TranscodedTrack(Track):
             except (av.error.BlockingIOError, av.error.EOFError):
                 return
             if isinstance(filtered, AudioFrame):
+                self._mute(filtered)
                 yield from self._packets(filtered)
+
+    def _mute(self, frame: AudioFrame) -> None:
+        number = self._next_sample if frame.pts is None else frame.pts
+        self._next_sample = number + frame.samples
+        if self._muting is not None:
+            self._muting.apply(frame, number, self._timeline.ticks(self._tick) * self._tick)
 
     def _packets(self, frame: AudioFrame | None) -> Iterable[Packet[Any]]:
         for packet in self._encoder.encode(frame):

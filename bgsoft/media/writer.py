@@ -13,6 +13,7 @@ from bgsoft.closing import Closing
 from bgsoft.media.containers import Container
 from bgsoft.records import dataclass
 from bgsoft.report import AudioReport, Event
+from bgsoft.settings.setting import Span
 
 if TYPE_CHECKING:
     from bgsoft.media.info import VideoInfo
@@ -24,6 +25,10 @@ class CopyOptions:
 
     tracks: bool = True
     """Sound, subtitles, attachments, chapters and tags."""
+    sound: bool = True
+    """Among these, sound."""
+    muted: tuple[Span, ...] = ()
+    """When sound is silent."""
     pictures: bool = True
     """Among these, what is or may hold a picture: covers, attached files other than fonts, tags."""
     identifying: bool = True

@@ -24,7 +24,7 @@ from bgsoft.outputs import DASH, check_target, remove_empty, remove_leftovers
 from bgsoft.pipes import DEV_STDOUT
 from bgsoft.records import NamedTuple
 from bgsoft.report import Event
-from bgsoft.settings.config import REPLACING, EffectKind, EncodeConfig, RenderConfig
+from bgsoft.settings.config import REPLACING, Audio, EffectKind, EncodeConfig, RenderConfig
 
 if TYPE_CHECKING:
     from bgsoft.face.data import FaceDataWriter
@@ -216,6 +216,8 @@ class Request:
         config = self.config
         copied = CopyOptions(
             tracks=output.is_main and copies_tracks,
+            sound=config.copy.audio is Audio.KEEP,
+            muted=config.copy.muted_spans(),
             pictures=not (config.hides or config.effect.kind in REPLACING),
             identifying=not config.strips_metadata,
             start_seconds=config.start_seconds,

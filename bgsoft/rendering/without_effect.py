@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bgsoft.errors import ConfigError
-from bgsoft.media.endpoints import EndpointKind, source_for
+from bgsoft.errors import ConfigError, UnsupportedFormatError
+from bgsoft.media.containers import STILL_SUFFIXES
+from bgsoft.media.endpoints import EndpointKind, destination_for, source_for
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import (
     DEFAULT_STRENGTH_PCT,
+    Audio,
     EffectKind,
     FaceMode,
     MatteQuality,
@@ -58,6 +60,17 @@ def _has_single_pass(config: RenderConfig) -> bool:
     return quality is not MatteQuality.FAST and not (
         companion(spec, quality) or averaged_with(spec, quality)
     )
+
+
+def _has_sound(config: RenderConfig) -> bool:
+    """Whether the input may have sound, and the output can."""
+    source = source_for(config.input)
+    if source.kind is EndpointKind.SEQUENCE or source.path.suffix.lower() in STILL_SUFFIXES:
+        return False
+    try:
+        return destination_for(config.output, config.format).container.has_sound
+    except UnsupportedFormatError:
+        return True  # the render explains the error
 
 
 _MEASURED = [str(kind) for kind in DEFAULT_STRENGTH_PCT]
@@ -140,6 +153,14 @@ REASONS: Mapping[str, Reason] = {
         lambda config: source_for(config.input).kind is not EndpointKind.SEQUENCE,
         "an input that is no sequence",
         "a folder of pictures or a pattern like frames/%05d.png",
+    ),
+    "no sound": Reason(
+        lambda config: not _has_sound(config),
+        "pictures, or an output that holds no sound",
+        "a video as IN, and .mp4, .mov, .mkv, .webm, .ts or .avi as OUT",
+    ),
+    "sound left out": Reason(
+        lambda config: config.copy.audio is Audio.NONE, "--audio none", "--audio keep"
     ),
     "all on the CPU": Reason(
         lambda config: config.backends == config.backends.on_cpu(),

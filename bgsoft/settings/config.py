@@ -21,6 +21,7 @@ from bgsoft.settings.backends import DecodeBackend as DecodeBackend
 from bgsoft.settings.backends import EncodeBackend as EncodeBackend
 from bgsoft.settings.backends import InferBackend as InferBackend
 from bgsoft.settings.backends import Precision as Precision
+from bgsoft.settings.copied import Audio as Audio
 from bgsoft.settings.copied import CopyConfig as CopyConfig
 from bgsoft.settings.copied import Metadata as Metadata
 from bgsoft.settings.encode import Chroma as Chroma

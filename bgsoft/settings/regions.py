@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from bgsoft.errors import ConfigError
 from bgsoft.records import NamedTuple, dataclass
-from bgsoft.settings.setting import parse_seconds, setting
+from bgsoft.settings.setting import Span, parse_span, setting
 
 LENGTH = r"(\d+(?:\.\d*)?|\.\d+)(%?)"
 _BOX_FORM = "X,Y,W,H in pixels or percent, e.g. 10%,20%,15%,30%"
@@ -121,27 +121,17 @@ def parse_region(text: str, action: RegionAction) -> Region:
     """
     name = f"--{action} {text}"
     place, at, times = text.replace(" ", "").partition("@")
-    begin, dash, end = times.partition("-")
-    if at and not (dash and (begin or end)):
-        raise ConfigError(f"--{action} must be {_FLAG_FORM}, not {text!r}")
+    span = parse_span(times, text, f"--{action}", _FLAG_FORM) if at else Span(text)
     try:
         lengths = parse_lengths(RegionShape.BOX, place)
     except ValueError as exc:
         raise ConfigError(f"--{action} must be {_FLAG_FORM}, not {text!r}") from exc
-    first, last = (
-        _seconds(time, f"--{action} {text}: a time") if time else None for time in (begin, end)
-    )
     try:
         return make_region(
-            name=name, action=action, keys=(Outline(lengths),), begin=first or Fraction(0), end=last
+            name=name, action=action, keys=(Outline(lengths),), begin=span.begin, end=span.end
         )
     except ConfigError as exc:
         raise ConfigError(f"--{action} {exc}, not {text!r}") from exc
-
-
-def _seconds(text: str, label: str) -> Fraction:
-    # The decimal number that was typed, as --start takes it.
-    return Fraction(str(parse_seconds(text, label)))
 
 
 def parse_lengths(shape: RegionShape, text: str) -> tuple[Length, ...]:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import Field, field, fields
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from bgsoft.errors import ConfigError
@@ -44,6 +45,17 @@ class Setting(NamedTuple):
     A layer of settings that changes that field drops this one from lower layers."""
     without_effect: tuple[str, ...] = ()
     """Cases in which it has no effect: keys of :data:`bgsoft.rendering.without_effect.REASONS`."""
+
+
+class Span(NamedTuple):
+    """A part of a video's time."""
+
+    text: str
+    """The value of the flag that it belongs to, as given."""
+    begin: Fraction = Fraction(0)
+    """Seconds from the video's first frame, as ``--start`` counts."""
+    end: Fraction | None = None
+    """Exclusive; None: the video's end."""
 
 
 _PLAIN = Setting()
@@ -116,3 +128,28 @@ def parse_seconds(text: str, label: str) -> float:
         raise ConfigError(f"{label} must have minutes and seconds below 60, not {text!r}")
     total = (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
     return -total if sign else total
+
+
+def parse_span(times: str, text: str, flag: str, form: str) -> Span:
+    """Parse two times with a dash between them, of which one may be missing.
+
+    Args:
+        times: The times.
+        text: The value of the flag, which they are or belong to.
+        flag: For errors.
+        form: The form of such a value, for errors.
+
+    Raises:
+        ConfigError: It is malformed, or ends before it begins.
+    """
+    first, dash, last = times.replace(" ", "").partition("-")
+    if not dash or not (first or last):
+        raise ConfigError(f"{flag} must be {form}, not {text!r}")
+    # The decimal number as typed, as --start reads it.
+    begin, end = (
+        Fraction(str(parse_seconds(time, f"{flag} {text}: a time"))) if time else None
+        for time in (first, last)
+    )
+    if end is not None and end <= (begin or 0):
+        raise ConfigError(f"{flag} must end after it begins, not {text!r}")
+    return Span(text, begin or Fraction(0), end)
