@@ -14,7 +14,7 @@ from typing import Any
 
 from bgsoft.batch.find import Found
 from bgsoft.errors import ConfigError, ModelError
-from bgsoft.media.containers import suffix_like
+from bgsoft.media.containers import STILL_SUFFIXES, suffix_like
 from bgsoft.media.endpoints import EndpointKind
 from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import read_spec
@@ -224,6 +224,10 @@ class Planner:
             for key, template in self._beside.items()
         }
         flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **beside}}
+        if found.path.suffix.lower() in STILL_SUFFIXES:
+            # Flags for the sound of videos are no error for the pictures among them.
+            copied = flags.get("copy", {})
+            flags["copy"] = {k: v for k, v in copied.items() if k not in ("audio", "mute")}
         output = self._folder / expand(self._name, found, number)
         config = build_config(found.path, output, preset=self._preset, flags=flags)
         matte = config.segment.matte_in
