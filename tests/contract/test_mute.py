@@ -25,7 +25,7 @@ BEGIN, END = 36_001, 60_000
 """Samples of MUTED: 0.75001 s lies between 36,000 and 36,001."""
 NEAR = 24
 """Samples by which a lossy codec may blur an edge; encoders delay sound by 256 or more."""
-QUICK = {"preset": None, "face": "off", "matte": "fast", "mask_every": 25, "codec": "ffv1"}
+QUICK = {"preset": None, "face": "off", "matte": "fast", "mask_every": 25}
 
 
 def spans(*texts: str) -> tuple[Span, ...]:
