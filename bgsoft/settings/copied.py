@@ -11,7 +11,7 @@ _FORM = "T0-T1 in seconds or HH:MM:SS, e.g. 1:05-1:20, 5- or -3"
 
 
 class Audio(StrEnum):
-    """Whether the output has the input's sound."""
+    """Treatment of the input's sound."""
 
     KEEP = "keep"
     NONE = "none"
@@ -28,7 +28,7 @@ class Metadata(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyConfig:
-    """What is copied from the input."""
+    """Data that are copied from the input besides the picture."""
 
     audio: Audio = setting(
         Audio.KEEP,
