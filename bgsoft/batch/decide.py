@@ -70,7 +70,9 @@ def decide(job: BatchJob, state: State, *, resume: bool) -> Decision:
     if known is not None and not other:
         entry.files = dict(known.files)
     if foreign and not config.overwrite:
-        reason = f"{foreign[0]} " + _whose(known, resume, other, _name(foreign[0], state))
+        reason = f"{foreign[0]} " + _whose(
+            known, _name(foreign[0], state), resume=resume, other=other
+        )
         return Decision(job, Act.REFUSE, reason, entry)
     replaces = any(found in (Look.OWN, Look.CUT) for found in looks.values())
     return Decision(job, Act.RENDER, ", ".join(changes), entry, replaces)
@@ -132,7 +134,7 @@ def _is_of_other_input(known: Entry, job: BatchJob, made_from: dict[str, str]) -
     return moved and bool(known.files) and known.made_from.get("input") != made_from["input"]
 
 
-def _whose(known: Entry | None, resume: bool, other: bool, name: str) -> str:
+def _whose(known: Entry | None, name: str, *, resume: bool, other: bool) -> str:
     """What is to be said of a file in the way."""
     if not resume or known is None:
         return "exists already"

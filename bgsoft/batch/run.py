@@ -238,9 +238,9 @@ class Batch:
             except (OpenError, OutputError) as exc:
                 self._fail(job, entry, exc, None)
             else:
-                self._submit(job, entry, decision.replaces)
+                self._submit(job, entry, replaces=decision.replaces)
 
-    def _submit(self, job: BatchJob, entry: Entry, replaces: bool) -> None:
+    def _submit(self, job: BatchJob, entry: Entry, *, replaces: bool) -> None:
         entry.state, entry.made_from = FileState.RUNNING, job.made_from(self._state.folder)
         entry.attempts, entry.started_at = 1, time.time()
         self._save(entry)

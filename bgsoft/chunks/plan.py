@@ -145,7 +145,7 @@ def _free_bytes() -> float:
 
 
 def divide_video(
-    request: Request, info: VideoInfo, workers: int, begun: bool, cancel: threading.Event
+    request: Request, info: VideoInfo, workers: int, cancel: threading.Event, *, begun: bool
 ) -> list[Chunk]:
     """Divide a video for so many workers.
 

@@ -93,7 +93,7 @@ def prepare(
     try:
         plan.check_divisible(request, info)
         ahead(min(workers, config.chunks or workers))
-        chunks = plan.divide_video(request, info, workers, begun, cancel or threading.Event())
+        chunks = plan.divide_video(request, info, workers, cancel or threading.Event(), begun=begun)
     except NotDivisibleError as exc:
         return Whole(info, _notices(config, str(exc)))
     with made_folders(config.videos, lambda _text: None):

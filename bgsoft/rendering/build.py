@@ -171,9 +171,9 @@ class StageBuilder:
             BackendUnavailableError: It cannot decode this; the message is the reason.
         """
         decoder: Decoder = backends.maker("decode", backend)(path, settings, info, self._resources)
-        return self.adapt_decoder(decoder, backends.on_gpu("decode", backend))
+        return self.adapt_decoder(decoder, on_device=backends.on_gpu("decode", backend))
 
-    def adapt_decoder(self, decoder: Decoder, on_device: bool) -> Decoder:
+    def adapt_decoder(self, decoder: Decoder, *, on_device: bool) -> Decoder:
         """A decoder, on the device or on the host, as one whose frames are where they live."""
         if on_device == self.on_device:
             return decoder
@@ -221,18 +221,19 @@ class StageBuilder:
         """
         open_encoder = backends.maker("encode", backend)
         encoder: Encoder = open_encoder(writer, config, info, kind, self._resources)
-        return self.adapt_encoder(encoder, backends.on_gpu("encode", backend), info.format, kind)
+        on_device = backends.on_gpu("encode", backend)
+        return self.adapt_encoder(encoder, info.format, kind, on_device=on_device)
 
     def adapt_encoder(
-        self, encoder: Encoder, on_device: bool, format: FrameFormat, kind: PictureKind
+        self, encoder: Encoder, format: FrameFormat, kind: PictureKind, *, on_device: bool
     ) -> Encoder:
         """An encoder, on the device or on the host, as one that takes frames from where they live.
 
         Args:
             encoder: Closed with what is returned.
-            on_device: Where it takes them from itself.
             format: Their layout.
             kind: The planes that it reads.
+            on_device: Where it takes them from itself.
         """
         if on_device == self.on_device:
             return encoder

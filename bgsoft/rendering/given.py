@@ -100,8 +100,10 @@ class OneByOne(Closing):
     ) -> None:
         self._stages = stages
         self._given, self._taken = _GivenPicture(info, keeps_source=keeps_source), _TakenFrame()
-        self._from = builder.adapt_decoder(self._given, False)
-        self._to = builder.adapt_encoder(self._taken, False, info.format, PictureKind.COLOR_ALPHA)
+        self._from = builder.adapt_decoder(self._given, on_device=False)
+        self._to = builder.adapt_encoder(
+            self._taken, info.format, PictureKind.COLOR_ALPHA, on_device=False
+        )
         self._ring = builder.make_ring(info.format)
         self._frames = self._from.frames(self._ring)
         self._converting = converting or StageClock()

@@ -79,7 +79,9 @@ def write_preview(
         length = info.duration_seconds
         short = length is not None and length <= _DEFAULT_SECONDS
         at_seconds = (length or 0.0) / 2 if short else _DEFAULT_SECONDS
-    source, matte, result, frame_seconds = _render_frame(config, info, at_seconds, faces)
+    source, matte, result, frame_seconds = _render_frame(
+        config, info, at_seconds, draws_faces=faces
+    )
     _, data = cv2.imencode(".png", np.hstack([source, matte, result]))
     notices = [*info.notices, *info.lost_chroma]
     with made_folders([output], notices.append):
@@ -95,7 +97,7 @@ def write_preview(
 
 
 def _render_frame(
-    config: RenderConfig, info: VideoInfo, at_seconds: float, draws_faces: bool
+    config: RenderConfig, info: VideoInfo, at_seconds: float, *, draws_faces: bool
 ) -> tuple[_Picture, _Picture, _Picture, float]:
     """(source, matte, result) as (H, W, 3) BGR, and the frame's time in seconds."""
     rate = float(info.frame_rate) or 25.0

@@ -65,6 +65,10 @@ class Request:
         self.outputs: tuple[Output, ...] = _outputs(config) if writes else ()
 
     @property
+    def _main(self) -> Output | None:
+        return self.outputs[0] if self.outputs else None
+
+    @property
     def read_files(self) -> list[Path]:
         """The files that are read, and must not be written; of a sequence each picture.
 
@@ -92,8 +96,8 @@ class Request:
     @cached_property
     def is_skipped(self) -> bool:
         """Whether there is nothing to do: the output exists, and is to be kept."""
-        skips = self.config.skip_existing and bool(self.outputs)
-        return skips and self.outputs[0].destination.exists()
+        main = self._main
+        return self.config.skip_existing and main is not None and main.destination.exists()
 
     def check(self) -> None:
         """Check what can be checked before the input is opened.
@@ -131,7 +135,7 @@ class Request:
             raise ConfigError(
                 "--start needs a file: a pipe is cut where it comes from (ffmpeg -ss)"
             )
-        if self.outputs and self.outputs[0].destination.kind is EndpointKind.PIPE:
+        if self._main is not None and self._main.destination.kind is EndpointKind.PIPE:
             if config.skip_existing:
                 raise ConfigError("--skip-existing has no effect on a pipe: it needs a file as OUT")
             if config.output == DEV_STDOUT and config.report == DASH:
@@ -147,16 +151,16 @@ class Request:
         """
         from bgsoft.encode.codecs import kept_chroma
 
-        return any(
-            kept_chroma(each.encode, each.destination.container, info, each.kind)
-            for each in self.outputs[:1]
+        main = self._main
+        return main is not None and bool(
+            kept_chroma(main.encode, main.destination.container, info, main.kind)
         )
 
     @property
     def keeps_profile(self) -> bool:
         """Whether pictures keep their own colour profile: where nothing in sRGB joins them."""
-        stills = [output.destination.container.still for output in self.outputs[:1]]
-        is_kept = any(still is not None and still.profiles for still in stills)
+        still = None if self._main is None else self._main.destination.container.still
+        is_kept = still is not None and still.profiles
         return is_kept and self.config.effect.kind not in REPLACING
 
     def chroma_notices(self, info: VideoInfo) -> tuple[str, ...]:
@@ -167,9 +171,9 @@ class Request:
         """
         from bgsoft.encode.codecs import reports_lost_chroma
 
-        reported = any(
-            reports_lost_chroma(each.encode, each.destination.container, info, each.kind)
-            for each in self.outputs[:1]
+        main = self._main
+        reported = main is not None and reports_lost_chroma(
+            main.encode, main.destination.container, info, main.kind
         )
         return () if reported or self.keeps_chroma(info) else info.lost_chroma
 

@@ -253,7 +253,7 @@ class _Session:
         if (taker := self._taker) is not None:
             taker.open(info)
             place = False if taker.on_host_only else builder.on_device
-            return [], [builder.adapt_encoder(taker, place, info.format, taker.kind)]
+            return [], [builder.adapt_encoder(taker, info.format, taker.kind, on_device=place)]
         outputs = []
         for output in self._request.outputs:
             file, writer = self._request.open_output(
