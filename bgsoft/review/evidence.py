@@ -117,7 +117,8 @@ def compute_evidence(source: ReviewVideo, result: ReviewVideo) -> Evidence:
     reducers = Reducer(format), Reducer(result.info.format)
     probe = LumaProbe(format)
     journal = FaceJournal(format, measures=False, hides=True)
-    area, cuts, counts = [], [], []
+    cuts: list[int] = []
+    measured: dict[int, tuple[float, int]] = {}
     with make_finder(format) as finder:
         finder.start()
         for frame, after in frame_pairs(source, result):
@@ -128,16 +129,17 @@ def compute_evidence(source: ReviewVideo, result: ReviewVideo) -> Evidence:
                 finder.reset()
             (faces,) = finder.find([frame], [before])
             journal.add(frame, faces, finder.doubts[0], cut=cut)
-            counts.append(len(faces))
             difference = changed_samples(before.luma, format, changed.luma, result.info.format)
-            area.append(100 * float(np.mean(difference)))
-    found = journal.summary()
+            measured[frame.index] = 100 * float(np.mean(difference)), len(faces)
+    found, last = journal.summary(), (0.0, 0)
+    # Frames that do not decode count as those before them.
+    rows = [last := measured.get(number, last) for number in range(len(source.pts))]
     return Evidence(
         area_name="Changed area",
-        area=area,
+        area=[area for area, _ in rows],
         person_shrinks=False,
         cuts=cuts,
-        faces=counts,
+        faces=[count for _, count in rows],
         lists={name: each for name, each in found.items() if isinstance(each, list)},
     )
 

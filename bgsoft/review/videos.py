@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -59,7 +59,7 @@ class ReviewVideo:
             wanted: Numbers of frames, rising; None: all. One that is not shown is left out.
         """
         if wanted is None:
-            yield from self._decode(DecodeSettings())
+            yield from self._decode(DecodeSettings(), range(len(self.pts)))
             return
         parts: list[list[int]] = []
         for number in wanted:
@@ -68,19 +68,19 @@ class ReviewVideo:
             else:
                 parts.append([number])
         for part in parts:
-            asked = {self.pts[number]: number for number in part}
             span = PtsRange(self.pts[part[0]], self.pts[part[-1]] + 1, part[0])
-            for frame in self._decode(DecodeSettings(range=span)):
-                if frame.pts in asked:
-                    frame.index = asked[frame.pts]
-                    yield frame
+            yield from self._decode(DecodeSettings(range=span), part)
 
-    def _decode(self, settings: DecodeSettings) -> Iterator[Frame]:
+    def _decode(self, settings: DecodeSettings, wanted: Iterable[int]) -> Iterator[Frame]:
+        # A frame that does not decode must not shift the numbers of those after it.
+        numbers = {self.pts[number]: number for number in wanted}
         with CpuDecoder(self.path, settings, info=self.info) as decoder:
             ring = FrameRing(1, partial(host_planes, self.info.format))
             for frame in decoder.frames(ring):
                 try:
-                    yield frame
+                    if frame.pts in numbers:
+                        frame.index = numbers[frame.pts]
+                        yield frame
                 finally:
                     ring.release(frame)
 

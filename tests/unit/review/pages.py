@@ -37,6 +37,7 @@ def write(path: Path, pictures: Sequence[Picture], rate: int = RATE) -> Path:
         assert isinstance(stream, VideoStream)
         stream.height, stream.width = pictures[0].shape
         stream.pix_fmt = "yuv420p"
+        stream.options = {"g": "1"}  # no frame needs another one
         for picture in pictures:
             frame = av.VideoFrame.from_ndarray(picture, format="gray")
             output.mux(stream.encode(frame.reformat(format="yuv420p")))

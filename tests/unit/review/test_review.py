@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
@@ -73,6 +74,22 @@ def test_the_videos_alone_show_it_too(pair: tuple[Path, Path], tmp_path: Path) -
     region = regions(article, tmp_path)
     assert region["action"] == "keep"
     assert np.abs(np.array(edges(region["box"])) - [60, 120, 100, 200]).max() <= 8
+
+
+def test_a_frame_that_does_not_decode_shifts_no_other(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    broken = tmp_path / "out.mkv"
+    with av.open(str(pair[1])) as file, av.open(str(broken), "w") as output:
+        stream = output.add_stream_from_template(file.streams.video[0])
+        for number, packet in enumerate(file.demux(video=0)):
+            if packet.size:
+                sent = av.Packet(b"\xff") if number == 10 else packet
+                sent.pts, sent.dts, sent.time_base = packet.pts, packet.dts, packet.time_base
+                sent.stream = stream
+                output.mux(sent)
+    (article,) = review((pair[0], broken), tmp_path).articles
+    assert article["data-frame"] == "30"
 
 
 def test_changes_at_cuts_are_none_and_flicker_is_named(
