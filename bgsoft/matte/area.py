@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 
+import numpy as np
+
 from bgsoft.frame import Array, Matte
 from bgsoft.ops.sides import Side
 
@@ -20,7 +22,7 @@ class AreaMeter:
 
     def __init__(self, side: Side) -> None:
         self._side = side
-        self._block: Array = side.xp.empty(_BLOCK, "f4")
+        self._block: Array = side.xp.empty(_BLOCK, np.float32)
         self._count = 0
         self._areas = array("f")
 
@@ -28,7 +30,8 @@ class AreaMeter:
         """Measure the next frame's matte."""
         if self._count == _BLOCK:
             self._read()
-        self._side.xp.mean(matte.reduced, dtype="f4", out=self._block[self._count, ...])
+        area = self._block[self._count, ...]
+        self._side.xp.mean(matte.reduced, dtype=np.float32, out=area)
         self._count += 1
 
     def percent(self) -> list[float]:

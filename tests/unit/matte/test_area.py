@@ -1,0 +1,21 @@
+"""Areas of mattes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bgsoft.frame import Matte
+from bgsoft.matte.area import AreaMeter
+from bgsoft.ops.sides import HOST
+
+
+def test_areas_are_those_of_each_frame_in_order() -> None:
+    meter, plane = AreaMeter(HOST), np.zeros((10, 20), np.uint8)
+    expected = []
+    for number in range(1500):
+        plane[:] = 0
+        plane.ravel()[: number % 200] = 255
+        plane[9, 19] = 51  # a fifth
+        meter.add(Matte(alpha=plane, reduced=plane))
+        expected.append(round(100 * (number % 200 + 0.2) / 200, 2))
+    np.testing.assert_allclose(meter.percent(), expected, atol=0.0101)
