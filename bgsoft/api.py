@@ -61,6 +61,7 @@ def render(
     regions: FilePath | None = None,
     keep: str | Sequence[str] | None = None,
     drop: str | Sequence[str] | None = None,
+    detector: FilePath | None = None,
     threshold: float | Off | None = None,
     softness: float | None = None,
     min_area: float | None = None,
@@ -152,12 +153,14 @@ def render(
         anonymize_style: Style of hidden faces and places; solid is black. [default: blur, subjects
             0: solid]
         anonymize_shape: Shape of hidden faces. [default: ellipse]
-        anonymize_margin: Enlarge the hidden place around a face, in percent of its size, 0 to 100.
-            [default: 0]
+        anonymize_margin: Enlarge the hidden place around a face, or what detector finds, in percent
+            of its size, 0 to 100. [default: 0]
         regions: Read regions from a TOML file: hide, keep or drop boxes, ellipses and polygons,
             which may move. See docs/regions.md.
         keep: Always treat this region as person, like a chair. Given as for hide. Repeatable.
         drop: Never treat this region as person, like a poster. Given as for hide. Repeatable.
+        detector: Hide what a detector finds, like number plates or screens: your own ONNX file with
+            a FILE.toml in the same folder. See docs/models.md.
         threshold: Probability from which a pixel is a person; off uses the probability as opacity.
             [default: 0.5]
         softness: Width of the soft edge around the threshold; 0 is a hard edge. [default: 0.5]

@@ -103,9 +103,9 @@ class HiddenRun:
 
     source: str
     """``network`` for a face that was found, ``hand`` for one of a file of faces, ``region`` for a
-    region of a flag or file."""
+    region of a flag or file, ``detector`` for what a detector found."""
     region: str | None = None
-    """The region: its flag, or its number in the file."""
+    """The region: its flag, or its number in the file. Of a detector the class."""
     first_frame: int
     last_frame: int
     first_s: float
@@ -133,8 +133,8 @@ class FileReport:
     """A file that the render read or wrote."""
 
     role: str
-    """``input``, ``background``, ``regions``, ``matte in``, ``faces``, ``model``, ``output``,
-    ``matte`` or ``face data``."""
+    """``input``, ``background``, ``regions``, ``matte in``, ``faces``, ``detector``, ``detector
+    sidecar``, ``model``, ``output``, ``matte`` or ``face data``."""
     name: str
     """Its path; of a model, its name."""
     sha256: str | None
@@ -175,6 +175,8 @@ class RenderReport:
     """Frame data that went back, bytes a frame; 0 on an all-GPU path, but for the thumbnails."""
     faces: dict[str, Any] | None = None
     """See :meth:`bgsoft.face.step.FaceJournal.summary`; None where no faces were looked for."""
+    detector: dict[str, Any] | None = None
+    """See :meth:`bgsoft.detect.step.DetectorStep.summary`; None where there was no detector."""
     hidden: list[HiddenRun] = field(default_factory=list)
     """Everything that was made unrecognisable, by its first frame."""
     timeline: Timeline | None = None

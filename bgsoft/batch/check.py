@@ -11,6 +11,7 @@ from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError
 from bgsoft.face.data import FACE_DATA_SUFFIXES
 from bgsoft.frame import FrameFormat
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
+from bgsoft.models.boxes import BOXES
 from bgsoft.models.catalog import is_model_file, read_spec, resolve
 from bgsoft.rendering import backends
 from bgsoft.rendering.backends import STAGES, may_use_gpu
@@ -145,3 +146,17 @@ def _check_model(config: RenderConfig, backend: str) -> None:
         width, height = model.spec.frame_size
         format = FrameFormat(width=width or _FORMAT.width, height=height or _FORMAT.height)
         HostSide(backend, format, Workers()).create(loader, config.segment.matte).close()
+    if config.detector.file is not None:
+        _check_detector(config.detector.file)
+
+
+def _check_detector(file: str) -> None:
+    """Load a detector on the CPU, which may always have to take over."""
+    from bgsoft.detect.detector import Detector
+    from bgsoft.infer.loading import NetworkLoader
+    from bgsoft.segment.sides import HostSide
+    from bgsoft.workers import Workers
+
+    model = resolve(file, (BOXES,))
+    driver = HostSide("cpu", _FORMAT, Workers()).driver(NetworkLoader(model))
+    Detector(model.spec, driver, _FORMAT).close()

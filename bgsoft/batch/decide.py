@@ -21,6 +21,7 @@ READ_FILES = {
     "regions.file": "the regions file",
     "segment.matte_in": "the matte",
     "segment.model": "the model",
+    "detector.file": "the detector",
 }
 """Keys of what an output is made from that stand for files, and what to call these."""
 

@@ -80,6 +80,8 @@ class BatchJob:
             found["effect.background"] = _hashed(Path(config.effect.background or ""))
         if config.segment.matte_in is not None:
             found["segment.matte_in"] = stamp(Path(config.segment.matte_in))
+        if config.detector.file is not None:
+            found["detector.file"] = _model_identity(config.detector.file)
         if config.regions.file is not None:
             found["regions.file"] = _hashed(Path(config.regions.file))
         return {key: str(value) for key, value in found.items()}

@@ -182,6 +182,8 @@ def check_divisible(request: Request, info: VideoInfo) -> None:
         raise NotDivisibleError(text)
     if config.segment.matte_in is not None:
         raise NotDivisibleError("--matte-in is read in order")
+    if config.detector.file is not None:
+        raise NotDivisibleError("--detector still hides what it found in the frames before")
     if any(region.follow for region in config.all_regions):
         raise NotDivisibleError("a region is followed through all frames before")
     pre_roll_frames(config)

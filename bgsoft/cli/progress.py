@@ -313,6 +313,12 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
         lines.append(f"faces: {faces['tracks']} followed, in {faces['frames_with_faces']} frames")
         if faces["missed_frames"]:
             lines[-1] += f"; the mask had missed one in {faces['missed_frames']} of them"
+    if report.detector is not None:
+        counts = ", ".join(
+            f"{name} {counted['boxes']}" for name, counted in report.detector["classes"].items()
+        )
+        frames = report.detector["frames"]
+        lines.append(f"detector {report.detector['model']}: {counts}; hidden in {frames} frames")
     for audio in report.audio:
         reason = f" ({audio.reason})" if audio.reason else ""
         lines.append(f"audio {audio.track}: {audio.codec} {audio.action}{reason}")

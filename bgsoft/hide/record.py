@@ -21,7 +21,7 @@ class HiddenPlace(NamedTuple):
 
     box: Rectangle
     region: str | None = None
-    """Name of the region; None: a face."""
+    """Name of the region, or a detector's class; None: a face."""
 
 
 class HiddenRecord:
@@ -100,7 +100,7 @@ def _shared(ending: HiddenRun, run: HiddenRun) -> float:
     """Return the likelihood that a run continues another one, 0–1; of a region, 0 or 1."""
     if (ending.source, ending.region) != (run.source, run.region):
         return 0.0
-    if run.region is not None:
+    if run.region is not None and run.source != "detector":
         return 1.0
     (_, left, top, right, bottom), (_, x0, y0, x1, y1) = ending.boxes[-1], run.boxes[0]
     width, height = min(right, x1) - max(left, x0), min(bottom, y1) - max(top, y0)

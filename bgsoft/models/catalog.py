@@ -22,6 +22,7 @@ from bgsoft.errors import (
     errors_as,
 )
 from bgsoft.models import cache
+from bgsoft.models.boxes import BOX_KEYS, BOXES, BoxContract, read_boxes
 from bgsoft.models.onnx_check import MAX_SAMPLES, check_model
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.records import NamedTuple, dataclass
@@ -55,6 +56,7 @@ _SIDECAR_KEYS = (
     'family = "single-shot", [input] width, height (and name, layout, color, divide_by, mean, '
     'std), [[outputs]] (name, channel, activation, stretch); or family = "recurrent"'
 )
+_DETECTOR_KEYS = 'family = "boxes", [input] width, height, and [boxes] layout, classes'
 
 
 class ModelFile(NamedTuple):
@@ -78,7 +80,8 @@ class ModelSpec:
     """Name in the catalogue, or the stem of the user's file."""
     description: str = ""
     family: str
-    """``single-shot``, ``recurrent``, ``refiner``, ``face-detector`` or ``face-landmarks``."""
+    """``single-shot``, ``recurrent``, ``boxes``, ``refiner``, ``face-detector`` or
+    ``face-landmarks``."""
     file: str
     """File name: under ``models/data`` when embedded, in the model cache when pulled."""
     url: str | None = None
@@ -127,6 +130,8 @@ class ModelSpec:
     """Recurrent models: output, and the input that takes it on the next frame."""
     ratio_input: str = ""
     """Recurrent models: input for the factor by which they reduce the frame."""
+    boxes: BoxContract | None = None
+    """Detectors: the meaning of their output."""
 
     @property
     def embedded(self) -> bool:
@@ -245,7 +250,7 @@ def read_spec(name_or_path: str, families: Collection[str] = SEGMENTATION_FAMILI
         ConfigError: There is no such model or file, or the sidecar is malformed.
     """
     if is_model_file(name_or_path):
-        return _read_sidecar(Path(name_or_path))
+        return _read_sidecar(Path(name_or_path), families)
     return find_spec(name_or_path, families)
 
 
@@ -319,7 +324,7 @@ def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
         spec, input=spec.input or next(iter(found.inputs)), output=spec.output or found.outputs[0]
     )
     shape = found.inputs.get(spec.input, ())
-    if spec.family == "single-shot":
+    if spec.family in ("single-shot", BOXES):
         spec = replace(spec, batch=shape[0] if shape else 0)
     elif len(shape) == _AXES:  # frames of any size, or of the file's
         spec = replace(spec, frame_size=(shape[3], shape[2]))
@@ -336,7 +341,7 @@ def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
     return spec
 
 
-def _read_sidecar(path: Path) -> ModelSpec:
+def _read_sidecar(path: Path, families: Collection[str]) -> ModelSpec:
     """Read the contract of a user's ONNX file from its sidecar."""
     if not os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that are too long
         raise ConfigError(f"cannot read model {path}: there is no such file", path=path)
@@ -344,7 +349,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
     if not sidecar.is_file():
         raise ConfigError(
             f"cannot use {path.name}: it needs {sidecar.name} in the same folder, with "
-            f"{_SIDECAR_KEYS}",
+            f"{_DETECTOR_KEYS if BOXES in families else _SIDECAR_KEYS}",
             path=sidecar,
         )
     with errors_as((OSError, ValueError), ConfigError, str(sidecar), reason=str, path=sidecar):
@@ -355,7 +360,7 @@ def _read_sidecar(path: Path) -> ModelSpec:
     for key in ("state", "downsample_ratio"):
         if key in table and spec.family != "recurrent":
             raise ConfigError(f'{sidecar}: [{key}] is for family = "recurrent"', path=sidecar)
-    if spec.family == "single-shot" and not 0 < 3 * spec.width * spec.height <= MAX_SAMPLES:
+    if spec.family != "recurrent" and not 0 < 3 * spec.width * spec.height <= MAX_SAMPLES:
         text = "needs width and height" if not spec.width * spec.height else "is too large"
         raise ConfigError(f"{sidecar}: [input] {text}", path=sidecar)
     return spec
@@ -364,13 +369,14 @@ def _read_sidecar(path: Path) -> ModelSpec:
 def _check_keys(table: Mapping[str, Any], sidecar: Path) -> None:
     """Raise ConfigError if a sidecar, which has been read, has unknown keys."""
     places: dict[str, set[str]] = {
-        "": {"input", "outputs", "state", "downsample_ratio"},
+        "": {"input", "outputs", "state", "downsample_ratio", BOXES},
         "state": {"inputs", "outputs"},
+        BOXES: {*BOX_KEYS},
     }
     for key in _KEYS.values():
         places.setdefault(key.section, set()).add(key.name)
     sections = [("", table), *((name, table.get(name, {})) for name in ("input", "state"))]
-    sections.append(("downsample_ratio", table.get("downsample_ratio", {})))
+    sections += [(name, table.get(name, {})) for name in ("downsample_ratio", BOXES)]
     sections += [("output", output) for output in table.get("outputs", ())]
     for name, values in sections:
         for key in values:
@@ -392,6 +398,9 @@ def _check_effects(table: Mapping[str, Any], spec: ModelSpec, sidecar: Path) -> 
     if spec.family == "recurrent":
         fixed = {"width", "height"} & {*table.get("input", {})}
         unread += [(key, "[input]: recurrent models take frames of any size") for key in fixed]
+    if spec.family == BOXES:
+        keys = {key for output in outputs for key in output} - {"name"}
+        unread += [(key, '[[outputs]] of family = "boxes"') for key in keys]
     mask = _mask_output(outputs) if outputs else None
     others = (output for output in outputs if output is not mask)
     unread += [
@@ -420,7 +429,8 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         or not (isinstance(outputs, list) and outputs)
         or not all(isinstance(output, Mapping) for output in outputs)
     ):
-        raise ConfigError(f"{where}: model {name} needs {_SIDECAR_KEYS}")
+        keys = _DETECTOR_KEYS if table.get("family") == BOXES else _SIDECAR_KEYS
+        raise ConfigError(f"{where}: model {name} needs {keys}")
     output = _mask_output(outputs)
     ratio = table.get("downsample_ratio", {})
     sections = {"": table, "input": image, "output": output, "downsample_ratio": ratio}
@@ -439,10 +449,11 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
                 f"std must be larger, not {list(values['std'])}: values become too large"
             )
         loops = _read_loops(table.get("state", {}))
+        boxes = read_boxes(table.get(BOXES), values["family"])
     except ConfigError as exc:
         raise ConfigError(f"{where}: model {name}: {exc}") from None
     values["color_order"] = values["color_order"].lower()
-    return ModelSpec(name=name, loops=loops, **values)
+    return ModelSpec(name=name, loops=loops, boxes=boxes, **values)
 
 
 class _Key(NamedTuple):
@@ -456,7 +467,7 @@ class _Key(NamedTuple):
 _KEYS: Mapping[str, _Key] = {
     "description": _Key("", "description"),
     "family": _Key(
-        "", "family", (*SEGMENTATION_FAMILIES, REFINER, "face-detector", "face-landmarks")
+        "", "family", (*SEGMENTATION_FAMILIES, BOXES, REFINER, "face-detector", "face-landmarks")
     ),
     "file": _Key("", "file"),
     "licence": _Key("", "licence"),
@@ -498,7 +509,7 @@ def _read(table: Mapping[str, Any], key: _Key, default: Any) -> Any:
     elif not isinstance(value, str):
         raise ConfigError(f"{key.name} must be a text, not {value!r}")
     elif key.choices and value not in key.choices:
-        offered = SEGMENTATION_FAMILIES if key.name == "family" else key.choices
+        offered = (*SEGMENTATION_FAMILIES, BOXES) if key.name == "family" else key.choices
         near = did_you_mean(value, offered)
         raise ConfigError(f"unknown {key.name} {value!r}{near}")
     return value

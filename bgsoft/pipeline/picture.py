@@ -27,6 +27,8 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
+    from bgsoft.detect.boxes import FoundBox
+    from bgsoft.detect.step import DetectorStep
     from bgsoft.face.step import FaceStep, FoundFaces
     from bgsoft.matte.given import MatteMerger, MatteReader
     from bgsoft.regions.step import RegionStep
@@ -139,6 +141,7 @@ class PictureStages:
     """Called for each frame that begins a new scene."""
     faces: FaceStep | None = None
     regions: RegionStep | None = None
+    detector: DetectorStep | None = None
     merger: MatteMerger | None = None
     reader: MatteReader | None = None
     """Reads given mattes, for the segmenter or the merger."""
@@ -166,6 +169,8 @@ class PictureStages:
         with self.execution.working(()):
             with StageClock("first run of the model", self.metrics.observer):
                 self.segmenter.start()
+                if self.detector is not None:
+                    self.detector.start()
             if self.faces is not None:
                 with StageClock("first run of the face models", self.metrics.observer):
                     self.execution.submit(self.faces.start)()
@@ -239,6 +244,8 @@ class PictureStages:
                 self.segmenter.reset()
             if refreshed:
                 self.segmenter.refresh()
+            if self.detector is not None:
+                scene.boxes = self.detector.find(frames, reduced)
             due = self.schedule.due(reduced, self.scenes)
             if len(due) == len(frames):
                 return self.segmenter.masks(frames, reduced)
@@ -319,6 +326,8 @@ class PictureStages:
                 )
                 if self.regions is not None:
                     self.regions.hide(frames[pre_roll:])
+                if self.detector is not None:
+                    self.detector.hide(frames[pre_roll:], scene.boxes[pre_roll:])
         if faces is None:
             return list(frames)
         with self._facing:
@@ -339,6 +348,8 @@ class PictureStages:
                 self.faces.reset()
         if self.regions is not None:
             self.regions.reset()
+        if self.detector is not None:
+            self.detector.reset()
 
     def restart(self) -> None:
         """Forget all frames, including failed ones. Others follow, with timestamps of their own."""
@@ -357,6 +368,8 @@ class PictureStages:
                 # After detection that is still in progress when something has failed.
                 self.execution.submit(self.faces.close)()
         self.segmenter.close()
+        if self.detector is not None:
+            self.detector.close()
         if self.merger is not None:
             self.merger.close()
         self.compositor.close()
@@ -376,6 +389,8 @@ class Scene:
     masks: Sequence[Array | None] = ()
     """Empty: not segmented yet."""
     mattes: Sequence[Matte] = ()
+    boxes: Sequence[Sequence[FoundBox]] = ()
+    """Of each frame what the detector finds."""
     faces: Callable[[], list[FoundFaces]] = list
     """Waits for the detection of faces in the mattes."""
 

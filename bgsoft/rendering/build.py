@@ -21,7 +21,8 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.writer import Writer
-from bgsoft.models.catalog import ResolvedModel
+from bgsoft.models.boxes import BOXES
+from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.picture import MaskSchedule, PictureStages
 from bgsoft.rendering import backends
@@ -43,6 +44,7 @@ from bgsoft.startup import StartupPool, span
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+    from bgsoft.detect.step import DetectorStep
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
     from bgsoft.matte.given import MatteReader
@@ -300,7 +302,7 @@ class StageBuilder:
                 )
                 compositor = stages.compositor(config.effect, format, began)
                 regions = stages.regions(config, info)
-            segmenter, faces = making.result()
+            segmenter, faces, detector = making.result()
             merger = None
             if reader is not None and replaces:
                 segmenter = stages.given_segmenter(reader)
@@ -318,6 +320,7 @@ class StageBuilder:
                 compositor=compositor,
                 faces=faces,
                 regions=regions,
+                detector=detector,
                 schedule=MaskSchedule()
                 if replaces
                 else MaskSchedule(segment.mask_every, segment.similarity_db),
@@ -335,8 +338,9 @@ class StageBuilder:
         info: VideoInfo,
         model: ResolvedModel,
         face_data: FaceTaker | None,
-    ) -> tuple[Segmenter | None, FaceStep | None]:
-        """What runs on the backend of inference: segmenter and face step, beside each other."""
+    ) -> tuple[Segmenter | None, FaceStep | None, DetectorStep | None]:
+        """What runs on the backend of inference: segmenter, face step and detector, beside each
+        other."""
         stages, quality = self._stages, config.segment.matte
 
         def make_segmenter(backend: str) -> Segmenter | None:
@@ -350,13 +354,29 @@ class StageBuilder:
             with stages.current():
                 return stages.faces(config, info, backend, self._loader, face_data)
 
-        def make(backend: str) -> tuple[Segmenter | None, FaceStep | None]:
+        def make_detector(backend: str) -> DetectorStep | None:
+            file = config.detector.file
+            if file is None or config.effect.kind is EffectKind.MATTE:
+                return None
+            # There is no other file of it in half precision.
+            loader = self._loader(resolve(file, (BOXES,)), Precision.FP32, self._instead)
+            with stages.current():
+                return stages.detector(
+                    config, info.format, stages.network_side(backend, info.format), loader
+                )
+
+        def make(
+            backend: str,
+        ) -> tuple[Segmenter | None, FaceStep | None, DetectorStep | None]:
             with StartupPool() as pool:
                 segmenter = pool.submit("segmenter", partial(make_segmenter, backend))
                 if backend == "tensorrt":  # which times kernels while it builds an engine
                     segmenter.exception()
                 faces = pool.submit("faces", partial(make_faces, backend))
-            return segmenter.result(), faces.result()
+                if backend == "tensorrt":
+                    faces.exception()
+                detector = pool.submit("detector", partial(make_detector, backend))
+            return segmenter.result(), faces.result(), detector.result()
 
         return self._choose("infer", make)
 

@@ -79,11 +79,14 @@ class DeviceStages(SideStages):
         streams = self._stream, self._face_stream
         return DeviceExecution(self._device, streams, self.batch, observer)
 
+    def network_side(self, backend: str, format: FrameFormat) -> DeviceSide:
+        on_event = self._resources.on_event
+        return DeviceSide(backend, format, self.batch, self._device, self._stream, on_event)
+
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
-        on_event = self._resources.on_event
-        side = DeviceSide(backend, format, self.batch, self._device, self._stream, on_event)
+        side = self.network_side(backend, format)
 
         def make_faces() -> FaceGlance:
             make_network = self._face_network(backend, loader.beside, self._stream)

@@ -50,6 +50,8 @@ def file_reports(request: Request, report: RenderReport) -> list[FileReport]:
         "regions": config.regions.file,
         "matte in": config.segment.matte_in,
         "faces": config.face.file,
+        "detector": config.detector.file,
+        "detector sidecar": config.detector.sidecar,
     }
     roles = {Path(name): role for role, name in names.items() if name is not None}
     files += (_file(roles[path], path) for path in config.inputs[1:])

@@ -39,6 +39,7 @@ from bgsoft.workers import Workers
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
+    from bgsoft.detect.step import DetectorStep
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
     from bgsoft.matte.given import GivenSegmenter, MatteMerger, MatteReader
@@ -151,6 +152,19 @@ class SideStages:
         on_event = self._resources.on_event
         return RegionStep(config, info, self._side, self._workers, on_event)
 
+    def detector(
+        self, config: RenderConfig, format: FrameFormat, side: HostSide, loader: NetworkLoader
+    ) -> DetectorStep:
+        """The step that hides what a detector finds; ``side`` makes its networks."""
+        from bgsoft.detect.detector import Detector
+        from bgsoft.detect.step import DetectorStep
+        from bgsoft.hide.plan import HidePlan
+
+        spec, driver = loader.model.spec, side.driver(loader)
+        found = Detector(spec, driver, format, self._ahead, self._side)
+        plan = HidePlan.of(config, format)
+        return DetectorStep(found, loader.model, plan, self._workers, self._side)
+
     def areas(self) -> AreaMeter:
         """The meter of mattes."""
         return AreaMeter(self._side)
@@ -191,13 +205,17 @@ class HostStages(SideStages):
     def execution(self, observer: TraceRecorder | None) -> Execution:
         return Execution(self.batch, self._workers, self._ahead)
 
+    def network_side(self, backend: str, format: FrameFormat) -> HostSide:
+        """What makes networks on whole frames that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
+        resources = self._resources
+        device = resources.device if backends.on_gpu("infer", backend) else None
+        return HostSide(backend, format, self._ahead, device, resources.on_event, self.batch)
+
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
         """The segmenter of a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
-        resources = self._resources
-        device = resources.device if backends.on_gpu("infer", backend) else None
-        side = HostSide(backend, format, self._ahead, device, resources.on_event, self.batch)
+        side = self.network_side(backend, format)
 
         def make_faces() -> FaceBoxes:
             from bgsoft.face.networks import FaceGlance

@@ -118,6 +118,7 @@ class RenderLog:
         ticks = kept[-1] - kept[0] + outcome.result.last_duration
         device, pictures = builder.used_device, stages.pictures
         faces, areas = pictures.faces, pictures.areas
+        hiding = faces, pictures.regions, pictures.detector
         timeline = None
         if areas is not None:
             counts = None if faces is None else faces.counts.tolist()
@@ -150,7 +151,8 @@ class RenderLog:
             h2d_bytes=device.copies.h2d_bytes / frames if device else 0.0,
             d2h_bytes=device.copies.d2h_bytes / frames if device else 0.0,
             faces=None if faces is None else faces.summary(),
-            hidden=[run for step in (faces, pictures.regions) if step for run in step.record.runs],
+            detector=None if pictures.detector is None else pictures.detector.summary(),
+            hidden=[run for step in hiding if step for run in step.record.runs],
             timeline=timeline,
             events=list(self._events),
             audio=[track for output in stages.outputs for track in output.writer.audio],

@@ -103,10 +103,15 @@ REASONS: Mapping[str, Reason] = {
         "--face {face.mode}",
         "--face anonymize",
     ),
+    "nothing found is hidden": Reason(
+        lambda config: config.face.mode is not FaceMode.ANONYMIZE and config.detector.file is None,
+        "--face {face.mode}",
+        "--face anonymize or a --detector",
+    ),
     "nothing hidden": Reason(
         lambda config: not config.hides,
         "--face {face.mode}",
-        "--face anonymize or a --hide",
+        "--face anonymize, a --hide or a --detector",
     ),
     "no picture": Reason(
         lambda config: config.effect.kind is EffectKind.MATTE,

@@ -112,7 +112,7 @@ def _edges(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
             left, top, right, bottom = sides
             near = min(left, top, format.width - right, format.height - bottom) <= _EDGE_PX
             if near and not {frame, frame + 1} & starts and frame != last:
-                kind = "A hidden face comes or goes at the edge"
+                kind = f"A hidden {run['region'] or 'face'} comes or goes at the edge"
                 yield _doubt(kind, 100, frame, _sides(sides), RegionAction.HIDE)
 
 

@@ -1,4 +1,4 @@
-"""The families of segmentation models: how each is loaded, and what it is given and makes.
+"""The families of models on whole frames: how each is loaded, and what it is given and makes.
 
 A new one: a line here, and its name in :data:`bgsoft.models.catalog.SEGMENTATION_FAMILIES`.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from bgsoft.errors import ModelError
 from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Wiring
+from bgsoft.models.boxes import BOXES
 from bgsoft.models.catalog import REFINER, ModelSpec, ResolvedModel, resolve
 from bgsoft.records import NamedTuple
 from bgsoft.settings.config import MatteQuality
@@ -71,6 +72,7 @@ FAMILIES: Mapping[str, Family] = {
     "single-shot": Family(wiring=_single_shot),
     "recurrent": Family(wiring=_recurrent, in_order=True, makes_alpha=True),
     REFINER: Family(wiring=_refiner),
+    BOXES: Family(wiring=_single_shot),
 }
 """Family of a :class:`bgsoft.models.catalog.ModelSpec` → what drives it."""
 

@@ -24,6 +24,7 @@ from bgsoft.settings.backends import Precision as Precision
 from bgsoft.settings.copied import Audio as Audio
 from bgsoft.settings.copied import CopyConfig as CopyConfig
 from bgsoft.settings.copied import Metadata as Metadata
+from bgsoft.settings.detector import DetectorConfig as DetectorConfig
 from bgsoft.settings.encode import Chroma as Chroma
 from bgsoft.settings.encode import Codec as Codec
 from bgsoft.settings.encode import EncodeConfig as EncodeConfig
@@ -409,6 +410,7 @@ class RenderConfig:
     face: FaceConfig = _section(FaceConfig, "Faces")
     hide: HideConfig = _section(HideConfig, "Faces")
     regions: RegionConfig = _section(RegionConfig, "Faces")
+    detector: DetectorConfig = _section(DetectorConfig, "Faces")
     matte: MatteConfig = _section(MatteConfig, "Edge of the person")
     encode: EncodeConfig = _section(EncodeConfig, "Output")
     copy: CopyConfig = _section(CopyConfig, "Output")
@@ -521,7 +523,7 @@ class RenderConfig:
     @property
     def hides(self) -> bool:
         """True if faces or places are made unrecognisable."""
-        if self.face.mode is FaceMode.ANONYMIZE:
+        if self.face.mode is FaceMode.ANONYMIZE or self.detector.file is not None:
             return True
         return any(region.action is RegionAction.HIDE for region in self.all_regions)
 
@@ -569,9 +571,7 @@ class RenderConfig:
         files = [self.input]
         if background and self.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
             files.append(Path(background))
-        files += [
-            Path(name)
-            for name in (self.regions.file, self.segment.matte_in, self.face.file)
-            if name
-        ]
+        named = self.regions.file, self.segment.matte_in, self.face.file
+        detector = self.detector.file, self.detector.sidecar
+        files += [Path(name) for name in (*named, *detector) if name]
         return tuple(files)

@@ -55,12 +55,13 @@ class HideConfig:
     )
     margin_pct: float = setting(
         0.0,
-        "Enlarge the hidden place around a face, in percent of its size, {range}.",
+        "Enlarge the hidden place around a face, or what --detector finds, in percent of its size,"
+        " {range}.",
         name="anonymize_margin",
         metavar="PCT",
         range=(0, 100),
         unit=" %",
-        without_effect=("no picture", "nobody anonymized"),
+        without_effect=("no picture", "nothing found is hidden"),
     )
 
     def __post_init__(self) -> None:

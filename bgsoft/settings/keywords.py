@@ -44,6 +44,7 @@ class PictureSettings(TypedDict, total=False):
     regions: FilePath | None
     keep: str | Sequence[str] | None
     drop: str | Sequence[str] | None
+    detector: FilePath | None
     threshold: float | Off | None
     softness: float | None
     min_area: float | None

@@ -34,7 +34,7 @@ SECTIONS: Mapping[str, Any] = {
     if entry.default_factory is not dataclasses.MISSING
 }
 """Sections of a preset: name → dataclass of its settings."""
-PICTURE_SECTIONS = ("effect", "segment", "face", "hide", "regions", "matte")
+PICTURE_SECTIONS = ("effect", "segment", "face", "hide", "regions", "detector", "matte")
 """Sections that change the picture, not where or in which codec it is made."""
 
 _FIELDS = {

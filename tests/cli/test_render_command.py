@@ -183,7 +183,7 @@ def test_no_subjects_hides_everybody(
         ("--face off --subjects 2", "--subjects --face main or anonymize"),
         ("--preset privacy --small-faces", "--small-faces --face off --face guard"),
         ("--face off --face-every 3", "--face-every --face off --face guard"),
-        ("--anonymize-style solid", "--anonymize-style --face anonymize or a --hide"),
+        ("--anonymize-style solid", "--anonymize-style --face anonymize, a --hide or a --detector"),
         ("--anonymize-shape box --hide 0,0,9,9", "--anonymize-shape --face guard --face anonymize"),
         ("--face main --anonymize-margin 5", "--anonymize-margin --face main --face anonymize"),
         ("--effect matte --hide 0,0,9,9", "--hide --effect matte another --effect"),

@@ -201,7 +201,7 @@ def test_a_sidecar_names_no_further_files(tmp_path: Path) -> None:
         ("family = ", ["mine.toml"]),
         ('family = "single-shot"\noutputs = [1]\n[input]', ["[[outputs]]"]),
         (SIDECAR.replace("single-shot", "singleshot"), ["family", "did you mean single-shot?"]),
-        (SIDECAR.replace("single-shot", "faces"), ["(choose from single-shot, recurrent)"]),
+        (SIDECAR.replace("single-shot", "faces"), ["(choose from single-shot, recurrent, boxes)"]),
         (SIDECAR.replace("channel = 1", "channel = -1"), ["whole number from 0, not -1"]),
         (SIDECAR.replace("width = 192\n", ""), ["[input] needs width and height"]),
         (SIDECAR.replace("width = 192", "width = '192'"), ["width must be a whole number"]),

@@ -1,0 +1,1 @@
+"""Things that a detector of the user finds, and that are hidden."""

@@ -1,0 +1,160 @@
+"""From a detector's raw output to the boxes in a frame."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bgsoft.errors import ModelError
+from bgsoft.frame import FrameFormat
+from bgsoft.models.boxes import BoxLayout
+from bgsoft.models.catalog import ModelSpec
+from bgsoft.records import NamedTuple
+
+Boxes = NDArray[np.float64]
+"""(N, 4): left, top, right and bottom."""
+
+_ROUNDING = 0.01
+"""Scores may be so far outside 0 to 1: half precision rounds."""
+
+
+class FoundBox(NamedTuple):
+    """A thing that the detector sees."""
+
+    name: str
+    """Of its class."""
+    box: NDArray[np.float64]
+    """(4,): left, top, right and bottom, frame pixels. It may reach over the frame's edge."""
+
+
+class Letterbox(NamedTuple):
+    """Place of a whole frame in a detector's input, between bars; input pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+    x_scale: float
+    """Frame pixels an input pixel."""
+    y_scale: float
+
+    @classmethod
+    def of(cls, spec: ModelSpec, format: FrameFormat) -> Letterbox:
+        """The place in the middle for frames of a format, enlarged or reduced."""
+        scale = min(spec.width / format.width, spec.height / format.height)
+        width = max(1, round(format.width * scale))
+        height = max(1, round(format.height * scale))
+        left, top = (spec.width - width) // 2, (spec.height - height) // 2
+        return cls(left, top, width, height, format.width / width, format.height / height)
+
+    def in_frame(self, boxes: Boxes) -> Boxes:
+        """Return boxes of the input in frame pixels."""
+        start = (self.left, self.top) * 2
+        return (boxes - start) * ((self.x_scale, self.y_scale) * 2)
+
+
+class BoxReader:
+    """Reads the output of a detector, on the host.
+
+    Args:
+        spec: Of the detector.
+        shape: Of its output.
+        pictures: Pictures of a run.
+        place: Of the frame in its input.
+
+    Raises:
+        ModelError: The output is not what the contract says.
+    """
+
+    def __init__(
+        self, spec: ModelSpec, shape: tuple[int, ...], pictures: int, place: Letterbox
+    ) -> None:
+        assert spec.boxes is not None
+        self._name, self._contract, self._place = spec.name, spec.boxes, place
+        self._check_shape(shape, pictures)
+        classes = self._contract.classes
+        self._hidden = [classes.index(name) for name in self._contract.hide]
+
+    def _check_shape(self, shape: tuple[int, ...], pictures: int) -> None:
+        layout, count = self._contract.layout, len(self._contract.classes)
+        axes = {BoxLayout.YOLOV8: (1, "4 + classes, N"), BoxLayout.YOLOV5: (2, "N, 5 + classes")}
+        text = f"cannot use detector {self._name}: its output has the shape {shape}"
+        axis, form = axes[layout]
+        if len(shape) != 3 or 0 in shape or shape[0] < pictures:
+            raise ModelError(f"{text}, and layout {layout} is ({pictures}, {form})")
+        if shape[axis] == layout.values(count):
+            return
+        fitting = [other for other, (at, _) in axes.items() if shape[at] == other.values(count)]
+        advice = f"; layout = {fitting[0].value!r} fits" if fitting else "; correct [boxes] classes"
+        raise ModelError(
+            f"{text}, and layout {layout} with {count} classes has {layout.values(count)} numbers a"
+            f" box, not {shape[axis]}{advice}"
+        )
+
+    def read(self, raw: NDArray[np.floating]) -> list[FoundBox]:
+        """Return the boxes of the classes that are hidden, class by class.
+
+        Args:
+            raw: Output of one picture.
+
+        Raises:
+            ModelError: Scores are no probabilities, or a box has no finite place.
+        """
+        contract = self._contract
+        planes = raw if contract.layout is BoxLayout.YOLOV8 else raw.T
+        low, high = planes[4:].min(), planes[4:].max()
+        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
+            raise ModelError(
+                f"cannot use detector {self._name}: its scores reach from {low:g} to {high:g}, and"
+                " must be probabilities from 0 to 1; export it with its last sigmoid, and check"
+                " [boxes] layout"
+            )
+        scores = planes[4:] if contract.layout is BoxLayout.YOLOV8 else planes[4] * planes[5:]
+        scores = scores[self._hidden]
+        best, top = scores.argmax(axis=0), scores.max(axis=0)
+        found: list[FoundBox] = []
+        for index, name in enumerate(contract.hide):
+            at = np.flatnonzero((best == index) & (top >= contract.threshold))
+            if at.size:
+                at = at[top[at].argsort()[::-1]]
+                x, y, width, height = planes[:4, at].astype(np.float64)
+                boxes = np.stack(
+                    [x - width / 2, y - height / 2, x + width / 2, y + height / 2], axis=1
+                )
+                if not np.isfinite(boxes).all():
+                    text = "found a box without a finite place; nothing is hidden by guess"
+                    raise ModelError(f"cannot use detector {self._name}: it {text}")
+                joined = join_boxes(boxes, contract.nms)
+                found += [FoundBox(name, box) for box in self._place.in_frame(joined)]
+        return found
+
+
+def join_boxes(boxes: Boxes, limit: float) -> Boxes:
+    """Join boxes that overlap a better one: in doubt, all that any of them covers is hidden.
+
+    Args:
+        boxes: Best first.
+        limit: Intersection over union beyond which two boxes are one.
+    """
+    joined = []
+    while len(boxes):
+        same = overlaps(boxes[0], boxes) > limit
+        same[0] = True
+        joined.append(around(boxes[same]))
+        boxes = boxes[~same]
+    return np.reshape(joined, (-1, 4))
+
+
+def around(boxes: Boxes) -> NDArray[np.float64]:
+    """Return the box around some boxes, (4,)."""
+    return np.concatenate([boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)])
+
+
+def overlaps(box: NDArray[np.float64], boxes: Boxes) -> NDArray[np.float64]:
+    """Return a box's intersection over union with each of some boxes, (N,)."""
+    low, high = np.maximum(box[:2], boxes[:, :2]), np.minimum(box[2:], boxes[:, 2:])
+    both = (high - low).clip(0).prod(axis=1)
+    either = (box[2:] - box[:2]).prod() + (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - both
+    shares = np.zeros(len(boxes))
+    np.divide(both, either, out=shares, where=either > 0)
+    return shares
