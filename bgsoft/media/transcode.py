@@ -36,6 +36,8 @@ _RATES = {
 }
 _OPUS_SURROUND = {"mapping_family": "1"}
 """With its own choice, FFmpeg (8 and 9) interchanges channels of 5.0 and 6.1."""
+_DEEP_FLAC = {"strict": "experimental", "bits_per_raw_sample": "32"}
+"""Without these, FFmpeg's encoder leaves out the lowest 8 of 32 bits."""
 _SILENT_FRAMES, _SILENT_SAMPLES = 4, 1024
 _WARM_UP_SECONDS = Fraction(1, 2)
 """How long before a part its sound is decoded: Opus needs 80 ms (RFC 7845, 4.6), and MP3 the data
@@ -105,8 +107,17 @@ def add_audio_stream(
         context.bit_rate = max(_BITS_PER_CHANNEL * len(layout.channels), kept)
     if encoder == "libopus" and len(layout.channels) > 2:
         context.options = _OPUS_SURROUND
+    if encoder == decoder.codec.canonical_name == "flac" and _flac_bits(decoder.extradata) > 24:
+        context.options = _DEEP_FLAC
     context.open()
     return stream
+
+
+def _flac_bits(header: bytes | None) -> int:
+    """Bits of a sample, by STREAMINFO (RFC 9639, 8.2); 0 where there is none."""
+    if header is None or len(header) < 14:
+        return 0
+    return ((header[12] & 1) << 4 | header[13] >> 4) + 1
 
 
 def _keep_format(encoder: AudioCodecContext, decoder: AudioCodecContext) -> None:

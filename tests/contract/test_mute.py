@@ -125,6 +125,18 @@ def test_lossy_sound_is_muted_to_the_sample(
     assert told(events) == "audio track 0 is encoded again: parts of it are muted"
 
 
+def test_flac_keeps_32_bits(tmp_path: Path) -> None:
+    source, target = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    deep = ("-c:a", "flac", "-sample_fmt", "s32", "-bits_per_raw_sample", "32", "-strict", "-2")
+    plain = chirp(tmp_path / "plain.mkv", video=film())
+    ffmpeg("-i", plain, "-c:v", "copy", "-af", "aformat=flt,volume=0.3", *deep, source)
+    rerender(source, target, muted=spans(*MUTED))
+    expected = heard(source).copy()
+    assert np.bitwise_or.reduce(expected) & 0xFF
+    expected[BEGIN:END] = 0
+    assert np.array_equal(heard(target), expected)
+
+
 def test_sound_that_is_converted_is_muted(tmp_path: Path) -> None:
     source, target = film_with(tmp_path / "in.mov", "pcm_s16le"), tmp_path / "out.webm"
     _, events = rerender(source, target, muted=spans(*MUTED))
