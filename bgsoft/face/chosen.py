@@ -1,4 +1,4 @@
-"""Main people that the user names: by the id of a track, or by a place and a time."""
+"""Main people that the user selects by the id of a track, or by a place and a time."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from bgsoft.settings.main import MainPerson, parse_main
 
 
 class _Point(NamedTuple):
-    """Where somebody is main."""
+    """A place and time that selects a main person."""
 
     text: str
     x: float
     y: float
     """Frame pixels."""
     seconds: float
-    """In the frames' time."""
+    """Presentation time of frames, which may not start at 0."""
 
 
 class ChosenPicker:
-    """Gives the main people that were named, in place of a :class:`SubjectPicker`.
+    """The selected main people, instead of those that a :class:`SubjectPicker` finds.
 
-    A place names whoever's face is there at its time, or comes there first after it.
+    A place selects the face that is there at its time, or the first that comes there later.
 
     Args:
-        names: As ``--main`` takes them.
-        ids: More, by the ids of their tracks.
+        names: Values of ``--main``.
+        ids: Ids of further tracks.
         info: The video.
     """
 
@@ -47,7 +47,7 @@ class ChosenPicker:
         return self._faces.keys()
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        """Return the main ones by id, where they were last seen, given the next frame's faces."""
+        """Take the next frame's faces, and return the main faces by id as last seen."""
         for point in [each for each in self._open if seconds >= each.seconds]:
             there = [face for face in faces if _is_at(face, point)]
             if there:
@@ -57,15 +57,15 @@ class ChosenPicker:
         return dict(self._faces)
 
     def notices(self) -> list[str]:
-        """Report, after the last frame, places where nobody was."""
+        """Return notices, after the last frame, about places where no face was found."""
         return [f"--main {point.text}: no face was found there" for point in self._open]
 
     def reset(self) -> None:
-        """A new scene begins: who was seen before is nowhere yet."""
+        """Begin a new scene: forget where faces were seen."""
         self._faces = {}
 
     def cut(self) -> None:
-        """A new scene may begin."""
+        """Do nothing: a possible cut changes no selection."""
 
 
 def _place(named: MainPerson, info: VideoInfo) -> _Point:

@@ -1,8 +1,8 @@
-"""Files of face tracks that a user may edit: JSON lines, one of the video, then one a track.
+"""Files of face tracks that a user may edit: JSON lines, one for the video, then one per track.
 
-A track is ``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. After the box may stand
-the angle, the score, whether the detector saw the face (1) or it is only expected (0), the track's
-age in frames, and the square that landmarks are looked for in: x, y and side. A track may say
+A track is ``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. These numbers may follow
+the box: the angle, the score, 1 if the detector saw the face or 0 if it is only expected, and the
+track's age in frames. The last three are the square for landmarks: x, y and side. A track may have
 ``"main": true``, ``"hide": false`` or ``"interpolate": true``.
 """
 
@@ -34,7 +34,7 @@ _KEYS = ("id", "main", "hide", "interpolate", "faces")
 _NUMBERS = (5, 12)
 """Fewest and most numbers of a face."""
 _OLD = 1000
-"""Age in frames of a face that a user added: it counts at once."""
+"""Age in frames of a face that a user added, so that it counts at once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,16 +43,16 @@ class TrackLine:
 
     id: int
     main: bool = False
-    """It is a main person's."""
+    """The track is of a main person."""
     hide: bool = True
-    """False: it is never hidden."""
+    """False: the face is never hidden."""
     interpolate: bool = False
-    """Between two faces of it there are others."""
+    """Faces are interpolated between the listed ones."""
     faces: dict[int, tuple[float, ...]] = field(default_factory=dict)
-    """pts → the numbers after it, in order."""
+    """pts → the numbers that follow it in the file, in order of pts."""
 
     def face(self, pts: int) -> Face | None:
-        """Return the track's face at a time; None: it has none."""
+        """Return the track's face at a time, or None."""
         numbers = self.faces.get(pts)
         if numbers is None and self.interpolate:
             numbers = self._between(pts)
@@ -113,7 +113,7 @@ def read_tracks(path: Path) -> TrackFile:
     Raises:
         ConfigError: It cannot be read, or is malformed; the message names the line.
     """
-    with os_errors_as(ConfigError, f"cannot read the faces {path}", path=path):
+    with os_errors_as(ConfigError, f"cannot read face file {path}", path=path):
         data = path.read_bytes()
     header: dict[str, Any] | None = None
     tracks: list[TrackLine] = []
@@ -131,17 +131,19 @@ def read_tracks(path: Path) -> TrackFile:
         except (ValueError, RecursionError) as exc:
             text = str(exc) or "it is nested too deeply"
             raise ConfigError(
-                f"cannot read the faces {path}: line {number}: {text}", path=path
+                f"cannot read face file {path}: line {number}: {text}", path=path
             ) from exc
     if header is None:
-        raise ConfigError(f"cannot read the faces {path}: it is empty", path=path)
+        raise ConfigError(
+            f"cannot read face file {path}: it is empty; make one with bgsoft faces", path=path
+        )
     width, height = header["frame"]
     return TrackFile(path=path, width=width, height=height, tracks=tracks)
 
 
 def _header(table: dict[str, Any]) -> dict[str, Any]:
     if table.get("faces_of") is None:
-        raise ConfigError("its first line is not that of bgsoft faces")
+        raise ConfigError("the first line must have faces_of, as bgsoft faces writes it")
     frame = table.get("frame")
     if not (isinstance(frame, list) and len(frame) == 2 and all(map(_is_whole, frame))):
         raise ConfigError("frame must be [width, height]")
@@ -154,7 +156,7 @@ def _track(table: dict[str, Any], known: set[int]) -> TrackLine:
             raise ConfigError(f"unknown key {key}{did_you_mean(key, _KEYS)}")
     id = table.get("id")
     if not (isinstance(id, int) and _is_whole(id)) or id in known:
-        raise ConfigError(f"id must be a whole number that no other track has, not {id!r}")
+        raise ConfigError(f"id must be a whole number and differ from other tracks', not {id!r}")
     for key in ("main", "hide", "interpolate"):
         if not isinstance(table.get(key, True), bool):
             raise ConfigError(f"{key} must be true or false, not {table[key]!r}")
@@ -193,7 +195,7 @@ def _is_number(value: object) -> bool:
 
 
 class TrackRecorder:
-    """Takes the faces of every frame, and writes them as tracks. See ``FaceTaker``."""
+    """A ``FaceTaker`` that collects the faces of every frame as the tracks of a file."""
 
     wants_landmarks = False
 
@@ -203,7 +205,7 @@ class TrackRecorder:
         """Frames so far."""
 
     def write(self, frame: Frame, faces: Sequence[Face]) -> None:
-        """Add those of the next frame."""
+        """Add the faces of the next frame."""
         self.frames += 1
         for face in faces:
             seen, square = int(face.detected), face.square
@@ -224,16 +226,16 @@ class TrackRecorder:
 
 
 class RecordedFinder(Closing):
-    """Gives the faces of a file in place of a detector's; see ``FaceFinder``.
+    """A ``FaceFinder`` that returns the faces of a file instead of detected ones.
 
     Args:
         file: The file.
         format: Format of the frames.
-        networks: Make landmarks, where these are asked for; closed with this.
-        by_landmarks: Landmarks of all faces are.
+        networks: Networks for landmarks; closed with this object.
+        by_landmarks: Make landmarks of all faces.
 
     Raises:
-        ConfigError: The file is of a video of another size.
+        ConfigError: The file belongs to a video of another size.
     """
 
     def __init__(
@@ -246,8 +248,8 @@ class RecordedFinder(Closing):
     ) -> None:
         if (file.width, file.height) != (format.width, format.height):
             raise ConfigError(
-                f"cannot use the faces {file.path}: they are of frames of"
-                f" {file.width}x{file.height}, not {format.width}x{format.height}",
+                f"cannot use face file {file.path}: its frames are {file.width}x{file.height},"
+                f" but the video's are {format.width}x{format.height}",
                 path=file.path,
             )
         self._file, self._networks = file, networks
@@ -281,29 +283,29 @@ class RecordedFinder(Closing):
         return sorted(faces, key=lambda face: -face_size(face.box_xyxy))
 
     def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
-        """Return those of some faces of a frame that have landmarks, with them."""
+        """Return the faces of a frame for which landmarks were found, with these landmarks."""
         if self._by_landmarks:
             return []
         (seen,) = self._meshes.make([(frame, reduced)], [faces])
         return [face for face in seen if face.has_landmarks]
 
     def notices(self) -> list[str]:
-        """Report, after the last frame of a whole video, faces that belong to no frame."""
+        """Return notices, after a whole video, about faces that belong to no frame."""
         entries = {pts for track in self._file.tracks for pts in track.faces}
         unused = len(entries - self._used)
         if not unused:
             return []
-        return [f"{self._file.path}: {unused} of {len(entries)} times are of no rendered frame"]
+        return [f"{self._file.path}: {unused} of {len(entries)} times match no rendered frame"]
 
     def reset(self) -> None:
-        """A new scene begins."""
+        """Begin a new scene."""
         self._meshes.reset()
 
     def renew(self) -> None:
-        """Nothing is searched for."""
+        """Do nothing: faces are not searched for."""
 
     def refresh(self) -> None:
-        """Nothing is kept but the smoothing of landmarks."""
+        """Discard the smoothing of landmarks, the only state kept."""
         self._meshes.reset()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Mattes that another tool has made: read, matched to frames, and merged with our own."""
+"""Mattes made by another tool: reading, matching to frames, and merging with our own."""
 
 from __future__ import annotations
 
@@ -33,21 +33,23 @@ Opacity: TypeAlias = NDArray[np.uint8]
 """(h, w), 255 = person."""
 
 _MAX_ASPECT = 1.03
-"""Factor between the aspect ratios of matte and frame: sizes are rounded, to 16 samples at most."""
+"""Maximum factor between the aspect ratios of matte and frame.
+
+Other tools round sizes to multiples of up to 16 samples."""
 
 
 class MatteReader(Closing):
-    """Reads the mattes of a file or of pictures, in the order of the frames that they belong to.
+    """Reader of the mattes in a video or in pictures, in the order of the video's frames.
 
-    The matte is the alpha channel, if there is one, else the brightness.
+    The matte is the alpha channel if there is one, else the brightness.
 
     Args:
-        config: File, and how it is matched.
-        info: The video whose frames they belong to.
-        rate: Frames a second of pictures; None: 25.
+        config: The file, and how its mattes are matched to frames.
+        info: The video that the mattes belong to.
+        rate: Frames per second of pictures; None: 25.
 
     Raises:
-        ConfigError: The file cannot be read, or its picture has other proportions.
+        ConfigError: The file cannot be read, or its picture has another aspect ratio.
     """
 
     def __init__(self, config: SegmentConfig, info: VideoInfo, rate: float | None = None) -> None:
@@ -61,7 +63,7 @@ class MatteReader(Closing):
         pictures = self._pictures() if self._info.stills else self._frames()
         self._pending = enumerate(pictures)
         self._count = 0
-        """Mattes that were read."""
+        """Number of mattes read."""
         self._ahead: tuple[Fraction, Opacity] | None = None
         self._shown: Opacity | None = None
         self._step = 1 / self._info.frame_rate if self._info.frame_rate else Fraction(1, 25)
@@ -69,11 +71,11 @@ class MatteReader(Closing):
         self._tolerance = min(self._step, other) / 4
         """Times are rounded to each container's time base."""
         self._end = Fraction(0)
-        """When the last matte that was read ends."""
+        """End time of the last matte that was read."""
 
     def _check(self) -> None:
         if ALPHA_DROPPED in self._info.notices and self._info.codec in ("vp8", "vp9"):
-            text = "its alpha channel is VP8's or VP9's, which is not read; convert it to FFV1"
+            text = "bgsoft cannot read the alpha channel of VP8 and VP9; convert it to FFV1"
             raise ConfigError(f"cannot use --matte-in {self.path}: {text}", path=self.path)
         own = self._info.format
         shape = own.width * self._info.sample_aspect_ratio / own.height
@@ -84,14 +86,14 @@ class MatteReader(Closing):
         if not 1 / _MAX_ASPECT <= shape / wanted <= _MAX_ASPECT:
             raise ConfigError(
                 f"cannot use --matte-in {self.path}: its picture of {own.width}x{own.height} has"
-                f" other proportions than the video's of {width}x{height}"
+                f" another aspect ratio than the video of {width}x{height}"
             )
 
     def opacity(self, frame: Frame) -> Opacity:
-        """Return the matte of a frame, (H, W) of the frame; frames come in order.
+        """Return the matte of the next frame, (H, W) of the frame.
 
         Raises:
-            DecodeError: There is none, or the file cannot be read.
+            DecodeError: The frame has no matte, or the file cannot be read.
         """
         error = partial(DecodeError, stage="segment", pts=frame.pts, path=self.path)
         with errors_as((MediaError, *PYAV_ERRORS), error, f"--matte-in {self.path}", reason=str):
@@ -105,10 +107,10 @@ class MatteReader(Closing):
         return self._shown
 
     def check_end(self, frames: int) -> None:
-        """Check, after the last frame of a whole video, that each matte had its frame.
+        """Check, after a whole video, that there is a frame for each matte.
 
         Args:
-            frames: How many frames there were.
+            frames: Number of frames of the video.
 
         Raises:
             DecodeError: There are more mattes than frames.
@@ -118,7 +120,7 @@ class MatteReader(Closing):
         while self._read():
             pass
         if self._count != frames:
-            text = f"{self.path} holds {self._count} mattes, and the video {frames} frames"
+            text = f"{self.path} contains {self._count} mattes, but the video {frames} frames"
             raise DecodeError(f"--matte-in: {text}", stage="segment", path=self.path)
 
     def _shortage(self) -> str:
@@ -126,7 +128,7 @@ class MatteReader(Closing):
             return f"{self.path} ends at {float(self._end):.2f} s, before the video"
         total = self._video.estimated_frames
         of = "more" if total is None else f"about {total}"
-        return f"{self.path} holds {self._count} mattes, and the video {of} frames"
+        return f"{self.path} contains {self._count} mattes, but the video {of} frames"
 
     def _read(self) -> bool:
         found = next(self._pending, None)
@@ -140,7 +142,7 @@ class MatteReader(Closing):
         return True
 
     def _read_until(self, frame: Frame) -> None:
-        """Show the last matte that starts by the time of a frame."""
+        """Advance to the last matte that starts no later than a frame."""
         time = (frame.pts - (self._video.start_pts or 0)) * frame.time_base
         newest = None
         while self._ahead is not None or self._read():
@@ -209,7 +211,7 @@ def _opacity_in(path: Path) -> Opacity:
     _, data = read_file(path)
     pixels: Any = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if pixels is None:
-        raise OpenError(f"cannot read {path}: it is damaged", path=path)
+        raise OpenError(f"cannot read {path}: it is damaged, or not a picture", path=path)
     if pixels.ndim == 3:
         gray = pixels.shape[2] in (1, 3)
         pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2GRAY) if gray else pixels[..., -1]
@@ -223,11 +225,11 @@ def _plane(frame: VideoFrame, number: int) -> Opacity:
 
 
 class GivenSegmenter:
-    """Gives the mattes of a reader in place of a model's masks; see ``Segmenter``.
+    """A ``Segmenter`` that returns the mattes of a reader instead of a model's masks.
 
     Args:
-        reader: Closed with this.
-        side: Where frames are.
+        reader: The mattes; closed with this object.
+        side: Host or device that holds the frames.
     """
 
     def __init__(self, reader: MatteReader, side: Side) -> None:
@@ -235,37 +237,37 @@ class GivenSegmenter:
         self._reader, self._side = reader, side
 
     def start(self) -> None:
-        """Nothing is to be run beforehand."""
+        """Do nothing: there is no model to run."""
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
-        """Nothing is made ahead."""
+        """Do nothing: mattes are not read ahead."""
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
-        """Return the mattes of some frames, each (H, W) uint8 on their side.
+        """Return the mattes of frames, each (H, W) uint8 on the side of the frames.
 
         Raises:
-            DecodeError: A frame has none.
+            DecodeError: A frame has no matte.
         """
         return [self._side.xp.asarray(self._reader.opacity(frame)) for frame in frames]
 
     def reset(self) -> None:
-        """Each matte stands alone."""
+        """Do nothing: each matte is independent of the others."""
 
     def refresh(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: there is no state."""
 
     def close(self) -> None:
         self._reader.close()
 
 
 class MatteMerger(Closing):
-    """Combines given mattes with our own.
+    """Given mattes combined with our own.
 
     Args:
-        reader: Closed with this.
+        reader: The given mattes; closed with this object.
         mode: ``max`` or ``min``.
         format: Format of the frames.
-        side: Where they are.
+        side: Host or device that holds the frames.
     """
 
     def __init__(

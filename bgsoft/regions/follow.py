@@ -1,8 +1,8 @@
-"""Follows regions with what they show, by optical flow on the analysis frames.
+"""Motion of followed regions, by optical flow on the analysis frames.
 
-Points of a region are tracked straight from the frame in which the region was drawn, starting at
-where they were in the last frame, so errors do not add up. Where too few are found so, they are
-tracked from the last frame. What moves them all is a rotation, a scale and a shift.
+Points of a region are tracked directly from the frame in which the region was drawn, so errors do
+not add up. The search starts at their position in the last frame. If too few points are found,
+they are tracked from the last frame. One rotation, scale and shift is fitted to all points.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bgsoft.report import Event
 
 _MAX_POINTS = 200
 _MIN_POINTS = 6
-"""A rotation, scale and shift need two; with fewer than these, chance decides."""
+"""A rotation, scale and shift need two points; fewer than these often agree by chance."""
 _ASTRAY_PX = 0.7
-"""Analysis samples between a point and where it comes back to when it is tracked back."""
+"""Maximum distance in analysis samples between a point and its position after tracking back."""
 _POINT_DISTANCE_PX = 3
 _WINDOW = (15, 15)
 _LEVELS = 3
@@ -39,18 +39,18 @@ class _Followed:
     start: Picture
     """The frame in which it was drawn."""
     points: NDArray[np.float32]
-    """(N, 1, 2): what is tracked, there."""
+    """(N, 1, 2): the tracked points in ``start``."""
     moved: NDArray[np.float64]
-    """(2, 3): from there to the last frame."""
+    """(2, 3): transform from ``start`` to the last frame."""
     is_lost: bool = False
-    """It rests where it was seen last."""
+    """It stays at its last known position."""
 
 
 class Follower:
-    """Says where followed regions are, frame by frame.
+    """Tracker of followed regions, frame by frame.
 
     Args:
-        regions: Those that are followed.
+        regions: The followed regions.
         format: Format of the frames.
         on_event: Called when a region is lost.
     """
@@ -90,7 +90,7 @@ class Follower:
             self._last = picture
 
     def reset(self) -> None:
-        """The next frame begins a new scene: what is followed is out of sight."""
+        """Begin a new scene: regions that are followed are lost."""
         for placed, state in self._states.items():
             if not state.is_lost:
                 self._lose(placed, state, "at a cut")
@@ -113,7 +113,7 @@ class Follower:
         return turned
 
     def _track(self, state: _Followed, picture: Picture) -> NDArray[np.float64] | None:
-        """Return what moves the region from its first frame to this one; None: it is lost."""
+        """Return the transform from the region's first frame to this one; None if it is lost."""
         expected = cv2.transform(state.points, state.moved).astype(np.float32)
         found = _flow(state.start, picture, state.points, expected)
         moved = _similarity(state.points, found)
@@ -124,12 +124,12 @@ class Follower:
 
     def _lose(self, placed: PlacedRegion, state: _Followed, when: str) -> None:
         state.is_lost = True
-        text = f"{placed.region.name} was lost {when}; from there on it rests"
+        text = f"{placed.region.name} was lost {when}; from then on it stays in place"
         self._on_event(Event(kind="notice", stage="composite", message=text))
 
 
 def _points(picture: Picture, corners: Corners) -> NDArray[np.float32]:
-    """Choose points inside a polygon that can be told from their neighbours."""
+    """Choose points inside a polygon that differ from their surroundings."""
     box = left, top, right, bottom = bounds(corners, *picture.shape[::-1])
     mask = np.zeros_like(picture)
     if left < right and top < bottom:
@@ -141,7 +141,7 @@ def _points(picture: Picture, corners: Corners) -> NDArray[np.float32]:
 def _flow(
     before: Picture, after: Picture, points: NDArray[np.float32], expected: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """Track points into another picture; those that do not come back are not a number."""
+    """Track points into another picture; points that fail the check backwards are NaN."""
     if not len(points):
         return expected
     options: dict[str, Any] = {"winSize": _WINDOW, "maxLevel": _LEVELS}
@@ -156,7 +156,7 @@ def _flow(
 def _similarity(
     points: NDArray[np.float32], found: NDArray[np.float32]
 ) -> NDArray[np.float64] | None:
-    """Fit a rotation, scale and shift to most of the points; None: too few agree."""
+    """Fit a rotation, scale and shift to most of the points; None if too few agree."""
     good = np.isfinite(found).all(axis=(1, 2))
     if good.sum() < max(_MIN_POINTS, len(points) / 4):
         return None

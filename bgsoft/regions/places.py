@@ -1,4 +1,4 @@
-"""Where the regions of one video are: corners in frame pixels at each time."""
+"""Positions of the regions of one video: corners in frame pixels at each time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ Corners: TypeAlias = NDArray[np.float64]
 """(N, 2): x and y in frame pixels, in order around the region."""
 
 _ELLIPSE_CORNERS = 96
-"""The polygon of so many corners lies within .05 % of its axes of the ellipse."""
+"""A polygon of this many corners differs from the ellipse by less than 0.05 % of its axes."""
 _FAR_PX = 60_000.0
-"""Corners are drawn no farther out: OpenCV counts sixteenths of a pixel in 32 bits, and no frame is
-as large."""
+"""Corners are clipped to this distance before drawing; no frame is as large.
+
+OpenCV counts sixteenths of a pixel in 32 bits."""
 _SHIFT = 4
 
 
@@ -43,26 +44,28 @@ class PlacedRegion:
     def __init__(self, region: Region, info: VideoInfo) -> None:
         self.region = region
         self.first = info.pts_at(region.begin) if region.begin else -math.inf
-        """pts from which on it holds,"""
+        """First pts at which the region applies."""
         self.end = math.inf if region.end is None else info.pts_at(region.end)
-        """and from which on it does not."""
+        """First pts after that at which it no longer applies."""
         self._times = [float(info.pts_at(key.seconds)) for key in region.keys]
         self._keys = [_corners(region.shape, key.lengths, info.format) for key in region.keys]
         width, height = info.format.width, info.format.height
         if all((key >= (width, height)).any(axis=1).all() for key in self._keys):
-            raise ConfigError(f"{region.name} lies outside the frame of {width}x{height}")
+            raise ConfigError(
+                f"cannot use {region.name}: it lies outside the frame of {width}x{height}"
+            )
 
     @property
     def is_upright(self) -> bool:
-        """Whether it is an upright box at all times."""
+        """True if the region is an upright box at all times."""
         return self.region.shape is RegionShape.BOX and not self.region.follow
 
     def holds_at(self, pts: int) -> bool:
-        """Whether it counts in the frame of this time."""
+        """Return True if the region applies at this time."""
         return self.first <= pts < self.end
 
     def corners(self, pts: int) -> Corners:
-        """Return its corners, interpolated between key frames; before and after them it rests."""
+        """Return the corners, interpolated between key frames and constant outside them."""
         after = int(np.searchsorted(self._times, pts, side="right"))
         if after == 0 or after == len(self._times):
             return self._keys[min(after, len(self._times) - 1)]
@@ -75,7 +78,7 @@ class PlacedRegion:
 def place_regions(
     config: RenderConfig, info: VideoInfo, on_event: Callable[[Event], None]
 ) -> list[PlacedRegion]:
-    """Place the regions of a render; one that no rendered frame reaches is reported.
+    """Place the regions of a render, and report those outside the rendered time.
 
     Raises:
         ConfigError: The file cannot be used; or a region lies outside the frame, or cannot be
@@ -85,8 +88,8 @@ def place_regions(
     for region in config.all_regions:
         if region.follow and region.begin < Fraction(str(config.start_seconds)):
             raise ConfigError(
-                f"cannot follow {region.name}: its time {float(region.begin):g} s is before what"
-                f" is rendered; place it at {config.start_seconds:g} s or later"
+                f"cannot follow {region.name}: it begins at {float(region.begin):g} s, before the"
+                f" rendered part; let it begin at {config.start_seconds:g} s or later"
             )
         _report_unused(region, config, info, on_event)
         placed.append(PlacedRegion(region, info))
@@ -100,11 +103,11 @@ def _report_unused(
     over = ""
     if config.duration_seconds is not None:
         end = start + config.duration_seconds
-        over = f"what is rendered ends at {end:g} s of the video"
+        over = f"the rendered part ends at {end:g} s of the video"
     if length is not None and length < end:
         end, over = length, f"the video ends at {length:.2f} s"
     if region.end is not None and region.end <= start:
-        end, over = 0.0, f"what is rendered begins at {start:g} s of the video"
+        end, over = 0.0, f"the rendered part begins at {start:g} s of the video"
     if region.begin >= end:
         text = f"{region.name} {region.action}s nothing: {over}"
         on_event(Event(kind="notice", stage="composite", message=text))
@@ -121,7 +124,7 @@ def _corners(shape: RegionShape, lengths: tuple[Length, ...], format: FrameForma
         corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
         return np.array(corners, np.float64)
     angles = np.linspace(0, 2 * math.pi, _ELLIPSE_CORNERS, endpoint=False)
-    # Around the ellipse, not inside: all of it is meant.
+    # The polygon encloses the ellipse, so that all of it is covered.
     grown = 0.5 / math.cos(math.pi / _ELLIPSE_CORNERS)
     x = float(left) + float(width) * (0.5 + grown * np.cos(angles))
     y = float(top) + float(height) * (0.5 + grown * np.sin(angles))
@@ -129,7 +132,7 @@ def _corners(shape: RegionShape, lengths: tuple[Length, ...], format: FrameForma
 
 
 def bounds(corners: Corners, width: int, height: int) -> tuple[int, int, int, int]:
-    """Return left, top, right and bottom of the part of a plane that corners enclose, half-open."""
+    """Return the half-open box of the corners in a plane: left, top, right, bottom."""
     low = np.floor(corners.min(axis=0)).clip(0, (width, height)).astype(int)
     high = np.ceil(corners.max(axis=0)).clip(0, (width, height)).astype(int)
     return int(low[0]), int(low[1]), int(high[0]), int(high[1])
@@ -138,10 +141,13 @@ def bounds(corners: Corners, width: int, height: int) -> tuple[int, int, int, in
 def coverage(
     corners: Corners, box: tuple[int, int, int, int], *, inside: int = 255
 ) -> NDArray[np.uint8]:
-    """Draw a polygon: (h, w) of the box, 255 inside and 0 outside or the reverse; smooth edges."""
+    """Draw a polygon with smooth edges: (h, w) of the box.
+
+    Samples are ``inside`` in the polygon and 255 - ``inside`` outside it.
+    """
     left, top, right, bottom = box
     drawn = np.full((bottom - top, right - left), 255 - inside, np.uint8)
-    # A pixel's centre is at half a pixel; OpenCV's at whole ones.
+    # Our pixel centres are at half pixels, OpenCV's at whole ones.
     points = (corners - (left + 0.5, top + 0.5)).clip(-_FAR_PX, _FAR_PX)
     fixed = np.rint(points * (1 << _SHIFT)).astype(np.int32)
     cv2.fillPoly(drawn, [fixed], inside, cv2.LINE_AA, _SHIFT)
@@ -149,7 +155,10 @@ def coverage(
 
 
 def touched(corners: Corners, box: tuple[int, int, int, int]) -> NDArray[np.uint8]:
-    """Draw all that a polygon touches, (h, w) of the box, 0 or 1; crossing sides leave no hole."""
+    """Draw each sample that a polygon touches as 1, else 0: (h, w) of the box.
+
+    A polygon whose edges cross is filled without holes.
+    """
     drawn = (coverage(corners, box) > 0).astype(np.uint8)
     grown = cv2.dilate(drawn, np.ones((3, 3), np.uint8))
     edges, _ = cv2.findContours(grown, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)

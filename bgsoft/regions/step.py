@@ -1,4 +1,4 @@
-"""Regions in the pipeline: mattes are corrected before compositing, and places hidden after it."""
+"""Regions in the pipeline: they correct mattes before compositing, and hide places after it."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from bgsoft.workers import Workers
 
 
 class RegionStep:
-    """Applies the regions of a render, and inverts its mattes if that is asked for.
+    """The regions of a render applied to its frames, with inversion of mattes.
 
-    For frames of one scene at a time, in order: :meth:`edit_mattes`, and after compositing
-    :meth:`hide`. Unless a region is followed, no frame depends on another.
+    Call :meth:`edit_mattes` for consecutive frames of one scene, and after compositing
+    :meth:`hide`. Frames depend on one another only if a region is followed.
 
     Args:
-        config: Of the render.
+        config: Settings of the render.
         info: The video.
-        side: Where frames are.
-        workers: Does frames side by side, one a lane.
-        on_event: Called for a region that no rendered frame reaches, or that is lost.
+        side: Host or device that holds the frames.
+        workers: Threads that hide regions of several frames in parallel.
+        on_event: Called for a region outside the rendered time, and for a lost region.
 
     Raises:
         ConfigError: A region cannot be used on this video.
@@ -57,14 +57,17 @@ class RegionStep:
         self._hidden = [one for one in placed if one.region.action is RegionAction.HIDE]
         if config.effect.kind is EffectKind.MATTE:
             if config.regions.file is not None and len(self._hidden) == len(placed):
-                raise ConfigError("--regions hides only, and --effect matte shows no picture")
+                raise ConfigError(
+                    "cannot use --regions with --effect matte: all its regions are hidden, and"
+                    " a matte shows no picture; keep or drop regions instead"
+                )
             self._hidden = []
         self._hider = Hider(HidePlan.of(config, info.format), side)
         followed = [one for one in self._edited + self._hidden if one.region.follow]
         self._follower = Follower(followed, info.format, on_event) if followed else None
         self.record = HiddenRecord("region")
         self._drawn: dict[object, tuple[Corners, Array]] = {}
-        """What was drawn last, for regions that rest."""
+        """The last drawing of each region, used again while its corners are the same."""
 
     def edit_mattes(
         self,
@@ -72,7 +75,7 @@ class RegionStep:
         mattes: Sequence[Matte],
         reduced: Sequence[AnalysisFrame],
     ) -> None:
-        """Make regions of mattes person or background, then invert them, in place."""
+        """Set regions of mattes to person or background, then invert the mattes, in place."""
         if self._follower is not None:
             self._follower.update(frames, reduced)
         for frame, matte in zip(frames, mattes, strict=True):
@@ -91,7 +94,7 @@ class RegionStep:
                 self.record.add(frame, places)
 
     def reset(self) -> None:
-        """The next frame begins a new scene."""
+        """Begin a new scene."""
         if self._follower is not None:
             self._follower.reset()
 
@@ -137,7 +140,7 @@ class RegionStep:
     def _place(
         self, placed: PlacedRegion, corners: Corners, frame: Frame
     ) -> Rectangle | Raster | None:
-        """All that a region touches of a frame, to whole samples of chroma; None: nothing."""
+        """Return the part of a frame that a region touches, in whole chroma samples, or None."""
         height, width = frame.format.luma_shape
         low, high = corners.min(axis=0), corners.max(axis=0)
         low, high = low.clip(0, (width, height)), high.clip(0, (width, height))

@@ -20,7 +20,7 @@ class RegionAction(StrEnum):
     """Treatment of a region."""
 
     HIDE = "hide"
-    """It is made unrecognisable."""
+    """The region is made unrecognisable."""
     KEEP = "keep"
     """It counts as person."""
     DROP = "drop"
@@ -43,10 +43,10 @@ class Length(NamedTuple):
     amount: Fraction
     """0 or more."""
     is_percent: bool
-    """Of the frame's width or height, else pixels."""
+    """True: percent of the frame's width or height; False: pixels."""
 
     def pixels(self, whole: int) -> Fraction:
-        """Return it in pixels of a frame that is ``whole`` wide or high."""
+        """Return the length in pixels of a frame that is ``whole`` pixels wide or high."""
         return self.amount * whole / 100 if self.is_percent else self.amount
 
 
@@ -54,27 +54,27 @@ class Outline(NamedTuple):
     """Shape and place of a region at one time."""
 
     lengths: tuple[Length, ...]
-    """Left, top, width and height; of a polygon x and y of each corner."""
+    """Left, top, width and height; for a polygon, x and y of each corner."""
     seconds: Fraction = Fraction(0)
     """Time of the key frame, from the video's first frame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """A part of the upright frame, for some time."""
+    """A part of the upright frame for a period of time."""
 
     name: str
-    """As errors and reports name it: the flag, or its place in the file."""
+    """Name in errors and reports: the flag, or the region's place in the file."""
     action: RegionAction
     shape: RegionShape = RegionShape.BOX
     keys: tuple[Outline, ...]
-    """One or more, in the order of time, with as many lengths each; interpolated between."""
+    """Key frames, at least one, in order of time; all have the same number of lengths."""
     begin: Fraction = Fraction(0)
-    """Seconds from the video's first frame, as ``--start`` counts."""
+    """Seconds from the video's first frame, like ``--start``."""
     end: Fraction | None = None
     """Exclusive; None: the video's end."""
     follow: bool = False
-    """It moves with what it shows at ``begin``."""
+    """The region moves with the object in it at ``begin``."""
 
     @property
     def is_timed(self) -> bool:
@@ -84,7 +84,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionConfig:
-    """Regions besides those of ``--hide``."""
+    """Regions other than those of ``--hide``."""
 
     file: str | None = setting(
         None,
@@ -117,7 +117,7 @@ def parse_region(text: str, action: RegionAction) -> Region:
     """Parse a region as ``--hide``, ``--keep`` and ``--drop`` take it.
 
     Raises:
-        ConfigError: The text names no region.
+        ConfigError: The text does not describe a region.
     """
     name = f"--{action} {text}"
     place, at, times = text.replace(" ", "").partition("@")
@@ -138,7 +138,7 @@ def parse_lengths(shape: RegionShape, text: str) -> tuple[Length, ...]:
     """Parse the lengths of an :class:`Outline`.
 
     Raises:
-        ValueError: The text has not that form; the message says which.
+        ValueError: The text has another form; the message states the expected one.
     """
     is_polygon = shape is RegionShape.POLYGON
     pairs = text.split() if is_polygon else [text.replace(" ", "")]

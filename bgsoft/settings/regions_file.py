@@ -7,7 +7,7 @@
     box = "10%,20%,15%,30%"        # or ellipse, or polygon = "10%,20% 30%,20% 20%,40%"
     from = "0:05"
     to = "0:20"
-    follow = true                  # it moves with what it shows at "from"
+    follow = true                  # it moves with the object in it at "from"
 
     [[region]]
     action = "drop"
@@ -40,7 +40,7 @@ from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
 
 REGIONS_SUFFIX = ".regions.toml"
-"""Of a file that belongs to the video beside it: ``in.regions.toml`` to ``in.mp4``."""
+"""Suffix of the regions file next to a video: ``in.regions.toml`` for ``in.mp4``."""
 
 _SHAPES = [shape.value for shape in RegionShape]
 _KEYS = ("action", *_SHAPES, "keys", "from", "to", "follow")
@@ -52,7 +52,7 @@ def read_regions(path: Path) -> tuple[Region, ...]:
     Raises:
         ConfigError: It cannot be read, or is malformed; the message names the place.
     """
-    with os_errors_as(ConfigError, f"cannot read the regions {path}", path=path):
+    with os_errors_as(ConfigError, f"cannot read regions file {path}", path=path):
         state = path.stat()
         return _read(path, (state.st_mtime_ns, state.st_size, state.st_ino))
 
@@ -60,7 +60,7 @@ def read_regions(path: Path) -> tuple[Region, ...]:
 @lru_cache(maxsize=64)
 def _read(path: Path, _state: tuple[int, ...]) -> tuple[Region, ...]:
     def fault(text: object) -> ConfigError:
-        return ConfigError(f"cannot read the regions {path}: {text}", path=path)
+        return ConfigError(f"cannot read regions file {path}: {text}", path=path)
 
     try:
         table = read_toml(path)
@@ -70,7 +70,7 @@ def _read(path: Path, _state: tuple[int, ...]) -> tuple[Region, ...]:
     if table:
         raise fault(f"unknown key {next(iter(table))}{did_you_mean(next(iter(table)), ['region'])}")
     if not isinstance(entries, list) or not entries:
-        raise fault("it has no [[region]]")
+        raise fault("it has no [[region]] table; add one for each region")
     regions = []
     for number, entry in enumerate(entries, 1):
         try:
@@ -91,7 +91,7 @@ def _region(name: str, entry: object) -> Region:
     if "keys" in table:
         shape, keys = _keys(table)
         if follow:
-            raise ConfigError("follow and keys exclude each other")
+            raise ConfigError("follow and keys cannot be used together; remove one of them")
     else:
         shape, lengths = _outline(table, "it")
         keys = (Outline(lengths),)
@@ -113,7 +113,7 @@ def _keys(table: Mapping[str, Any]) -> tuple[RegionShape, tuple[Outline, ...]]:
     if not isinstance(entries, list) or not entries:
         raise ConfigError("keys must be a list of tables")
     if any(shape in table for shape in _SHAPES):
-        raise ConfigError("a shape stands in each of its keys, or beside none")
+        raise ConfigError("a region with keys must have its shape in each key, not next to them")
     shapes, keys = set(), []
     for entry in entries:
         key = _table(entry, "a key", ("at", *_SHAPES))
@@ -123,17 +123,17 @@ def _keys(table: Mapping[str, Any]) -> tuple[RegionShape, tuple[Outline, ...]]:
         shapes.add((shape, len(lengths)))
         keys.append(Outline(lengths, _time(key["at"], "at")))
     if len(shapes) > 1:
-        raise ConfigError("all keys must have the same shape, and as many corners")
+        raise ConfigError("all keys must have the same shape and number of corners")
     times = [key.seconds for key in keys]
     if any(later <= earlier for earlier, later in pairwise(times)):
-        raise ConfigError("keys must stand in the order of time")
+        raise ConfigError("keys must be in order of time")
     return shapes.pop()[0], tuple(keys)
 
 
 def _outline(table: Mapping[str, Any], what: str) -> tuple[RegionShape, Any]:
     named = [shape for shape in _SHAPES if shape in table]
     if len(named) != 1:
-        raise ConfigError(f"{what} needs one of {', '.join(_SHAPES)}")
+        raise ConfigError(f"{what} must have exactly one of {', '.join(_SHAPES)}")
     text = table[named[0]]
     if not isinstance(text, str):
         raise ConfigError(f"{named[0]} must be text, not {text!r}")

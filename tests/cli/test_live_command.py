@@ -84,7 +84,7 @@ def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> No
         (("--model", "selfie-genral"), 2, "unknown model 'selfie-genral'"),
         (("--model", "rvm-mobilenetv3"), 4, "it is not downloaded"),
         (("--background", "none.jpg"), 2, "--background none.jpg: it does not exist"),
-        (("--hide", "9999,0,1,1"), 2, "--hide 9999,0,1,1 lies outside the frame"),
+        (("--hide", "9999,0,1,1"), 2, "--hide 9999,0,1,1: it lies outside the frame"),
     ],
 )
 def test_stages_that_cannot_be_end_their_source(

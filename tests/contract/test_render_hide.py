@@ -254,8 +254,8 @@ def test_a_preset_may_name_places_and_a_flag_others(tmp_path: Path) -> None:
     [
         ("@5-6", {}, "the video ends at 0.24 s"),
         ("@5-6", {"start": 0.08}, "the video ends at 0.24 s"),
-        ("@0-0.08", {"start": 0.08}, "what is rendered begins at 0.08 s of the video"),
-        ("@0.2-6", {"duration": 0.16}, "what is rendered ends at 0.16 s of the video"),
+        ("@0-0.08", {"start": 0.08}, "the rendered part begins at 0.08 s of the video"),
+        ("@0.2-6", {"duration": 0.16}, "the rendered part ends at 0.16 s of the video"),
         ("@0.04-0.16", {"start": 0.08, "duration": 0.08}, ""),
         ("", {"start": 0.08, "duration": 0.08}, ""),
     ],
@@ -272,7 +272,7 @@ def test_a_place_at_another_time_is_told_of(
 
 def test_a_place_outside_the_frame(tmp_path: Path) -> None:
     clip, target = write_noise(tmp_path / "in.mkv"), tmp_path / "out.mkv"
-    with pytest.raises(ConfigError, match="hide 320,0,10,10 lies outside the frame of 320x180"):
+    with pytest.raises(ConfigError, match="hide 320,0,10,10: it lies outside the frame of 320x180"):
         bgsoft.render(clip, target, hide="320,0,10,10", **AS_IT_IS)
     assert not target.exists()
 

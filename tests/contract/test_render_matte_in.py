@@ -150,7 +150,9 @@ def test_counts_that_differ_are_an_error_that_names_both(
         if kind == "video"
         else write_pictures(tmp_path / "m", count=count)
     )
-    with pytest.raises(DecodeError, match=rf"holds {count} mattes, and the video .*{FRAMES} frame"):
+    with pytest.raises(
+        DecodeError, match=rf"contains {count} mattes, but the video .*{FRAMES} frame"
+    ):
         bgsoft.render(clip, target, matte_in=file, **MATTE)
     assert not target.exists()
 
@@ -160,8 +162,12 @@ def test_counts_that_differ_are_an_error_that_names_both(
     [
         ("none.mkv", {}, "none.mkv does not exist"),
         ("text.mkv", {}, "text.mkv"),
-        ("wide.mkv", {}, "its picture of 320x90 has other proportions than the video's of 320x180"),
-        ("vp9.webm", {}, "its alpha channel is VP8's or VP9's"),
+        (
+            "wide.mkv",
+            {},
+            "its picture of 320x90 has another aspect ratio than the video of 320x180",
+        ),
+        ("vp9.webm", {}, "cannot read the alpha channel of VP8 and VP9"),
         ("m.mkv", {"start": 0.1}, "needs matte_match time"),
         ("m.mkv", {"model": "selfie-landscape"}, "model has no effect"),
         ("m.mkv", {"threshold": 0.3}, "threshold has no effect"),

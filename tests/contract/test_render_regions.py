@@ -124,21 +124,21 @@ def test_a_followed_region_is_rendered_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("region", "settings", "message"),
     [
-        ('action = "hide"\nbox = "320,0,5,5"', {}, "region 1 of r.toml lies outside the frame"),
+        ('action = "hide"\nbox = "320,0,5,5"', {}, "region 1 of r.toml: it lies outside the frame"),
         (
             'action = "keep"\npolygon = "50%,200% 60%,200% 55%,300%"',
             {},
-            "region 1 of r.toml lies outside the frame of 320x180",
+            "region 1 of r.toml: it lies outside the frame of 320x180",
         ),
         (
             'action = "hide"\nbox = "0,0,5,5"\nfollow = true',
             {"start": 0.1},
-            "cannot follow region 1 of r.toml: its time 0 s is before what is rendered",
+            "cannot follow region 1 of r.toml: it begins at 0 s, before the rendered part",
         ),
         (
             'action = "hide"\nbox = "0,0,5,5"',
             {"effect": "matte"},
-            "regions hides only, and effect matte",
+            "regions with effect matte: all its regions are hidden",
         ),
     ],
 )

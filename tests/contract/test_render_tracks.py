@@ -135,7 +135,7 @@ def test_faces_at_times_of_no_frame_are_reported(
     file = write(tmp_path / "f.jsonl", [header, one, late])
     report = bgsoft.render(people, tmp_path / "out.mkv", faces=file, **HIDES)
     told = [event.message for event in report.events if "f.jsonl" in event.message]
-    assert told == [f"{file}: 1 of {FRAMES + 1} times are of no rendered frame"]
+    assert told == [f"{file}: 1 of {FRAMES + 1} times match no rendered frame"]
 
 
 HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
@@ -147,7 +147,7 @@ HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
         ("", "it is empty"),
         ("[]", "line 1: it is not a JSON object"),
         ("{", "line 1: Expecting property name"),
-        ("{}", "line 1: its first line is not that of bgsoft faces"),
+        ("{}", "line 1: the first line must have faces_of"),
         ('{"faces_of": "a", "frame": [1]}', r"frame must be \[width, height\]"),
         (HEADER + '{"id": 1, "mian": true}', "line 2: unknown key mian; did you mean main"),
         (HEADER + '{"faces": []}', "line 2: id must be a whole number"),
@@ -165,13 +165,13 @@ def test_a_malformed_file_is_named_with_the_line(tmp_path: Path, text: str, mess
     file.write_text(text)
     with pytest.raises(ConfigError, match=message) as caught:
         read_tracks(file)
-    assert str(caught.value).startswith(f"cannot read the faces {file}: ")
+    assert str(caught.value).startswith(f"cannot read face file {file}: ")
 
 
 def test_the_faces_of_another_video(people: Path, tmp_path: Path) -> None:
     file, target = tmp_path / "f.jsonl", tmp_path / "out.mkv"
     file.write_text(HEADER.replace("1280", "640"))
-    with pytest.raises(ConfigError, match="they are of frames of 640x720, not 1280x720"):
+    with pytest.raises(ConfigError, match="its frames are 640x720, but the video's are 1280x720"):
         bgsoft.render(people, target, faces=file, **HIDES)
     assert not target.exists()
 

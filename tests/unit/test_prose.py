@@ -20,7 +20,6 @@ UNREVISED = {
     "chunks",
     "face",
     "media",
-    "regions",
     "rendering",
     "segment",
 }

@@ -67,10 +67,13 @@ BOX = 'box = "0,0,9,9"'
         (f'[[region]]\naction = "blur"\n{BOX}', "region 1: action must be hide, keep, drop"),
         (f"[[region]]\n{BOX}", "region 1: action must be hide, keep, drop, not None"),
         (f'[[region]]\naction = "hide"\n{BOX}\nform = 1', "region 1: unknown key form"),
-        ('[[region]]\naction = "hide"', "region 1: it needs one of box, ellipse, polygon"),
+        (
+            '[[region]]\naction = "hide"',
+            "region 1: it must have exactly one of box, ellipse, polygon",
+        ),
         (
             f'[[region]]\naction = "hide"\n{BOX}\nellipse = "0,0,1,1"',
-            "region 1: it needs one of box, ellipse, polygon",
+            "region 1: it must have exactly one of box, ellipse, polygon",
         ),
         ('[[region]]\naction = "hide"\nbox = "0,0,9"', "box must be X,Y,W,H"),
         ('[[region]]\naction = "hide"\nbox = [0, 0, 9, 9]', "box must be text"),
@@ -93,7 +96,7 @@ BOX = 'box = "0,0,9,9"'
         (f'[[region]]\naction = "hide"\nkeys = [{{ {BOX} }}]', "a key has no time"),
         (
             f'[[region]]\naction = "hide"\nkeys = [{{ at = 2, {BOX} }}, {{ at = 2, {BOX} }}]',
-            "keys must stand in the order of time",
+            "keys must be in order of time",
         ),
         (
             f'[[region]]\naction = "hide"\nkeys = [{{ at = 1, {BOX} }},'
@@ -102,11 +105,11 @@ BOX = 'box = "0,0,9,9"'
         ),
         (
             f'[[region]]\naction = "hide"\nfollow = true\nkeys = [{{ at = 1, {BOX} }}]',
-            "follow and keys exclude each other",
+            "follow and keys cannot be used together",
         ),
         (
             f'[[region]]\naction = "hide"\n{BOX}\nkeys = [{{ at = 1, {BOX} }}]',
-            "a shape stands in each of its keys",
+            "must have its shape in each key",
         ),
     ],
 )
@@ -115,10 +118,10 @@ def test_a_malformed_file_is_named_with_the_fault(tmp_path: Path, text: str, mes
     path.write_text(text)
     with pytest.raises(ConfigError, match=message) as caught:
         read_regions(path)
-    assert str(caught.value).startswith(f"cannot read the regions {path}: ")
+    assert str(caught.value).startswith(f"cannot read regions file {path}: ")
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read the regions .*: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read regions file .*: No such file"):
         read_regions(tmp_path / "none.toml")
