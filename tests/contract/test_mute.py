@@ -155,6 +155,28 @@ def test_open_ends(tmp_path: Path, text: str, begin: int, end: int | None) -> No
     assert np.array_equal(heard(target), expected)
 
 
+@pytest.mark.parametrize("ending", [".mkv", slow(".mov")])
+def test_times_count_from_the_first_frame(tmp_path: Path, ending: str) -> None:
+    # The video begins one second after zero, and so does its sound.
+    source = chirp(tmp_path / "in.mkv", video=film(start=1), codec="flac")
+    target = tmp_path / f"out{ending}"
+    rerender(source, target, muted=spans(*MUTED))
+    expected = heard(source).copy()
+    expected[BEGIN:END] = 0
+    assert np.array_equal(heard(target), expected)
+
+
+def test_a_header_that_is_too_short_hides_no_sound(tmp_path: Path) -> None:
+    source, target = film_with(tmp_path / "in.mkv", "flac"), tmp_path / "out.mkv"
+    duration = bytes.fromhex("448988") + np.array(2000, ">f8").tobytes()
+    data = source.read_bytes()
+    assert data.count(duration) == 1, "Matroska's Duration, in milliseconds"
+    short = duration[:3] + np.array(500, ">f8").tobytes()
+    source.write_bytes(data.replace(duration, short))
+    rerender(source, target, muted=spans(*MUTED))
+    assert not heard(target)[BEGIN:END].any()
+
+
 def test_several_spans_in_all_tracks(tmp_path: Path) -> None:
     source, target = tmp_path / "in.mkv", tmp_path / "out.mkv"
     sounds = [SoundSpec(codec="flac", seconds=2, pitch=pitch) for pitch in (440, 880)]
