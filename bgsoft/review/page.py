@@ -81,31 +81,33 @@ def _article(number: int, shown: ShownDoubt, source: ReviewVideo) -> str:
     doubt = shown.doubt
     left, top, right, bottom = shown.view
     width, height = right - left, bottom - top
-    frame = ""
+    css = "display:none"
     if shown.box is not None:
         x0, y0, x1, y1 = shown.box
         places = (x0 - left) / width, (y0 - top) / height, (x1 - x0) / width, (y1 - y0) / height
         style = zip(("left", "top", "width", "height"), places, strict=True)
         css = ";".join(f"{name}:{100 * place:.2f}%" for name, place in style)
-        frame = f'<i class="box" style="{css}"></i>'
+    frame = f'<i class="box" style="{css}"></i>'
     figures = "".join(
         f'<figure><div><img alt="{name}, frame {doubt.frame}" width="{width}" height="{height}"'
         f' src="data:image/webp;base64,{base64.b64encode(data).decode()}">{frame}</div>'
         f"<figcaption>{name}</figcaption></figure>"
         for name, data in (("Source", shown.source), ("Result", shown.result))
     )
-    mend = "<p>No place was found in this frame; draw one by hand.</p>"
-    if shown.box is not None:
-        line = mending_line(doubt, shown.box, source)
-        mend = (
-            f"<p>{_WORDS[doubt.action]}</p><div class=mend><pre>{escape(line)}</pre>"
-            "<button type=button>Copy</button></div>"
-        )
+    advice, hidden = _WORDS[doubt.action], ""
+    if shown.box is None:
+        advice, hidden = f"No place was found: draw one. {advice}", " hidden"
+    line = mending_line(doubt, shown.box or shown.view, source)
+    mend = (
+        f"<p>{advice}</p><div class=mend{hidden}><pre>{escape(line)}</pre>"
+        "<button type=button>Copy</button></div>"
+    )
     when = clock(source.seconds(doubt.first))
     if doubt.first != doubt.last:
         when += f" to {clock(source.seconds(doubt.last))}"
     return (
-        f'<article class="card" id="d{number}" tabindex="-1" data-frame="{doubt.frame}">'
+        f'<article class="card" id="d{number}" tabindex="-1" data-frame="{doubt.frame}"'
+        f' data-view="{left},{top}">'
         f"<h2><b>{number}</b> {escape(doubt.kind)}</h2>"
         f'<p class="when soft">{when}, frame {doubt.frame}</p>'
         f"<div class=pair>{figures}</div>{mend}</article>\n"

@@ -24,6 +24,15 @@ press("b");
 seen.push(getComputedStyle(document.querySelector(".box")).display);
 marks[1].dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true }));
 seen.push(at());
+const pointer = (kind, x, y) => {
+  const target = document.querySelector("#d2 figure div"), r = target.getBoundingClientRect();
+  const clientX = r.left + x * r.width, clientY = r.top + y * r.height;
+  target.dispatchEvent(new PointerEvent(kind, { clientX, clientY, bubbles: true }));
+};
+pointer("pointerdown", 0.75, 0.5);
+pointer("pointermove", 0.25, 0.9);
+pointer("pointerup", 0.25, 0.9);
+seen.push(document.querySelector("#d2 pre").textContent.match(/box = "(.*)"/)[1]);
 press("c");
 const pictures = [...document.images];
 addEventListener("load", () => setTimeout(() => {
@@ -56,4 +65,4 @@ def test_keys_go_from_doubt_to_doubt(tmp_path: Path) -> None:
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     title = re.search("<title>(.*)</title>", shown)
     assert title is not None
-    assert title[1] == "d1 d2 d3 d2 none d2 true Copied 0"
+    assert title[1] == "d1 d2 d3 d2 none d2 80,90,160,72 true Copied 0"

@@ -146,6 +146,15 @@ def test_faces_of_the_report_are_shown_gravest_first(
     assert page.text.count('class="hidden"') == 1
 
 
+def test_without_a_place_nothing_is_proposed(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    main = [{"frame": 12, "pts": 0, "time_s": 0.48, "ids": [1]}]
+    report = write_report(tmp_path / "r.json", *pair, [20.0] * FRAMES, main_changes=main)
+    page = review(pair, tmp_path, report=report)
+    assert page.articles[0]["boxes"] == ["display:none"] * 2
+    assert "<div class=mend hidden>" in page.text
+    assert "No place was found: draw one." in "".join(page.words)
+
+
 def test_face_data_has_low_scores_and_the_places_of_faces(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
