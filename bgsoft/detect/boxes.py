@@ -14,6 +14,9 @@ from bgsoft.records import NamedTuple
 Boxes = NDArray[np.float64]
 """(N, 4): left, top, right and bottom."""
 
+_LEAST_SPREAD_PX = 8
+"""Boxes all of whose centres are so near to the corner are parts of the input, or cells of a grid:
+offsets of a YOLOX whose grid is decoded outside reach from -1.2 to 2.4."""
 _ROUNDING = 0.01
 """Scores may be so far outside 0 to 1: half precision rounds."""
 
@@ -98,7 +101,7 @@ class BoxReader:
             raw: Output of one picture.
 
         Raises:
-            ModelError: Scores are no probabilities, or a box has no finite place.
+            ModelError: Scores are no probabilities, or boxes are not in pixels.
         """
         contract = self._contract
         planes = raw if contract.layout is BoxLayout.YOLOV8 else raw.T
@@ -126,6 +129,11 @@ class BoxReader:
                     raise ModelError(f"cannot use detector {self._name}: it {text}")
                 joined = join_boxes(boxes, contract.nms)
                 found += [FoundBox(name, box) for box in self._place.in_frame(joined)]
+        if found and np.abs(planes[:2]).max() < _LEAST_SPREAD_PX:
+            raise ModelError(
+                f"cannot use detector {self._name}: all its boxes lie within {_LEAST_SPREAD_PX}"
+                " pixels of a corner; export it with boxes in pixels of the input"
+            )
         return found
 
 

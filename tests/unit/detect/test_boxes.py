@@ -101,6 +101,7 @@ def test_of_yolov5_both_scores_count() -> None:
         ([50, 100, 9, 9, np.nan, 0], "scores reach from nan to nan"),
         ([50, np.inf, 9, 9, 0.9, 0], "a box without a finite place"),
         ([50, 100, np.nan, 9, 0.9, 0], "a box without a finite place"),
+        ([0.5, 0.6, 0.1, 0.1, 0.9, 0], "all its boxes lie within 8 pixels of a corner"),
     ],
 )
 def test_what_is_no_box_and_probability_is_an_error(row: list[float], message: str) -> None:
