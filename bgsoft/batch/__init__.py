@@ -1,1 +1,1 @@
-"""Many files in one go: what to render, under which names, how far it is, and the run itself."""
+"""Batches of files: which files to render, the names of outputs, the saved state, and the run."""

@@ -1,5 +1,4 @@
-"""What concerns all files of a batch: how many at a time, on which GPUs, and settings that would
-fail every one, found before any work."""
+"""Settings that all files of a batch share, checked before any file is rendered."""
 
 from __future__ import annotations
 
@@ -20,17 +19,17 @@ from bgsoft.settings.config import BackendConfig, Codec, EffectKind, RenderConfi
 from bgsoft.workers import usable_cores
 
 _FORMAT = FrameFormat(width=64, height=64)
-"""Of a frame that stands for any."""
-_LEAST_BY_CORES = 2
-"""On two cores: while one file begins or ends, the other keeps them busy."""
+"""Format of an example frame for the checks."""
+_MIN_BY_CORES = 2
+"""Files at a time on two cores: while one begins or ends, the other keeps the cores busy."""
 
 
 def read_gpus(text: str | None) -> list[int]:
-    """The GPUs that ``--gpu 0,1`` names; none where it is not given.
+    """Return the GPU numbers of ``--gpu 0,1``, or an empty list without the flag.
 
     Raises:
-        ConfigError: It is no list of numbers, or names one twice.
-        BackendUnavailableError: One is not there.
+        ConfigError: The text is not a list of numbers, or repeats one.
+        BackendUnavailableError: A GPU cannot be used.
     """
     if text is None:
         return []
@@ -39,36 +38,38 @@ def read_gpus(text: str | None) -> list[int]:
         raise ConfigError(f"--gpu must be numbers like 0 or 0,1, not {text!r}")
     gpus = [int(number) for number in numbers]
     if len(set(gpus)) < len(gpus):
-        raise ConfigError(f"--gpu names a GPU twice: {text}")
+        raise ConfigError(f"--gpu must name each GPU once, not {text!r}")
     for gpu in gpus:
         problem = driver_problem(gpu)
         if problem is not None:
-            raise BackendUnavailableError(f"--gpu {gpu}: {problem}")
+            raise BackendUnavailableError(f"cannot use --gpu {gpu}: {problem}")
     return gpus
 
 
 def default_workers(config: BackendConfig, gpus: Sequence[int]) -> int:
-    """Files at a time, unless ``--jobs`` is given."""
+    """Return the number of files to render at a time without ``--jobs``."""
     cores = usable_cores()
-    by_cores = min(cores, max(_LEAST_BY_CORES, cores // CORES_A_TASK))
+    by_cores = min(cores, max(_MIN_BY_CORES, cores // CORES_A_TASK))
     if not may_use_gpu(config) or driver_problem(0) is not None:
         return by_cores
     return min(by_cores, TASKS_A_GPU * max(1, len(gpus)))
 
 
 def check_settings(config: RenderConfig, *, here: bool) -> None:
-    """Check what all files have in common.
+    """Check the settings that all files have in common.
 
-    Models and GPUs of this machine only matter where files are rendered ``here``.
+    Models and GPUs of this machine are checked only if files are rendered ``here``.
 
     Raises:
         ConfigError: A setting is wrong, or the background cannot be read.
         ModelError: The model has not been pulled, or is damaged.
-        BackendUnavailableError: A backend that is asked for cannot run here.
+        BackendUnavailableError: A requested backend cannot run here.
     """
     data = config.face_data
     if data is not None and data.suffix.lower() not in FACE_DATA_SUFFIXES:
-        raise ConfigError(f"--face-data is a .jsonl or .npz file, not {data.name!r}", path=data)
+        raise ConfigError(
+            f"--face-data must be a .jsonl or .npz file, not {data.name!r}", path=data
+        )
     _check_background(config)
     read_spec(config.segment.model)
     if here:
@@ -79,7 +80,7 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
     """Check codec, quality and speed against each kind of output.
 
     Raises:
-        ConfigError, UnsupportedFormatError: They do not fit.
+        ConfigError, UnsupportedFormatError: An output cannot have these settings.
     """
     by_container: dict[str, Request] = {}
     for job in jobs:
@@ -99,7 +100,7 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
 
                 choose_encoder(settings, container, stream_info(_FORMAT), kind)
         except BgsoftError as exc:
-            exc.path = request.config.input  # the first of its kind: others may be fine
+            exc.path = request.config.input  # the first of its kind; other kinds may work
             raise
 
 
@@ -111,7 +112,7 @@ def _check_background(config: RenderConfig) -> None:
 
 
 def _check_backends(config: RenderConfig) -> str:
-    """Check each stage's; the one of inference."""
+    """Check the backend of each stage, and return that of inference."""
     wanted = config.backends
     gpu = backends.chosen_gpu(wanted.gpu)
     chosen = ""
@@ -127,7 +128,7 @@ def _check_backends(config: RenderConfig) -> str:
 
 
 def _ask_nvenc(gpu: int, codec: Codec) -> None:
-    """Raise BackendUnavailableError where the GPU has no NVENC: only opening it shows that."""
+    """Raise BackendUnavailableError if the GPU has no NVENC; only opening it shows that."""
     from bgsoft.cuda.video_codec import encoder_caps
 
     if codec in (Codec.AUTO, Codec.H264, Codec.HEVC, Codec.AV1):
@@ -137,7 +138,9 @@ def _ask_nvenc(gpu: int, codec: Codec) -> None:
 def _check_model(config: RenderConfig, backend: str) -> None:
     model = resolve(config.segment.model)
     model.for_provider(backend, config.backends.precision)
-    if backend == "cpu" and is_model_file(config.segment.model):  # others have been seen to load
+    if backend == "cpu" and is_model_file(
+        config.segment.model
+    ):  # models of the catalogue are known to load
         from bgsoft.infer.loading import NetworkLoader
         from bgsoft.segment.sides import HostSide
         from bgsoft.workers import Workers

@@ -1,6 +1,6 @@
-"""What is to be done with a file: rendered, left as it is, or not touched until the user says so.
+"""Decisions about the files of a batch: render, skip or refuse.
 
-The same for first runs, ``--resume``, ``--watch`` and ``--dry-run``.
+First runs, ``--resume``, ``--watch`` and ``--dry-run`` decide in the same way.
 """
 
 from __future__ import annotations
@@ -23,35 +23,35 @@ READ_FILES = {
     "segment.model": "the model",
     "detector.file": "the detector",
 }
-"""Keys of what an output is made from that stand for files, and what to call these."""
+"""Keys of :meth:`BatchJob.made_from` that are files, with their names in messages."""
 
 
 class Act(StrEnum):
-    """What is done with a file."""
+    """Action for a file."""
 
     RENDER = "render"
     SKIP = "skip"
     REFUSE = "refuse"
-    """Something is in the way that the batch has not made."""
+    """A file that the batch did not make is at the place of an output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is done with a file, and why."""
+    """Action for a file, with its reason."""
 
     job: BatchJob
     act: Act
     reason: str
     entry: Entry = field(repr=False)
-    """What to keep in the state from now on, unless it is refused."""
+    """Entry to save in the state, unless the file is refused."""
     replaces: bool = False
-    """It may be rendered over what is there: the batch itself has made that."""
+    """The output may be replaced, because the batch itself made it."""
 
 
 def decide(job: BatchJob, state: State, *, resume: bool) -> Decision:
-    """Decide what is done with a file, by what earlier runs have left.
+    """Decide about a file from the state and the outputs of earlier runs.
 
-    Unless they are gone on with (``resume``), their files are as good as somebody else's.
+    Without ``resume``, outputs of earlier runs count as files of somebody else.
     """
     config = job.config
     known = state.entries.get(config.output.relative_to(state.folder))
@@ -80,11 +80,11 @@ def decide(job: BatchJob, state: State, *, resume: bool) -> Decision:
 
 
 def agree(decisions: Sequence[Decision], state: State, *, resume: bool) -> None:
-    """Find out whether a batch may begin.
+    """Check that a batch may begin.
 
     Raises:
-        ConfigError: An earlier batch is not finished, and no flag says whether to go on with it.
-        OutputError: Something is in the way that the batch has not made.
+        ConfigError: An earlier batch is not finished, and no flag states how to continue.
+        OutputError: A file that the batch did not make is at the place of an output.
     """
     current = state.current
     unfinished = sum(not entry.state.is_settled for entry in current)
@@ -92,9 +92,9 @@ def agree(decisions: Sequence[Decision], state: State, *, resume: bool) -> None:
     skips = any(config.skip_existing for config in configs)
     if unfinished and not (resume or skips or any(config.overwrite for config in configs)):
         raise ConfigError(
-            f"a batch in {state.folder} is not finished, {unfinished} of {len(current)} files"
-            f" {'is' if unfinished == 1 else 'are'} left: go on with --resume, or begin anew with"
-            " --overwrite or --skip-existing"
+            f"cannot begin a batch in {state.folder}: an earlier one is not finished"
+            f" ({unfinished} of {len(current)} files left); continue it with --resume, or start"
+            " over with --overwrite or --skip-existing"
         )
     refused = [decision for decision in decisions if decision.act is Act.REFUSE]
     if refused:
@@ -102,7 +102,7 @@ def agree(decisions: Sequence[Decision], state: State, *, resume: bool) -> None:
         ways = [] if resume or not current else ["--resume"]
         ways += [] if skips else ["--skip-existing"]
         way = f"{', '.join(ways)} or --overwrite" if ways else "--overwrite"
-        raise OutputError(f"{refused[0].reason}{more}: use {way}")
+        raise OutputError(f"{refused[0].reason}{more}; use {way}")
 
 
 def _changes(
@@ -112,31 +112,31 @@ def _changes(
     looks: dict[Path, Look],
     state: State,
 ) -> list[str]:
-    """Why an output is not what is wanted; nothing: it is."""
+    """Return reasons to render an output again; empty if it is up to date."""
     if not own.made_from or not own.state.is_settled:
         return ["failed before" if own.state is FileState.FAILED else "not done yet"]
     before = own.made_from
     keys = [key for key in {**before, **made_from} if before.get(key) != made_from.get(key)]
     changes = [f"{READ_FILES.get(key, key)} has changed" for key in keys]
     for path, found in looks.items():
-        # A trace is no part of the result: it is missed only where there was one.
+        # A trace is not part of the result: it is missing only if there was one.
         if path == job.config.trace and _name(path, state) not in own.files:
             continue
         if found is Look.MISSING:
             changes.append(f"{path} is missing")
         elif found is not Look.OWN:
-            changes.append(f"{path} is {'cut off' if found is Look.CUT else 'another'}")
+            changes.append(f"{path} {'is cut off' if found is Look.CUT else 'was changed'}")
     return changes
 
 
 def _is_of_other_input(known: Entry, job: BatchJob, made_from: dict[str, str]) -> bool:
-    """Whether the output of that name was made from a different video, not only a moved one."""
+    """Return True if the output was made from another video, not only from a moved one."""
     moved = known.input != job.config.input.absolute()
     return moved and bool(known.files) and known.made_from.get("input") != made_from["input"]
 
 
 def _whose(known: Entry | None, name: str, *, resume: bool, other: bool) -> str:
-    """What is to be said of a file in the way."""
+    """Return the message about a file at the place of an output, without its path."""
     if not resume or known is None:
         return "exists already"
     if other:
@@ -155,7 +155,7 @@ def _entry(job: BatchJob, state: State) -> Entry:
 
 
 def _kept(entry: Entry, job: BatchJob, kind: FileState) -> Entry:
-    """An entry whose output stays as it is."""
+    """Return an entry whose output is not rendered."""
     made_from = entry.made_from if entry.state.is_settled else {}
     return replace(
         entry,

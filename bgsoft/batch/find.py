@@ -1,4 +1,4 @@
-"""Finds the videos and pictures that a batch is given: files, folders, patterns and lists."""
+"""Search for the videos and pictures of a batch: in files, folders, patterns and lists."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ VIDEO_SUFFIXES = frozenset(
         *(".ts", ".vob", ".webm", ".wmv", ".y4m"),
     }
 )
-"""What a folder's videos are taken by, and its pictures by :data:`STILL_SUFFIXES`; a file that is
-named is taken whatever it is called."""
+"""Suffixes of videos in folders; those of pictures are :data:`STILL_SUFFIXES`.
+
+A file that is named itself is taken with any suffix."""
 _STANDARD_INPUT = "-"
-_MOST_KINDS = 8
-"""Endings that are named of files which are passed over."""
+_MAX_KINDS = 8
+"""Maximum number of suffixes listed in the notice about ignored files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A video to render."""
+    """A video or picture to render."""
 
     path: Path
     folder: Path
-    """Where it lies inside the folder that was given, e.g. ``2024/may``; ``.``: directly."""
+    """Its folder relative to the given one, such as ``2024/may``, or ``.``."""
     is_named: bool = False
-    """The file itself was given."""
+    """True: the file itself was given, not a folder."""
 
 
 def find(
@@ -48,17 +49,17 @@ def find(
     exclude: Sequence[str] = (),
     passed_over: Counter[str] | None = None,
 ) -> Iterator[Found]:
-    """The videos of all sources, each once, in the order of the sources.
+    """Yield the videos of all sources once each, in the order of the sources.
 
     Args:
-        sources: Files; folders, which are searched to the bottom; patterns for either.
-        leave_out: A folder that is not searched: that of the outputs.
-        exclude: Patterns of names, and of paths inside the folder that was given, to leave out.
-        passed_over: Takes the endings of other files in folders, and how many have each.
+        sources: Files; folders, which are searched recursively; patterns for either.
+        leave_out: The output folder, which is not searched.
+        exclude: Patterns of names to leave out, and of paths inside the given folder.
+        passed_over: Receives the suffixes of ignored files in folders, with their counts.
 
     Raises:
-        OpenError: A source is not there.
-        OutputError: Links lead the folder of the outputs nowhere.
+        OpenError: A source does not exist.
+        OutputError: The output folder is a broken symbolic link.
     """
     seen: set[Path] = set()
     hidden = resolved(leave_out, "output folder")
@@ -78,18 +79,18 @@ def find(
 
 
 def passed_over_text(endings: Counter[str]) -> str:
-    """Say which files of folders are none that are rendered."""
-    kinds = [f"{count} {ending or 'without ending'}" for ending, count in endings.most_common()]
-    more = [f"{len(kinds) - _MOST_KINDS} other kinds"] if len(kinds) > _MOST_KINDS else []
+    """Return a notice about files in folders that are ignored."""
+    kinds = [f"{count} {ending or 'without suffix'}" for ending, count in endings.most_common()]
+    more = [f"{len(kinds) - _MAX_KINDS} other kinds"] if len(kinds) > _MAX_KINDS else []
     total = endings.total()
     files = f"{total} file{'' if total == 1 else 's'}"
-    return f"{files} passed over, as their names end otherwise: " + ", ".join(
-        kinds[:_MOST_KINDS] + more
+    return f"{files} ignored, not named like videos or pictures: " + ", ".join(
+        kinds[:_MAX_KINDS] + more
     )
 
 
 def _is_excluded(inside: Path, patterns: Sequence[str]) -> bool:
-    """Whether a file, or a folder that it is in, matches a pattern."""
+    """Return True if a file, or one of its folders, matches a pattern."""
     places = [inside, *inside.parents[:-1]]
     return any(
         fnmatchcase(place.name, pattern) or fnmatchcase(str(place), pattern)
@@ -102,18 +103,18 @@ def _is_excluded(inside: Path, patterns: Sequence[str]) -> bool:
 
 def _matches(source: str) -> Sequence[Path]:
     path = Path(source)
-    if os.path.exists(path):  # noqa: PTH110 - also of a name too long; one with a bracket in it
+    if os.path.exists(path):  # noqa: PTH110 - also for names that are too long, or contain a bracket
         return [path]
     if not glob.has_magic(source):
-        raise OpenError(f"no such file or folder: {source}", path=path)
-    matches = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - absolute ones, too
+        raise OpenError(f"cannot find {source}: no such file or folder", path=path)
+    matches = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - also for absolute patterns
     if not matches:
-        raise OpenError(f"nothing matches {source}", path=path)
+        raise OpenError(f"cannot find {source}: nothing matches this pattern", path=path)
     return [Path(match) for match in matches]
 
 
 def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
-    """The files below a folder, sorted; hidden files and folders are left alone."""
+    """Yield the files below a folder, sorted, without hidden files and folders."""
     for folder, below, names in os.walk(top):
         here = Path(folder)
         below[:] = sorted(
@@ -127,22 +128,22 @@ def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
 
 
 def read_list(name: str) -> list[str]:
-    """The sources that a file lists, one a line, or ended by zero bytes as ``find -print0`` does.
+    """Return the sources in a list: one per line, or ended by zero bytes like ``find -print0``.
 
-    Of lines, those that begin with ``#`` are comments; ``./#name`` is a file. A byte-order mark is
-    no part of the first, and tells UTF-16, which Windows shells write.
+    Lines that begin with ``#`` are comments; ``./#name`` is a file. A byte-order mark is removed,
+    and decides whether the list is UTF-16, which Windows shells write.
 
     Args:
-        name: The file, or ``-`` for standard input. Relative names in it start where bgsoft does.
+        name: The list, or ``-`` for standard input. Names in it are relative to the working folder.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The list cannot be read.
     """
-    problem = f"cannot read the list {name}"
+    problem = f"cannot read list {name}"
     with os_errors_as(ConfigError, problem, path=name):
         data = sys.stdin.buffer.read() if name == _STANDARD_INPUT else Path(name).read_bytes()
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        no_text = ConfigError(f"{problem}: it is no UTF-16", path=name)
+        no_text = ConfigError(f"{problem}: it is not valid UTF-16; save it as UTF-8", path=name)
         with translated(UnicodeError, to=lambda _: no_text):
             data = data.decode("utf-16").encode()
     data = data.removeprefix(codecs.BOM_UTF8)

@@ -30,14 +30,14 @@ from bgsoft.settings.regions_file import REGIONS_SUFFIX
 from bgsoft.suggestions import did_you_mean
 
 _WIDEST = 255
-"""Characters of one field of a name: no file's may be longer."""
+"""Maximum width of a field in a name; file names cannot be longer."""
 _BESIDE = ("matte_out", "face_data", "trace")
-"""Settings that name a file beside the output: they are templates here."""
+"""Settings that name a file next to the output; here they are templates."""
 _NO_PART_OF_THE_RESULT = {
     *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace", "receipt"),
     *("backends", "chunks", "config_file"),
 }
-"""Settings that do not change what is made: which preset others came from, and where it runs."""
+"""Settings that do not change the result, such as backends and the name of the preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +46,19 @@ class BatchJob:
 
     config: RenderConfig
     number: int
-    """From 1, in the order in which files were found first."""
+    """From 1, in the order in which files were first found."""
 
     @property
     def files(self) -> list[Path]:
-        """What is written, the output first."""
+        """Files that the render writes, the output first."""
         return [*self.config.videos, *filter(None, (self.config.face_data, self.config.trace))]
 
     def made_from(self, folder: Path) -> dict[str, str]:
-        """What the result depends on, as it is now: the input and other files that are read, and
-        every setting that is not the default, so that a later version's new settings change
-        nothing.
+        """Return all that the result depends on: files that are read, and settings.
 
-        Where it runs (``backends``, ``chunks``) does not count, nor does the version. Files that
-        are written count by their name inside ``folder``.
+        Files are given by their current stamp or hash. Settings with their default value are left
+        out, so that new settings of a later version change nothing. ``backends``, ``chunks`` and
+        the version are left out, too. Written files are given by their name inside ``folder``.
         """
         config = self.config
         found: dict[str, object] = {}
@@ -88,7 +87,7 @@ class BatchJob:
 
 
 def _model_identity(name: str) -> str:
-    """The model's contents, of one in the catalogue what they have to be; empty: it is gone."""
+    """Return the checksum of a model in the catalogue, or hashes of a file; empty if missing."""
     try:
         spec = read_spec(name)
     except ConfigError:
@@ -97,19 +96,19 @@ def _model_identity(name: str) -> str:
         return str(spec.checksum)
     path = Path(name)
     weights: list[Path] = []
-    with suppress(ModelError):  # it is not to be loaded
+    with suppress(ModelError):  # such a model cannot be loaded
         weights = _weights(path, stamp(path))
     return f"{' '.join(map(_hashed, [path, *weights]))} {spec}".strip()
 
 
 @functools.lru_cache(maxsize=8)
 def _weights(path: Path, _stamp: str) -> list[Path]:
-    """The files beside a model that hold weights."""
+    """Return the files with weights next to a model."""
     return check_model(path)
 
 
 def _hashed(path: Path) -> str:
-    """SHA-256 of a file that most jobs share; empty: it cannot be read."""
+    """Return the SHA-256 of a file that most jobs share; empty if it cannot be read."""
     return _hash(path, stamp(path))
 
 
@@ -122,13 +121,13 @@ def _hash(path: Path, _stamp: str) -> str:
 
 
 class Planner:
-    """Makes jobs of what was found.
+    """Maker of jobs for files that were found.
 
-    ``name`` and those ``flags`` that name a file beside the output are templates (:func:`expand`).
+    ``name`` and those ``flags`` that name a file next to the output are templates (:func:`expand`).
 
     Raises:
         ConfigError: A setting is wrong.
-        UnsupportedFormatError: The names' ending stands for no video that can be written.
+        UnsupportedFormatError: The suffix of ``name`` is not that of a format bgsoft writes.
     """
 
     def __init__(
@@ -147,27 +146,30 @@ class Planner:
         for key, template in self._beside.items():
             if template == "-":
                 flag = key.replace("_", "-")
-                raise ConfigError(f"--{flag} cannot be written to stdout: name a file")
+                raise ConfigError(
+                    f"cannot write --{flag} to stdout: a batch has several files; name a file"
+                )
         self._flags = {**flags, TOP: top}
         self.numbers: dict[Path, int] = {}
-        """Of inputs that have one already."""
+        """Numbers of inputs from earlier runs."""
         self.own: set[Path] = set()
-        """What the batch has made, with symbolic links followed: where a folder is IN and OUT,
-        these are no inputs unless they are named."""
+        """Files made by the batch, with symbolic links followed.
+
+        If a folder is both IN and OUT, they are inputs only if they are named."""
         self._taken: dict[Path, Path] = {}
-        """What is written, with symbolic links followed → the input it comes from."""
+        """Written file, with symbolic links followed → its input."""
         self._inputs: dict[Path, Path] = {}
-        """By where symbolic links lead to."""
+        """Path with symbolic links followed → input."""
         # A setting that is wrong for every file is reported before the first.
         self.settings = self._config(Found(Path("in.mp4"), Path()), 1)
-        """Those of every file."""
+        """Settings that every file has."""
 
     def plan(self, found: Iterable[Found]) -> list[BatchJob]:
-        """The jobs for these files, without those that others of them are rendered to.
+        """Return the jobs for these files, without files that are outputs of other jobs.
 
         Raises:
-            ConfigError: Two would have the same name, or one would replace an input; a setting is
-                wrong.
+            ConfigError: Two outputs have the same name, an output replaces an input, or a setting
+                is wrong.
         """
         jobs = [
             self._job(each)
@@ -182,8 +184,8 @@ class Planner:
             for path in sorted(known.keys() & written.keys() - self.own):
                 source = written[path].config.input
                 raise ConfigError(
-                    f"{known[path]} would be replaced by what is made of {source}:"
-                    " see --name and --exclude"
+                    f"cannot render {source}: its output would replace the input {known[path]};"
+                    " change names with --name, or leave files out with --exclude"
                 )
         jobs = [job for job in jobs if real_path(job.config.input) not in written]
         self._inputs |= inputs
@@ -194,7 +196,7 @@ class Planner:
     def plan_each(
         self, find: Callable[[], Iterable[Found]], tell: Callable[[str], None]
     ) -> list[BatchJob]:
-        """The jobs for what is found now; a file that is none is reported, and left out."""
+        """Return the jobs for files found now; report and leave out a file with an error."""
         jobs = []
         for found in find():
             try:
@@ -211,12 +213,14 @@ class Planner:
             same = found.path.samefile(config.output)
         except OSError as exc:
             if exc.errno == errno.ENAMETOOLONG:
-                raise ConfigError(f"{config.output}: {exc.strerror}: see --name") from exc
+                raise ConfigError(
+                    f"cannot write {config.output}: {exc.strerror}; choose shorter names by --name"
+                ) from exc
             same = False
         if same:
             raise ConfigError(
-                f"{config.output} would replace its input: name another folder, or the outputs"
-                " otherwise (--name '{stem}-soft{suffix}')"
+                f"cannot write {config.output}: it would replace its input; choose another folder,"
+                " or other names (--name '{stem}-soft{suffix}')"
             )
         return BatchJob(config, number)
 
@@ -246,7 +250,9 @@ class Planner:
             )
         for destination in (each.destination for each in Request(config).outputs):
             if destination.container.still and destination.kind is EndpointKind.SEQUENCE:
-                text = f"a batch writes no sequences of pictures: {destination.path}"
+                text = (
+                    f"cannot write {destination.path}: a batch cannot write sequences of pictures"
+                )
                 raise ConfigError(text)
         return config
 
@@ -255,23 +261,28 @@ class Planner:
         for path in job.files:
             other = self._taken.setdefault(real_path(path), source)
             if other != source:
-                raise ConfigError(f"{other} and {source} would both become {path}: see --name")
+                raise ConfigError(
+                    f"cannot render {source}: its output {path} is also that of {other}; change"
+                    " names with --name"
+                )
 
 
 def shared_inputs(settings: RenderConfig, jobs: Sequence[BatchJob]) -> list[Path]:
-    """What a machine has to see to render some jobs: the first file of each folder that is read,
-    the background, and a model that is a file."""
+    """Return files that show whether a machine can read all inputs of some jobs.
+
+    They are the first file of each input folder, the background, and a model that is a file.
+    """
     first = {job.config.input.parent: job.config.input for job in reversed(jobs)}
     others = [*settings.inputs[1:], Path(settings.segment.model)]
     return [*first.values(), *(path for path in others if path.is_file())]
 
 
 def expand(template: str, found: Found, index: int) -> Path:
-    """A name for one input, relative to the output folder, by a template like ``{stem}{suffix}``.
+    """Return a file's name in the output folder, by a template like ``{stem}{suffix}``.
 
-    Its fields are ``{stem}``, the input's name without its ending; ``{suffix}``, its ending, or
-    ``.mkv`` where bgsoft does not write that kind; ``{parent}``, its folder inside the one that was
-    given, whose tree is kept where the template does not place it; ``{index}``, its number.
+    Fields are ``{stem}``, the input's name without suffix; ``{suffix}``, its suffix, or ``.mkv`` if
+    bgsoft does not write that format; ``{parent}``, its folder inside the given one; ``{index}``,
+    its number. A template without ``{parent}`` keeps the tree of folders.
 
     Raises:
         ConfigError: The template is malformed, or leads out of the output folder.
@@ -285,18 +296,18 @@ def expand(template: str, found: Found, index: int) -> Path:
     try:
         fields = [each for each in string.Formatter().parse(template) if each[1] is not None]
         used = {name or "" for _, name, _, _ in fields}
-        # What is filled up so far would be made in memory first.
+        # A wide field would be made in memory first.
         widths = re.findall(r"\d+", " ".join(each[2] or "" for each in fields))
         if any(int(width) > _WIDEST for width in widths):
-            raise ValueError(f"a field is wider than {_WIDEST}")
+            raise ValueError(f"a field must be at most {_WIDEST} wide")
         unknown = min(used - values.keys(), default=None)
         if unknown is not None:
             near = did_you_mean(unknown, values)
-            raise ConfigError(f"unknown field {{{unknown}}} in the name {template!r}{near}")
+            raise ConfigError(f"unknown field {{{unknown}}} in name {template!r}{near}")
         name = Path(template.format_map(values))
     except (ValueError, LookupError, AttributeError) as exc:
         raise ConfigError(f"malformed name {template!r}: {exc}") from exc
     path = name if "parent" in used else found.folder / name
     if path.is_absolute() or ".." in path.parts or not path.name:
-        raise ConfigError(f"the name {template!r} leads out of the output folder")
+        raise ConfigError(f"cannot use name {template!r}: it leads out of the output folder")
     return path

@@ -1,4 +1,4 @@
-"""Renders the files of a batch, and keeps account of them."""
+"""The run of a batch: renders its files and saves their state."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from bgsoft.untrusted import parse_json
 
 _POLL_SECONDS = 0.2
 LOOK_SECONDS = 1.0
-"""How often a watched folder is asked for more."""
+"""Interval at which a watched folder is asked for new files."""
 
 
 class BatchView:
-    """Shows what happens; this one shows nothing. Called from one thread."""
+    """A display of a batch, called from one thread; this one shows nothing."""
 
     def begin(self, total: int, settled: int) -> None:
-        """So many files, of which some need no work."""
+        """Begin with ``total`` files, of which ``settled`` need no work."""
 
     def more(self, count: int) -> None:
-        """So many further files were found."""
+        """``count`` further files were found."""
 
     def notice(self, text: str) -> None:
-        """Something about the workers, or the machines that they are on."""
+        """A notice about workers or their machines."""
 
     def started(self, job: BatchJob, worker: str) -> None:
         """A worker has begun a file."""
@@ -77,7 +77,7 @@ class BatchView:
 
 @dataclass(slots=True)
 class Summary:
-    """What a batch came to."""
+    """Outcome of a batch."""
 
     seconds: float
     entries: list[Entry]
@@ -85,21 +85,21 @@ class Summary:
     rendered: int = 0
     """Files rendered by this run."""
     frames: int = 0
-    """Of these files."""
+    """Frames in these files."""
     full: DiskFullError | None = None
-    """Why no more files were begun."""
+    """Error after which no more files were begun."""
     lost: BackendUnavailableError | None = None
-    """Why none could be rendered any more."""
+    """Error after which no machine was left to render on."""
     stopped: bool = False
-    """Whether it was asked to stop."""
+    """True: the batch was asked to stop."""
 
     def count(self, state: FileState) -> int:
-        """Files in a state."""
+        """Return the number of files in a state."""
         return sum(entry.state is state for entry in self.entries)
 
     @property
     def left(self) -> int:
-        """Files that ``--resume`` would begin with."""
+        """Number of files that ``--resume`` would render."""
         return self.count(FileState.WAITING) + self.count(FileState.RUNNING)
 
     @property
@@ -108,7 +108,7 @@ class Summary:
         return [entry for entry in self.entries if entry.state is FileState.FAILED]
 
     def write_json(self, path: Path) -> None:
-        """Write the batch's report; OutputError where that fails."""
+        """Write the batch's report; raise OutputError if that fails."""
         plain = {
             "bgsoft_version": __version__,
             "seconds": self.seconds,
@@ -121,7 +121,7 @@ class Summary:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is what :meth:`Summary.write_json` writes."""
+    """Return True if a file was written by :meth:`Summary.write_json`."""
     if not path.is_file():  # a pipe would block
         return False
     with suppress(OSError, ValueError):
@@ -137,16 +137,16 @@ def _plain(entry: Entry) -> dict[str, Any]:
 
 
 class Batch:
-    """Renders files until none is left.
+    """A batch that renders files until none is left.
 
     Args:
-        jobs: In order.
-        renders: Where it is done; closed at the end.
-        state: Holds an entry for every job.
-        view: Shows what happens.
-        stop: Set where it is to stop.
-        describe: Makes one line of an error.
-        more: Asked now and then for further jobs, until it is stopped; None: there are none.
+        jobs: Files, in the order of rendering.
+        renders: Renders the files; closed at the end.
+        state: State with an entry for every job.
+        view: Display of the batch.
+        stop: Set it to stop the batch.
+        describe: Return one line about an error.
+        more: Return further jobs; called regularly until the batch stops. None: no more come.
     """
 
     def __init__(
@@ -169,16 +169,16 @@ class Batch:
         self._more = more
         self._looked_at = 0.0
         self._rewritten: list[BatchJob] = []
-        """Files that were written anew while they were rendered."""
+        """Files that were written again while they were rendered."""
         self._running: dict[int, tuple[BatchJob, Entry]] = {}
-        """By the ids that the renders gave."""
+        """Jobs by their ids in ``renders``."""
         self._failed: list[tuple[BatchJob, BaseException]] = []
         self._folders = ExitStack()
         self._started = time.perf_counter()
         self._summary = Summary(0.0, [])
 
     def run(self) -> Summary:
-        """Render everything; a file that fails does not end it."""
+        """Render all files; one that fails does not end the batch."""
         summary = self._summary
         entries = self._state.current
         self._view.begin(len(entries), sum(entry.state.is_settled for entry in entries))
@@ -204,7 +204,7 @@ class Batch:
         return summary
 
     def _look(self) -> None:
-        """Take what has come into a watched folder."""
+        """Add the files that have come into a watched folder."""
         if self._more is None or time.monotonic() - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
@@ -224,16 +224,19 @@ class Batch:
 
     def _begin(self) -> None:
         while self._waiting and self._renders.idle and self._summary.full is None:
-            # Once more: it may have waited for hours.
+            # Decide again: the file may have waited for hours.
             decision = decide(self._waiting.popleft(), self._state, resume=True)
             job, entry = decision.job, decision.entry
             try:
                 if decision.act is Act.REFUSE:
-                    raise OutputError(f"{decision.reason}: use --overwrite to replace it")
+                    raise OutputError(f"{decision.reason}; use --overwrite to replace it")
                 if (
                     source_for(job.config.input).kind is EndpointKind.PIPE
-                ):  # nobody may ever write into it
-                    raise OpenError(f"{job.config.input} is a pipe, which only render reads")
+                ):  # reading it may block for ever
+                    raise OpenError(
+                        f"cannot read {job.config.input}: a batch cannot read pipes; use bgsoft"
+                        " render"
+                    )
                 self._folders.enter_context(made_folders([job.config.output], lambda _text: None))
             except (OpenError, OutputError) as exc:
                 self._fail(job, entry, exc, None)
@@ -284,7 +287,9 @@ class Batch:
         entry.report = json.dumps(report.to_dict(), default=str)
         self._summary.rendered += not report.skipped
         self._summary.frames += report.frames_encoded
-        WorkFolder(job.config.output).remove_unused()  # begun in chunks, then rendered whole
+        WorkFolder(
+            job.config.output
+        ).remove_unused()  # chunks of a video that was then rendered whole
         if report.skipped:
             entry.state, entry.made_from = FileState.SKIPPED, {}
         else:
@@ -303,14 +308,14 @@ class Batch:
         self._view.done(job, report)
 
     def _changed(self, job: BatchJob, entry: Entry) -> VerificationError | None:
-        """What to say where a file that was read is another one than when the render began."""
+        """Return an error if a file that was read has changed since the render began."""
         now = job.made_from(self._state.folder)
         keys = [key for key, value in now.items() if value and value != entry.made_from[key]]
         if not keys:
             return None
-        again = "" if self._more else ": --resume renders it anew"
+        again = "" if self._more else "; render it again with --resume"
         names = " and ".join(READ_FILES[key] for key in keys)
-        return VerificationError(f"{names} changed while it was rendered{again}")
+        return VerificationError(f"{names} changed during the render{again}")
 
     def _fail(
         self, job: BatchJob, entry: Entry, error: BaseException, traceback: str | None
@@ -323,17 +328,17 @@ class Batch:
         self._view.failed(job, error, traceback)
 
     def _put_back(self, job: BatchJob, entry: Entry) -> None:
-        """What was begun is to be begun anew by a later run, unless it is there already."""
+        """Let a later run render a file again, unless its output is complete."""
         self._state.settle(entry)
         _clean_up(job)
         self._save(entry)
 
     def _give_up(self) -> None:
-        """All workers have ended: what they had not finished is left to a later run."""
+        """Leave unfinished files to a later run, after all workers have ended."""
         for job, entry in self._running.values():
             self._put_back(job, entry)
         self._running.clear()
-        for job, error in self._failed:  # of some the worker may have lived on a moment
+        for job, error in self._failed:  # a worker may have written until now
             _clean_up(job, error)
 
     def _save(self, entry: Entry) -> None:
@@ -347,7 +352,7 @@ class Batch:
 
 
 def _clean_up(job: BatchJob, error: BaseException | None = None) -> None:
-    """Remove what a worker left behind; with an error, chunks that are of no use, too."""
+    """Remove a worker's temporary files; with an error, also chunks that cannot be used again."""
     for path in job.config.videos:
         remove_leftovers(path)
     if error is not None:
@@ -355,10 +360,10 @@ def _clean_up(job: BatchJob, error: BaseException | None = None) -> None:
 
 
 def clear_skipped(decisions: Sequence[Decision], folder: Path) -> list[str]:
-    """Remove what killed renders left of outputs that stay as they are: no run goes on with it.
+    """Remove temporary files of killed renders for outputs that are skipped.
 
     Returns:
-        What to say of chunks of other stopped renders in the folders of the outputs.
+        Notices about chunks of other stopped renders in the folders of the outputs.
     """
     skipped = [each.job.config for each in decisions if each.act is Act.SKIP]
     videos = [path for config in skipped for path in config.videos]

@@ -1,4 +1,4 @@
-"""How far a batch is, kept in a SQLite file beside the outputs: what a later run goes on from."""
+"""State of a batch in a SQLite file next to the outputs, from which a later run continues."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from bgsoft.untrusted import parse_json
 STATE_NAME = ".bgsoft-batch.sqlite"
 _VERSION = 2
 _DAMAGE = {sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-"""SQLite's codes where it is the file's contents that are at fault; ERROR: no such table."""
+"""SQLite's codes for damaged contents; ERROR: no such table."""
 _LENGTHS = [1 << power for power in range(21)]
-"""Bytes, up to 1 MiB: so much tells one video from another."""
+"""Bytes to hash, up to 1 MiB, enough to tell videos apart."""
 _DIGITS = 8
 
 
 class Made(NamedTuple):
-    """A file as the batch has left it."""
+    """A file as the batch wrote it."""
 
     stamp: str
     """See :func:`bgsoft.outputs.stamp`."""
@@ -43,23 +43,23 @@ class Made(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return int(self.stamp.partition(":")[0] or 0)
 
 
 class FileState(StrEnum):
-    """What has become of a file."""
+    """Progress of a file."""
 
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
     SKIPPED = "skipped"
-    """Its output existed, and was left alone."""
+    """Its output existed, and was not replaced."""
     FAILED = "failed"
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is an output."""
+        """True if there is an output."""
         return self in (FileState.DONE, FileState.SKIPPED)
 
 
@@ -68,42 +68,43 @@ class Entry:
     """A file of a batch. Times are seconds since 1970."""
 
     output: Path
-    """Inside the output folder."""
+    """Relative to the output folder."""
     input: Path
-    """Absolute."""
+    """Absolute path."""
     number: int
     state: FileState = FileState.WAITING
     attempts: int = 0
     reason: str | None = None
-    """Why it failed."""
+    """Error message of a failed file."""
     report: str | None = None
-    """The render's report, JSON."""
+    """Report of the render as JSON."""
     made_from: dict[str, str] = field(default_factory=dict)
-    """What the output was made from, or while it is running is being made from; see
-    :meth:`bgsoft.batch.job.BatchJob.made_from`. Empty: there is no output that is known of."""
+    """Files and settings that the output depends on, set when its render begins.
+
+    See :meth:`bgsoft.batch.job.BatchJob.made_from`. Empty: no output is known."""
     files: dict[str, Made] = field(default_factory=dict)
-    """The batch's own files, the output and those beside it, by name inside the output folder."""
+    """Files made by the batch: the output and those next to it, by name in the output folder."""
     is_current: bool = True
-    """It belongs to the batch that was begun last, not only to an earlier one in this folder."""
+    """True: the file is in the latest batch, not only in an earlier one of this folder."""
     started_at: float | None = None
     ended_at: float | None = None
 
 
 class _UnusableError(Exception):
-    """A state file cannot be used; the message says what is wrong with it."""
+    """A state file cannot be used; the message states the reason."""
 
 
 _COLUMNS = [entry.name for entry in fields(Entry)]
 
 
 class State(Closing):
-    """The state file of an output folder, which is one batch's alone while it is open.
+    """The state file of an output folder, locked against other batches while it is open.
 
     With ``anew``, a file that cannot be used is replaced; with ``look_only``, nothing is written.
 
     Raises:
-        ConfigError: Another batch is at work in the folder.
-        OutputError: The file cannot be opened, or used.
+        ConfigError: Another batch uses the folder.
+        OutputError: The file cannot be opened, or is unusable.
     """
 
     def __init__(self, folder: Path, *, anew: bool = False, look_only: bool = False) -> None:
@@ -111,17 +112,20 @@ class State(Closing):
         self._path = folder / STATE_NAME
         self._look_only = look_only
         self.entries: dict[Path, Entry] = {}
-        """By output: those of the batch, and those of earlier ones in this folder."""
+        """Entries of the batch and of earlier ones in this folder, by output."""
         self._database: sqlite3.Connection | None = None
         self._known: tuple[int, int] | None = None
-        """:meth:`_identity` of the file that is open."""
+        """:meth:`_identity` of the open file."""
         self._stack = ExitStack()
         self.lock = -1
-        """A descriptor that keeps others out of the folder for as long as any process has it."""
+        """Descriptor that locks the folder for as long as any process has it open."""
         if look_only and not folder.is_dir():
             return
         if not look_only and not os.access(folder, os.W_OK | os.X_OK):
-            raise OutputError(f"the output folder {folder} is not writable", path=folder)
+            raise OutputError(
+                f"cannot use output folder {folder}: it is not writable; choose another",
+                path=folder,
+            )
         with ExitStack() as stack:
             self.lock = self._locked(folder)
             stack.callback(self.close)
@@ -129,17 +133,17 @@ class State(Closing):
             stack.pop_all()
 
     def _locked(self, folder: Path) -> int:
-        with os_errors_as(OutputError, f"cannot open the folder {folder}"):
+        with os_errors_as(OutputError, f"cannot open folder {folder}"):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # a file system without locks
-            # The workers of a batch that was killed hold it for a moment longer.
+            # Workers of a killed batch hold it for a moment longer.
             if not take_lock(lock, fcntl.LOCK_EX, GRACE_SECONDS + 1):
                 os.close(lock)
-                raise ConfigError(f"another batch is at work in {folder}")
+                raise ConfigError(f"cannot use output folder {folder}: another batch is using it")
         return lock
 
     def _read(self, anew: bool) -> None:
-        """Take over what earlier runs have left."""
+        """Read the entries of earlier runs."""
         if not self._path.exists():
             return
         try:
@@ -147,9 +151,9 @@ class State(Closing):
         except sqlite3.Error as exc:
             if getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF not in _DAMAGE:
                 raise self._error(exc) from exc
-            problem = f"is damaged, or none of bgsoft's ({exc})"
+            problem = f"it is damaged, or not written by bgsoft ({exc})"
         except (ValueError, TypeError):
-            problem = "is damaged"
+            problem = "it is damaged"
         except _UnusableError as exc:
             problem = str(exc)
         else:
@@ -160,21 +164,21 @@ class State(Closing):
         self._disconnect()
         if not anew:
             raise OutputError(
-                f"{self._path} {problem}: begin anew with --overwrite, or with --skip-existing,"
-                " which leaves the outputs that are there"
+                f"cannot use {self._path}: {problem}; start over with --overwrite, or keep existing"
+                " outputs with --skip-existing"
             )
 
     def _load(self) -> dict[Path, Entry]:
-        """Return all entries; _UnusableError where they cannot be read."""
+        """Return all entries; raise _UnusableError if they cannot be read."""
         if self._path.stat().st_size == 0:
-            raise _UnusableError("is empty, as a full disk leaves it")
+            raise _UnusableError("it is empty, perhaps because the disk was full")
         database = self._database = self._connect()
         self._known = self._identity()
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if 0 < version < _VERSION:
-            raise _UnusableError("was written by an earlier version of bgsoft")
+            raise _UnusableError("it was written by an earlier version of bgsoft")
         if version > _VERSION:
-            raise _UnusableError("was written by a later version of bgsoft")
+            raise _UnusableError("it was written by a later version of bgsoft")
         query = f"SELECT {', '.join(_COLUMNS)} FROM files ORDER BY number"
         with closing(database.execute(query)) as rows:
             found = [_entry(dict(zip(_COLUMNS, row, strict=True))) for row in rows]
@@ -182,7 +186,7 @@ class State(Closing):
 
     def _connect(self) -> sqlite3.Connection:
         path = self._path
-        if self._look_only:  # SQLite writes beside a file even where it only reads
+        if self._look_only:  # SQLite writes next to a file even when it only reads
             copies = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
             for each in (path, path.with_name(f"{path.name}-wal")):
                 if each.exists():
@@ -191,7 +195,7 @@ class State(Closing):
         return sqlite3.connect(path, isolation_level=None)
 
     def _create(self) -> None:
-        """Make the file, which appears when it is whole."""
+        """Create the file, under its name only when it is complete."""
         new = self._path.with_name(f"{self._path.name}.new")
         try:
             _remove(new)
@@ -212,14 +216,16 @@ class State(Closing):
 
     @property
     def current(self) -> list[Entry]:
-        """The files of the batch itself, in order."""
+        """Entries of the latest batch, in order."""
         entries = (entry for entry in self.entries.values() if entry.is_current)
         return sorted(entries, key=lambda entry: entry.number)
 
     @property
     def numbers(self) -> dict[Path, int]:
-        """Input → its number; where batches that followed one another have given two the same, of
-        one of them, the last batch's rather."""
+        """Input → its number.
+
+        If several batches gave inputs the same number, the latest batch's input keeps it.
+        """
         found: dict[Path, int] = {}
         taken: set[int] = set()
         for entry in sorted(self.entries.values(), key=lambda entry: not entry.is_current):
@@ -230,15 +236,14 @@ class State(Closing):
 
     @property
     def own(self) -> set[Path]:
-        """The files that batches have made here and nobody has changed, with symbolic links
-        followed."""
+        """Files that batches made here and nobody changed, with symbolic links followed."""
         made = [item for entry in self.entries.values() for item in entry.files.items()]
         paths = [(self.folder / name, known) for name, known in made]
         left = (Look.OWN, Look.CUT)
         return {real_path(path) for path, known in paths if look(path, known) in left}
 
     def begin(self, entries: Iterable[Entry]) -> None:
-        """Make these entries the batch's; what is known of others is kept."""
+        """Begin a batch of these entries; other entries are kept."""
         with translated(sqlite3.Error, to=self._error):
             if self._database is None:
                 self._create()
@@ -251,20 +256,20 @@ class State(Closing):
             self._execute("COMMIT")
 
     def put(self, entry: Entry) -> None:
-        """Write an entry; it is on the disk when this returns. OutputError where that fails."""
+        """Write an entry to disk; raise OutputError if that fails."""
         with translated(sqlite3.Error, to=self._error):
             self._put(entry)
 
     def restore(self) -> str | None:
-        """Write the file again if the folder was deleted while this was open.
+        """Write the file again if the folder was deleted while it was open.
 
-        Outputs that were deleted with it are waiting again.
+        Outputs that were deleted are set to WAITING.
 
         Returns:
-            A notice; None if the file is there.
+            A notice, or None if the file exists.
 
         Raises:
-            OutputError: It cannot be written.
+            OutputError: The file cannot be written.
         """
         if self._database is None or self._identity() == self._known:
             return None
@@ -285,10 +290,12 @@ class State(Closing):
                 self._put(entry, is_current=entry.is_current)
             self._execute("COMMIT")
         outputs = f"{lost} output{'' if lost == 1 else 's'}"
-        return f"{self.folder} was deleted meanwhile, {outputs} with it: --resume makes them again"
+        return (
+            f"{self.folder} was deleted during the batch with {outputs}; render again with --resume"
+        )
 
     def _identity(self) -> tuple[int, int] | None:
-        """Device and inode of the file; None if it is missing."""
+        """Return device and inode of the file; None if it is missing."""
         with suppress(OSError):
             found = self._path.stat()
             return found.st_dev, found.st_ino
@@ -306,14 +313,14 @@ class State(Closing):
         self._database.execute(statement, values)
 
     def receipt(self, entry: Entry) -> Path:
-        """Where a worker notes what it is about to give its name."""
+        """Return the path of the file in which a worker lists outputs before renaming them."""
         token = hashlib.sha256(os.fsencode(entry.output)).hexdigest()[:_DIGITS]
         return self.folder / f".bgsoft-batch-{token}.made"
 
     def settle(self, entry: Entry) -> None:
-        """Find out what a worker has made that did not come to say so; it has ended.
+        """Inspect the outputs of a worker that ended without reporting its result.
 
-        The entry is done where all that was noted is there, else waiting.
+        The entry becomes DONE if all listed outputs exist, else WAITING.
         """
         noted = read_receipt(self.receipt(entry))
         own = [name for name, is_there in noted.items() if is_there]
@@ -328,7 +335,7 @@ class State(Closing):
             self.drop_receipt(entry)
 
     def drop_receipt(self, entry: Entry) -> None:
-        """Remove what a worker has noted, once that is kept here."""
+        """Remove a worker's list of outputs, once its entry is saved."""
         with suppress(OSError):
             self.receipt(entry).unlink(missing_ok=True)
 
@@ -351,13 +358,13 @@ class State(Closing):
 
 
 def _remove(path: Path) -> None:
-    """Remove a database, with what SQLite may have left beside it."""
+    """Remove a database and SQLite's files next to it."""
     for ending in ("", "-wal", "-shm", "-journal"):
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
 def _value(value: object) -> object:
-    """As SQLite takes it: a text, or its bytes where a name in it is no UTF-8."""
+    """Convert a value for SQLite: to text, or to bytes if a name is not UTF-8."""
     if isinstance(value, dict):
         return json.dumps(value)
     if not isinstance(value, str | Path):
@@ -370,7 +377,7 @@ def _value(value: object) -> object:
 
 
 def _entry(row: dict[str, Any]) -> Entry:
-    """An entry as SQLite gives it; ValueError or TypeError: it is none."""
+    """Convert a row to an entry; raise ValueError or TypeError if it is malformed."""
     for name in ("output", "input", "reason"):
         if isinstance(row[name], bytes):
             row[name] = os.fsdecode(row[name])
@@ -395,24 +402,24 @@ def _entry(row: dict[str, Any]) -> Entry:
         or not all(isinstance(number, int | float) for number in numbers)
         or any(Path(name).is_absolute() or ".." in Path(name).parts for name in names)
     ):
-        raise ValueError(f"{entry.output} is not of a batch in this folder")
+        raise ValueError(f"entry {entry.output} is malformed")
     return entry
 
 
 class Look(StrEnum):
-    """What is at the place of a file."""
+    """Result of comparing a file with the one that the batch wrote."""
 
     MISSING = "missing"
     OWN = "own"
-    """What the batch has made."""
+    """The file that the batch wrote."""
     CUT = "cut"
-    """The beginning of that."""
+    """Only the beginning of that file."""
     FOREIGN = "foreign"
-    """Something that somebody else has made, or changed."""
+    """A file that somebody else made or changed."""
 
 
 def describe(path: Path) -> Made:
-    """A file as it is now; of one that cannot be read, nothing."""
+    """Describe a file as it is now; empty values if it cannot be read."""
     try:
         with path.open("rb") as file:
             return Made(stamp(file.fileno()), _beginnings(file))
@@ -421,7 +428,7 @@ def describe(path: Path) -> Made:
 
 
 def look(path: Path, made: Made | None) -> Look:
-    """Compare what is at a path with what the batch has made there; None: it has made nothing."""
+    """Compare a file with the one that the batch made there; ``made`` is None if it made none."""
     now = stamp(path)
     if not now:
         return Look.MISSING

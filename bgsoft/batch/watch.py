@@ -1,4 +1,4 @@
-"""Watches folders for new videos, and takes them once they are completely written."""
+"""Watching of folders for new videos, which are taken once completely written."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from bgsoft.outputs import stamp
 
 _AGAIN_SECONDS = 0.5
 _SCAN_SECONDS = 60.0
-"""The folders are searched this often even where the system reports no change."""
+"""Interval at which folders are searched even if the system reports no change."""
 
 
 class FolderWatch(Closing):
-    """What is whole in some sources, each file once for every time that it is written.
+    """Complete files in watched sources, each once for every time that it is written.
 
-    Sources, ``leave_out`` and ``exclude`` are as for :func:`bgsoft.batch.find.find`. A file that
-    has not changed for ``settle_seconds`` may be whole; ``tell`` takes a line about what cannot be
-    read.
+    Sources, ``leave_out`` and ``exclude`` are as for :func:`bgsoft.batch.find.find`. A file counts
+    as complete if it has not changed for ``settle_seconds`` and nobody writes to it. ``tell``
+    receives one line about each problem.
 
     Raises:
-        ConfigError: There is no folder among the sources.
-        BackendUnavailableError: The library that watches is missing.
+        ConfigError: No source is a folder.
+        BackendUnavailableError: The library watchfiles is missing.
     """
 
     def __init__(
@@ -51,23 +51,25 @@ class FolderWatch(Closing):
         self._tell = tell
         folders = [source for source in sources if os.path.isdir(source)]  # noqa: PTH112
         if not folders:
-            raise ConfigError("--watch needs a folder to watch")
+            raise ConfigError("cannot use --watch: no input is a folder; name a folder")
         if importlib.util.find_spec("watchfiles") is None:
-            raise BackendUnavailableError("--watch needs watchfiles: pip install '.[watch]'")
+            raise BackendUnavailableError(
+                "cannot use --watch: watchfiles is missing; pip install '.[watch]'"
+            )
         self._changed = threading.Event()
         self._changed.set()
         self._stop = threading.Event()
         self._scanned = 0.0
         self._waiting: dict[Path, tuple[Found, str, float]] = {}
-        """File → what was found, its stamp, and since when."""
+        """File → what was found, its stamp, and the time of the last change."""
         self._taken: dict[Path, str] = {}
         self._told: set[str] = set()
-        """Endings of files that are passed over, as has been said."""
+        """Suffixes of ignored files that were reported."""
         self._thread = threading.Thread(target=self._listen, args=folders, daemon=True)
         self._thread.start()
 
     def whole(self) -> list[Found]:
-        """What has become whole since the last call; returns at once."""
+        """Return the files completed since the last call, without waiting."""
         now = time.monotonic()
         if self._changed.is_set() or now - self._scanned > _SCAN_SECONDS:
             self._changed.clear()
@@ -108,17 +110,19 @@ class FolderWatch(Closing):
                     self._watch(watched)
         except OSError as exc:
             if not self._stop.is_set():
-                self._tell(f"cannot watch any more: {exc}; looking every {_SCAN_SECONDS:.0f} s")
+                self._tell(
+                    f"cannot watch folders: {exc}; searching them every {_SCAN_SECONDS:.0f} s"
+                )
 
     def _watch(self, folders: Sequence[str]) -> None:
-        """Listen until it is stopped, or until watchfiles gives up: a name is not UTF-8."""
+        """Wait for changes until stopped, or until watchfiles fails at a name that is not UTF-8."""
         from watchfiles import watch
 
         is_new = True
         options: dict[str, Any] = {"stop_event": self._stop, "debounce": 500, "rust_timeout": 500}
-        with suppress(RuntimeError):  # watchfiles' error of such a name
+        with suppress(RuntimeError):  # watchfiles' error for such a name
             for changes in watch(*folders, yield_on_timeout=True, **options):
-                if changes or is_new:  # what came before it listened is found, too
+                if changes or is_new:  # also finds files that came before it listened
                     self._changed.set()
                 is_new = False
         self._changed.set()
@@ -130,7 +134,7 @@ class FolderWatch(Closing):
 
 
 def _in_utf8(folder: str, stack: ExitStack) -> str:
-    """A name of a folder that watchfiles can take: by its descriptor if it is not UTF-8."""
+    """Return a name for a folder that watchfiles accepts: by descriptor if it is not UTF-8."""
     try:
         folder.encode()
     except UnicodeEncodeError:
@@ -141,10 +145,10 @@ def _in_utf8(folder: str, stack: ExitStack) -> str:
 
 
 def is_being_written(path: Path) -> bool:
-    """Whether any process has a file open for writing, as far as the system knows.
+    """Return True if any process is known to have a file open for writing.
 
-    It grants a lease for reading only where none has. It knows of this machine's processes alone,
-    and grants none on other people's files.
+    The system grants a lease for reading only if no process has. It knows only processes of this
+    machine, and grants no leases on files of other users.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -132,7 +132,9 @@ def open_face_data(
     """
     suffix = path.suffix.lower()
     if suffix not in FACE_DATA_SUFFIXES:
-        raise ConfigError(f"--face-data is a .jsonl or .npz file, not {path.name!r}", path=path)
+        raise ConfigError(
+            f"--face-data must be a .jsonl or .npz file, not {path.name!r}", path=path
+        )
     file = AtomicOutput(path, overwrite=overwrite, inputs=others, receipt=receipt, keeps=True)
     return _JsonLinesWriter(path, file) if suffix == ".jsonl" else _NpzWriter(path, file)
 

@@ -99,7 +99,9 @@ def test_a_pipe_among_files_is_not_waited_for(run: Run, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "in" / "b.mp4")
     outcome = run("batch", tmp_path / "in", tmp_path / "out", "--timeout", "20", *QUICK)
     assert outcome.code == 1
-    assert f"failed: {tmp_path / 'in' / 'b.mp4'} is a pipe, which only render reads" in outcome.err
+    assert (
+        f"failed: cannot read {tmp_path / 'in' / 'b.mp4'}: a batch cannot read pipes" in outcome.err
+    )
     assert files(tmp_path / "out") == [STATE_NAME, "a.mp4"]
 
 
@@ -156,12 +158,12 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}/gone", "{out}"], 3, "no such file or folder"),
         (["{in}/nothing", "{out}"], 3, "no videos or pictures in"),
         (["{in}", "{out}", "--preset", "nonesuch"], 2, "unknown preset"),
-        (["{in}", "{out}", "--name", "{{stem}}/%05d.png"], 2, "writes no sequences"),
+        (["{in}", "{out}", "--name", "{{stem}}/%05d.png"], 2, "cannot write sequences"),
         (["{in}", "{out}", "--fps", "30"], 2, "--fps has no effect"),
         (["{in}", "{out}", "--gpu", "one"], 2, "--gpu must be numbers"),
-        (["{in}", "{out}", "--gpu", "0,0"], 2, "twice"),
+        (["{in}", "{out}", "--gpu", "0,0"], 2, "each GPU once"),
         (["{in}", "{out}", "--timeout", "-1"], 2, "--timeout"),
-        (["{in}", "{out}", "--name", "same.mp4"], 2, "would both become"),
+        (["{in}", "{out}", "--name", "same.mp4"], 2, "is also that of"),
         (["{in}", "{out}", "--name", "{{stem}}.xyz"], 2, "no video container"),
         (["{in}", "{out}", "--name", "{{index:{{stem}}}}.mp4"], 2, "malformed name"),
         (["{in}", "{out}", "--name", "{{stem:_<255}}.mp4"], 2, "name too long"),
@@ -188,7 +190,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
             2,
             "cannot combine --dry-run and --report",
         ),
-        (["{in}/a.mp4", "{out}", "--watch"], 2, "needs a folder"),
+        (["{in}/a.mp4", "{out}", "--watch"], 2, "no input is a folder"),
         (["{in}", "{in}/a.mp4/out"], 5, "cannot create folder"),
     ],
 )
@@ -297,7 +299,7 @@ def test_files_that_are_passed_over_are_named(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a.mp4")
     for other in ("b.xyz", "c.xyz", "d.psd"):
         (tmp_path / "in" / other).write_bytes(b"x")
-    said = "3 files passed over, as their names end otherwise: 2 .xyz, 1 .psd"
+    said = "3 files ignored, not named like videos or pictures: 2 .xyz, 1 .psd"
     for flags in (["--dry-run"], QUICK):
         outcome = run("batch", tmp_path / "in", tmp_path / "out", *flags)
         assert outcome.code == 0
@@ -322,7 +324,9 @@ def test_outputs_that_are_deleted_meanwhile_are_left(
     monkeypatch.setattr(Batch, "_begin", delete_and_begin)
     outcome = run("batch", tmp_path / "in", tmp_path / "out", "--jobs", 1, *QUICK)
     assert outcome.code == 1
-    said = f"{tmp_path / 'out'} was deleted meanwhile, 1 output with it: --resume makes them again"
+    said = (
+        f"{tmp_path / 'out'} was deleted during the batch with 1 output; render again with --resume"
+    )
     lines = outcome.err.splitlines()
     assert lines.count(said) == 1
     assert lines[-1] == "bgsoft: error: 1 of 2 files is left; continue with --resume"

@@ -113,7 +113,7 @@ def test_no_render_is_lost_with_its_messages(tmp_path: Path) -> None:
         ("render in.mp4 - --progress json", "cannot combine"),
         ("render in.mp4 - --skip-existing", "needs a file as OUT"),
         ("render in.mp4 - --format mp4", "MP4 cannot be written to a pipe"),
-        ("batch in.mp4 out/ --face-data -", "--face-data cannot be written to stdout"),
+        ("batch in.mp4 out/ --face-data -", "cannot write --face-data to stdout"),
         ("render in.mp4 out.mp4 --report - --progress json", "cannot combine"),
         ("batch in.mp4 out/ --report - --progress json", "cannot combine"),
     ],

@@ -285,7 +285,7 @@ def test_an_input_that_changes_while_it_is_rendered_is_rendered_anew(tmp_path: P
     run = Run(tmp_path, "ab")
     summary = run(render)
     assert [entry.reason for entry in summary.failed] == [
-        "its input changed while it was rendered: --resume renders it anew"
+        "its input changed during the render; render it again with --resume"
     ]
     assert run(done, resume=True).failed == []
     assert run.executor.submitted == ["a"]
@@ -374,7 +374,7 @@ def test_a_folder_that_is_deleted_meanwhile_is_known_again(tmp_path: Path) -> No
     summary = run(render)
     assert (summary.rendered, summary.left) == (6, 2)
     assert said == [
-        f"{run.folder} was deleted meanwhile, 2 outputs with it: --resume makes them again"
+        f"{run.folder} was deleted during the batch with 2 outputs; render again with --resume"
     ]
     assert run(done, resume=True).left == 0
     assert run.executor.submitted == ["a", "b"]

@@ -95,7 +95,7 @@ def test_resume_does_what_is_not_done(world: World) -> None:
 
 def test_an_unfinished_batch_is_not_taken_for_a_new_one(world: World) -> None:
     world.leave({"b": FileState.WAITING, "c": FileState.FAILED})
-    with pytest.raises(ConfigError, match="2 of 3 files are left: go on with --resume"):
+    with pytest.raises(ConfigError, match=r"2 of 3 files left\); continue it with --resume"):
         world.left(resume=False)
     assert world.left(resume=False, **OVERWRITE) == "abc"
     assert world.left(resume=False, **SKIP) == "bc"
@@ -104,7 +104,7 @@ def test_an_unfinished_batch_is_not_taken_for_a_new_one(world: World) -> None:
 def test_outputs_of_somebody_else_are_an_error_before_any_work(world: World) -> None:
     (world.folder / "b.mp4").write_bytes(b"mine")
     for resume in (False, True):
-        with pytest.raises(OutputError, match=r"b\.mp4 exists.*: use --skip-existing or --over"):
+        with pytest.raises(OutputError, match=r"b\.mp4 exists.*; use --skip-existing or --over"):
             world.left(resume=resume)
     assert names(world.folder) == ["b.mp4"]
     world.leave({"b": FileState.WAITING})
@@ -381,7 +381,7 @@ def test_it_is_sqlite_that_others_can_read(world: World) -> None:
 
 def test_one_batch_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "GRACE_SECONDS", -1.0)
-    with State(world.folder), pytest.raises(ConfigError, match="another batch is at work"):
+    with State(world.folder), pytest.raises(ConfigError, match="another batch is using it"):
         State(world.folder)
     State(world.folder).close()
     assert names(world.folder) == []
@@ -431,7 +431,7 @@ MALFORMED = [
     [
         (lambda path: path.write_bytes(b"no database, but long enough for one" * 99), "damaged"),
         (lambda path: path.write_bytes(b""), "is empty"),
-        (foreign, "none of bgsoft's"),
+        (foreign, "not written by bgsoft"),
         *((with_value(*each), "is damaged") for each in MALFORMED),
         (earlier, "an earlier version"),
         (later, "a later version"),
@@ -443,7 +443,7 @@ def test_a_state_file_that_cannot_be_used(
     path = world.folder / STATE_NAME
     make(path)
     for resume in (False, True):
-        with pytest.raises(OutputError, match=rf"{problem}.*: begin anew with --overwrite, or wit"):
+        with pytest.raises(OutputError, match=rf"{problem}.*; start over with --overwrite, or kee"):
             world.left(resume=resume)
     (world.folder / "b.mp4").write_bytes(b"x")
     data = path.read_bytes()

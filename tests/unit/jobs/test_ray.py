@@ -326,9 +326,9 @@ def test_a_batch_whose_nodes_are_all_lost_is_resumed(
     said += map(json.loads, rest.splitlines())
     done = sum(each["type"] == "done" for each in said)
     assert batch.returncode == 4
-    reason, left = errors.removeprefix("bgsoft: error: ").rstrip("\n").split("; ")
+    reason, left = errors.removeprefix("bgsoft: error: ").rstrip("\n").split("; ", 1)
     assert reason == "cannot start a task on the Ray cluster: no node has 1 CPUs"
-    assert left == f"{4 - done} of 4 files are left: go on with --resume"
+    assert left == f"{4 - done} of 4 files are left; continue with --resume"
     assert {path.name for path in out.iterdir()} <= {*videos, STATE_NAME}
     nodes.add(num_cpus=2)
     with start_batch(tmp_path, "--ray", nodes.address, "in", "out", "--resume") as batch:
