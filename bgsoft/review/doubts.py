@@ -106,7 +106,7 @@ def _edges(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
     format, last = video.info.format, len(video.pts) - 1
     starts = {0, *evidence.cuts}
     for run in evidence.hidden:
-        if run["source"] == "region":
+        if run["source"] not in ("network", "hand"):
             continue
         for frame, *sides in (run["boxes"][0], run["boxes"][-1]):
             left, top, right, bottom = sides

@@ -124,7 +124,14 @@ def test_faces_of_the_report_are_shown_gravest_first(
                 "first_frame": 5,
                 "last_frame": 20,
                 "boxes": [[5, 0, 50, 30, 90], [20, 60, 50, 90, 90]],
-            }
+            },
+            {
+                "source": "detector",
+                "region": "plate",
+                "first_frame": 5,
+                "last_frame": 20,
+                "boxes": [[5, 0, 90, 30, 120], [20, 60, 90, 90, 120]],
+            },
         ],
     )
     page = review(pair, tmp_path, report=report)
@@ -143,7 +150,7 @@ def test_faces_of_the_report_are_shown_gravest_first(
     assert top <= 60 < 110 <= bottom
     assert left <= 100 < 140 <= right
     assert (likely["from"], likely["to"]) == (3 / RATE, 6 / RATE)  # three frames are one doubt
-    assert page.text.count('class="hidden"') == 1
+    assert page.text.count('class="hidden"') == 2  # a detector's finds are no faces
 
 
 def test_without_a_place_nothing_is_proposed(pair: tuple[Path, Path], tmp_path: Path) -> None:
