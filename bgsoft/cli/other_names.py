@@ -59,7 +59,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         *("video", "image", "photo", "file", "start", "replace", "background"),
     ),
     "render IN --preset cutout": ("remove", "cutout", "cut", "matte", "rembg", "i", "extract"),
-    "render IN --subjects 0": ("anonymize", "anonymise", "faces", "hide"),
+    "render IN --subjects 0": ("anonymize", "anonymise", "hide"),
     "batch FOLDER OUT_DIR": ("folder", "dir", "directory", "all", "p", "watch", "queue"),
     "live SOURCE --to TARGET": ("webcam", "camera", "cam", "stream", "virtualcam"),
     "preview IN OUT.png": ("frame", "look", "try", "test", "show"),

@@ -245,7 +245,8 @@ def test_a_disk_that_fills_up_ends_that_recording_only(clip: Path, tmp_path: Pat
         check=False,
         timeout=120,
     )
-    lines = process.stderr.splitlines()
+    # A busy machine may also report that it cannot keep up.
+    lines = [line for line in process.stderr.splitlines() if "cannot write" in line]
     assert process.returncode == 5, process.stderr
     assert len(lines) == 2
     assert lines[0].endswith("its other sinks continue")

@@ -333,7 +333,7 @@ def test_a_second_writer_is_refused(name: str) -> None:
         assert read(reader).index == 7, "the first one is not disturbed"
         _, errors = process.communicate(timeout=_PATIENCE)
         assert (process.returncode, errors) == (0, "")
-    with SharedWriter(name), pytest.raises(OutputError, match=f"process {os.getpid()} does"):
+    with SharedWriter(name), pytest.raises(OutputError, match=f"process {os.getpid()} uses this name"):
         SharedWriter(name)
 
 
