@@ -1,1 +1,1 @@
-"""Long videos in chunks: planned, rendered side by side in other processes, and joined."""
+"""Long videos in chunks, which are rendered in parallel processes and then joined."""

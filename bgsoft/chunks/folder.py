@@ -1,8 +1,8 @@
-"""The working folder of a render in chunks: finished chunks, and what is known of them.
+"""The working folder of a render in chunks: finished chunks and their manifests.
 
-It lies beside the output, hidden, for as long as the output is not whole, so that the same command
-goes on where another was stopped. Whoever uses it holds a lock, which the system frees when the
-process ends, however it ends.
+It is hidden next to the output until the output is complete. The same command continues from a
+stopped render's folder. Each user of the folder holds a lock, which the system frees when the
+process ends.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ _NOT_IN_PICTURES = (
     *("output", "matte_out", "overwrite", "skip_existing", "report", "preset", "receipt"),
     *("chunks", "trace", "config_file", "copy"),
 )
-"""Settings that change nothing of a chunk."""
+"""Settings that do not change chunks."""
 _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
-"""Failures that another run of the same command may not meet again."""
+"""Failures after which another run of the same command may succeed."""
 PATIENCE_SECONDS = 6.0
-"""How long to wait for another render's lock: the workers of one that was killed end in half that
-time."""
+"""Maximum wait for another render's lock; workers of a killed render end in half that time."""
 _POLL_SECONDS = 0.1
 _WHAT = "working folder"
 _OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
-"""Of files in a working folder; with a dot before, those that are not whole yet.
-NFS keeps what is removed while it is open, as .nfs…."""
+"""Names of files in a working folder; incomplete ones begin with a dot.
+
+NFS keeps removed files under names like .nfs… while they are open."""
 _FORMAT = 5
-"""Of plans and manifests: what has another is begun anew."""
+"""Version of plans and manifests; a folder with another version is rendered again."""
 
 
 class WorkFolder:
-    """Where the chunks of one output are kept."""
+    """The folder of the chunks of one output."""
 
     def __init__(self, output: Path) -> None:
         target = resolved(output)
@@ -72,19 +72,19 @@ class WorkFolder:
         self._output = output
 
     def prepare(self, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
-        """Make the folder ready, and keep what is finished of the same render.
+        """Create the folder, or keep the finished chunks of the same render.
 
         Returns:
-            The chunks; those of the render that was stopped, where their number is left open.
+            The chunks; if the settings do not fix their number, those of the stopped render.
 
         Raises:
-            OutputError: It cannot be written, another render uses it, or it is not bgsoft's.
+            OutputError: The folder cannot be written, is in use, or was not made by bgsoft.
         """
         plan, fingerprint = self.path / "plan.json", _fingerprint(config)
         with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
             if not self._is_ours():
-                text = f"{self.path}, which is to hold finished chunks, is not bgsoft's: move it"
+                text = f"cannot use {_WHAT} {self.path}: not made by bgsoft; move it away"
                 raise OutputError(text, path=self._output)
             with self._lock(fcntl.LOCK_EX):
                 before = _read_sealed(plan)
@@ -100,22 +100,24 @@ class WorkFolder:
         return chunks
 
     def check_sources(self, config: RenderConfig) -> None:
-        """Raise VerificationError where the files that are read are not those of the plan: its
-        chunks may be of two videos."""
+        """Raise VerificationError if files that are read have changed since the plan was made."""
         plan = _read_sealed(self.path / "plan.json")
         if plan is not None and plan["render"] != _fingerprint(config):
-            text = f"{config.input.name}, or the background or model, changed while it was rendered"
+            text = f"{config.input.name}, its background or its model changed during the render"
             raise VerificationError(text, path=config.input)
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Keep others from using it for another render; OutputError: one does, or it is gone."""
-        gone = OutputError(f"the {_WHAT} {self.path} is gone", path=self._output)
+        """Lock the folder against other renders; raise OutputError if it is in use or missing."""
+        gone = OutputError(
+            f"cannot use {_WHAT} {self.path}: it was removed; run the command again",
+            path=self._output,
+        )
         with translated(FileNotFoundError, to=lambda _: gone), self._lock(fcntl.LOCK_SH):
             yield
 
     def _is_ours(self) -> bool:
-        """Whether nothing is in this folder but what renders put there."""
+        """Return True if the folder contains only files of renders."""
         return all(re.fullmatch(_OWN_NAME, entry.name) for entry in self.path.iterdir())
 
     @contextmanager
@@ -125,26 +127,26 @@ class WorkFolder:
         try:
             with suppress(OSError):  # a file system without locks
                 if not take_lock(descriptor, kind, PATIENCE_SECONDS):
-                    text = f"another render is writing {self._output}: it uses {self.path}"
+                    text = f"cannot write {self._output}: another render uses {self.path}"
                     raise OutputError(text, path=self._output)
             yield
         finally:
             os.close(descriptor)
 
     def video(self, number: int, target: Path, index: int) -> Path:
-        """A chunk's file for one of the videos that are written, by its index."""
+        """Return the path of a chunk of one of the outputs, by the output's index."""
         return self.path / f"{number:05}-{index}{target.suffix}"
 
     def faces(self, number: int) -> Path:
-        """The faces of a chunk's frames."""
+        """Return the path of the faces of a chunk's frames."""
         return self.path / f"{number:05}-faces.npz"
 
     def manifest(self, number: int) -> Path:
-        """The file that says that a chunk is finished."""
+        """Return the path of the file that marks a chunk as finished."""
         return self.path / f"{number:05}.json"
 
     def finish(self, number: int, result: ChunkResult) -> None:
-        """Note that a chunk is whole: all its videos are."""
+        """Mark a chunk as finished, after all its videos are complete."""
         known = {
             "report": result.report.to_dict(),
             "pre_roll": result.pre_roll.tolist(),
@@ -158,7 +160,7 @@ class WorkFolder:
         _write_sealed(self.manifest(number), known)
 
     def finished(self, number: int) -> ChunkResult | None:
-        """What is known of a chunk; None where it is not whole, or its files were cut since."""
+        """Return the result of a chunk; None if it is not finished, or its files have changed."""
         known = _read_sealed(self.manifest(number))
         if known is None or known["bytes"] != self._bytes(number):
             return None
@@ -173,14 +175,14 @@ class WorkFolder:
         )
 
     def _bytes(self, number: int) -> dict[str, int]:
-        """Sizes of a chunk's files."""
+        """Return the sizes of a chunk's files."""
         return {path.name: path.stat().st_size for path in self.path.glob(f"{number:05}-*")}
 
     def keep_or_remove(self, exc: BaseException) -> str | None:
-        """After a failure, keep it where another run of the same command may get further.
+        """After a failure, keep the folder if another run of the same command may succeed.
 
         Returns:
-            What to tell the user, where it is kept.
+            A notice for the user if the folder is kept, else None.
         """
         done = False
         with suppress(OSError):
@@ -188,32 +190,32 @@ class WorkFolder:
         if not done or (isinstance(exc, BgsoftError) and not isinstance(exc, _PASSING)):
             self.remove()
             return None
-        return f"finished chunks are kept in {self.path}: the same command goes on from there"
+        return f"finished chunks are kept in {self.path}; continue with the same command"
 
     def remove_unused(self) -> None:
-        """Remove what a stopped render has left, unless another one works with it now."""
+        """Remove the folder of a stopped render, unless another render uses it now."""
         with suppress(OSError, OutputError):
             if self._is_ours():
                 with self._lock(fcntl.LOCK_EX):
                     self.remove()
 
     def remove(self) -> None:
-        """Remove it with all that is in it."""
+        """Remove the folder and its contents."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def leftovers(folders: Iterable[WorkFolder]) -> list[str]:
-    """What to say of chunks that stopped renders left beside some working folders.
+    """Return notices about chunks of stopped renders next to some working folders.
 
-    Not of those in these folders, which are gone on with, nor of renders that still run.
+    The given folders themselves, and those of running renders, are left out.
     """
     own = {folder.path for folder in folders}
     found = (
         path for folder in {path.parent for path in own} for path in folder.glob(f".*{_ENDING}")
     )
     return [
-        f"chunks of a render that was stopped lie in {path}: the same command goes on from there;"
-        f" rm -r {shlex.quote(str(path))} removes them"
+        f"chunks of a stopped render are in {path}; continue with the same command, or remove them"
+        f" with rm -r {shlex.quote(str(path))}"
         for path in sorted(set(found) - own)
         if _is_abandoned(path)
     ]
@@ -222,18 +224,22 @@ def leftovers(folders: Iterable[WorkFolder]) -> list[str]:
 def _is_abandoned(path: Path) -> bool:
     try:
         descriptor = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:  # somebody else's, or not a working folder
+    except OSError:  # another user's, or not a working folder
         return False
     try:
         return (path / "plan.json").is_file() and take_lock(descriptor, fcntl.LOCK_EX, 0.0)
-    except OSError:  # a file system without locks: nobody knows
+    except OSError:  # a file system without locks: cannot be decided
         return False
     finally:
         os.close(descriptor)
 
 
 def take_lock(descriptor: int, kind: int, seconds: float) -> bool:
-    """Take a lock, unless another process keeps it for so long; OSError where there are none."""
+    """Take a lock; return False if another process keeps it longer than ``seconds``.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
     until = time.monotonic() + seconds
     while True:
         with suppress(BlockingIOError):
@@ -245,13 +251,13 @@ def take_lock(descriptor: int, kind: int, seconds: float) -> bool:
 
 
 def _write_sealed(path: Path, known: dict[str, Any]) -> None:
-    """Write what :func:`_read_sealed` reads: JSON with its own hash, so that damage shows."""
+    """Write JSON with a hash of itself, which :func:`_read_sealed` checks."""
     text = json.dumps(known, default=str)
     write_whole(path, _WHAT, json.dumps({"sha256": _hash(text), "text": text}))
 
 
 def _read_sealed(path: Path) -> dict[str, Any] | None:
-    """What was written; None where there is none, or it is damaged."""
+    """Return the contents of a sealed file; None if it is missing or damaged."""
     with suppress(FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         file = parse_json(path.read_bytes())
         text = file["text"]
@@ -280,7 +286,7 @@ def _report_from(known: dict[str, Any]) -> RenderReport:
 
 
 def _fingerprint(config: RenderConfig) -> str:
-    """What all chunks of one render have in common; changes with the files that are read."""
+    """Return a hash of the settings and the files that all chunks of one render share."""
     settings = dataclasses.asdict(config)
     for name in _NOT_IN_PICTURES:
         del settings[name]
@@ -294,7 +300,7 @@ def _fingerprint(config: RenderConfig) -> str:
     stamps = [_stamp(path) for path in read]
     outputs = [path.suffix for path in config.videos]
     model = resolve(config.segment.model)
-    read_so = [model.sha256, dataclasses.asdict(model.spec)]  # its sidecar may have changed
+    read_so = [model.sha256, dataclasses.asdict(model.spec)]  # the model's sidecar may have changed
     text = json.dumps([_FORMAT, __version__, settings, stamps, outputs, read_so], default=str)
     return _hash(text)
 
@@ -302,6 +308,6 @@ def _fingerprint(config: RenderConfig) -> str:
 def _stamp(path: Path) -> Sequence[object]:
     try:
         stat = path.stat()
-    except OSError:  # a colour
+    except OSError:  # the background is a colour
         return [str(path)]
     return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]

@@ -1,6 +1,6 @@
-"""Finished chunks become one file, with one report: their packets are copied.
+"""Joining of finished chunks into one file with one report, by copying packets.
 
-Packets stream through; of the whole video only its times are held.
+Packets are not held in memory, only the times of the whole video.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from bgsoft.report import AudioReport, ChunkReport, Event, RenderReport, Timelin
 from bgsoft.settings.config import RenderConfig
 
 _SAME_FACE = 0.5
-"""Faces of one frame, found on the way from two places, are the same from this overlap on."""
+"""Minimum overlap of a face in the frame before a chunk with a face of the chunk before."""
 
 
 def join(
@@ -51,14 +51,14 @@ def join(
     on_event: Callable[[Event], None],
     cancel: threading.Event,
 ) -> RenderReport:
-    """Write the videos of a render from its chunks, which are in the working folder.
+    """Write the videos of a render from its chunks in the working folder.
 
-    ``reused`` says of each chunk whether an earlier run had finished it. The report is written
-    where the settings ask for it.
+    ``reused`` is True for each chunk that an earlier run had finished. The report is written if
+    the settings name a file for it.
 
     Raises:
         JoinError: The chunks do not make one video; nothing was written.
-        VerificationError: What they were made from has changed meanwhile.
+        VerificationError: A chunk is missing, or the sources of the chunks have changed.
         OutputError: The output cannot be written.
         RenderCancelledError: ``cancel`` was set.
     """
@@ -81,7 +81,7 @@ def join(
             stack.enter_context(opened[-1].writer)
         for index, (path, (_, muxer)) in enumerate(zip(config.videos, opened, strict=True)):
             sources = [folder.video(number, path, index) for number in range(len(chunks))]
-            assert isinstance(muxer, Muxer)  # others are not divided
+            assert isinstance(muxer, Muxer)  # other outputs are not divided
             _copy(muxer, info, sources, [chunk.packets[index] for chunk in chunks], pts, cancel)
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
@@ -110,19 +110,22 @@ def _load(folder: WorkFolder, count: int, config: RenderConfig) -> list[ChunkRes
     for number in range(count):
         chunk = folder.finished(number)
         if chunk is None:
-            raise VerificationError(f"chunk {number + 1} of {config.output.name} is gone")
+            raise VerificationError(
+                f"cannot join {config.output.name}: chunk {number + 1} is missing or damaged; run"
+                " the command again"
+            )
         chunks.append(chunk)
     return chunks
 
 
 def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
-    """The times of all frames, in order.
+    """Return the times of all frames, in order.
 
-    A chunk's pre-roll is the end of the chunks before it, frame for frame: so none is missing or
-    there twice at a boundary.
+    A chunk's pre-roll must equal the last frames before the chunk. Then no frame is missing or
+    repeated at a boundary.
 
     Raises:
-        JoinError: It is not, or a chunk says that it may differ.
+        JoinError: A pre-roll differs, or a chunk reports that it may differ from a whole render.
     """
     pts = array("q")
     for chunk in chunks:
@@ -130,17 +133,17 @@ def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
             raise JoinError(chunk.irregular)
         before = pts[max(0, len(pts) - len(chunk.pre_roll)) :]
         if before != chunk.pre_roll or bool(pts) != bool(chunk.pre_roll):
-            raise JoinError("its frames differ with where decoding begins")
+            raise JoinError("decoding from the middle gives other frames")
         pts.extend(chunk.kept)
     if any(after <= before for before, after in pairwise(pts)):
-        raise JoinError("the times of its frames fall")
+        raise JoinError("the times of its frames are not increasing")
     return pts
 
 
 def _write_faces(
     request: Request, folder: WorkFolder, chunks: Sequence[ChunkResult], stack: ExitStack
 ) -> FaceDataWriter | None:
-    """Write the faces of all frames to a temporary file; None where nobody asks for them."""
+    """Write the faces of all frames to a temporary file; return None if not requested."""
     path = request.config.face_data
     if path is None:
         return None
@@ -165,10 +168,10 @@ def _copy(
     pts: array[int],
     cancel: threading.Event,
 ) -> None:
-    """Copy the packets of finished files, one after the other.
+    """Copy the packets of finished files, one file after another.
 
-    ``known`` has pts and duration of each file's packets, in decoding order; ``pts`` are all, in
-    order.
+    ``known`` contains pts and durations of each file's packets, in decoding order. ``pts`` contains
+    the pts of all frames, in order.
     """
     stream: Any = None
     extradata: bytes | None = None
@@ -183,12 +186,12 @@ def _copy(
                 stream, extradata = muxer.add_copy(video), own
                 shift = pts[0] - muxer.timestamp(pts[0])
             elif own != extradata:
-                raise JoinError("its encoder describes chunks differently")
+                raise JoinError("its encoder wrote different headers for chunks")
         packets: Iterator[Packet[Any]] = read_packets(path, number)
         for pts_of_packet, length in zip(times, lengths, strict=True):
             packet = next(packets, None)
             if packet is None:
-                raise JoinError(f"{path.name} lacks packets")
+                raise JoinError(f"packets are missing in {path.name}")
             packet.pts, packet.dts = muxer.timestamp(pts_of_packet), next(decoding) - shift
             shown = after.get(pts_of_packet, pts_of_packet + length) - pts_of_packet
             packet.duration, packet.time_base = min(length, shown), info.time_base
@@ -197,20 +200,20 @@ def _copy(
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
         if next(packets, None) is not None:
-            raise JoinError(f"{path.name} has packets too many")
+            raise JoinError(f"{path.name} contains extra packets")
 
 
 def _delay(times: array[int]) -> int:
-    """By how many packets decoding has to be ahead for a chunk's packets to come in time."""
+    """Return the number of packets by which decoding must precede presentation."""
     shown = sorted(times)
     return max(place - bisect_left(shown, time) for place, time in enumerate(times))
 
 
 def _decoding_times(pts: array[int], delay: int) -> Iterator[int]:
-    """Decoding times for packets shown at these times, in order of decoding.
+    """Yield decoding times for packets with these presentation times, in decoding order.
 
-    They are the times themselves, put off by as many packets as are reordered over; those of the
-    first packets lie before, as x264 has them.
+    They are the presentation times, delayed by ``delay`` packets. Those of the first packets are
+    before the first presentation time, like x264's.
     """
     delay = min(delay, len(pts) - 1)
     ahead = pts[delay] - pts[0]
@@ -226,18 +229,22 @@ def joined_report(
     length: Fraction,
     wall_seconds: float,
 ) -> RenderReport:
-    """The report of a render whose chunks were joined.
+    """Return the report of a render whose chunks were joined.
 
-    ``reused`` says which chunks had been finished before this run, ``events`` what was reported
-    while they were joined, ``length`` the seconds from the first chunk's first frame to the last
-    chunk's.
+    Args:
+        config: Settings of the render.
+        chunks: Results of the chunks.
+        reused: True for each chunk that was finished before this run.
+        events: Events while chunks were joined.
+        length: Seconds from the first frame of the first chunk to that of the last chunk.
+        wall_seconds: Duration of the render.
     """
     reports = [chunk.report for chunk in chunks]
     first = reports[0]
     frames = sum(report.frames_encoded for report in reports)
 
     def mean(values: Iterable[float]) -> float:
-        """Over all frames, of means over the frames of each chunk."""
+        """Return the mean over all frames, from means over the frames of each chunk."""
         pairs = zip(values, reports, strict=True)
         return sum(value * report.frames_encoded for value, report in pairs) / frames
 
@@ -285,7 +292,7 @@ def _chunk_report(chunk: ChunkResult, reused: bool) -> ChunkReport:
 
 
 def _joined_events(chunks: Sequence[ChunkResult], last: Sequence[Event]) -> list[Event]:
-    """Each event once; what belongs to no frame is reported by every chunk."""
+    """Return each event once, although every chunk reports those that belong to no frame."""
     damage = damage_text(
         sum(chunk.report.concealed_frames for chunk in chunks),
         sum(chunk.corrupt_packets for chunk in chunks),
@@ -312,9 +319,9 @@ def _joined_faces(chunks: Sequence[ChunkResult]) -> dict[str, Any] | None:
 
 
 def joined_ids(chunks: Sequence[ChunkResult]) -> list[dict[int, int]]:
-    """For each chunk, a table from its face ids to those of the whole video.
+    """Return, for each chunk, a table from its face ids to those of the whole video.
 
-    Tracks go on from chunk to chunk by place.
+    A track continues in the next chunk if its face is in the same place.
     """
     known = 0
     last: dict[int, Box] = {}
@@ -336,7 +343,7 @@ def _boxes(faces: Sequence[Sequence[float]]) -> dict[int, Box]:
 
 
 def _same_faces(found: dict[int, Box], known: dict[int, Box]) -> dict[int, int]:
-    """Of the faces of one frame: which number those have that are known."""
+    """Return the known number of each face of a frame that overlaps a known face."""
     numbers: dict[int, int] = {}
     for id, box in found.items():
         free = [number for number in known if number not in numbers.values()]

@@ -1,4 +1,4 @@
-"""Whether a video is rendered in chunks, and in which."""
+"""Decision to render a video whole or in chunks."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from bgsoft.media.info import VideoInfo
 
 _MIN_CORES = 4
-"""From which on videos are rendered in chunks without being asked for."""
+"""Minimum number of cores for rendering in chunks without ``--chunks``."""
 
 
 class Whole(NamedTuple):
-    """A video is rendered in one go."""
+    """A video that is rendered whole."""
 
     info: VideoInfo | None = None
-    """The input, where it was probed for the decision."""
+    """The input, if it was probed for the decision."""
     notices: tuple[Event, ...] = ()
-    """Why, where the user wanted it otherwise."""
+    """Reasons, if the user asked for chunks."""
 
 
 class Plan(NamedTuple):
-    """How a video is rendered in chunks."""
+    """A video that is rendered in chunks."""
 
     request: Request
     folder: WorkFolder
-    """It is there."""
+    """The working folder, which exists."""
     info: VideoInfo
     chunks: tuple[Chunk, ...]
     threads: int
     """Cores that each of the workers plans for."""
     started: float
-    """On the clock of :func:`time.monotonic`."""
+    """Start of planning by :func:`time.monotonic`."""
 
     def tasks(self) -> list[RenderChunk]:
         """Return one task for each chunk."""
@@ -60,25 +60,25 @@ def prepare(
     cancel: threading.Event | None = None,
     ahead: Callable[[int], None] = lambda _workers: None,
 ) -> Plan | Whole:
-    """Decide whether a video is rendered in chunks, and in which.
+    """Decide whether to render a video in chunks, and plan them.
 
     Args:
-        request: What to do, checked.
-        folder: Where chunks of the output are kept.
-        workers: How many may be rendered side by side; None: as many as fit this machine.
-        cancel: Set where the render is to stop.
-        ahead: Called as soon as a number of workers is likely to be wanted, and no more will be.
+        request: The render, checked.
+        folder: Working folder of the output.
+        workers: Maximum number of chunks in parallel; None: as many as fit this machine.
+        cancel: Set it to stop.
+        ahead: Called with the maximum number of workers as soon as chunks are likely.
 
     Raises:
-        BgsoftError: As :func:`bgsoft.rendering.session.render_whole`, as far as that shows without
+        BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole` that show before
             rendering.
     """
     started, config = time.monotonic(), request.config
-    # Of several processes there is no one trace.
+    # A trace covers one process.
     if config.chunks == 1 or config.trace is not None or request.is_skipped:
         return Whole()
     if request.passes_through_pipe:
-        return Whole(None, _notices(config, "a pipe is read and written once"))
+        return Whole(None, _notices(config, "pipes cannot be divided"))
     begun = folder.path.exists()
     is_open = config.chunks is None and not begun
     if is_open and (workers == 1 or config.backends.cores < _MIN_CORES):
@@ -104,6 +104,6 @@ def prepare(
 
 
 def _notices(config: RenderConfig, reason: str) -> tuple[Event, ...]:
-    """Report why a video is rendered whole, where the user wanted it otherwise."""
+    """Return a notice why a video is rendered whole although the user asked for chunks."""
     text = f"rendered whole, not in {config.chunks} chunks: {reason}"
     return (Event(kind="notice", message=text),) if (config.chunks or 1) > 1 else ()

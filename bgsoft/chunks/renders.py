@@ -1,4 +1,4 @@
-"""Renders of files on a driver: each by one task, or in chunks that are planned and joined here."""
+"""Renders of files by a driver, each whole or in chunks that are planned and joined here."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from bgsoft.settings.config import RenderConfig
 from bgsoft.workers import Threads, usable_cores
 
 _THREADS = 4
-"""Files that are planned or joined at a time: mostly that waits for disks."""
+"""Files that are planned or joined at a time, which mostly waits for disks."""
 _WINDOW_SECONDS = 10.0
-"""Frame rates are means over this long: chunks begin and end."""
+"""Period over which frame rates are averaged, as chunks begin and end."""
 
 
 class ChunksProgress:
-    """Makes one progress of that of chunks, which are rendered side by side, for ``callback``."""
+    """Progress of a video, combined from that of its chunks and passed to ``callback``."""
 
     def __init__(self, lengths: Sequence[int], callback: Callable[[Progress], None]) -> None:
         self._total = sum(lengths)
@@ -46,7 +46,7 @@ class ChunksProgress:
         self._recent = RecentFrames(self._started, _WINDOW_SECONDS)
 
     def update(self, chunk: int, progress: Progress) -> None:
-        """Take in what a chunk says."""
+        """Take the progress of a chunk, and report that of the video."""
         if chunk not in self._latest and progress.frames == progress.total:
             self._known += progress.frames
         self._latest[chunk] = progress
@@ -73,26 +73,26 @@ class ChunksProgress:
 
 @dataclass(eq=False, slots=True)
 class _Render:
-    """A file on its way from settings to report."""
+    """A file that is being rendered."""
 
     id: int
     config: RenderConfig
     threads: int | None
-    """Cores to plan for where it is rendered whole; None: the worker's."""
+    """Cores to plan for if the file is rendered whole; None: the worker's."""
     plan: Plan | None = None
-    """None: it is rendered whole, as far as is known."""
+    """None: the file is rendered whole, or not planned yet."""
     progress: ChunksProgress | None = None
     has_started: bool = False
     told: set[Event] = field(default_factory=set)
 
 
 class Renders(Closing):
-    """Renders files: plans them, has a driver do the work, and joins what it made in chunks.
+    """Renders of files: plans them, runs them on a driver, and joins chunks.
 
-    Used from one thread. What is read and written here takes a while, so other threads do it.
+    Use it from one thread. Planning and joining wait for disks, and run in other threads.
 
     Args:
-        driver: Closed with it.
+        driver: Runs the tasks; closed with this object.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -100,25 +100,25 @@ class Renders(Closing):
         self._threads = Threads(_THREADS, "bgsoft-files")
         self._cancel = threading.Event()
         self._beside: dict[Future[Any], _Render] = {}
-        """What is planned and joined."""
+        """Files that are being planned or joined."""
         self._running: dict[int, _Render] = {}
-        """By the ids that the driver gave."""
+        """Renders by their ids in the driver."""
         self._ids = count()
         self._alone = False
-        """Whether no other file will come."""
+        """True: no other file will come."""
         self._updates: deque[Update] = deque()
 
     @property
     def idle(self) -> int:
-        """How many files it would start at once now."""
+        """Number of files that would start immediately."""
         planned = sum(render.plan is None for render in self._beside.values())
         return max(0, self._driver.idle - planned)
 
     def submit(self, config: RenderConfig, plan: Plan | None = None) -> int:
-        """Take a file, perhaps with its plan; its id. Finished comes once for it, with its report.
+        """Begin a file, and return its id; one Finished with its report follows.
 
-        It is rendered whole unless the settings name a number of chunks, or some are there already.
-        Where its plan is given, it is the only file.
+        The file is rendered whole unless the settings name a number of chunks, or chunks of it
+        exist. A file with a ``plan`` must be the only one.
         """
         self._alone = plan is not None
         render = _Render(next(self._ids), config, usable_cores() if plan is not None else None)
@@ -129,14 +129,14 @@ class Renders(Closing):
         if config.chunks == 1 or (config.chunks is None and not folder.path.exists()):
             self._run_whole(render, Whole())
         else:
-            # The files fill the machine: one is divided only where that was asked for.
+            # Several files use all cores, so one is divided only on request.
             workers = 1 if config.chunks is None else None
             planning = self._threads.submit(self._prepare, config, folder, workers)
             self._beside[planning] = render
         return render.id
 
     def poll(self, timeout: float) -> list[Update]:
-        """What has happened since the last call; waits up to ``timeout`` seconds for something."""
+        """Return updates since the last call; wait up to ``timeout`` seconds for one."""
         for work in [each for each in self._beside if each.done()]:
             self._take_work(self._beside.pop(work), work)
         for update in self._driver.poll(0.0 if self._updates else timeout):
@@ -144,7 +144,7 @@ class Renders(Closing):
         return [self._updates.popleft() for _ in range(len(self._updates))]
 
     def close(self) -> None:
-        """Cancel what runs; nothing more is reported."""
+        """Cancel running renders; nothing more is reported."""
         self._cancel.set()
         self._driver.close()
         self._threads.close()
@@ -182,7 +182,7 @@ class Renders(Closing):
             self._take_end(render, update)
 
     def _pass_on(self, render: _Render, chunk: int, message: object) -> None:
-        """Report an event unless another chunk has, and the chunks' progress as one."""
+        """Report an event unless another chunk did, and the combined progress of chunks."""
         if isinstance(message, Event):
             if message in render.told:
                 return
@@ -206,7 +206,7 @@ class Renders(Closing):
             self._driver.close()  # workers on a GPU take a while to end
 
     def _take_work(self, render: _Render, work: Future[Any]) -> None:
-        """Go on with a file that is planned or joined."""
+        """Continue with a file that has been planned or joined."""
         error = work.exception()
         if isinstance(error, JoinError):
             assert render.plan is not None

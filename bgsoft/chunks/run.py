@@ -1,4 +1,4 @@
-"""One render on this machine, in chunks side by side where that pays."""
+"""One render on this machine, in parallel chunks if that saves time."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ def render_config(
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
 ) -> RenderReport:
-    """Render one video by settings that are already made, in chunks where that pays.
+    """Render one video, in chunks if that saves time.
 
-    Finished chunks are kept where it is stopped: the same call goes on from there.
+    Finished chunks of a stopped render are kept; the same call continues from there.
 
     Args:
-        config: What to do.
+        config: Settings of the render.
         on_progress: Called about ten times a second, from the calling thread.
-        on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
+        on_event: Called once for each notice, fallback, repair and scene cut, from any thread, but
             never from two at a time.
         cancel: Set it, from any thread, to stop the render.
 
     Returns:
-        What was done.
+        The report of the render.
 
     Raises:
-        BgsoftError: As :func:`bgsoft.rendering.session.render_whole`; or WorkerDiedError, where
-            a process that renders a chunk was killed twice.
+        BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`; or
+            WorkerDiedError if a process that renders a chunk was killed twice.
     """
     from bgsoft.rendering.session import render_whole
 
@@ -66,7 +66,7 @@ def render_config(
         except BgsoftError:
             if config.chunks is not None:
                 raise
-            plan = Whole()  # which fails in the same way, in its own order
+            plan = Whole()  # a whole render reports the error, too
         left = leftovers([folder])
         if isinstance(plan, Plan):
             assert pool is not None
@@ -87,7 +87,7 @@ def render_config(
 
 @contextmanager
 def _workers(config: RenderConfig, count: int, on_notice: Callable[[str], None]) -> Iterator[Pool]:
-    """So many processes, which make themselves ready while chunks are planned."""
+    """Start ``count`` processes, which get ready while chunks are planned."""
     from bgsoft.chunks.plan import gpus_for
     from bgsoft.jobs.pool import Pool, worker_environment
     from bgsoft.rendering.ahead import make_ready
@@ -103,7 +103,7 @@ def _workers(config: RenderConfig, count: int, on_notice: Callable[[str], None])
 def _render_chunks(
     plan: Plan, pool: Pool, notices: Sequence[str], listener: Listener
 ) -> RenderReport:
-    """Render a video in chunks that are planned."""
+    """Render a video in planned chunks."""
     from bgsoft.chunks.renders import Renders
     from bgsoft.jobs.driver import Driver, stall_limit
     from bgsoft.jobs.task import Finished, Message, Retrying
@@ -128,7 +128,7 @@ def _render_chunks(
         while True:
             stopped = listener.cancel.is_set()
             if stopped:
-                renders.close()  # which waits for what is being given its name
+                renders.close()  # waits for a file that is being renamed
             for update in renders.poll(_POLL_SECONDS):
                 if isinstance(update, Message):
                     hear(update.content)

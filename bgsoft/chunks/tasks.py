@@ -1,4 +1,4 @@
-"""The tasks of renders, for worker processes anywhere that see the same files."""
+"""Tasks of renders, for worker processes on any machine that has the same files."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RenderWhole:
-    """A render in one go; gives its report."""
+    """A whole render, which returns its report."""
 
     config: RenderConfig
     threads: int | None = None
-    """Cores to plan for; None: as many as the worker has."""
+    """Cores to plan for; None: all cores of the worker."""
     info: VideoInfo | None = None
-    """The input, where it has been probed."""
+    """The input, if it has been probed."""
     notices: tuple[Event, ...] = ()
-    """Reported before it begins."""
+    """Events to report before the render begins."""
 
     def run(self, context: TaskContext) -> object:
         from bgsoft.rendering.session import render_whole
@@ -38,7 +38,7 @@ class RenderWhole:
         threads = self.config.backends.threads or self.threads or context.threads
         config = replace(_placed(self.config, context, threads), chunks=1)
         if config.receipt is not None and any(read_receipt(config.receipt).values()):
-            # A worker made it, and died before it could say so.
+            # A worker finished the output, and died before it could report that.
             config = replace(config, overwrite=True, skip_existing=False)
         request = Request(config)
         request.check()
@@ -47,9 +47,9 @@ class RenderWhole:
 
 @dataclass(frozen=True, slots=True)
 class RenderChunk:
-    """One chunk, into the working folder; nothing to do where it is there already.
+    """One chunk, written to the working folder unless it is already there.
 
-    Its result says whether that was so.
+    The result is True if the chunk was already there.
     """
 
     config: RenderConfig
@@ -104,6 +104,6 @@ def _listener(context: TaskContext) -> Listener:
 
 
 def _placed(config: RenderConfig, context: TaskContext, threads: int) -> RenderConfig:
-    """The settings on a worker's share of a machine."""
+    """Return the settings with a worker's threads and GPU."""
     gpu = config.backends.gpu if context.gpu is None else context.gpu
     return replace(config, backends=replace(config.backends, threads=threads, gpu=gpu))

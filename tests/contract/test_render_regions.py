@@ -118,7 +118,7 @@ def test_a_followed_region_is_rendered_whole(tmp_path: Path) -> None:
     )
     reasons = [event.message for event in report.events if "chunks" in event.message]
     assert len(reasons) == 1
-    assert "a region is followed through" in reasons[0]
+    assert "a followed region needs all earlier frames" in reasons[0]
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_a_render_that_was_not_divided_is_no_figure(
 
 
 def test_what_cannot_be_divided_has_no_floor_either(tmp_path: Path) -> None:
-    with pytest.raises(BackendUnavailableError, match="it has one key frame only"):
+    with pytest.raises(BackendUnavailableError, match="it has fewer than two key frames"):
         render_chunks(config_of(tmp_path, 20), 2)
 
 

@@ -140,7 +140,7 @@ def test_the_mask_is_written_in_chunks_too(person: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"temporal": 1.0}, "--temporal 1 reaches too far back"),
+        ({"temporal": 1.0}, "--temporal 1 needs too many earlier frames"),
         ({"duration": 0.5}, "too short"),
     ],
     ids=str,
@@ -159,7 +159,7 @@ def test_a_restarted_clock_is_rendered_whole(tmp_path: Path) -> None:
     )
     joined = tmp_path / "joined.ts"
     joined.write_bytes(one.read_bytes() + two.read_bytes())
-    assert "restarted" in reason(settings(joined, tmp_path / "out.mkv", chunks=2))
+    assert "restarts" in reason(settings(joined, tmp_path / "out.mkv", chunks=2))
 
 
 def test_a_file_without_an_index_is_rendered_whole(tmp_path: Path) -> None:

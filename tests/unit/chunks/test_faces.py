@@ -90,8 +90,8 @@ def test_face_data_as_arrays_are_those_of_a_whole_render(people: Path, tmp_path:
 @pytest.mark.parametrize("mode", ["main", "anonymize"])
 def test_who_is_who_is_not_decided_in_chunks(mode: str, clip: Path, tmp_path: Path) -> None:
     config = settings(clip, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
-    text = f"rendered whole, not in 2 chunks: --face {mode} decides who is who by all frames before"
-    assert reason(config) == text
+    why = f"--face {mode} needs all earlier frames to identify people"
+    assert reason(config) == f"rendered whole, not in 2 chunks: {why}"
     assert plan_for(replace(config, chunks=None)) == Whole()
     assert list(tmp_path.iterdir()) == []
 

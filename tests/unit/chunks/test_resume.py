@@ -150,7 +150,7 @@ class TestChunks:
         plan = planned(config)
         assert plan.tasks()[0].run(context()) is False
         config.input.write_bytes(config.input.read_bytes())  # as long, at another time
-        with pytest.raises(VerificationError, match="changed while it was rendered"):
+        with pytest.raises(VerificationError, match="changed during the render"):
             joined(plan)
         assert not config.output.exists()
 
@@ -165,7 +165,7 @@ class TestChunks:
         monkeypatch.setattr(folders, "PATIENCE_SECONDS", 0.1)
         plan = planned(config)
         with WorkFolder(config.output).used():
-            with pytest.raises(OutputError, match="another render is writing"):
+            with pytest.raises(OutputError, match="another render uses"):
                 plan_for(replace(config, effect=replace(config.effect, strength=1.0)))
             joined(plan)
         assert config.output.exists()
@@ -208,7 +208,7 @@ class TestChunks:
         folder.finish(1, known)
         told: list[Any] = []
         report = joined(plan, told)
-        reason = "rendered whole: its frames differ with where decoding begins"
+        reason = "rendered whole: decoding from the middle gives other frames"
         assert sum(isinstance(each, Event) and each.message == reason for each in told) == 1
         assert report.events[0].message == reason
         assert report.parts == []
@@ -285,7 +285,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(config: RenderConfig) -> None:
     folder.path.mkdir()
     notes = folder.path / "notes.txt"
     notes.write_text("mine")
-    with pytest.raises(OutputError, match="is not bgsoft's"):
+    with pytest.raises(OutputError, match="not made by bgsoft"):
         folder.prepare(config, [])
     folder.remove_unused()
     bgsoft.render_config(replace(config, chunks=1, duration_seconds=0.2))
