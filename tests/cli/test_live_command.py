@@ -236,7 +236,8 @@ def test_a_disk_that_fills_up_ends_that_recording_only(clip: Path, tmp_path: Pat
     small, other = tmp_path / "small.ts", tmp_path / "other.ts"
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
     program = limit + "from bgsoft.cli.main import run; run()"
-    command = [sys.executable, "-c", program, "live", str(clip), "--loop", "--preset", "fast"]
+    # Without -B Python would leave bytecode that is cut off in the package's folder.
+    command = [sys.executable, "-B", "-c", program, "live", str(clip), "--loop", "--preset", "fast"]
     process = subprocess.run(
         [*command, "--to", str(small), "--to", str(other)],
         stderr=subprocess.PIPE,

@@ -205,7 +205,8 @@ except OutputError as error:
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, extension: str) -> None:
     """A limit on the file's size stands in for the disk."""
     result = subprocess.run(
-        [sys.executable, "-c", _LIMITED, str(tmp_path / f"out{extension}")],
+        # Without -B Python would leave bytecode that is cut off in the package.
+        [sys.executable, "-B", "-c", _LIMITED, str(tmp_path / f"out{extension}")],
         capture_output=True,
         text=True,
         check=True,

@@ -333,7 +333,8 @@ def test_a_second_writer_is_refused(name: str) -> None:
         assert read(reader).index == 7, "the first one is not disturbed"
         _, errors = process.communicate(timeout=_PATIENCE)
         assert (process.returncode, errors) == (0, "")
-    with SharedWriter(name), pytest.raises(OutputError, match=f"process {os.getpid()} uses this name"):
+    own = f"process {os.getpid()} uses this name"
+    with SharedWriter(name), pytest.raises(OutputError, match=own):
         SharedWriter(name)
 
 
