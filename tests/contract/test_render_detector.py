@@ -44,9 +44,9 @@ def corner(number: int) -> tuple[int, int]:
     return 100 + 4 * number, 60
 
 
-def picture(number: int) -> NDArray[np.uint8]:
-    """Grey noise with a red square that moves, RGB."""
-    rng = np.random.default_rng(number)
+def picture(number: int, seed: int | None = None) -> NDArray[np.uint8]:
+    """Grey noise, another in each frame unless seeded, with a red square that moves; RGB."""
+    rng = np.random.default_rng(number if seed is None else seed)
     image = np.repeat(rng.integers(60, 200, (*SIZE[::-1], 1), np.uint8), 3, axis=2)
     if number < LAST:
         x, y = corner(number)
@@ -56,14 +56,19 @@ def picture(number: int) -> NDArray[np.uint8]:
 
 
 @made_once
-def write_clip(path: Path) -> Path:
+def write_clip(path: Path, *, cuts: bool = False) -> Path:
+    """Write the pictures; ``cuts``: where the square has gone, another scene begins."""
     with av.open(str(path), "w") as output:
         assert isinstance(output, OutputContainer)
         stream = output.add_stream("ffv1", rate=Fraction(25))
         stream.width, stream.height = SIZE
         stream.pix_fmt = "yuv420p"
         for number in range(FRAMES):
-            frame = av.VideoFrame.from_ndarray(picture(number), format="rgb24")
+            image = picture(number, 0 if cuts else None)
+            if cuts and number >= LAST:
+                rows, columns = np.indices(SIZE[::-1]) // 40
+                image[(rows + columns) % 2 == 0] = 30
+            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
             output.mux(stream.encode(frame.reformat(format="yuv420p")))
         output.mux(stream.encode(None))
     return path
@@ -116,6 +121,15 @@ def test_what_is_found_is_hidden_and_stays_hidden_where_it_is_missed(
     for number, *sides in run.boxes:
         rows, columns = np.nonzero(black[number])
         assert sides == [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+
+
+def test_a_cut_ends_what_is_held(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "in.mkv", cuts=True)
+    file = write_detector(tmp_path / "own.onnx")
+    report = bgsoft.render(clip, tmp_path / "out.mkv", detector=file, **SOLID)
+    assert [event.frame for event in report.events if event.kind == "scene-cut"] == [LAST]
+    black = hidden(tmp_path / "out.mkv", clip)
+    assert [number for number, each in enumerate(black) if each.any()] == [*range(LAST)]
 
 
 def test_every_frame_is_searched_whatever_is_segmented(tmp_path: Path) -> None:
