@@ -15,8 +15,8 @@ Boxes = NDArray[np.float64]
 """(N, 4): left, top, right and bottom."""
 
 _LEAST_SPREAD_PX = 8
-"""Boxes all of whose centres are so near to the corner are parts of the input, or cells of a grid:
-offsets of a YOLOX whose grid is decoded outside reach from -1.2 to 2.4."""
+"""If all centres are nearer than this to the corner, they are shares of the input or offsets in a
+grid. A YOLOX whose grid is decoded outside has offsets from -1.2 to 2.4."""
 _ROUNDING = 0.01
 """Scores may be so far outside 0 to 1: half precision rounds."""
 

@@ -79,7 +79,7 @@ class Detector:
 
         Raises:
             InferenceError: The network failed.
-            ModelError: Its output is no boxes and probabilities.
+            ModelError: Its output contradicts the contract.
         """
         spec = self._spec
         found: list[list[FoundBox]] = [[] for _ in frames]

@@ -339,8 +339,7 @@ class StageBuilder:
         model: ResolvedModel,
         face_data: FaceTaker | None,
     ) -> tuple[Segmenter | None, FaceStep | None, DetectorStep | None]:
-        """What runs on the backend of inference: segmenter, face step and detector, beside each
-        other."""
+        """Make the segmenter, the face step and the detector in parallel, on one backend."""
         stages, quality = self._stages, config.segment.matte
 
         def make_segmenter(backend: str) -> Segmenter | None:
