@@ -1,4 +1,4 @@
-"""A process made ready for a render before it knows which."""
+"""Preparation of a process for a render that is not known yet."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bgsoft.workers import DaemonThread
 
 
 def make_ready(config: BackendConfig, gpu: int | None) -> None:
-    """Import what renders by these settings use; on a GPU begin with the driver and ONNX Runtime.
+    """Import the modules of renders with these settings, and open the GPU if one is used.
 
-    Nothing is reported: what does not load will fail, or be passed over, when it is wanted.
+    Nothing is reported. A module that does not load is reported by the render.
 
     Args:
         config: The settings.
-        gpu: The GPU that is dealt to this process; None: the settings name it.
+        gpu: The GPU assigned to this process; None: that of the settings.
     """
     number = cuda_number((config.gpu if gpu is None else gpu) or 0)
     on_gpu = may_use_gpu(config) and driver_problem(number) is None
@@ -30,7 +30,7 @@ def make_ready(config: BackendConfig, gpu: int | None) -> None:
             if config.infer != "cpu":
                 from bgsoft.infer.sessions import open_provider
 
-                # A task may begin before it is there.
+                # A task may begin before the provider is open.
                 DaemonThread(partial(open_provider, number), "bgsoft-provider").start()
         from bgsoft.rendering import build, session  # noqa: F401
 

@@ -1,7 +1,7 @@
-"""The registry of backends: which exist for each stage, in which order, and what runs here.
+"""The registry of backends of each stage, best first, and the choice among them.
 
-``auto`` takes the first candidate that is available. A backend that the user names, or a CPU
-choice under ``require_gpu``, is an error instead of a fallback.
+``auto`` takes the first available candidate. If a named backend is unavailable, or only the CPU is
+left under ``require_gpu``, an error is raised instead of a fallback.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from bgsoft.startup import span
 T = TypeVar("T")
 
 STAGES = ("decode", "infer", "composite", "encode")
-"""The stages that have a backend of their own; matte follows composite, face follows infer."""
+"""Stages with their own backend; matte uses that of composite, face that of infer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One backend of one stage, and whether it can run on this machine."""
+    """One backend of one stage, with its availability on this machine."""
 
     name: str
-    """As the command line spells it."""
+    """Name on the command line."""
     device: str
     """``cpu`` or ``cuda:N``."""
     available: bool
     reason: str | None = None
-    """Why not, where it is not available."""
+    """Reason if it is not available."""
     fix: str | None = None
-    """What the user can do about it, where there is something."""
+    """Remedy for the user, if there is one."""
     blocks: bool = False
-    """Whether the installation is at fault, so that to fall back would hide it."""
+    """True: the installation is broken, which a fallback would hide."""
 
     @property
     def explanation(self) -> str:
-        """Reason and fix in one text; empty where the candidate is available."""
+        """Reason and fix in one text; empty if the candidate is available."""
         return ": ".join(part for part in (self.reason, self.fix) if part)
 
 
@@ -51,11 +51,11 @@ class Choice(NamedTuple):
 
     backend: str
     rejected: tuple[Candidate, ...] = ()
-    """Better candidates that are unavailable; empty where the first or the named one runs."""
+    """Better candidates that are unavailable; empty if the first or the named one runs."""
 
     @property
     def fallback_reason(self) -> str | None:
-        """Why better candidates were passed over, each reason once; None where none was."""
+        """Reasons why better candidates were skipped, each once; None if none was."""
         by_reason: dict[str, list[str]] = {}
         for candidate in self.rejected:
             by_reason.setdefault(candidate.explanation, []).append(candidate.name)
@@ -67,19 +67,19 @@ class Backend(NamedTuple):
     """One way to run a stage."""
 
     maker: str = ""
-    """``module:function`` that makes it, imported when it is first wanted:
+    """``module:function`` that makes the backend, imported at first use:
 
     - decode: (path, settings, info, resources) → :class:`bgsoft.decode.base.Decoder`;
-    - composite: (resources, batch) → :class:`bgsoft.rendering.host.HostStages` or their like;
+    - composite: (resources, batch) → :class:`bgsoft.rendering.host.HostStages` or another maker;
     - encode: (muxer, config, info, kind, resources) → :class:`bgsoft.encode.base.Encoder`;
     - infer has none: :class:`bgsoft.infer.loading.NetworkLoader` knows its providers.
 
     ``resources`` is a :class:`bgsoft.resources.Resources`.
     """
     needs: tuple[str, ...] = ()
-    """Python modules that it needs, where it works on a GPU."""
+    """Python modules that a backend on a GPU needs; empty for the CPU."""
     encodes_matte_out: bool = False
-    """Whether the file of ``--matte-out`` is encoded by it."""
+    """True: it encodes the file of ``--matte-out``."""
 
 
 _CUDA = ("cupy",)
@@ -103,15 +103,16 @@ REGISTRY: dict[str, dict[str, Backend]] = {
         "cpu": Backend("bgsoft.encode.cpu:open_encoder", encodes_matte_out=True),
     },
 }
-"""The backends of each stage by name, best first. A new one: its maker, a line here, and its name
-among the settings."""
+"""The backends of each stage by name, best first.
+
+To add one, write its maker, add a line here, and add its name to the settings."""
 
 
 def chosen_gpu(named: int | None) -> int:
-    """CUDA's number of the GPU to use; ``named`` is the user's, None: the first, if there is one.
+    """Return CUDA's number of the GPU that the user named, or 0 if ``named`` is None.
 
     Raises:
-        BackendUnavailableError: The GPU that was named is not there.
+        BackendUnavailableError: The named GPU does not exist.
     """
     if named is None:
         return 0
@@ -120,7 +121,7 @@ def chosen_gpu(named: int | None) -> int:
     if problem == NO_GPU and number != named:
         problem = f"there is no GPU {named} here"
     if problem is not None:
-        raise BackendUnavailableError(f"--gpu {named}: {problem}")
+        raise BackendUnavailableError(f"cannot use --gpu {named}: {problem}")
     return number
 
 
@@ -128,7 +129,7 @@ _GPU_EXTRA = "pip install '.[gpu]' (CUDA 12) or '.[gpu-cu13]' (CUDA 13)"
 
 
 def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
-    """Whether a backend can run here in general; making it may still fail."""
+    """Return a backend's availability on this machine; making it may still fail."""
     needs = REGISTRY[stage][name].needs
     reason, fix, blocks = driver_problem(gpu) if needs else None, None, False
     if reason is None and stage == "infer":
@@ -157,7 +158,7 @@ def probe(stage: str, name: str, gpu: int = 0) -> Candidate:
 
 
 def _module_problem(*modules: str) -> str | None:
-    """Which Python module is missing, or does not load."""
+    """Return a text about a Python module that is missing or does not load, or None."""
     missing = next((each for each in modules if importlib.util.find_spec(each) is None), None)
     if missing is not None:
         return f"{missing} is missing"
@@ -170,40 +171,40 @@ def _module_problem(*modules: str) -> str | None:
 
 
 def probe_all(gpu: int = 0) -> dict[str, list[Candidate]]:
-    """Every stage's candidates, best first; those for a GPU on this one."""
+    """Return the candidates of every stage, best first, for one GPU."""
     return {stage: [probe(stage, name, gpu) for name in names(stage)] for stage in STAGES}
 
 
 def may_use_gpu(config: BackendConfig) -> bool:
-    """Whether a GPU would be used if there were one; there may be none."""
+    """Return True if the settings allow a GPU; the machine may have none."""
     wanted = {getattr(config, stage) for stage in STAGES}
     return wanted != {"cpu"} and importlib.util.find_spec("cupy") is not None
 
 
 def names(stage: str) -> tuple[str, ...]:
-    """The backends of a stage, best first."""
+    """Return the names of a stage's backends, best first."""
     return tuple(REGISTRY[stage])
 
 
 def on_gpu(stage: str, name: str) -> bool:
-    """Whether a backend works on a GPU."""
+    """Return True if a backend works on a GPU."""
     return bool(REGISTRY[stage][name].needs)
 
 
 def matte_out_encoder() -> str:
-    """The backend that encodes ``--matte-out``."""
+    """Return the name of the backend that encodes ``--matte-out``."""
     return next(name for name, each in REGISTRY["encode"].items() if each.encodes_matte_out)
 
 
 def maker(stage: str, name: str) -> Callable[..., Any]:
-    """What makes a backend; see :attr:`Backend.maker`."""
+    """Return the function that makes a backend; see :attr:`Backend.maker`."""
     module, _, attribute = REGISTRY[stage][name].maker.partition(":")
     made: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     return made
 
 
 def first_available(stage: str, wanted: str) -> str:
-    """What :func:`create` would make first; what it makes in the end may be another."""
+    """Return the backend that :func:`create` would try first."""
     candidates = (name for name in names(stage) if wanted in ("auto", name))
     return next((name for name in candidates if probe(stage, name).available), "cpu")
 
@@ -211,15 +212,15 @@ def first_available(stage: str, wanted: str) -> str:
 def create(
     stage: str, config: BackendConfig, make: Callable[[str], T], gpu: int = 0
 ) -> tuple[Choice, T]:
-    """Make the backend of one stage, the best that works.
+    """Make the best backend of one stage that works.
 
-    A candidate that is available in general may still refuse when it is made (a codec that NVDEC
-    lacks, a GPU without NVENC): under ``auto`` the next one is tried then.
+    An available candidate may still fail when it is made, such as for a codec that NVDEC lacks.
+    ``auto`` then tries the next one.
 
     Args:
         stage: One of :data:`STAGES`.
-        config: What is wanted: for each stage ``auto`` or a backend's name.
-        make: Makes a backend by its name; raises BackendUnavailableError where it cannot run.
+        config: For each stage, ``auto`` or a backend's name.
+        make: Makes a backend by its name; raises BackendUnavailableError if it cannot run.
         gpu: CUDA device number.
 
     Returns:
@@ -227,7 +228,7 @@ def create(
 
     Raises:
         BackendUnavailableError: The named backend, or every backend, is unavailable; or only the
-            CPU is left under ``require_gpu``; or the installation is at fault.
+            CPU is left under ``require_gpu``; or the installation is broken.
     """
     rejected: list[Candidate] = []
     wanted = getattr(config, stage)
@@ -236,9 +237,9 @@ def create(
             continue
         if config.require_gpu and name == "cpu":
             passed_over = Choice("cpu", tuple(rejected)).fallback_reason
-            why = passed_over or f"--{stage} cpu was asked for"
+            why = passed_over or f"--{stage} cpu was given"
             raise BackendUnavailableError(
-                f"--require-gpu: {stage} would run on the CPU: {why}", stage=stage
+                f"cannot satisfy --require-gpu: {stage} would run on the CPU: {why}", stage=stage
             )
         candidate = probe(stage, name, gpu)
         if candidate.blocks:
@@ -253,9 +254,9 @@ def create(
         rejected.append(candidate)
     if wanted == "auto":
         reason = Choice("", tuple(rejected)).fallback_reason
-        raise BackendUnavailableError(f"{stage}: {reason}", stage=stage)
+        raise BackendUnavailableError(f"cannot run {stage}: {reason}", stage=stage)
     if not rejected:
-        raise BackendUnavailableError(f"--{stage}: there is no backend {wanted!r}", stage=stage)
+        raise BackendUnavailableError(f"cannot use --{stage}: no backend {wanted!r}", stage=stage)
     raise BackendUnavailableError(
-        f"--{stage} {wanted} is unavailable: {rejected[0].explanation}", stage=stage
+        f"cannot use --{stage} {wanted}: {rejected[0].explanation}", stage=stage
     )

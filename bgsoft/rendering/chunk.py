@@ -1,4 +1,4 @@
-"""A chunk of a video, and its result once it is rendered."""
+"""A chunk of a video, and the result of rendering it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from bgsoft.report import RenderReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A chunk of a video that is rendered by itself, to be joined with others
-    (:mod:`bgsoft.chunks`). Times are in the video's time base."""
+    """A chunk of a video that is rendered separately, then joined with others.
+
+    See :mod:`bgsoft.chunks`. Times are in the video's time base.
+    """
 
     frames: PtsRange
     """The frames to decode, pre-roll included."""
     trim_start: int
     """pts of its first frame; earlier ones are its pre-roll, which is not encoded."""
     length: int
-    """Frames to expect from there on; for display only."""
+    """Expected number of frames from ``trim_start`` on; for display only."""
     began: int
     """pts of the first frame of the whole render."""
 
@@ -38,14 +40,14 @@ class ChunkResult(NamedTuple):
     corrupt_packets: int
     """Packets that could not be read."""
     irregular: str | None
-    """Why frames may differ from those of a whole render; None: they don't."""
+    """Reason why frames may differ from those of a whole render; None if they do not."""
     faces: dict[str, Any] | None
     """See :meth:`bgsoft.face.step.FaceStep.boundary`."""
 
 
 class JoinError(Exception):
-    """Finished chunks are not those of one video; the message says why."""
+    """Finished chunks do not make one video; the message states the reason."""
 
 
 class NotDivisibleError(Exception):
-    """A video cannot be rendered in chunks; the message says why."""
+    """A video cannot be rendered in chunks; the message states the reason."""

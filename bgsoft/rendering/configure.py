@@ -1,4 +1,4 @@
-"""Settings of one render: defaults, below them a preset, below that what the user names."""
+"""Settings of one render, from defaults, a preset and the user's own settings."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ def build_config(
     draws_faces: bool = False,
     **others: Any,
 ) -> RenderConfig:
-    """Make the settings of a render from a preset and what is set on top of it.
+    """Make the settings of a render from a preset and the user's settings.
 
     Args:
         input: Video to read; ``-``: stdin.
-        output: Video to write; ``-``: stdout; None: as
-            :func:`bgsoft.rendering.default_output.default_output` names it.
-        preset: Name or path, or one that is loaded; None: the bare defaults.
-        flags: Settings that win over the preset's, and fields of RenderConfig itself in section
+        output: Video to write; ``-``: stdout; None: the name from
+            :func:`bgsoft.rendering.default_output.default_output`.
+        preset: Name, path, or a loaded preset; None: the defaults only.
+        flags: Settings that override the preset's, and fields of RenderConfig itself in section
             :data:`bgsoft.settings.options.TOP`.
-        draws_faces: Faces are looked for whatever the settings are.
-        others: Further fields of RenderConfig itself; they win.
+        draws_faces: Faces are detected with any settings.
+        others: Further fields of RenderConfig itself, which override ``flags``.
 
     Raises:
         PresetError: The preset is unknown, malformed, or has a value out of range.
-        ConfigError: A value in ``flags`` or ``others`` is out of range, or one in ``flags`` would
-            change nothing; or stdin or stdout is a terminal; or there is no name for the output.
-        OutputError: Something has the name of an output that was not named.
+        ConfigError: A value in ``flags`` or ``others`` is out of range, or one in ``flags`` has
+            no effect; or stdin or stdout is a terminal; or the output cannot be named.
+        OutputError: The output was not named, and a file of its default name exists.
     """
     check_text(str(input), "the input's name")
     check_text(str(output), "the output's name")
@@ -61,7 +61,7 @@ def build_config(
     others = {**flags.pop(TOP, {}), **others}
     below = loaded.settings if loaded else {}
     if output is None:
-        # Other renders do not wait for this import.
+        # Imported only here, so that other renders start faster.
         from bgsoft.rendering.default_output import default_output
 
         output = default_output(input, loaded, merge(below, flags), others)
@@ -97,31 +97,31 @@ def config_from_keywords(
     input: Path = Path(os.devnull),
     preset: str | None,
 ) -> RenderConfig:
-    """Make the settings of what writes no file from keyword arguments.
+    """Make the settings of a function that writes no file from its keyword arguments.
 
     Args:
-        function: Name of what is called.
-        known: Settings that mean something there.
+        function: Name of the function.
+        known: Settings that the function has.
         given: Keyword → value.
         input: Video to read, if any.
         preset: As for :func:`build_config`.
 
     Raises:
-        TypeError: A keyword is none of them.
+        TypeError: A keyword is not a setting of the function.
         PresetError, ConfigError: As :func:`build_config`.
     """
     for name in given:
         if name not in known:
             why = did_you_mean(name, known)
             if name in OPTIONS:
-                why = ": bgsoft.render has that setting, but it means nothing here"
+                why = f": it is a setting of bgsoft.render, but not of {function}"
             raise TypeError(f"{function}() takes no keyword {name!r}{why}")
     flags = settings_from_options(given, from_text=False)
     return build_config(input, Path(os.devnull), preset=preset, flags=flags)
 
 
 def _codec_is_h264(settings: Layer, output: Path, format: OutputFormat) -> bool:
-    """Whether ``auto`` means H.264, or its kin HEVC, for this output; True where a codec is set."""
+    """Return True if a codec is set, or ``auto`` means H.264 or HEVC for this output."""
     if settings.get("encode", {}).get("codec", Codec.AUTO) is not Codec.AUTO:
         return True
     if settings.get("effect", {}).get("kind") is EffectKind.ALPHA:
@@ -133,9 +133,9 @@ def _codec_is_h264(settings: Layer, output: Path, format: OutputFormat) -> bool:
 
 
 def _without_encoder_numbers(preset: Layer) -> Layer:
-    """A preset without the speed and quality that it gives for whatever ``auto`` is.
+    """Return a preset without its speed and quality if it sets no codec.
 
-    They are H.264's, and nothing to the codec that a container or an alpha channel calls for.
+    These are values for H.264, and do not apply to other codecs that ``auto`` chooses.
     """
     encode = preset.get("encode", {})
     if encode.get("codec", Codec.AUTO) is not Codec.AUTO:

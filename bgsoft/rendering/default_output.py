@@ -1,7 +1,7 @@
-"""The output of a render that names none: a new file next to the input.
+"""The default output of a render: a new file next to the input.
 
-``in.mp4`` becomes ``in.soft.mp4`` with the preset soft, and ``in.cutout.mov`` with cutout, as MP4
-holds no alpha channel.
+``in.mp4`` becomes ``in.soft.mp4`` with the preset soft. With cutout it becomes ``in.cutout.mov``,
+as MP4 cannot contain an alpha channel.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def default_output(
 
     Args:
         input: Video or picture as the user named it.
-        preset: Gives its name to the file; None, or another effect than its own: the effect does.
-        settings: All settings in force.
-        top: RenderConfig's own fields that were given.
+        preset: Source of the file's name; without one, or with another effect, the effect is.
+        settings: All settings of the render.
+        top: Given fields of RenderConfig itself.
 
     Raises:
-        ConfigError: The input is not one file: a pipe, a folder, an address.
-        OutputError: There is such a file already, or the folder is not writable.
+        ConfigError: The input is not one file, but a pipe, a folder or an address.
+        OutputError: The file exists already, or the folder is not writable.
     """
     obstacle = _obstacle(input)
     if obstacle is not None:
@@ -63,13 +63,13 @@ def default_output(
 
 
 def _obstacle(input: Path) -> str | None:
-    """Why nothing can be written next to an input, and what to do."""
+    """Return the reason why no output can be named after an input, with a remedy."""
     if network_address(input) is not None:
         return "it is an address, and only local files are read; download it first"
     kind = source_for(input).kind
     if input == DASH or kind is EndpointKind.PIPE:
         return "it is a pipe; name a file as OUT, or - for stdout"
-    if os.path.isdir(input):  # noqa: PTH112 - also of a name too long
+    if os.path.isdir(input):  # noqa: PTH112 - also for a name that is too long
         return "it is a folder; name a video as OUT, or use bgsoft batch for all videos in it"
     if kind is EndpointKind.SEQUENCE or is_pattern(input):
         return "it stands for several pictures; name a video as OUT, or pictures: out/%05d.png"
@@ -79,16 +79,16 @@ def _obstacle(input: Path) -> str | None:
 
 
 def _suffix(input: Path, codec: Codec, *, alpha: bool) -> str:
-    """The input's ending if such a file can be written, else that of one that can."""
+    """Return the input's suffix if such files can be written, else a suitable one."""
     own = container_for(Path(f"any{suffix_like(input)}"))
     fitting = [each for each in (own, *CONTAINERS) if _fits(each, own, codec, alpha=alpha)]
-    chosen = fitting[0] if fitting else own  # the render explains what does not fit
+    chosen = fitting[0] if fitting else own  # the render reports the conflict
     suffix = input.suffix
     return suffix if suffix.lower() in chosen.extensions else chosen.extensions[0]
 
 
 def _fits(container: Container, own: Container, codec: Codec, *, alpha: bool) -> bool:
-    """Whether a container can hold the output of an input in another."""
+    """Return True if a container can replace the input's own for the output."""
     if (container.still is None) != (own.still is None):
         return False
     if container.still is not None:

@@ -1,4 +1,4 @@
-"""Makes the picture stages for frames on a CUDA device."""
+"""Maker of the picture stages for frames on a CUDA device."""
 
 from __future__ import annotations
 
@@ -35,15 +35,18 @@ if TYPE_CHECKING:
 
 _RING_SLOTS = 32
 _BATCH = 8
-"""9,600 frames in four chunks took an H100 8.8 s by 8, 11.5 by 16 and 14.4 by 32: cuDNN chooses
-other kernels."""
+"""Frames at a time.
+
+An H100 took 8.8 s for 9,600 frames in four chunks in batches of 8, 11.5 s with 16 and 14.4 s with
+32, as cuDNN chooses other kernels."""
 _MEMORY_SHARE = 0.25
-"""Part of the free device memory that the ring may take."""
+"""Maximum share of the free device memory for the ring."""
 
 
 class DeviceStages(SideStages):
-    """Makes picture stages that work on a device, with the methods of
-    :class:`bgsoft.rendering.host.HostStages`; sets the device up.
+    """Maker of picture stages on a device, which it sets up.
+
+    It has the methods of :class:`bgsoft.rendering.host.HostStages`.
 
     Raises:
         BackendUnavailableError: The device does not start.
@@ -52,7 +55,7 @@ class DeviceStages(SideStages):
     def __init__(self, resources: Resources, batch: int = 0) -> None:
         self._device = resources.device
         super().__init__(resources, device_side(), self._device, batch or _BATCH)
-        self._stream = network_stream(self._device)  # of all work but faces, also the networks'
+        self._stream = network_stream(self._device)  # for all work but faces, networks included
         self._face_stream = network_stream(self._device, 2)
 
     def planes(self, format: FrameFormat, slot: int) -> Planes:
@@ -99,11 +102,11 @@ class DeviceStages(SideStages):
     def _face_network(
         self, backend: str, make_loader: LoaderMaker, stream: Any
     ) -> Callable[[ResolvedModel, int], Network]:
-        """What loads face networks that run on a stream."""
+        """Return a function that loads face networks for a stream."""
         device, on_event = self._device, self._resources.on_event
 
         def load(model: ResolvedModel, batch: int) -> Network:
-            # Small as they are, there is no fp16 file of them; TensorRT makes its own.
+            # There are no fp16 files of these small networks; TensorRT makes its own.
             loader = make_loader(model, None if backend == "tensorrt" else Precision.FP32)
             wiring = wiring_of(model, batch)
 
@@ -131,7 +134,7 @@ class DeviceStages(SideStages):
         load = self._face_network(backend, make_loader, stream)
 
         def make_networks(canvases: Canvases) -> FaceNetworks:
-            # On the CPU a run takes as long as its views one after another.
+            # On the CPU, a batch is no faster than single views.
             batch = 1 if backend == "cpu" else self.batch
             with stream:
                 return FaceNetworks(info.format, canvases, load, batch, device_side())

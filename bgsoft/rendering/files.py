@@ -17,10 +17,10 @@ _BLOCK_BYTES = 1 << 20
 
 
 def hash_files(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of the bytes of files, one after the other, hexadecimal.
+    """Return the SHA-256 of the joined bytes of files, in hexadecimal.
 
     Raises:
-        OpenError: One cannot be read.
+        OpenError: A file cannot be read.
     """
     digest = hashlib.sha256()
     for path in paths:
@@ -34,14 +34,14 @@ def hash_files(paths: Sequence[Path]) -> str:
 
 
 def file_reports(request: Request, report: RenderReport) -> list[FileReport]:
-    """Hash the files of a render that is done.
+    """Hash the files of a finished render, networks included.
 
     Args:
         request: The render.
-        report: What is known of it: the networks that ran are hashed, too.
+        report: Its report, which names the networks that ran.
 
     Raises:
-        OpenError: A file cannot be read any more.
+        OpenError: A file can no longer be read.
     """
     config, source = request.config, request.source
     files = [_file("input", config.input, source.kind is EndpointKind.PIPE)]
@@ -76,7 +76,7 @@ def _file(role: str, path: Path, is_pipe: bool = False) -> FileReport:
 
 
 def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, str]]:
-    """Names of the networks that ran, and the hashes of their files."""
+    """Yield the names of the networks that ran, with the hashes of their files."""
     from bgsoft.segment.families import models_beside
 
     finds_faces = report.faces is not None
@@ -88,7 +88,7 @@ def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, s
             chosen = Precision.FP32 if model.spec.fp16 is None else precision
             loaded = model.for_provider(backend, chosen, replays=False)
             yield model.spec.name, loaded.sha256
-        # Its close passes are where faces are found.
+        # Its closer views are placed by face detection.
         finds_faces |= bool(beside) and config.segment.matte is MatteQuality.BEST
     if finds_faces:
         from bgsoft.face.networks import resolve_detector, resolve_landmarker

@@ -1,7 +1,7 @@
-"""Rendered frames as arrays, one by one: a render whose frames are taken rather than encoded.
+"""Rendered frames as arrays, one by one, instead of an encoded video.
 
-The loop is that of every render; what takes its frames is an encoder that encodes nothing, and
-hands them over through a bounded queue. Whoever takes them slowly holds the render up.
+The render is an ordinary one. In place of the encoder, a sink passes frames on through a bounded
+queue, so the render is as slow as its caller.
 """
 
 from __future__ import annotations
@@ -36,30 +36,31 @@ from bgsoft.settings.options import errors_in_keywords
 from bgsoft.workers import DaemonThread
 
 _AHEAD = 2
-"""Pictures that are ready before they are asked for, beside those inside the render."""
+"""Finished pictures in the queue, in addition to frames inside the render."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RenderedFrame:
-    """One frame of a render; its arrays are its own, and stay as they are."""
+    """One frame of a render; its arrays are copies that do not change."""
 
     index: int
-    """0, 1, 2 … among the frames that are rendered."""
+    """Number of the frame in the render, from 0."""
     pts: int
-    """Presentation timestamp in ``time_base`` units, as the input has it."""
+    """Presentation timestamp of the input in ``time_base`` units."""
     time_base: Fraction
     """Seconds per pts unit."""
     duration: int
-    """Display duration in ``time_base`` units; 0 where unknown."""
+    """Display duration in ``time_base`` units; 0 if unknown."""
     picture: NDArray[Any]
-    """(H, W, 3) R'G'B', red first, on the host: uint8, or uint16 up to 65535 of 10-bit sources.
+    """(H, W, 3) R'G'B', red first, on the host: uint8, or uint16 up to 65535 for 10-bit sources.
+
     With effect alpha its colour is not premultiplied."""
     alpha: NDArray[np.uint8] | None = None
-    """(H, W): the matte, 255 = person; None where it was not asked for."""
+    """(H, W): the matte, 255 = person; None if not requested."""
 
     @property
     def time_seconds(self) -> Fraction:
-        """When it is shown, on the input's clock."""
+        """Presentation time in seconds, on the input's clock."""
         return self.pts * self.time_base
 
     def __repr__(self) -> str:
@@ -72,11 +73,11 @@ class RenderedFrame:
 
 
 class HandOver:
-    """Takes finished frames, and hands them over as arrays; an encoder that encodes nothing.
+    """An encoder that passes finished frames on as arrays.
 
     Args:
-        effect: Of the render.
-        alpha: Whether the matte is wanted, too.
+        effect: Effect of the render.
+        alpha: Also pass the matte on.
     """
 
     name, pixel_format = "none", ""
@@ -91,14 +92,14 @@ class HandOver:
 
     @property
     def kind(self) -> PictureKind:
-        """The planes that are read."""
+        """The planes of frames that are read."""
         if self._shown is PictureKind.MATTE:
             return PictureKind.MATTE
         return PictureKind.COLOR_ALPHA if self._alpha else PictureKind.COLOR
 
     @property
     def waits(self) -> int:
-        """Grows while a frame waits to be taken, for :class:`bgsoft.pipeline.runner.Pipeline`."""
+        """Number that grows while a frame waits; see :class:`bgsoft.pipeline.runner.Pipeline`."""
         return time.monotonic_ns() if self._is_full else 0
 
     def open(self, info: VideoInfo) -> None:
@@ -106,10 +107,10 @@ class HandOver:
         self._pictures = RgbPictures(info.format, self._shown)
 
     def encode(self, frame: Frame) -> None:
-        """Hand over one frame; waits while there is no room.
+        """Pass one frame on; wait while the queue is full.
 
         Raises:
-            RenderCancelledError: Nobody takes frames any more.
+            RenderCancelledError: The caller takes no more frames.
         """
         made = RenderedFrame(
             index=frame.index,
@@ -126,40 +127,44 @@ class HandOver:
         self.frames += 1
 
     def finish(self) -> None:
-        """The render has still to be looked over: :meth:`end` is the end."""
+        """Do nothing: the render ends with :meth:`end`, after its checks."""
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Do nothing: there is nothing to free."""
 
     def take(self) -> RenderedFrame | None:
-        """The next frame, waited for; None after the last; ChannelClosedError once abandoned."""
+        """Wait for and return the next frame; None after the last.
+
+        Raises:
+            ChannelClosedError: :meth:`abandon` was called.
+        """
         return next(iter(self._queue), None)
 
     def end(self) -> None:
-        """No frame will follow those that are waiting."""
+        """End the queue after the frames in it."""
         self._queue.finish()
 
     def abandon(self) -> None:
-        """No frame will be taken any more."""
+        """Discard waiting frames, and stop the render at its next one."""
         self._queue.abort()
 
 
 _ending: list[DaemonThread] = []
-"""Threads of renders that nobody waits for."""
+"""Threads of abandoned renders."""
 
 
 @atexit.register
 def _wait_for_ending() -> None:
-    """A thread that Python stops inside a C++ library takes the whole process down."""
+    """Join abandoned renders: Python would crash if it stopped a thread in a C++ library."""
     until = time.monotonic() + 2 * LEAVE_SECONDS
     for thread in _ending:
         thread.join(max(0.0, until - time.monotonic()))
 
 
 class _Rendering:
-    """The render behind :class:`Frames`, in a thread that knows nothing of those.
+    """The render behind :class:`Frames`, in a thread without a reference to them.
 
-    So frames that nobody holds any more are collected, and end it.
+    So unused Frames are garbage-collected, which ends the render.
     """
 
     def __init__(
@@ -168,7 +173,7 @@ class _Rendering:
         self._config = config
         self._on_event = on_event
         self._telling = threading.local()
-        """Has ``now`` in a thread of the render that is inside ``on_event``."""
+        """Has an attribute ``now`` in threads of the render that are inside ``on_event``."""
         self._taker = HandOver(config.effect.kind, alpha=alpha)
         self._cancel = threading.Event()
         self._error: BaseException | None = None
@@ -178,15 +183,15 @@ class _Rendering:
         self._process = os.getpid()
 
     def next(self) -> RenderedFrame | None:
-        """The next frame; None at the end.
+        """Return the next frame; None at the end.
 
         Raises:
-            BgsoftError: What the render failed with, once.
+            BgsoftError: The error of the render, once.
         """
         if self._process != os.getpid():
-            raise ConfigError("these frames are of the process that was forked: ask for some here")
+            raise ConfigError("cannot use frames in a forked process; call bgsoft.frames in it")
         if hasattr(self._telling, "now"):
-            raise ConfigError("on_event cannot wait for a frame of the render that calls it")
+            raise ConfigError("cannot take a frame inside on_event: its render waits for on_event")
         with self._lock:
             if self._thread is None and not self._cancel.is_set():
                 self._thread = DaemonThread(self._render, "bgsoft-frames")
@@ -223,17 +228,17 @@ class _Rendering:
             self._taker.end()
 
     def stop(self, seconds: float | None = None) -> None:
-        """End the render, and wait for that so long; None: until it has ended."""
+        """End the render, and wait at most ``seconds`` for that; None: without a limit."""
         if self._process != os.getpid():
-            return  # a fork has not the render's thread, which may have held any lock
+            return  # a fork lacks the render's thread, which may have held any lock
         self._cancel.set()
         self._taker.abandon()
         if self._thread is not None and not hasattr(self._telling, "now"):
             self._thread.join(seconds)
 
     def drop(self) -> None:
-        """End the render of frames that nobody holds any more."""
-        # Whatever thread the collector runs in, it may be one that the render itself waits for.
+        """End the render of garbage-collected frames."""
+        # The collector may run in a thread that the render waits for.
         here = threading.current_thread() is threading.main_thread()
         self.stop(2 * LEAVE_SECONDS if here else 0)
         if self._thread is not None and self._thread.is_alive():
@@ -241,11 +246,11 @@ class _Rendering:
 
 
 class Frames(Closing):
-    """Iterates over the frames of a render that runs beside; made by :func:`bgsoft.frames`.
+    """Iterator over the frames of a render in another thread, made by :func:`bgsoft.frames`.
 
-    The render begins when the first frame is asked for, and is at most a few frames ahead. It ends
-    with the last frame, with :meth:`close`, at the end of a ``with`` block, and once nobody holds
-    this any more.
+    The render begins with the request for the first frame, and is at most a few frames ahead. It
+    ends with the last frame, with :meth:`close`, at the end of a ``with`` block, and when the
+    iterator is garbage-collected.
     """
 
     def __init__(
@@ -258,10 +263,10 @@ class Frames(Closing):
         return self
 
     def __next__(self) -> RenderedFrame:
-        """The next frame, waited for.
+        """Wait for and return the next frame.
 
         Raises:
-            BgsoftError: The render failed; frames before are handed over first.
+            BgsoftError: The render failed; earlier frames are returned first.
         """
         with errors_in_keywords():
             frame = self._rendering.next()
@@ -271,9 +276,9 @@ class Frames(Closing):
 
     @property
     def report(self) -> RenderReport | None:
-        """What was done and by what; None before the end."""
+        """Report of the render; None before its end."""
         return self._rendering.report
 
     def close(self) -> None:
-        """End the render, and wait until it has; safe to call twice."""
+        """End the render, and wait for its end; safe to call twice."""
         self._rendering.stop()

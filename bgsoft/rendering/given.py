@@ -1,4 +1,4 @@
-"""Pictures that are given one by one, and come out of the picture stages one by one."""
+"""Single pictures sent through the picture stages, one at a time."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bgsoft.ring import FrameRing
 
 
 class _GivenPicture(Closing):
-    """The :class:`bgsoft.decode.base.Decoder` of pictures that it is given, one before each frame.
+    """A :class:`bgsoft.decode.base.Decoder` of given pictures, one for each frame.
 
     Args:
-        info: Size and format of all of them.
-        keeps_source: Keep each one as it came, in 4:2:0.
+        info: Size and format of all pictures.
+        keeps_source: Keep each picture unprocessed, in 4:2:0.
     """
 
     def __init__(self, info: VideoInfo, *, keeps_source: bool) -> None:
@@ -34,11 +34,11 @@ class _GivenPicture(Closing):
         self.stats = DecodeStats()
         self.events: list[Event] = []
         self.source = host_planes(info.format, 0) if keeps_source else None
-        """The last picture as it came."""
+        """The last picture, unprocessed."""
         self._writer = PlaneWriter(info)
 
     def give(self, picture: VideoFrame, index: int, pts: int) -> None:
-        """The picture of the next frame."""
+        """Set the picture of the next frame."""
         self._next = picture, index, pts
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
@@ -60,7 +60,7 @@ class _GivenPicture(Closing):
 
 
 class _TakenFrame:
-    """The :class:`bgsoft.encode.base.Encoder` that keeps the last frame, on the host."""
+    """An :class:`bgsoft.encode.base.Encoder` that keeps the last frame, on the host."""
 
     name, pixel_format = "none", ""
 
@@ -72,21 +72,21 @@ class _TakenFrame:
         self.frame = frame
 
     def finish(self) -> None:
-        """All is there."""
+        """Do nothing: the frame is complete."""
 
     def close(self) -> None:
         """Nothing to free."""
 
 
 class OneByOne(Closing):
-    """Sends pictures of one size through picture stages, wherever those are; none is kept back.
+    """Picture stages, on host or device, for pictures of one size without delay.
 
     Args:
-        builder: Has made the stages.
-        stages: Closed with this.
+        builder: Maker of the stages.
+        stages: The stages; closed with this object.
         info: Size and format of the pictures.
-        keeps_source: Keep each one as it came, in 4:2:0.
-        converting: The clock of the conversion to 4:2:0.
+        keeps_source: Keep each picture unprocessed, in 4:2:0.
+        converting: Clock of the conversion to 4:2:0.
     """
 
     def __init__(
@@ -110,11 +110,11 @@ class OneByOne(Closing):
 
     @property
     def source(self) -> Planes | None:
-        """The last picture as it came, where that is kept."""
+        """The last picture, unprocessed, if it is kept."""
         return self._given.source
 
     def process(self, picture: VideoFrame, index: int = 0, pts: int = 0) -> Frame:
-        """The finished frame, on the host; its planes are good until the next call.
+        """Return the finished frame, on the host; its planes are valid until the next call.
 
         Raises:
             DecodeError: There is no conversion from the picture's pixel format.
@@ -125,7 +125,7 @@ class OneByOne(Closing):
             with self._converting:
                 frame = next(self._frames)
         except BaseException:
-            self._frames = self._from.frames(self._ring)  # a generator that raised is at its end
+            self._frames = self._from.frames(self._ring)  # a generator ends when it raises
             raise
         try:
             for done in [*self._stages.process_batch([frame]), *self._stages.flush()]:
@@ -135,7 +135,7 @@ class OneByOne(Closing):
             self._stages.restart()
             raise
         finally:
-            self._ring.release(frame)  # the next one is taken no sooner than the next call
+            self._ring.release(frame)  # its slot is not used again before the next call
         return self._taken.frame
 
     def close(self) -> None:

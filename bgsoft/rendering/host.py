@@ -1,4 +1,4 @@
-"""Makes the picture stages for frames in host memory."""
+"""Maker of the picture stages for frames in host memory."""
 
 from __future__ import annotations
 
@@ -47,16 +47,17 @@ if TYPE_CHECKING:
     from bgsoft.regions.step import RegionStep
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
-"""Makes the loader of a model; in the render's own precision where None is given."""
+"""Function that makes a model's loader; precision None: that of the render."""
 
 _RING_SLOTS = 6
-"""Enough for each thread to be a frame ahead; more only costs memory. Larger batches
-need, and get, more."""
+"""Enough for each thread to be one frame ahead; more only takes memory.
+
+Larger batches get more."""
 _MAX_BATCH = 8
 
 
 def host_planes(format: FrameFormat, slot: int) -> Planes:
-    """The buffers of one ring slot in host memory."""
+    """Return the buffers of one ring slot in host memory."""
     return Planes(
         slot=slot,
         luma=np.empty(format.luma_shape, format.dtype),
@@ -66,14 +67,14 @@ def host_planes(format: FrameFormat, slot: int) -> Planes:
 
 
 class SideStages:
-    """What makers of picture stages have in common.
+    """Base of the makers of picture stages.
 
     Args:
-        resources: Of the render.
-        side: Where frames are.
-        device: Which device that is; None: on the host.
+        resources: Resources of the render.
+        side: Host or device that holds the frames.
+        device: The device; None: the host.
         batch: Frames at a time.
-        lanes: Frames side by side.
+        lanes: Frames in parallel.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class SideStages:
         self.batch = batch
         self._resources = resources
         self._side, self._frames_device = side, device
-        # Closed with the execution: those of segmentation, and of what follows it.
+        # Closed with the execution: threads of segmentation, and of later stages.
         self._ahead, self._workers = Workers(lanes), Workers(lanes)
 
     def reducer(self, format: FrameFormat) -> Reducer:
@@ -117,7 +118,7 @@ class SideStages:
         )
 
     def given_segmenter(self, reader: MatteReader) -> GivenSegmenter:
-        """What gives the mattes of a file in place of a model's."""
+        """Return a segmenter that reads the mattes of a file."""
         from bgsoft.matte.given import GivenSegmenter
 
         return GivenSegmenter(reader, self._side)
@@ -125,7 +126,7 @@ class SideStages:
     def matte_merger(
         self, reader: MatteReader, mode: MatteMode, format: FrameFormat
     ) -> MatteMerger:
-        """What combines the mattes of a file with our own."""
+        """Return a stage that combines the mattes of a file with our own."""
         from bgsoft.matte.given import MatteMerger
 
         return MatteMerger(reader, mode, format, self._side)
@@ -144,7 +145,7 @@ class SideStages:
         )
 
     def regions(self, config: RenderConfig, info: VideoInfo) -> RegionStep | None:
-        """The step that applies regions, and inverts mattes; None: there is none."""
+        """Return the step that applies regions and inverts mattes; None if not needed."""
         if not (config.all_regions or config.effect.invert):
             return None
         from bgsoft.regions.step import RegionStep
@@ -155,7 +156,7 @@ class SideStages:
     def detector(
         self, config: RenderConfig, format: FrameFormat, side: HostSide, loader: NetworkLoader
     ) -> DetectorStep:
-        """The step that hides what a detector finds; ``side`` makes its networks."""
+        """Return the step that hides what a detector finds; ``side`` makes its networks."""
         from bgsoft.detect.detector import Detector
         from bgsoft.detect.step import DetectorStep
         from bgsoft.hide.plan import HidePlan
@@ -166,16 +167,16 @@ class SideStages:
         return DetectorStep(found, loader.model, plan, self._workers, self._side)
 
     def areas(self) -> AreaMeter:
-        """The meter of mattes."""
+        """Return the meter of the mattes' areas."""
         return AreaMeter(self._side)
 
 
 class HostStages(SideStages):
-    """Makes picture stages that work on the host, the references of :class:`DeviceStages`.
+    """Maker of picture stages on the host, the references for :class:`DeviceStages`.
 
     Args:
-        resources: A GPU only serves networks.
-        batch: Frames at a time; 0: one a core, up to 8.
+        resources: Resources of the render; a GPU only runs networks.
+        batch: Frames at a time; 0: one per core, up to 8.
     """
 
     def __init__(self, resources: Resources, batch: int = 0) -> None:
@@ -183,7 +184,7 @@ class HostStages(SideStages):
         super().__init__(resources, HOST, None, batch, lanes=max(1, batch // 2))
 
     def planes(self, format: FrameFormat, slot: int) -> Planes:
-        """The buffers of one ring slot; page-locked where frames cross to a GPU."""
+        """Return the buffers of one ring slot, page-locked if frames are copied to a GPU."""
         if self._resources.used_device is None:
             return host_planes(format, slot)
         from bgsoft.cuda.device import pinned_planes
@@ -191,22 +192,22 @@ class HostStages(SideStages):
         return pinned_planes(format, slot)
 
     def ring_slots(self, format: FrameFormat, held: int) -> int:
-        """Slots of a ring, beside those for frames that the picture stages keep back."""
+        """Return the slots of a ring, without those for frames that picture stages hold back."""
         return _RING_SLOTS
 
     def current(self) -> AbstractContextManager[None]:
-        """Around what is made, in each thread."""
+        """Return the context in which each thread makes and runs stages."""
         return nullcontext()
 
     def singly(self) -> HostStages:
-        """The makers where each frame has to be known before the next is looked at."""
+        """Return a maker for stages that process one frame at a time."""
         return self
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
         return Execution(self.batch, self._workers, self._ahead)
 
     def network_side(self, backend: str, format: FrameFormat) -> HostSide:
-        """What makes networks on whole frames that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
+        """Return the maker of networks on whole frames for ``tensorrt``, ``cuda`` or ``cpu``."""
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
         return HostSide(backend, format, self._ahead, device, resources.on_event, self.batch)
@@ -214,7 +215,7 @@ class HostStages(SideStages):
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
-        """The segmenter of a model that ``tensorrt``, ``cuda`` or ``cpu`` runs."""
+        """Return the segmenter of a model, run by ``tensorrt``, ``cuda`` or ``cpu``."""
         side = self.network_side(backend, format)
 
         def make_faces() -> FaceBoxes:
@@ -232,8 +233,8 @@ class HostStages(SideStages):
         make_loader: LoaderMaker,
         data: FaceTaker | None,
     ) -> FaceStep | None:
-        """The step for faces, on the CPU whatever runs the segmenter; None: there is none."""
-        # On its thread, beside other imports.
+        """Return the step for faces, always on the CPU; None if not needed."""
+        # Imported in its own thread, in parallel with other imports.
         from bgsoft.face.create import create_faces
         from bgsoft.face.networks import FaceNetworks
 

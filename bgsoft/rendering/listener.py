@@ -1,4 +1,4 @@
-"""Whom a render reports to, and who may stop it."""
+"""Callbacks of a render, and the event that stops it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from bgsoft.report import Event, Progress
 
 
 class Listener:
-    """Takes what a render reports.
+    """The callbacks of a render.
 
     Args:
-        on_progress: Called about ten times a second, from the calling thread; None: nobody.
-        on_event: Called once for each notice, fallback, repair and scene cut, from any thread,
-            never from two at a time; None: nobody.
-        cancel: Set it, from any thread, to stop the render; None: nobody does.
+        on_progress: Called about ten times a second, from the calling thread, if given.
+        on_event: Called once for each notice, fallback, repair and scene cut, if given; from any
+            thread, but never from two at a time.
+        cancel: Set it, from any thread, to stop the render.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The stages of a render, and the outcome of their work."""
+"""The stages of a render, and its outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EncodedOutput(NamedTuple):
 
 
 def commit(files: Sequence[OutputFile]) -> None:
-    """Let files appear under their names: all of them or, where one cannot be written, none."""
+    """Rename files to their final names: all of them, or none if one cannot be written."""
     if len(files) > 1:
         for file in files:
             file.prepare_commit()
@@ -51,7 +51,7 @@ def commit(files: Sequence[OutputFile]) -> None:
 
 
 class TrimmingSink:
-    """Gives every finished frame to each taker, except those before a pts."""
+    """A sink that passes finished frames on to several sinks, except those before a pts."""
 
     def __init__(
         self, takers: Sequence[FrameSink], stats: DecodeStats, trim_start: int | None
@@ -60,13 +60,13 @@ class TrimmingSink:
         self._stats = stats
         self._trim_start = trim_start
         self.frames = 0
-        """Frames that were taken."""
+        """Number of frames passed on."""
         self.concealed = 0
-        """Damaged frames among those that were taken."""
+        """Number of damaged frames among them."""
         self.damage_before = 0
-        """Packets that were unreadable by the time of the first frame that was taken."""
+        """Number of unreadable packets before the first of them."""
         self.messages: Counter[str] = Counter()
-        """Messages of the frames that were taken, by kind."""
+        """Number of messages in these frames, by kind."""
 
     def encode(self, frame: Frame) -> None:
         if self._trim_start is not None and frame.pts < self._trim_start:
@@ -81,13 +81,16 @@ class TrimmingSink:
 
     def finish(self) -> None:
         if self.frames == 0:
-            raise ConfigError("no frame lies in the part that --start and --duration ask for")
+            raise ConfigError(
+                "cannot render the part of --start and --duration: no frame is in it;"
+                " choose a longer one"
+            )
         for taker in self._takers:
             taker.finish()
 
 
 class RenderStages(NamedTuple):
-    """The stages that frames pass through, and what they were built for."""
+    """The stages of a render, with its video and model."""
 
     info: VideoInfo
     model: ResolvedModel
@@ -96,17 +99,17 @@ class RenderStages(NamedTuple):
     pictures: PictureStages
     outputs: list[EncodedOutput]
     takers: Sequence[FrameSink]
-    """Who gets the frames: the outputs, or who takes them in their place."""
+    """The sinks of frames: the outputs, or those in their place."""
 
 
 class PipelineOutcome(NamedTuple):
-    """The outcome of a pipeline through which all frames have passed."""
+    """The outcome of a finished pipeline."""
 
     result: PipelineResult
     sink: TrimmingSink
     meter: ProgressMeter
     ring_slots: int
     watch: GpuWatch
-    """Over the GPU while frames passed."""
+    """Measurements of the GPU during the pipeline."""
     setup_seconds: float
-    """From the beginning of the render to that of the pipeline."""
+    """Time from the start of the render to the start of the pipeline."""

@@ -29,7 +29,7 @@ from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
 
 _WARM_UP_FRAMES = 12
-"""Frames before the one shown, so that temporal smoothing is where it would be in a render."""
+"""Frames processed before the shown one, so that temporal smoothing is as in a render."""
 
 _DEFAULT_SECONDS = 1.0
 _CHECKER_PX = 16
@@ -41,7 +41,7 @@ class PreviewResult:
     """The picture that was written."""
 
     time_seconds: float
-    """Time of the frame, as the container counts."""
+    """Time of the frame, on the container's clock."""
     width: int
     height: int
     """Size of each of the three pictures, pixels."""
@@ -53,23 +53,23 @@ def write_preview(
 ) -> PreviewResult:
     """Render one frame and write it as a PNG file.
 
-    Faces are hidden by what is known up to this frame; a render looks at the next ones, too.
+    Faces are hidden by what is known up to this frame; a render also uses the next ones.
 
     Args:
-        config: As for a render; ``output`` is the PNG file.
+        config: Settings of a render; ``output`` is the PNG file.
         at_seconds: The time of the frame after the first one; None: one second, or the middle of a
             shorter video.
-        faces: Draw the faces that are found into the source picture.
+        faces: Draw the detected faces into the source picture.
 
     Raises:
-        ConfigError: The time is past the end, or the output is no ``.png``.
+        ConfigError: The time is past the end, or the output is not a ``.png`` file.
         OutputError: The file cannot be written.
         MediaError: The input cannot be read.
         ModelError: The model cannot be used.
     """
     output = config.output
     if output.suffix.lower() != ".png":
-        raise ConfigError(f"the preview is a .png file, not {output.name!r}", path=output)
+        raise ConfigError(f"the preview must be a .png file, not {output.name!r}", path=output)
     request = Request(config)
     check_target(output, "preview", overwrite=config.overwrite, others=request.read_files)
     if at_seconds is not None and not at_seconds >= 0:
@@ -99,7 +99,7 @@ def write_preview(
 def _render_frame(
     config: RenderConfig, info: VideoInfo, at_seconds: float, *, draws_faces: bool
 ) -> tuple[_Picture, _Picture, _Picture, float]:
-    """(source, matte, result) as (H, W, 3) BGR, and the frame's time in seconds."""
+    """Return source, matte and result as (H, W, 3) BGR, and the frame's time in seconds."""
     rate = float(info.frame_rate) or 25.0
     begin = max(0.0, at_seconds - _WARM_UP_FRAMES / rate)
     # A frame at exactly at_seconds still counts; the end of the range is exclusive.
@@ -129,7 +129,7 @@ def _render_frame(
                 stages.process_batch([frame])
                 stages.flush()
             if last is None:
-                raise DecodeError(f"no frame at {at_seconds:g} s", path=config.input)
+                raise DecodeError(f"cannot find a frame at {at_seconds:g} s", path=config.input)
             source = frame_to_bgr(luma, chroma, info.format)
             draw_faces(source, faces)
             gray: _Picture = np.repeat(last.planes.alpha[..., None], 3, axis=-1)
@@ -139,7 +139,8 @@ def _render_frame(
         end = info.duration_seconds
         if last is None and end is not None and at_seconds >= end:
             raise ConfigError(
-                f"--at {at_seconds:g} s is past the end of {config.input.name} ({end:.2f} s)"
+                f"--at must be before the end of {config.input.name} ({end:.2f} s), not"
+                f" {at_seconds:g} s"
             ) from exc
         raise
     finally:
@@ -149,7 +150,7 @@ def _render_frame(
 
 
 def _result(kind: EffectKind, frame: Frame, gray: _Picture) -> _Picture:
-    """The encoder's input as (H, W, 3) BGR, transparency as a checkerboard; ``gray``: the matte."""
+    """Return the encoder's input as (H, W, 3) BGR, on a checkerboard if transparent."""
     if kind is EffectKind.MATTE:
         return gray
     picture = frame_to_bgr(frame.luma, frame.chroma, frame.format)
@@ -169,7 +170,7 @@ def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) 
     Args:
         luma: (H, W) samples.
         chroma: (⌈H/2⌉, ⌈W/2⌉, 2) samples, Cb before Cr.
-        format: Their layout.
+        format: Format of the frame.
 
     Returns:
         (H, W, 3) uint8, blue first; no transfer function is applied.
@@ -179,7 +180,7 @@ def frame_to_bgr(luma: NDArray[Any], chroma: NDArray[Any], format: FrameFormat) 
     y = (luma.astype(np.float32) - black) / (white - black)
     neutral, amplitude = format.chroma_neutral, 2 * format.chroma_amplitude
     small = (chroma.astype(np.float32) - neutral) / amplitude
-    # Doubled and cut, rather than stretched to size: at odd sizes the last sample is half outside.
+    # Doubled and cropped, not stretched: at odd sizes the last sample is half outside.
     full = cv2.resize(small, None, fx=2, fy=2, interpolation=cv2.INTER_LINEAR)
     full = full[: format.height, : format.width]
     cb, cr = full[..., 0], full[..., 1]

@@ -1,4 +1,4 @@
-"""Single pictures as arrays, composited with models that stay loaded from one to the next."""
+"""Single pictures as arrays, composited with models that stay loaded."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from bgsoft.settings.options import DEFAULT_PRESET, errors_in_keywords
 Rgb = NDArray[np.uint8]
 """(H, W, 3), red first."""
 _SIZES = 2
-"""Sizes of pictures whose stages are kept."""
+"""Number of picture sizes whose stages are kept."""
 _BT709 = 1
 
 
 def _info(width: int, height: int) -> VideoInfo:
-    """A picture as a video of one frame."""
-    # Limited range, as swscale rounds to it: towards full range it cuts.
+    """Describe a picture as a video of one frame."""
+    # Limited range: swscale rounds to it, but truncates to full range.
     color = ColorInfo(matrix=_BT709, range_specified=True)
     return VideoInfo(
         path=Path("picture"),
@@ -63,7 +63,7 @@ def _info(width: int, height: int) -> VideoInfo:
 
 
 class _Stages(Closing):
-    """The stages of pictures of one size: one frame's way through a render, as often as asked."""
+    """The stages of a render for pictures of one size."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class _Stages(Closing):
             raise
 
     def run(self, image: Rgb) -> tuple[Rgb, Rgb, NDArray[np.uint8]]:
-        """(decoded, composited, alpha) of a picture, the first two by way of 4:2:0."""
+        """Return a picture decoded and composited, both through 4:2:0, and its alpha."""
         self._stages.restart()
         frame = self._pictures.process(VideoFrame.from_ndarray(image, format="rgb24"))
         source = self._pictures.source
@@ -98,23 +98,23 @@ class _Stages(Closing):
 
 
 class Processor(Closing):
-    """Composites pictures, each by itself, with models that stay loaded.
+    """Compositor of single pictures, with models that stay loaded.
 
         with bgsoft.Processor(effect="bokeh") as processor:
             for image in images:
                 show(processor.process(image))
 
-    Models stay loaded (on a GPU, as all that goes by the size of the pictures, for the last two
-    sizes). It may be used by several threads, which take turns, but not in a forked process.
+    Stages for the last two picture sizes are kept; on a GPU, so are models for these sizes. Several
+    threads may use it, one after another; a forked process may not.
 
     Args:
-        preset: A preset's name or TOML file; None: the bare defaults.
+        preset: A preset's name or TOML file; None: the defaults only.
         on_event: Called for each notice and fallback.
-        **settings: As for :func:`bgsoft.render`, but for those of videos and of files.
+        **settings: Those of :func:`bgsoft.render`, except settings of videos and of files.
 
     Raises:
         ConfigError: A value is out of range, or needs a video.
-        TypeError: There is no such setting, or it means nothing here.
+        TypeError: A setting is unknown, or does not apply to pictures.
         BackendUnavailableError: A named backend cannot run here.
         ModelError: The model is missing or damaged.
     """
@@ -136,7 +136,7 @@ class Processor(Closing):
             config.check_for_arrays()
             timed = next((region for region in config.all_regions if region.is_timed), None)
             if timed is not None:
-                raise ConfigError(f"{timed.name}: a picture has no time")
+                raise ConfigError(f"cannot use {timed.name}: a picture has no time")
             require_runtime()
             self._config = replace(config, backends=replace(config.backends, batch=1))
             self._model = resolve(config.segment.model)
@@ -145,15 +145,15 @@ class Processor(Closing):
                 on_event or (lambda _event: None),
                 user=ModelUser(SharedModels()),
             )
-        # Also where nobody closes it.
+        # Frees models even without close().
         self._free = weakref.finalize(self, _free, self._sizes, self._builder, self._process)
 
     def process(self, image: Rgb) -> NDArray[np.uint8]:
         """Composite one picture.
 
-        Where the matte is 255, the result is the picture bit for bit; where it is 0, the
-        background; what lies between is mixed of both. The background comes by way of 4:2:0, and
-        where faces or places are hidden, the whole picture does.
+        Where the matte is 255, the result is the picture, bit for bit. Where it is 0, the result is
+        the background. Values between mix both. The background passes through 4:2:0. If faces or
+        places are hidden, the whole picture does.
 
         Args:
             image: (H, W, 3) uint8, R'G'B', red first; in any memory order.
@@ -162,7 +162,7 @@ class Processor(Closing):
             (H, W, 3) uint8; with effect alpha (H, W, 4), straight alpha last.
 
         Raises:
-            ConfigError: It is no such array, or this was closed.
+            ConfigError: The image is not such an array, or the Processor was closed.
             InferenceError: The model failed.
         """
         decoded, composited, alpha = self._run(image)
@@ -174,16 +174,16 @@ class Processor(Closing):
         return np.dstack([composited, alpha]) if kind is EffectKind.ALPHA else composited
 
     def matte(self, image: Rgb) -> NDArray[np.uint8]:
-        """The matte of one picture, (H, W) uint8, 255 = person; the rest as :meth:`process`."""
+        """Return the matte of one picture, (H, W) uint8, 255 = person; see :meth:`process`."""
         return self._run(image)[2]
 
     def _run(self, image: Rgb) -> tuple[Rgb, Rgb, NDArray[np.uint8]]:
         check_image(image)
         if self._process != os.getpid():
-            raise ConfigError("this Processor is of the process that was forked: make one here")
+            raise ConfigError("cannot use a Processor in a forked process; make one in it")
         with self._lock, errors_in_keywords():
             if not self._free.alive:
-                raise ConfigError("this Processor was closed")
+                raise ConfigError("cannot use this Processor: it was closed")
             height, width = image.shape[:2]
             stages = self._sizes.pop((width, height), None)
             if stages is None:
@@ -195,7 +195,7 @@ class Processor(Closing):
 
     def close(self) -> None:
         """Free the models; safe to call twice."""
-        if self._process == os.getpid():  # or the lock may be a lost thread's
+        if self._process == os.getpid():  # in a fork, a lost thread may hold the lock
             with self._lock:
                 self._free()
 
@@ -203,7 +203,7 @@ class Processor(Closing):
 def _free(
     sizes: OrderedDict[tuple[int, int], _Stages], builder: StageBuilder, process: int
 ) -> None:
-    """Close what a processor has made; a fork of its process has none of the threads behind it."""
+    """Close a processor's stages, unless in a fork, which lacks their threads."""
     if process != os.getpid():
         return
     while sizes:
@@ -212,13 +212,13 @@ def _free(
 
 
 def check_image(image: Any) -> None:
-    """Raise ConfigError where something is no picture that can be processed."""
+    """Check that an image can be processed; raise ConfigError if not."""
     if not isinstance(image, np.ndarray):
         found = f"a {type(image).__name__}"
     elif image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8:
         found = f"an array {image.shape} of {image.dtype}"
     elif not image.size:
-        found = f"an empty one {image.shape}"
+        found = f"an empty array {image.shape}"
     else:
         return
     raise ConfigError(f"the image must be a NumPy array (H, W, 3) of uint8, red first, not {found}")

@@ -1,4 +1,4 @@
-"""What a render tells: its events and clocks while it runs, its report at the end."""
+"""Events and clocks of a render, and its report."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 class RenderLog:
-    """The clocks and events of a render, which its report is made of in the end.
+    """Clocks and events of a render, from which its report is made.
 
-    Events are passed on one at a time, from whichever thread.
+    Events are passed on one at a time, from any thread.
 
     Args:
-        config: What is rendered.
+        config: Settings of the render.
         on_event: Called for each event.
-        chunk: Events of frames outside it are left out; None: the whole video is rendered.
+        chunk: Chunk whose frames' events are reported; None: the whole video.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class RenderLog:
             self._on_event(event)
 
     def tell(self, kind: str, message: str, **more: Any) -> None:
-        """Report an event of these fields."""
+        """Report an event with these fields."""
         self.report(Event(kind=kind, message=message, **more))
 
     def scene_cut(self, frame: Frame) -> None:
@@ -77,7 +77,7 @@ class RenderLog:
         self.tell("scene-cut", text, stage="segment", frame=frame.index, pts=frame.pts)
 
     def fallbacks(self, choices: dict[str, Choice]) -> None:
-        """Report every stage that could not have its best backend, each reason once."""
+        """Report every stage without its best backend, each reason once."""
         by_reason: dict[str, dict[str, list[str]]] = {}
         for stage in filter(choices.__contains__, STAGES):
             for candidate in choices[stage].rejected:
@@ -94,22 +94,22 @@ class RenderLog:
             self.tell("fallback", f"{what}: {reason}")
 
     def damage(self, concealed: int, stats: DecodeStats) -> None:
-        """Report what was repaired while the input was decoded."""
+        """Report repairs during decoding."""
         text = damage_text(concealed, stats.corrupt_packets)
         if text is not None:
             self.tell("repair", text, stage="decode")
         if stats.repaired_pts:
-            text = f"{stats.repaired_pts} missing or falling timestamps repaired"
+            text = f"{stats.repaired_pts} missing or decreasing timestamps repaired"
             self.tell("repair", text, stage="decode")
 
     def render_report(
         self, stages: RenderStages, outcome: PipelineOutcome, kept: array[int]
     ) -> RenderReport:
-        """The report of a render that is done.
+        """Return the report of a finished render.
 
         Args:
-            stages: The stages that frames passed through.
-            outcome: The pipeline's.
+            stages: The stages of the render.
+            outcome: The outcome of the pipeline.
             kept: pts of the frames that were written, in order.
         """
         config, frames, info, builder = self._config, len(kept), stages.info, stages.builder
@@ -124,7 +124,7 @@ class RenderLog:
             counts = None if faces is None else faces.counts.tolist()
             timeline = Timeline(matte_area_pct=areas.percent(), faces=counts)
         spec = stages.model.spec
-        # A file of a provider's own operators holds the same network, and may not have run.
+        # A file with a provider's own operators has the same network, but may not have run.
         loaded = stages.model.for_provider(
             builder.choices["infer"].backend, config.backends.precision, replays=False
         )
@@ -182,7 +182,7 @@ class RenderLog:
             )
         reason = None
         if faces is not None and faces.backend == "cpu" and choices["infer"].backend != "cpu":
-            reason = "frames are composited on the CPU, and faces are looked for in the same place"
+            reason = "frames are composited on the CPU, so faces are detected there, too"
         reports["face"] = StageReport(
             backend="off" if faces is None else faces.backend,
             device="cpu" if faces is None else faces.device,
@@ -192,16 +192,16 @@ class RenderLog:
         return reports
 
     def _ms_per(self, stage: str, frames: int) -> float:
-        """Mean milliseconds a frame that a stage was busy, in all its threads."""
+        """Return the mean milliseconds per frame that a stage's threads were busy."""
         return self.metrics.busy()[stage] / 1e6 / frames if frames else 0.0
 
 
 _FOLLOWED = {"segment": "infer", "matte": "composite"}
-"""Stage of the report → the choice that decides where it runs, if not its own."""
+"""Stage of the report → stage whose backend it uses."""
 
 
 def damage_text(concealed: int, corrupt_packets: int) -> str | None:
-    """What to report of a damaged input; None where it is whole."""
+    """Return a message about a damaged input; None if it is intact."""
     if not concealed and not corrupt_packets:
         return None
     return (
@@ -210,9 +210,9 @@ def damage_text(concealed: int, corrupt_packets: int) -> str | None:
 
 
 def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:
-    """The settings as plain JSON types, without the file names that the report has anyway.
+    """Return the settings as plain JSON types, without file names that the report has elsewhere.
 
-    With ``info``, the frame size in pixels is added, of whose height lengths are percentages.
+    With ``info``, the frame size in pixels is added; lengths are percentages of its height.
     """
     plain = dataclasses.asdict(config)
     for name in ("input", "output", "skip_existing", "report", "trace", "receipt"):
@@ -227,7 +227,7 @@ def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[
 
 
 def skipped_report(config: RenderConfig) -> RenderReport:
-    """The report of a render that was not needed; one that is there already is left alone."""
+    """Return the report of a skipped render; an existing report file is not replaced."""
     report = RenderReport(
         bgsoft_version=__version__,
         input=str(config.input),

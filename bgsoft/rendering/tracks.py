@@ -1,4 +1,4 @@
-"""Find the faces of a video without rendering it: as a render does, frame for frame."""
+"""Detection of the faces of a video as in a render, without writing the video."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, FaceMode, MatteQuality, RenderConfig
 
 _SEGMENTED_EVERY = 300
-"""Faces do not depend on the mask, so it is made as seldom as can be."""
+"""Masks are made this rarely, as faces do not depend on them."""
 
 
 class _NoPictures:
-    """Takes frames of which only the faces are wanted."""
+    """A sink that discards frames, of which only faces are needed."""
 
     name, pixel_format, kind, waits = "none", "", PictureKind.COLOR, 0
     on_host_only = False
@@ -39,23 +39,23 @@ class _NoPictures:
         self.frames += 1
 
     def finish(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no frame is kept."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 def tracks_config(
     input: Path, output: Path, flags: Mapping[str, Mapping[str, Any]], *, overwrite: bool
 ) -> RenderConfig:
-    """Return the settings of a render whose faces are those that are wanted.
+    """Return the settings of the cheapest render that detects these faces.
 
     Raises:
         ConfigError: A setting is wrong.
     """
     face = {"mode": FaceMode.ANONYMIZE, **flags.get("face", {})}
     if face["mode"] is FaceMode.OFF:
-        raise ConfigError("--face off finds no faces")
+        raise ConfigError("cannot use --face off: it finds no faces; use another --face")
     cheap: dict[str, Mapping[str, Any]] = {
         "effect": {"kind": EffectKind.DIM, "strength": 0.0},
         "segment": {"matte": MatteQuality.FAST, "mask_every": _SEGMENTED_EVERY},
@@ -65,11 +65,11 @@ def tracks_config(
 
 
 def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> TrackRecorder:
-    """Find the faces, and write the file; returns what was found.
+    """Find the faces, write the file, and return the recorder with all tracks.
 
     Raises:
         ConfigError, OutputError: The file cannot be written.
-        BgsoftError: As :func:`bgsoft.rendering.session.render_whole`.
+        BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`.
     """
     check_target(config.output, "faces", overwrite=config.overwrite, others=config.inputs)
     recorder, taker = TrackRecorder(), _NoPictures()

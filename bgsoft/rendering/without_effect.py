@@ -1,8 +1,8 @@
-"""Settings that change nothing beside others: who names one gets an error, not silence.
+"""Errors for settings that have no effect together with others.
 
-A setting's declaration says by key when it does nothing. Only what a flag or a keyword argument
-names is looked at. A preset may set more than one of its uses needs: ``--effect color`` on top of
-a preset that has a strength of blur is no mistake.
+A setting's declaration lists the reasons by key. Only flags and keyword arguments are checked. A
+preset may have unused settings: ``--effect color`` with a preset that sets the strength of a blur
+is valid.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from bgsoft.settings.options import OPTIONS
 
 
 class Reason(NamedTuple):
-    """Why a setting may change nothing."""
+    """A reason why a setting may have no effect."""
 
     holds: Callable[[RenderConfig], bool]
     beside: str
-    """What it changes nothing beside; ``{…}`` are fields of the settings in force."""
+    """The other setting in the message; ``{…}`` are fields of the settings."""
     instead: str
-    """What has to be said for it to have an effect."""
+    """The flags with which it has an effect."""
 
 
 def _is_obs(config: RenderConfig) -> bool:
@@ -41,7 +41,7 @@ def _is_obs(config: RenderConfig) -> bool:
 
 
 def _makes_alpha(config: RenderConfig) -> bool:
-    """Whether the model's masks are mattes, which nothing is done to (but in the masks of OBS)."""
+    """Return True if the model's masks are mattes, used unchanged; False for the masks of OBS."""
     if _is_obs(config):
         return False
     from bgsoft.models.catalog import read_spec
@@ -52,7 +52,7 @@ def _makes_alpha(config: RenderConfig) -> bool:
 
 
 def _has_single_pass(config: RenderConfig) -> bool:
-    """Whether the model has one pass a frame, although more were asked for."""
+    """Return True if the model has one pass per frame, although more are requested."""
     from bgsoft.models.catalog import read_spec
     from bgsoft.segment.families import averaged_with, companion
 
@@ -63,14 +63,14 @@ def _has_single_pass(config: RenderConfig) -> bool:
 
 
 def _has_sound(config: RenderConfig) -> bool:
-    """Whether the input may have sound, and the output can."""
+    """Return True if the input may have sound and the output can have it."""
     source = source_for(config.input)
     if source.kind is EndpointKind.SEQUENCE or source.path.suffix.lower() in STILL_SUFFIXES:
         return False
     try:
         return destination_for(config.output, config.format).container.has_sound
     except UnsupportedFormatError:
-        return True  # the render explains the error
+        return True  # the render reports the error
 
 
 _MEASURED = [str(kind) for kind in DEFAULT_STRENGTH_PCT]
@@ -156,7 +156,7 @@ REASONS: Mapping[str, Reason] = {
     ),
     "no sequence": Reason(
         lambda config: source_for(config.input).kind is not EndpointKind.SEQUENCE,
-        "an input that is no sequence",
+        "an input that is not a sequence",
         "a folder of pictures or a pattern like frames/%05d.png",
     ),
     "no sound": Reason(
@@ -178,16 +178,16 @@ REASONS: Mapping[str, Reason] = {
 def check_named(
     config: RenderConfig, named: Mapping[str, Mapping[str, Any]], *, draws_faces: bool = False
 ) -> None:
-    """Refuse settings that the user has named and that change nothing.
+    """Check that all settings named by the user have an effect.
 
     Args:
-        config: All settings in force.
-        named: Section → field → value of what was named. None, which stands for off or auto, and
-            False ask for nothing.
-        draws_faces: Faces are looked for whatever the settings are.
+        config: All settings of the render.
+        named: Section → field → value of named settings. None (off or auto) and False are not
+            checked.
+        draws_faces: Faces are detected with any settings.
 
     Raises:
-        ConfigError: One changes nothing; the message says what would give it an effect.
+        ConfigError: A setting has no effect; the message states what gives it one.
     """
     for option in OPTIONS.values():
         value = named.get(option.section, {}).get(option.field.name)
@@ -200,5 +200,5 @@ def check_named(
                     effect=config.effect, face=config.face, segment=config.segment
                 )
                 raise ConfigError(
-                    f"{option.flag} has no effect beside {beside}: it needs {reason.instead}"
+                    f"{option.flag} has no effect with {beside}; it needs {reason.instead}"
                 )

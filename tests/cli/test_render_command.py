@@ -208,7 +208,7 @@ def test_a_flag_without_effect_is_wrong_usage(
 ) -> None:
     outcome = run("render", clip, "out.mov", *argv.split())
     assert outcome.code == 2
-    assert "has no effect beside" in outcome.error_line
+    assert "has no effect with" in outcome.error_line
     for word in words.split():
         assert word in outcome.error_line
     assert not fake_render.calls

@@ -259,11 +259,11 @@ def test_a_span_that_is_none(text: str) -> None:
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
-        (("a.mp4", "b.gif"), {"audio": "none"}, "audio has no effect beside pictures, or an"),
-        (("a.jpg", "b.jpg"), {"audio": "none"}, "audio has no effect beside pictures, or an"),
-        (("a/%d.png", "b.mp4"), {"mute": "1-2"}, "mute has no effect beside pictures, or an"),
-        (("a.mp4", "b.y4m"), {"mute": "1-2"}, "mute has no effect beside pictures, or an"),
-        (("a.mp4", "b.mp4"), {"audio": "none", "mute": "1-2"}, "mute has no effect beside audio"),
+        (("a.mp4", "b.gif"), {"audio": "none"}, "audio has no effect with pictures, or an"),
+        (("a.jpg", "b.jpg"), {"audio": "none"}, "audio has no effect with pictures, or an"),
+        (("a/%d.png", "b.mp4"), {"mute": "1-2"}, "mute has no effect with pictures, or an"),
+        (("a.mp4", "b.y4m"), {"mute": "1-2"}, "mute has no effect with pictures, or an"),
+        (("a.mp4", "b.mp4"), {"audio": "none", "mute": "1-2"}, "mute has no effect with audio"),
     ],
 )
 def test_where_nothing_can_be_muted(
@@ -275,7 +275,7 @@ def test_where_nothing_can_be_muted(
 
 
 def test_frames_have_no_sound(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"no keyword 'mute': bgsoft\.render has that setting"):
+    with pytest.raises(TypeError, match=r"no keyword 'mute': it is a setting of bgsoft"):
         bgsoft.frames(tmp_path / "a.mp4", mute="1-2")  # type: ignore[call-arg]
 
 

@@ -187,7 +187,7 @@ def test_hidden_places_stay_hidden(person: Image) -> None:
         (np.zeros((4, 4, 4), np.uint8), r"not an array \(4, 4, 4\) of uint8"),
         (np.zeros((4, 4, 3)), r"not an array \(4, 4, 3\) of float64"),
         (np.zeros((4, 4, 3), np.uint16), r"not an array \(4, 4, 3\) of uint16"),
-        (np.zeros((0, 4, 3), np.uint8), r"not an empty one \(0, 4, 3\)"),
+        (np.zeros((0, 4, 3), np.uint8), r"not an empty array \(0, 4, 3\)"),
     ],
 )
 def test_what_is_no_picture_is_refused(image: Any, found: str) -> None:
@@ -199,9 +199,9 @@ def test_what_is_no_picture_is_refused(image: Any, found: str) -> None:
 
 
 def test_errors_of_settings(person: Image) -> None:
-    with pytest.raises(TypeError, match="'temporal': bgsoft"):
+    with pytest.raises(TypeError, match="'temporal': it is a setting of bgsoft"):
         bgsoft.process(person, temporal=0.5)  # type: ignore[call-arg]
-    with pytest.raises(ConfigError, match="hide 0,0,4,4@0-1: a picture has no time"):
+    with pytest.raises(ConfigError, match="cannot use hide 0,0,4,4@0-1: a picture has no time"):
         bgsoft.Processor(hide="0,0,4,4@0-1")
     with pytest.raises(ConfigError, match="strength must be"):
         bgsoft.Processor(strength=-1)
@@ -269,8 +269,8 @@ def test_a_fork_ends_and_uses_nothing_of_its_parent() -> None:
         timeout=60,
     )
     assert run.stdout.splitlines() == [
-        "this Processor is of the process that was forked: make one here",
-        "these frames are of the process that was forked: ask for some here",
+        "cannot use a Processor in a forked process; make one in it",
+        "cannot use frames in a forked process; call bgsoft.frames in it",
         "7",
         "(32, 32, 3) 1",
     ]

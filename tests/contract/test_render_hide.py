@@ -279,7 +279,7 @@ def test_a_place_outside_the_frame(tmp_path: Path) -> None:
 
 def test_a_matte_shows_no_picture_to_hide(tmp_path: Path) -> None:
     clip = write_noise(tmp_path / "in.mkv")
-    with pytest.raises(ConfigError, match="hide has no effect beside effect matte"):
+    with pytest.raises(ConfigError, match="hide has no effect with effect matte"):
         bgsoft.render(clip, tmp_path / "out.mkv", effect="matte", hide=REGION)
 
 

@@ -106,5 +106,5 @@ def test_a_gpu_that_is_not_there_is_an_error(command: str, tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 4
-    assert done.stderr == "bgsoft: error: --gpu 63: there is no GPU 63 here\n"
+    assert done.stderr == "bgsoft: error: cannot use --gpu 63: there is no GPU 63 here\n"
     assert not target.exists()

@@ -78,7 +78,7 @@ def test_a_switch_of_a_preset_can_be_taken_back(
         ({"start": -1}, "start must be 0 or more seconds, not -1"),
         (
             {"effect": "blur", "background": "red"},
-            "background has no effect beside effect blur: it needs effect color, image or video,"
+            "background has no effect with effect blur; it needs effect color, image or video,"
             " or no effect at all",
         ),
         (
@@ -127,7 +127,7 @@ sys.exit(main(sys.argv[1:]))
         ("render --help-all", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
         ("preview --help-all", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
         ("render a b.mp4 --grain 3", 2, "--grain must be between 0 and 2, not 3"),
-        ("render a b.mp4 --grain 1 --preset obs", 2, "--grain has no effect beside the binary"),
+        ("render a b.mp4 --grain 1 --preset obs", 2, "--grain has no effect with the binary"),
         ("presets show mine.toml --all", 0, "grain = 1.5"),
         ("presets show bad.toml", 2, "bad.toml: matte.grain must be between 0 and 2, not 9"),
     ],

@@ -341,7 +341,7 @@ def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> Non
 
 def test_a_model_of_others_has_a_single_pass(tmp_path: Path) -> None:
     path = write_mixed(tmp_path / "own.onnx")
-    with pytest.raises(ConfigError, match="matte has no effect beside model"):
+    with pytest.raises(ConfigError, match="matte has no effect with model"):
         bgsoft.render(SAMPLE, tmp_path / "out.mkv", model=str(path), matte="best")
 
 

@@ -108,5 +108,5 @@ def test_a_render_takes_it(tmp_path: Path) -> None:
     change = both[-1].astype(int) - alone[-1]
     assert (change > 20).mean() > 0.01
     assert (change < -20).mean() > 0.05
-    with pytest.raises(ConfigError, match=r"matte has no effect beside model .*itself"):
+    with pytest.raises(ConfigError, match=r"matte has no effect with model .*itself"):
         bgsoft.render(SAMPLE, tmp_path / "o.mkv", model=model, matte="standard")
