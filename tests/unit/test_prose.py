@@ -18,7 +18,8 @@ MAX_WORDS = 35
 UNREVISED = {
     "face",
     "media",
-    "rendering",
+    "rendering/build.py",
+    "rendering/request.py",
     "segment",
 }
 """Packages and modules of bgsoft whose docstrings differ yet; the list only shrinks."""
@@ -110,7 +111,7 @@ def test_docstrings_begin_alike() -> None:
     found = [
         f"{module.relative_to(ROOT)}: {name}: {fault}"
         for module in MODULES
-        if module.relative_to(PACKAGE).parts[0] not in UNREVISED
+        if not UNREVISED & {(path := module.relative_to(PACKAGE)).parts[0], path.as_posix()}
         for name, text in documented(module)
         for fault in faults(text)
     ]
