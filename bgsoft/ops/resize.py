@@ -10,7 +10,7 @@ The arithmetic follows the interpolation rules that OpenCV documents for ``INTER
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import cv2
@@ -37,6 +37,15 @@ Scale = tuple[float, float]
 """Source samples per target sample, (vertical, horizontal); corners coincide."""
 
 
+def _view(
+    room: Any, channels: tuple[int, ...], shape: tuple[int, int]
+) -> tuple[Array, tuple[Any, ...]]:
+    """Return the host's plane of this shape, with its :meth:`arguments`."""
+    whole = *shape, *channels
+    made = room[: math.prod(whole)].reshape(whole)
+    return made, (made, made[0].size, *NO_TABLES)
+
+
 class Resized:
     """Provides planes to operations at another size, one after another.
 
@@ -48,7 +57,7 @@ class Resized:
 
     def __init__(self, side: Side, most: tuple[int, ...], dtype: npt.DTypeLike) -> None:
         self._made: Any = side.scratch(math.prod(most), dtype)
-        self._channels = most[2:]
+        channels = most[2:]
         if not side.on_device and np.dtype(dtype) == np.float32:
             self._run = side.operation("resize", "resize_area")
             self._room = np.empty(0, np.float32)
@@ -62,13 +71,10 @@ class Resized:
             fixed_point = np.dtype(dtype) == np.uint8
             return resampling(side, source, target, area=area, fixed_point=fixed_point)
 
-        self._tables, self._views = tables, lru_cache(_MAX_TABLES)(self._view)
-
-    def _view(self, shape: tuple[int, int]) -> tuple[Array, tuple[Any, ...]]:
-        """Return the host's plane of this shape, with its :meth:`arguments`."""
-        whole = *shape, *self._channels
-        made = self._made[: math.prod(whole)].reshape(whole)
-        return made, (made, made[0].size, *NO_TABLES)
+        self._tables, self._views = (
+            tables,
+            lru_cache(_MAX_TABLES)(partial(_view, self._made, channels)),
+        )
 
     def arguments(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +58,18 @@ ONLY_CLOSE = (0.0, _LEAST_WEIGHT)
 """Shares with which hardly anything but the close pass counts."""
 
 
+def _part(format: FrameFormat, model: tuple[int, int], box: Box) -> tuple[_Part | None, _Part]:
+    """The part of luma that the model is shown, None: of luma averaged over 2×2 samples; and
+    that of planes of half the size."""
+    left, top, right, bottom = box.in_pixels(format)
+    halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
+    # Luma is averaged where the model takes no more: bilinear sampling reaches as far as it
+    # goes without, and averaging from there on takes OpenCV ten times as long.
+    if bottom - top < 2 * model[0] or right - left < 2 * model[1]:
+        return (slice(top, bottom), slice(left, right)), halved
+    return None, halved
+
+
 class ZoomPlanes:
     """What the passes over frames of one format are made of, and what becomes of them.
 
@@ -96,12 +108,12 @@ class ZoomPlanes:
         overwritten by its passes, be they begun a second time."""
         self._side, self._device, self._stream = side, device, stream
         self._here: AbstractContextManager[None] = nullcontext()
-        self._format, self._model = format, model
+        self._format = format
         self._cell_shape = cells = cell_shape(grid)
         # P010 holds its code values in the high bits, so 8-bit code is the sample over 256.
         self._luma_scale = 1.0 if format.bit_depth == 8 else 1.0 / 256.0
         # A box stays for many frames.
-        self._parts = lru_cache(_KEPT_BOXES)(self._part)
+        self._parts = lru_cache(_KEPT_BOXES)(partial(_part, format, model))
         self._fading = lru_cache(_KEPT_BOXES)(
             lambda box: (box.shape, (*box, *box.fade_widths(grid), box.weight(grid)))
         )
@@ -218,17 +230,6 @@ class ZoomPlanes:
             else:
                 crops.append(AnalysisFrame(1, luma[whole], chroma[halved]))
         return crops
-
-    def _part(self, box: Box) -> tuple[_Part | None, _Part]:
-        """The part of luma that the model is shown, None: of luma averaged over 2×2 samples; and
-        that of planes of half the size."""
-        left, top, right, bottom = box.in_pixels(self._format)
-        halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
-        # Luma is averaged where the model takes no more: bilinear sampling reaches as far as it
-        # goes without, and averaging from there on takes OpenCV ten times as long.
-        if bottom - top < 2 * self._model[0] or right - left < 2 * self._model[1]:
-            return (slice(top, bottom), slice(left, right)), halved
-        return None, halved
 
     def blend(
         self, first: int, blends: Sequence[Blend], close: Sequence[Array | None]
