@@ -16,6 +16,7 @@ from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.stage import create_matte_stage
+from bgsoft.models.boxes import BOXES
 from bgsoft.models.catalog import REFINER, SEGMENTATION_FAMILIES, ResolvedModel, resolve
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES, downsample_ratio
@@ -47,7 +48,7 @@ def flat_frames(format: FrameFormat, levels: list[int]) -> list[Frame]:
 
 
 def test_every_family_that_is_offered_is_there() -> None:
-    assert set(FAMILIES) == {*SEGMENTATION_FAMILIES, REFINER}
+    assert set(FAMILIES) == {*SEGMENTATION_FAMILIES, REFINER, BOXES}
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
