@@ -1,4 +1,4 @@
-"""Which places of a frame are hidden.
+"""Hidden places of each frame.
 
 A frame is judged together with those that follow it. A face is hidden where it is seen; between two
 sightings, on the way from one to the other, whatever cuts are between; after the last one, where it
@@ -37,7 +37,7 @@ or where it came from before the second. Both are hidden, where less than this p
 
 
 class _Place(NamedTuple):
-    """Where a face is, or may be."""
+    """A place where a face is, or may be."""
 
     ellipse: Ellipse
     box: Box
@@ -64,7 +64,7 @@ class _Place(NamedTuple):
         return _Place(ellipse, (left, top, right, bottom))
 
     def is_covered(self, others: Collection[_Place], part: float = _SAME_FACE) -> bool:
-        """Whether one of other places takes such a part of it."""
+        """Return whether one of other places takes such a part of it."""
         least = part * box_area(self.box)
         return any(shared_area(self.box, other.box) >= least for other in others)
 

@@ -38,7 +38,7 @@ _REGULAR_SECONDS, _SELDOM_SECONDS = 0.13, 0.2
 def finder_settings(
     config: FaceConfig, format: FrameFormat, *, writes_data: bool
 ) -> FinderSettings:
-    """How to look for faces."""
+    """Return the settings of the search for faces."""
     hides = config.mode is FaceMode.ANONYMIZE
     long_side = max(format.width, format.height)
     scale = min(1.0, (_SMALLEST_PX if config.mode is FaceMode.MAIN else _COARSE_PX) / long_side)

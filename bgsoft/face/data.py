@@ -140,13 +140,15 @@ def open_face_data(
 
 
 class _JsonLinesWriter(FaceDataWriter):
-    """A line of JSON for each frame::
+    """A writer of one line of JSON for each frame.
 
-        {"index": 0, "pts": 0, "time": 0.0, "faces": [
-            {"id": 0, "score": 0.98, "box": [left, top, right, bottom], "detected": true,
-             "landmarks": [[x, y, z], ...]}]}
+    For example::
 
-    Boxes and landmarks are in pixels of the upright frame, to a hundredth.
+            {"index": 0, "pts": 0, "time": 0.0, "faces": [
+                {"id": 0, "score": 0.98, "box": [left, top, right, bottom], "detected": true,
+                 "landmarks": [[x, y, z], ...]}]}
+
+        Boxes and landmarks are in pixels of the upright frame, to a hundredth.
     """
 
     def __init__(self, path: Path, file: AtomicOutput) -> None:

@@ -131,8 +131,11 @@ def _detections(found: NDArray[np.float64]) -> list[Detection]:
 
 
 def _angle(points: Sequence[float]) -> float:
-    """By right and left eye, nose, and right and left corner of the mouth: the line between the
-    eyes and the one from eyes to mouth count alike, as the first is short from the side."""
+    """Return the angle by right and left eye, nose, and right and left corner of the mouth.
+
+    The line between the eyes and the one from eyes to mouth count alike: the first is short from
+    the side.
+    """
     right_x, right_y, left_x, left_y, _, _, one_x, one_y, other_x, other_y = points
     across, down = left_x - right_x, left_y - right_y
     fall_x = (one_x + other_x - right_x - left_x) / 2

@@ -91,7 +91,7 @@ class MatteEditor:
         what.wait()
 
     def missing(self, asked: Sequence[tuple[Matte, Roi]]) -> list[float]:
-        """How much each matte lacks of what is expected of a face, 0–1.
+        """Return how much each matte lacks of what is expected of a face, 0–1.
 
         Of the faces that landmarks would be made of in these squares; what lies beyond the frame
         does not count.

@@ -53,7 +53,7 @@ _CLOSE_TURNS = (0.0, 0.5, -0.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinderSettings:
-    """How faces are looked for."""
+    """Settings of the search for faces."""
 
     scale: float
     """Input pixels a frame pixel."""
@@ -166,7 +166,7 @@ class FaceFinder(Closing):
         return self._tracker.faces()
 
     def _is_due(self, seconds: float) -> bool:
-        """Whether the detector runs on this frame."""
+        """Return whether the detector runs on this frame."""
         self._waited += 1
         last = self._passed_at
         passed = 0.0 if last is None else seconds - last

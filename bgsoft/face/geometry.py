@@ -19,7 +19,7 @@ Box = tuple[float, float, float, float]
 
 
 class Affine(NamedTuple):
-    """x' = xx·x + xy·y + x0, y' = yx·x + yy·y + y0."""
+    """The map x' = xx·x + xy·y + x0, y' = yx·x + yy·y + y0."""
 
     xx: float
     xy: float

@@ -1,4 +1,4 @@
-"""Which faces of a matte are filled in, where, and how strongly; :mod:`bgsoft.face.editor` does it.
+"""Faces to fill in in a matte, and how strongly; :mod:`bgsoft.face.editor` fills them in.
 
 Samples of the matte in the face's expected outline show whether it may lack a part of the face.
 Only then landmarks are made, which give the outline itself. A face that the mask has stays as it

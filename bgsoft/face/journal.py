@@ -1,4 +1,4 @@
-"""What a render reports of its faces."""
+"""Report of a render about its faces."""
 
 from __future__ import annotations
 
@@ -129,8 +129,11 @@ class FaceJournal:
         ]
 
     def boundary(self) -> dict[str, Any]:
-        """See :meth:`FaceStep.boundary`: the ids that were counted, and ids and boxes of the faces
-        that may have gone on before the first frame and after the last."""
+        """Return what :meth:`FaceStep.boundary` does.
+
+        The ids that were counted, and ids and boxes of the faces that may have gone on before the
+        first frame and after the last.
+        """
         return {"ids": sorted(self._tracks), "before": self._before, "last": self._places()}
 
     def summary(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def square_of(box: Box, angle: float) -> Roi:
 
 
 class Mesh(NamedTuple):
-    """What the landmark model says of one square."""
+    """The landmark model's answer for one square."""
 
     points: NDArray[np.floating]
     """(3, 468): rows of x, y and z, frame pixels; z in the same scale."""

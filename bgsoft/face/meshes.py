@@ -24,7 +24,7 @@ _DEFAULT_DT_SECONDS = 1 / 30
 
 @dataclass(slots=True, eq=False)
 class _Smoothing:
-    """What smooths one face's landmarks."""
+    """State of the smoothing of one face's landmarks."""
 
     seconds: float
     """Time of the last ones."""

@@ -148,7 +148,7 @@ class FaceNetworks(Closing):
     def detect_close(
         self, asked: Sequence[tuple[FramePair, Detection]], min_score: float
     ) -> list[list[Detection]]:
-        """What the detector sees of each face's surroundings, enlarged and turned upright."""
+        """Return what the detector sees around each face, enlarged and turned upright."""
         views: list[FrameView] = []
         for pair, (box, angle, *_) in asked:
             side = CLOSE_SCALE * max(box[2] - box[0], box[3] - box[1])
@@ -183,8 +183,9 @@ class FaceNetworks(Closing):
 
 
 class FaceGlance(Closing):
-    """Finds the faces of single frames, upright and not too small: what they are enough for is to
-    see where people are (:class:`bgsoft.segment.base.FaceBoxes`).
+    """Finds the faces of single frames, upright and not too small.
+
+    They are enough to see where people are (:class:`bgsoft.segment.base.FaceBoxes`).
 
     Args:
         format: Format of the frames.
@@ -272,7 +273,7 @@ class _Model:
         return self.answers(asked, partial(self._reader.read, min_score=min_score))
 
     def answers(self, asked: Sequence[FrameView], read: Callable[..., list[A]]) -> list[A]:
-        """What the network says of some views, any number.
+        """Return the network's answers for some views, any number.
 
         ``read`` makes it of up to a batch of them and of the network's outputs by name, on the
         host, for at least as many.

@@ -153,7 +153,7 @@ class FaceStep(Closing):
         return [*self._journal.notices(), *chosen, *self._finder.notices()]
 
     def boundary(self) -> dict[str, Any]:
-        """What joins the faces of a chunk with those of the one before it; plain JSON types.
+        """Return what joins the faces of a chunk with those before it; plain JSON types.
 
         Complete once the step is closed.
         """

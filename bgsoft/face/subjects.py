@@ -89,7 +89,7 @@ class SubjectPicker:
 
     @property
     def is_decided(self) -> bool:
-        """Whether what comes changes nothing of who is main."""
+        """Return whether later frames change nothing of who is main."""
         return not self._hides or self._frames > LOOK_AHEAD
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
@@ -213,7 +213,7 @@ _FAR = 10_000
 
 
 class Separation(NamedTuple):
-    """How the matte is divided in one frame."""
+    """Division of the matte in one frame."""
 
     limit: Plane8 | None
     """(gh, gw), what the matte must not exceed. None: keep all."""
@@ -246,7 +246,7 @@ class MatteSeparator:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nothing of this scene is known: without a main face all of it is kept."""
+        """Return whether nothing of this scene is known: without a main face all of it is kept."""
         return self._fresh
 
     def separate(self, matte: Plane8, main: Sequence[Face], others: Sequence[Face]) -> Separation:

@@ -75,12 +75,12 @@ class Track:
 
     @property
     def is_missing(self) -> bool:
-        """Whether it was surely seen just before, and is not."""
+        """Return whether it was surely seen just before, and is not now."""
         return self.is_sure and 0 < self.unseen <= _SHOWN_PASSES
 
     @property
     def is_restless(self) -> bool:
-        """Whether only a detection can say where it is in the next frame."""
+        """Return whether only a detection can say where it is in the next frame."""
         if self.unseen:
             return self.is_missing
         return self.sightings < 2 or math.hypot(self.x, self.y) > _MAX_DRIFT * face_size(self.box)
@@ -135,12 +135,12 @@ class Tracker:
 
     @property
     def is_restless(self) -> bool:
-        """Whether the detector has to run on the next frame."""
+        """Return whether the detector has to run on the next frame."""
         return any(track.is_restless for track in self.tracks)
 
     @property
     def is_missing(self) -> bool:
-        """Whether a face was seen just before, and is not."""
+        """Return whether a face was seen just before, and is not now."""
         return any(track.is_missing for track in self.tracks)
 
     def advance(self, seconds: float) -> None:
@@ -190,7 +190,7 @@ class Tracker:
         self.is_fresh = False
 
     def _is_another(self, track: Track, found: Detection) -> bool:
-        """Whether a detection shows somebody else where the track's face was expected."""
+        """Return whether a detection shows somebody else where the track's face was expected."""
         is_settled = track.sightings >= _SETTLED and not track.unseen
         if not is_settled or self._seconds - track.seen_at > _SOON_SECONDS:
             return False

@@ -114,7 +114,7 @@ class StageBuilder:
 
     @property
     def on_device(self) -> bool:
-        """Whether frames live on the GPU between decoder and encoder."""
+        """Return whether frames live on the GPU between decoder and encoder."""
         return backends.on_gpu("composite", self.choices["composite"].backend)
 
     @property
@@ -129,7 +129,7 @@ class StageBuilder:
         )
 
     def uses(self, models: SharedModels) -> bool:
-        """Whether stages are built of these."""
+        """Return whether stages are built of these."""
         return self._user is not None and self._user.models is models
 
     def leave(self) -> None:
@@ -381,7 +381,7 @@ class StageBuilder:
 
     @property
     def _instead(self) -> tuple[str, ...]:
-        """What may run a model that a better backend would only run a part of."""
+        """Return what may run a model of which a better backend would run only a part."""
         if self._config.infer != "auto":
             return ()
         return ("cuda",) if self._config.require_gpu else ("cuda", "cpu")

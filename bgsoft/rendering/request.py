@@ -1,4 +1,4 @@
-"""What one render reads and writes, resolved from its settings, and every check of it."""
+"""Inputs and outputs of one render, resolved from its settings, with every check of them."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ class Request:
 
     @property
     def passes_through_pipe(self) -> bool:
-        """Whether it reads or writes a pipe."""
+        """Return whether it reads or writes a pipe."""
         kinds = [self.source.kind, *(output.destination.kind for output in self.outputs)]
         return EndpointKind.PIPE in kinds
 
     @cached_property
     def is_skipped(self) -> bool:
-        """Whether there is nothing to do: the output exists, and is to be kept."""
+        """Return whether there is nothing to do: the output exists, and is to be kept."""
         main = self._main
         return self.config.skip_existing and main is not None and main.destination.exists()
 
@@ -144,7 +144,7 @@ class Request:
                 )
 
     def keeps_chroma(self, info: VideoInfo) -> bool:
-        """Whether the main output has colour that is finer than that of frames.
+        """Return whether the main output has colour that is finer than that of frames.
 
         Raises:
             ConfigError, UnsupportedFormatError: As :func:`bgsoft.encode.codecs.kept_chroma`.
@@ -158,7 +158,7 @@ class Request:
 
     @property
     def keeps_profile(self) -> bool:
-        """Whether pictures keep their own colour profile: where nothing in sRGB joins them."""
+        """Return whether pictures keep their own profile: where nothing in sRGB joins them."""
         still = None if self._main is None else self._main.destination.container.still
         is_kept = still is not None and still.profiles
         return is_kept and self.config.effect.kind not in REPLACING

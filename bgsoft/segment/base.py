@@ -1,4 +1,4 @@
-"""What a segmenter is to the rest of bgsoft."""
+"""Interface of segmenters."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class Box(NamedTuple):
         )
 
     def overlaps(self, other: Box) -> bool:
-        """Whether both have samples in common."""
+        """Return whether both have samples in common."""
         return (
             self.left < other.right
             and other.left < self.right
@@ -113,7 +113,7 @@ class Box(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where people are in a frame."""
+    """Places of people in a frame."""
 
     around: Box | None = None
     """One box round all of them, with a margin; None: there is nobody."""
@@ -148,13 +148,13 @@ def find_places(mean: Cells, either: Cells, faces: Sequence[Box], grid: tuple[in
 
 
 def _is_seen(face: Box, sure: NDArray[np.bool_]) -> bool:
-    """Whether the centre of a face is surely a person."""
+    """Return whether the centre of a face is surely a person."""
     row, column = (face.top + face.bottom) // (2 * CELL), (face.left + face.right) // (2 * CELL)
     return bool(sure[min(row, sure.shape[0] - 1), min(column, sure.shape[1] - 1)])
 
 
 def _surroundings(face: Box, reach: tuple[float, float, float], grid: tuple[int, int]) -> Box:
-    """What a face's surroundings have of the frame, at least one sample."""
+    """Return the part of the frame around a face, at least one sample."""
     rows, columns = face.shape
     size = (rows + columns) / 2
     x, y = (face.left + face.right) / 2, (face.top + face.bottom) / 2
@@ -215,7 +215,7 @@ def _people_of(regions: Array, grid: tuple[int, int]) -> tuple[Box, ...]:
 
 
 def tiles(grid: tuple[int, int]) -> list[Box]:
-    """Where to search for somebody whom no pass over the whole frame shows."""
+    """Return where to search for somebody whom no pass over the whole frame shows."""
     shares, counts = (_TILE[::-1], (2, 3)) if grid[1] >= grid[0] else (_TILE, (3, 2))
     spans = []
     for side, share, count in zip(grid, shares, counts, strict=True):

@@ -105,7 +105,7 @@ class NetworkSegmenter(Segmenter):
     def shown(
         self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
     ) -> Sequence[AnalysisFrame]:
-        """What the model is shown of whole frames."""
+        """Return what the model is shown of whole frames."""
         if not self._whole:
             return reduced
         return [AnalysisFrame(1, frame.luma, frame.chroma) for frame in frames]
@@ -164,7 +164,7 @@ class NetworkSegmenter(Segmenter):
 
 
 def runs_singly(spec: ModelSpec) -> bool:
-    """Whether a frame has all threads of the CPU, and not each frame one."""
+    """Return whether a frame has all threads of the CPU, and not each frame one."""
     return FAMILIES[spec.family].in_order or spec.large
 
 

@@ -42,7 +42,7 @@ _KEPT_BOXES = 16
 
 
 class Blend(NamedTuple):
-    """What a mask is blended from."""
+    """Parts that a mask is blended from."""
 
     frame: int
     """Index of the frame at hand whose picture it is."""
@@ -59,8 +59,10 @@ ONLY_CLOSE = (0.0, _LEAST_WEIGHT)
 
 
 def _part(format: FrameFormat, model: tuple[int, int], box: Box) -> tuple[_Part | None, _Part]:
-    """The part of luma that the model is shown, None: of luma averaged over 2×2 samples; and
-    that of planes of half the size."""
+    """Return the parts that the model is shown: of luma, and of planes of half the size.
+
+    None stands for luma averaged over 2×2 samples.
+    """
     left, top, right, bottom = box.in_pixels(format)
     halved = slice(top // 2, -(-bottom // 2)), slice(left // 2, -(-right // 2))
     # Luma is averaged where the model takes no more: bilinear sampling reaches as far as it
@@ -71,7 +73,7 @@ def _part(format: FrameFormat, model: tuple[int, int], box: Box) -> tuple[_Part 
 
 
 class ZoomPlanes:
-    """What the passes over frames of one format are made of, and what becomes of them.
+    """Makes the inputs of passes over frames of one format, and blends their masks.
 
     What is decided from planes is decided on the host (:mod:`bgsoft.segment.boxes`), so that both
     sides decide alike. Cells are sent for when a batch begins, so that as a rule they have come
@@ -149,8 +151,10 @@ class ZoomPlanes:
             self._luma_cells(size, grid.luma, *self.grid, self._luma_scale, cells, *size)
 
     def around(self, network: int) -> AbstractContextManager[None]:
-        """Around a model's whole passes: beside the general one's, other work may run until
-        :meth:`read`."""
+        """Return what is around a model's whole passes.
+
+        In addition to the general model's, other work may run until :meth:`read`.
+        """
         return self._here if self._stream is None or network != GENERAL else self._apart()
 
     @contextmanager

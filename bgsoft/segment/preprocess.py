@@ -79,8 +79,9 @@ def normalisation(spec: ModelSpec) -> NDArray[np.float32]:
 
 
 class Preprocessor:
-    """Resizes, converts and normalises frames of one format, or parts of them, into a network's
-    input; one launch each.
+    """Resizes, converts and normalises frames of one format into a network's input.
+
+    Frames or parts of them take one launch each.
 
     Args:
         spec: Whose input it is.

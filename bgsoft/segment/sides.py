@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 
 class HostSide:
-    """Makes what segments frames of one format, on the host, as many side by side as there are
-    lanes.
+    """Makes what segments frames of one format on the host.
+
+    As many frames are segmented at a time as there are lanes.
 
     Args:
         backend: ``tensorrt``, ``cuda`` or ``cpu``, for the models.
@@ -143,7 +144,7 @@ class HostSide:
             )
 
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
-        """What runs a model; may be called in a thread of its own.
+        """Return what runs a model; may be called in a thread of its own.
 
         Args:
             loader: Of the model.
@@ -172,7 +173,7 @@ class HostSide:
         return nullcontext()
 
     def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
-        """What makes masks by a driver."""
+        """Return what makes masks by a driver."""
 
         def tell(text: str) -> None:
             self._on_event(Event(kind="notice", stage="segment", message=text))

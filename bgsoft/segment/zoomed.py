@@ -47,7 +47,7 @@ does."""
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """What holds until the next turn."""
+    """State that holds until the next turn."""
 
     index: int
     """Of its first frame, among those at hand."""
@@ -61,7 +61,7 @@ class _Turn:
 
 @dataclass(slots=True, eq=False)
 class _Begun:
-    """What has been sent for before the frames are segmented."""
+    """Readbacks that were sent for before the frames are segmented."""
 
     frames: list[Frame]
     turns: list[_Turn]
