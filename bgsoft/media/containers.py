@@ -12,7 +12,7 @@ from bgsoft.settings.config import Codec, OutputFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillFormat:
-    """What a kind of picture file can hold."""
+    """Capabilities of a kind of picture file."""
 
     alpha: bool = False
     depths: tuple[int, ...] = (8,)
@@ -72,7 +72,7 @@ class Container:
 
     @property
     def has_sound(self) -> bool:
-        """Whether it can hold sound."""
+        """Return whether it can hold sound."""
         return self.still is None and self.copies != frozenset()
 
     @property

@@ -48,7 +48,7 @@ def describe(target: Stream, source: Stream, metadata: MetadataFilter) -> None:
 
 
 def holds(container: Container, stream: Stream) -> bool:
-    """Whether the container takes a stream as it is, by the header that FFmpeg writes of it."""
+    """Return whether the container takes a stream as it is, by FFmpeg's header of it."""
     if container.copies is not None and codec_name(stream) not in container.copies:
         return False
 
@@ -142,7 +142,7 @@ def conversion(
 
 
 def _encodes(container: Container, encoder: str, source: AudioStream, layout: Layout) -> bool:
-    """Whether silence can be encoded in a layout, and is read from the container as that."""
+    """Return whether silence can be encoded in a layout, and is read from the container as that."""
 
     def fill(file: OutputContainer) -> Iterable[Packet[Any]]:
         return silence(add_audio_stream(file, encoder, source, layout))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class EndpointKind(StrEnum):
-    """What a path names."""
+    """Kind of a path."""
 
     FILE = "file"
     """A video or a picture."""
@@ -95,7 +95,7 @@ class Source:
         return probe(pipe or self.path)
 
     def has_changed(self, info: VideoInfo) -> bool:
-        """Whether the file is another than when this was made; False for pipes and pictures."""
+        """Return whether the file has changed since this was made; False for pipes and pictures."""
         is_video = info.pipe is None and not info.stills
         return is_video and stamp(self.path) not in (self._stamp, "")
 
@@ -139,7 +139,7 @@ def source_for(path: Path) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How a destination is written."""
+    """Options of writing a destination."""
 
     overwrite: bool = False
     """It may be replaced where it exists."""
@@ -151,7 +151,7 @@ class WriteOptions:
     on_event: Callable[[Event], None] = lambda _event: None
     """Called for conversions, and for tracks that cannot be kept."""
     stops: Callable[[], bool] = lambda: False
-    """Whether to wait no longer for a pipe's reader."""
+    """Return whether to wait no longer for a pipe's reader."""
 
 
 class OpenOutput(NamedTuple):
@@ -192,7 +192,7 @@ class Destination:
         return self.path
 
     def exists(self) -> bool:
-        """Whether there is such an output."""
+        """Return whether there is such an output."""
         return os.path.exists(self.path)  # noqa: PTH110 - also of a name too long
 
     def check_apart(self, others: Iterable[Path]) -> None:

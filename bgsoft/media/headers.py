@@ -1,5 +1,6 @@
-"""Header fields that FFmpeg's muxers do not write through PyAV, set in the finished file, or in
-what a pipe has not been sent yet.
+"""Header fields that FFmpeg's muxers do not write through PyAV.
+
+They are set in the finished file, or in what a pipe has not been sent yet.
 
 QuickTime: the languages of its tracks. FFmpeg's muxer knows the Macintosh's own list of languages
 only. The format also takes the three letters of ISO 639-2, five bits each (QuickTime File Format,
@@ -62,7 +63,7 @@ def disable_track(path: Path, number: int) -> None:
 
 
 def _tracks(file: BinaryIO) -> tuple[int, bytes, Iterator[tuple[int, int]]]:
-    """Where a file's movie header begins, the header, and the places of its tracks in that."""
+    """Return where a file's movie header begins, the header, and its tracks' places in that."""
     at = 0
     while len(header := file.read(_HEADER_BYTES)) == _HEADER_BYTES and header[4:] != b"moov":
         at += int.from_bytes(header[:4], "big")

@@ -1,4 +1,4 @@
-"""What identifies people or places besides the picture: the lists, and what is left out by them.
+"""Data that identify people or places besides the picture, and their removal.
 
 Tags are judged by a list of those to keep. Cameras, phones and editors add tags of their own, so a
 list of those to leave out would never be complete. For the same reason no data track is kept.
@@ -86,7 +86,7 @@ _VORBIS_COMMENT = b"\x03vorbis"
 
 
 def identifies(key: str, value: str) -> bool:
-    """Whether a tag may tell who, where, when or with which device."""
+    """Return whether a tag may tell who, where, when or with which device."""
     name = _LANGUAGE.sub("", key.lower())
     if name == "handler_name":
         return value.lower() not in DEFAULT_HANDLERS
@@ -94,12 +94,12 @@ def identifies(key: str, value: str) -> bool:
 
 
 def is_known_to_identify(name: str) -> bool:
-    """Whether a tag is a common one of cameras, phones or authors, by its name."""
+    """Return whether a tag is a common one of cameras, phones or authors, by its name."""
     return _COMMON.search(name.lower()) is not None
 
 
 def has_coordinates(text: str | bytes) -> bool:
-    """Whether a text, such as a subtitle's packet, names a place on earth in numbers."""
+    """Return whether a text, such as a subtitle's packet, names a place on earth in numbers."""
     if isinstance(text, bytes):
         text = text.replace(b"\0", b"").decode(errors="replace")  # UTF-16's digits, too
     return any(_COORDINATES.search(form) for form in (text, _MARKUP.sub("", text)))

@@ -24,7 +24,7 @@ frames that begin before the first key frame, or come after the last that is sho
 
 
 class Orientation(NamedTuple):
-    """How a stored picture is turned to stand upright: first mirrored, then rotated."""
+    """Turn of a stored picture that makes it upright: first mirrored, then rotated."""
 
     mirror: bool = False
     """Left and right change places."""
@@ -41,7 +41,7 @@ class Orientation(NamedTuple):
 
 
 class Crop(NamedTuple):
-    """How much of a stored picture is not shown at each side, pixels."""
+    """Pixels of a stored picture that are not shown at each side."""
 
     left: int = 0
     top: int = 0
@@ -110,7 +110,7 @@ class VideoInfo:
 
     @property
     def source(self) -> Path | PipeInput:
-        """What to open to read its beginning; a file also beyond that."""
+        """Return what to open to read its beginning; a file also beyond that."""
         return self.pipe or self.path
 
     @property

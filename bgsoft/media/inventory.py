@@ -103,12 +103,12 @@ def named_kinds(
 
 
 def colors_are_lost(declared: Declared) -> bool:
-    """Whether the pictures have wrong colours without the Dolby Vision metadata."""
+    """Return whether the pictures have wrong colours without the Dolby Vision metadata."""
     return declared.dolby_vision == _NO_BASE_PROFILE
 
 
 def _says_nothing(kind: str, content: bytes, size: tuple[int, int]) -> bool:
-    """Whether data are there in any file of their kind of container, and tell nothing."""
+    """Return whether data are there in any file of their kind of container, and tell nothing."""
     if kind == "GOP_TIMECODE":  # MPEG-2 always has one, which usually begins at zero
         return not int.from_bytes(content, sys.byteorder) & ~_GOP_FLAGS
     if kind == "PANSCAN":  # AVPanScan: an id, then width and height in sixteenths of a pixel

@@ -83,7 +83,7 @@ class Layout(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether it is known where the channels belong."""
+        """Return whether it is known where the channels belong."""
         return not _UNNAMED.issuperset(self.channels)
 
     @property
@@ -157,7 +157,7 @@ def frame_layout(frame: AudioFrame, declared: Layout) -> Layout:
 
 
 class Mix(NamedTuple):
-    """How the channels of one layout become those of another."""
+    """Conversion of the channels of one layout to those of another."""
 
     source: Layout
     target: Layout
@@ -183,8 +183,10 @@ class Mix(NamedTuple):
 
     @property
     def cost(self) -> tuple[int, ...]:
-        """How far the layouts lie apart, less is nearer: :attr:`loss`, silent channels of the
-        target, the difference in number, channels of the source with another name."""
+        """Return how far the layouts lie apart; less is nearer.
+
+        In this order: :attr:`loss`, silent channels of the target, the difference in number,
+        channels of the source with another name."""
         difference = len(self.target.channels) - len(self.source.channels)
         moved = sum(name not in self.target.channels for name in self.source.channels)
         return *self.loss, len(self._silent), abs(difference), moved
@@ -201,8 +203,9 @@ class Mix(NamedTuple):
         return {name for name in fed if fed.count(name) > 1}
 
     def filter(self, declared: str, *, limited: bool) -> str | None:
-        """Options of FFmpeg's ``pan``; None where frames of the layout ``declared`` pass as they
-        are. ``limited``: Samples are whole numbers, which the sum of several must not exceed.
+        """Return options of FFmpeg's ``pan``; None where frames of ``declared`` pass unchanged.
+
+        ``limited``: Samples are whole numbers, which the sum of several must not exceed.
         """
         target = self.target
         if declared == target.name and self.source.channels == target.channels:
@@ -247,7 +250,7 @@ def nearest(source: Layout) -> list[Mix]:
 
 
 def _place(name: str, source: Iterable[str], target: Iterable[str]) -> _Gains:
-    """Where a channel goes; nowhere, if the target has no place for it."""
+    """Return where a channel goes; nowhere, if the target has no place for it."""
     found = _resolve(name, frozenset(target), frozenset())
     moves = len(found) == 1 and {name, *found} in ({"BL", "SL"}, {"BR", "SR"})
     if moves and not {*found}.isdisjoint(source):  # which has a channel there

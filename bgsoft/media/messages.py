@@ -1,4 +1,4 @@
-"""Messages that packets of video carry with their pictures: captions, HDR10+, user data, …
+"""Messages in packets of video: captions, HDR10+ metadata, user data and others.
 
 They are read from the packets, not from decoded frames: that is the same for every decoder, and
 FFmpeg's own structures lose what a message was. A message that is passed on is one of ITU-T T.35:
@@ -43,7 +43,7 @@ _METADATA_T35, _METADATA_TIMECODE = 4, 5
 
 
 class UnitLayout(NamedTuple):
-    """How the units of a codec tell what they are."""
+    """Headers of the units of a codec."""
 
     header_bytes: int
     byte: int

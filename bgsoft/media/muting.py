@@ -44,7 +44,9 @@ class Muting:
         }
 
     def concerns(self, source: InputContainer, stream: AudioStream) -> bool:
-        """Whether a track may have sound in one of the spans; it is not read where it surely does.
+        """Return whether a track may have sound in one of the spans.
+
+        It is not read where it surely does.
 
         Raises:
             OpenError: The input cannot be opened.

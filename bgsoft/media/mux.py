@@ -357,7 +357,7 @@ class Muxer(Writer):
         return tracks.index(subtitles[0])
 
     def _kept(self) -> Labels | None:
-        """What the finished output says; None where that cannot be read back."""
+        """Return the description in the finished output; None where that cannot be read back."""
         if self._sent is not None:
             return self._sent.labels()
         if not self.container.reads_back:
@@ -413,7 +413,7 @@ def _muxer_options(
 
 
 def _loses_tags(container: Container, tags: Mapping[str, str]) -> bool:
-    """Whether the container's usual boxes have no place for some tags: an empty file shows it."""
+    """Return whether the container's usual boxes lack places for tags: an empty file shows it."""
     file = io.BytesIO()
     with av.open(file, "w", format=container.muxer, **TAG_OPTIONS) as empty:
         empty.add_mux_stream("h264", rate=25, width=16, height=16)

@@ -11,7 +11,7 @@ _FIELD = r"%(?:0\d{1,2})?d"
 
 
 def is_pattern(path: Path) -> bool:
-    """Whether a path stands for numbered pictures: one ``%d`` or ``%05d`` in its name."""
+    """Return whether a path stands for numbered pictures: one ``%d`` or ``%05d`` in its name."""
     name = path.name.replace("%%", "")
     return (
         name.count("%") == 1

@@ -136,7 +136,7 @@ class PipeInput(Closing):
 
 
 class PipeReader:
-    """What FFmpeg reads a pipe by: a file without ``seek``."""
+    """Reader of a pipe for FFmpeg: a file without ``seek``."""
 
     name = "pipe"
 

@@ -71,13 +71,13 @@ ALPHA_DROPPED = "alpha channel dropped"
 
 
 def is_gray(pixel_format: VideoFormat) -> bool:
-    """Whether a format has luma only, perhaps with alpha."""
+    """Return whether a format has luma only, perhaps with alpha."""
     colored = [c for c in pixel_format.components if not c.is_alpha]
     return len(colored) == 1 and not pixel_format.has_palette
 
 
 def is_rgb(pixel_format: VideoFormat) -> bool:
-    """Whether a format holds RGB (or a palette, Bayer or XYZ samples) rather than YCbCr."""
+    """Return whether a format holds RGB (or a palette, Bayer or XYZ samples) rather than YCbCr."""
     return (
         pixel_format.is_rgb
         or pixel_format.has_palette
@@ -164,7 +164,7 @@ def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[VideoFr
 def describe(
     path: Path, container: InputContainer, stream: VideoStream, frames: list[VideoFrame]
 ) -> VideoInfo:
-    """What an open stream holds, by its header and its first frames, of which there is one."""
+    """Describe an open stream by its header and its first frames, of which there is one."""
     frame = frames[0]
     codec = stream.codec_context.codec.canonical_name
     data = read_side_data(frame, codec)
@@ -298,8 +298,9 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
 
 
 def _chroma_location(declared: Declared, frame: VideoFrame, orientation: Orientation) -> int:
-    """Where the chroma of an upright picture lies, as in :attr:`ColorInfo.chroma_location`; 0 for
-    the left, which what is unsaid means, and for other formats than 4:2:0."""
+    """Return where the chroma of an upright picture lies, as :attr:`ColorInfo.chroma_location`.
+
+    0 stands for the left, which an unspecified location means, and for formats other than 4:2:0."""
     location = declared.chroma_location
     known = orientation.is_identity or location == CENTRE
     return location if known and _sampling(frame.format, swaps_axes=False) == "4:2:0" else 0
@@ -321,8 +322,7 @@ def _crop(declared: Crop, frame: VideoFrame) -> Crop:
 
 
 def _sampling(pixel_format: VideoFormat, *, swaps_axes: bool) -> str:
-    """:attr:`bgsoft.media.info.VideoInfo.sampling` of a picture that is turned by a quarter, or
-    not."""
+    """Return :attr:`bgsoft.media.info.VideoInfo.sampling` of a picture, perhaps turned."""
     if is_rgb(pixel_format):
         return "4:4:4"
     if is_gray(pixel_format):
@@ -347,8 +347,7 @@ def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
 
 
 def orientation_of(data: Mapping[str, bytes]) -> tuple[Orientation, str | None]:
-    """How a frame of such side data must be turned to stand upright, and a notice where that is not
-    exact.
+    """Return the turn that makes a frame of such side data upright, and a notice if inexact.
 
     FFmpeg multiplies row vectors, ``(x, y) @ [[a, b], [c, d]]``, with y pointing down; a and b are
     elements 0 and 1 of the display matrix, c and d elements 3 and 4. A picture that is first

@@ -75,7 +75,7 @@ def rgb_to_srgb(pixels: Plane, profile: bytes) -> Plane:
 
 @lru_cache(maxsize=4)
 def is_srgb(profile: bytes) -> bool:
-    """Whether RGB samples of a profile look as those without one do.
+    """Return whether RGB samples of a profile look as those without one do.
 
     Raises:
         ValueError: The profile cannot be used.

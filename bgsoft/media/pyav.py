@@ -55,5 +55,5 @@ def exact(value: _Rational | None) -> Fraction | None:
 
 
 def swscale_matrix(format: FrameFormat) -> Colorspace:
-    """swscale's name of the matrix, guessed by height where unspecified, as players do."""
+    """Return swscale's name of the matrix, guessed by height where unspecified, as players do."""
     return _MATRICES[format.color.with_matrix(format.height).matrix]

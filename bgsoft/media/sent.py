@@ -1,4 +1,4 @@
-"""What is written once and in order: the header is put right before it goes, not afterwards."""
+"""Output that is written once and in order: its header is corrected before it is sent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MORE_BYTES = 1 << 18
 
 
 class SentFile(Closing):
-    """What FFmpeg's muxer writes to: a file without ``seek``.
+    """Target of FFmpeg's muxer: a file without ``seek``.
 
     Args:
         target: Where it goes: a pipe, which stays open, or the path of a file.
@@ -61,7 +61,7 @@ class SentFile(Closing):
         self._send(header)
 
     def labels(self) -> Labels | None:
-        """What the header says, read back; None where it cannot be read by itself."""
+        """Return the header's contents, read back; None where it cannot be read by itself."""
         with suppress(av.FFmpegError), av.open(io.BytesIO(self._begun), **TAG_OPTIONS) as file:
             return Labels.of(file)
         return None

@@ -1,4 +1,4 @@
-"""Whether a sound track can be copied into a container, and why not."""
+"""Return whether a sound track can be copied into a container, and why not."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SoundCheck:
         self._tags, self._in_order = tags, in_order
 
     def is_described_late(self, stream: Stream) -> bool:
-        """Whether a track's description, which a pipe needs first, is in its packets."""
+        """Return whether a track's description, which a pipe needs first, is in its packets."""
         late = codec_name(stream) == "aac" and not stream.codec_context.extradata
         return late and self._in_order and self._container.is_matroska
 
@@ -65,7 +65,7 @@ class SoundCheck:
         return None if first is None else adts_config(bytes(first))
 
     def reason_to_encode(self, number: int, codec: str, stream: AudioStream) -> str | None:
-        """Why a track cannot be copied; None where it can."""
+        """Return why a track cannot be copied; None where it can."""
         name = self._container.name
         if self._container.recode_pcm and codec.startswith("pcm_") and not self._is_mp4():
             return f"few players read {codec} in {name}"
@@ -100,7 +100,7 @@ class SoundCheck:
                     return
 
     def _begins_late(self, number: int, stream: AudioStream) -> bool:
-        """Whether sound begins so much after the picture that it would be heard early.
+        """Return whether sound begins so much after the picture that it would be heard early.
 
         Raises:
             UnsupportedFormatError: It begins so early that much of it would be lost.
@@ -117,7 +117,7 @@ class SoundCheck:
         return late > _MAX_LATE_SECONDS
 
     def _has_gaps(self, stream: AudioStream) -> bool:
-        """Whether a track that begins in time has gaps that its copy could not keep."""
+        """Return whether a track that begins in time has gaps that its copy could not keep."""
         if self._info.is_broadcast or self._info.pipe is not None:
             return False  # joined recordings have some that are closed; a pipe shows them later
         copy = CopiedTrack(stream, stream, self._timeline)
@@ -130,6 +130,6 @@ class SoundCheck:
         return False
 
     def _is_mp4(self) -> bool:
-        """Whether the input is MP4 itself, rather than QuickTime's MOV."""
+        """Return whether the input is MP4 itself, rather than QuickTime's MOV."""
         brand = self._tags.get("major_brand", "").strip()
         return self._info.is_mov and brand not in ("", "qt")

@@ -95,7 +95,7 @@ def _match(head: bytes, signatures: tuple[tuple[int, bytes, str], ...]) -> str |
 
 
 def begins_picture(data: bytes) -> bool:
-    """Whether data are a picture's, by their first bytes."""
+    """Return whether data are a picture's, by their first bytes."""
     return _match(data, _IMAGES + _GIF) is not None
 
 
@@ -138,7 +138,7 @@ def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
 
 
 def _index_comes_last(head: bytes) -> bool:
-    """Whether a file of MP4's kind holds its data before what is needed to read it."""
+    """Return whether a file of MP4's kind holds its data before what is needed to read it."""
     at = 0
     while len(box := head[at : at + 8]) == 8 and box[4:] not in (b"moov", b"moof"):
         if box[4:] == b"mdat":
@@ -167,8 +167,9 @@ def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
 
 
 def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
-    """Open a local media file for reading, with further options of its demuxer; or a pipe, from
-    its beginning.
+    """Open a local media file, or a pipe from its beginning, for reading.
+
+    Further options are those of its demuxer.
 
     FFmpeg's log stays silent: PyAV drops it unless a caller has asked for it.
 
@@ -242,7 +243,7 @@ def read_packets(source: Path | PipeInput, *indices: int) -> Iterator[Packet[Any
 
 
 def _is_picture(stream: VideoStream) -> bool:
-    """Whether a video stream is cover art or a thumbnail track."""
+    """Return whether a video stream is cover art or a thumbnail track."""
     kinds = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
     return bool(stream.disposition & kinds)
 

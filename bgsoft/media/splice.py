@@ -85,7 +85,7 @@ class SplicedClock:
         return jumped
 
     def _steps_back(self, index: int, time: Fraction) -> bool:
-        """Whether a track's clock seems restarted, and the picture's not yet."""
+        """Return whether a track's clock seems restarted, and the picture's not yet."""
         last = self._last.get(index)
         if last is None:
             return False

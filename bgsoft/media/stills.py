@@ -46,7 +46,7 @@ class _BrokenError(Exception):
 
 @dataclass(slots=True)
 class StillFacts:
-    """What a file says of its picture before that is decoded."""
+    """Facts in a file about its picture, before that is decoded."""
 
     kind: str = ""
     """One of :data:`bgsoft.media.containers.STILL_NAMES`."""
@@ -269,7 +269,7 @@ def _tiff(data: bytes) -> StillFacts:
 
 
 def _has_more_pages(data: bytes) -> bool:
-    """Whether a directory follows that is no smaller version of the first one's picture."""
+    """Return whether a directory follows that is no smaller version of the first one's picture."""
     order = _byte_order(data)
     try:
         start = int.from_bytes(data[4:8], order)

@@ -44,7 +44,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{40,}")
 
 
 def is_picture_tag(key: str, value: str) -> bool:
-    """Whether a tag carries a picture: by its name, or in base64, as text has it."""
+    """Return whether a tag carries a picture: by its name, or in base64, as text has it."""
     return key.lower().startswith(_PICTURE_TAGS) or any(
         begins_picture(head) or b"image/" in head
         for run in _BASE64.findall(value)
@@ -64,7 +64,7 @@ def file_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def stream_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags of a stream that stay true after rendering: language, title, handler, …"""
+    """Return the tags of a stream that stay true after rendering, like its language."""
     kept = {
         key: value
         for key, value in tags.items()
@@ -141,14 +141,16 @@ class Labels(NamedTuple):
         return lost
 
     def _is_played_anyway(self, name: str) -> bool:
-        """Whether a track's default flag changes nothing: of those without one, players take the
-        first picture and sound, and no subtitles."""
+        """Return whether a track's default flag changes nothing.
+
+        Of tracks without one, players take the first picture and sound, and no subtitles.
+        """
         first = f"{name.split()[0]} track 0"
         return not name.startswith("subtitle") and bool(self.tracks[first][1] & Disposition.default)
 
 
 def is_picture(stream: Stream) -> bool:
-    """Whether a stream is cover art or an attachment."""
+    """Return whether a stream is cover art or an attachment."""
     return isinstance(stream, AttachmentStream) or bool(
         stream.disposition & Disposition.attached_pic
     )

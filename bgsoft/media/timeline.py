@@ -1,4 +1,4 @@
-"""How input times become output times."""
+"""Conversion of input times to output times."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Timeline:
         return round(self.origin / time_base) if self.origin else 0
 
     def keeps(self, seconds: Fraction) -> bool:
-        """Whether an input time lies in the kept part."""
+        """Return whether an input time lies in the kept part."""
         after = self.begin is None or seconds >= self.begin
         return after and (self.end is None or seconds < self.end)
 

@@ -159,7 +159,7 @@ class SideTracks:
         return None
 
     def _is_rewritten(self, stream: Stream) -> bool:
-        """Whether the muxer itself writes a track like this: MP4's chapter titles and timecode."""
+        """Return whether the muxer writes such a track itself: chapter titles or timecode of MP4."""
         titles = stream.discard is Discard.all and bool(self._source.chapters())
         return self._info.is_mov and ("timecode" in stream.metadata or titles)
 
@@ -305,7 +305,7 @@ class SideTracks:
         return None
 
     def _have_ends(self, stream: SubtitleStream) -> bool:
-        """Whether all packets of a track have an end time."""
+        """Return whether all packets of a track have an end time."""
         lengths = (
             (packet.duration or 0) * (exact(packet.time_base) or 0)
             for packet in read_packets(self._info.path, stream.index)
@@ -408,7 +408,7 @@ class SideTracks:
         return () if track is None else self._guarded(packet.stream_index, track.feed(packet))
 
     def _ends_with(self, packet: Packet[Any]) -> bool:
-        """Whether a pipe's text track goes no further, as it names a place."""
+        """Return whether a pipe's text track goes no further, as it names a place."""
         return packet.stream_index in self._unread and has_coordinates(bytes(packet))
 
     def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
@@ -444,7 +444,7 @@ class SideTracks:
 
 
 def _is_font(stream: AttachmentStream) -> bool:
-    """Whether an attached file is a font, as subtitles need, by what it is called and holds."""
+    """Return whether an attached file is a font, as subtitles need, by its name and contents."""
     declared = (stream.mimetype or "").lower()
     return ("font" in declared or "opentype" in declared) and (stream.data or b"").startswith(
         _FONTS

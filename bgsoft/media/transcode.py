@@ -53,7 +53,7 @@ _MAX_BYTES = 0xFFFF
 
 
 def is_lossless(codec: str) -> bool:
-    """Whether a codec keeps every sample."""
+    """Return whether a codec keeps every sample."""
     return codec in _LOSSLESS or codec.startswith("pcm_")
 
 

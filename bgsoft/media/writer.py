@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyOptions:
-    """What an output keeps of its input besides the picture."""
+    """Parts of the input that an output keeps besides the picture."""
 
     tracks: bool = True
     """Sound, subtitles, attachments, chapters and tags."""
