@@ -159,7 +159,7 @@ class SideTracks:
         return None
 
     def _is_rewritten(self, stream: Stream) -> bool:
-        """Return whether the muxer writes such a track itself: chapter titles or timecode of MP4."""
+        """Return whether the muxer writes such a track itself: MP4's titles or timecode."""
         titles = stream.discard is Discard.all and bool(self._source.chapters())
         return self._info.is_mov and ("timecode" in stream.metadata or titles)
 
