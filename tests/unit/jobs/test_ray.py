@@ -150,7 +150,7 @@ def test_a_node_with_another_input_or_version_is_named(
             poll_until(executor, idle=1)
         return str(caught.value)
 
-    assert re.search(rf"no node .* can be used: .* does not see {video}", refused())
+    assert re.search(rf"cannot use any node .*: .* does not see {video}", refused())
     monkeypatch.setattr("bgsoft.jobs.ray_cluster.__version__", "99.0")
     assert re.search(r"has bgsoft .*, not 99\.0", refused())
 
