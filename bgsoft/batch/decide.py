@@ -19,6 +19,7 @@ READ_FILES = {
     "input": "its input",
     "effect.background": "the background",
     "regions.file": "the regions file",
+    "face.file": "the faces file",
     "segment.matte_in": "the matte",
     "segment.model": "the model",
     "detector.file": "the detector",

@@ -81,8 +81,9 @@ class BatchJob:
             found["segment.matte_in"] = stamp(Path(config.segment.matte_in))
         if config.detector.file is not None:
             found["detector.file"] = _model_identity(config.detector.file)
-        if config.regions.file is not None:
-            found["regions.file"] = _hashed(Path(config.regions.file))
+        for key, file in (("regions.file", config.regions.file), ("face.file", config.face.file)):
+            if file is not None:
+                found[key] = _hashed(Path(file))
         return {key: str(value) for key, value in found.items()}
 
 

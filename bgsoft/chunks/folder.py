@@ -292,12 +292,7 @@ def _fingerprint(config: RenderConfig) -> str:
         del settings[name]
     for name in ("threads", "gpu"):
         del settings["backends"][name]
-    read = [config.input]
-    if config.effect.background:
-        read.append(Path(config.effect.background))
-    if config.regions.file is not None:
-        read.append(Path(config.regions.file))
-    stamps = [_stamp(path) for path in read]
+    stamps = [_stamp(path) for path in config.inputs]
     outputs = [path.suffix for path in config.videos]
     model = resolve(config.segment.model)
     read_so = [model.sha256, dataclasses.asdict(model.spec)]  # the model's sidecar may have changed
@@ -308,6 +303,6 @@ def _fingerprint(config: RenderConfig) -> str:
 def _stamp(path: Path) -> Sequence[object]:
     try:
         stat = path.stat()
-    except OSError:  # the background is a colour
+    except OSError:  # it is gone
         return [str(path)]
     return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]

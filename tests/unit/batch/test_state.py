@@ -232,6 +232,16 @@ def test_another_background_under_the_same_name(world: World, tmp_path: Path) ->
     assert world.decided(**flags)["a"].reason == "the background has changed"
 
 
+def test_edited_faces_are_other_faces(world: World, tmp_path: Path) -> None:
+    faces = tmp_path / "faces.jsonl"
+    faces.write_text("one")
+    flags = {"face": {"file": str(faces)}}
+    world.leave(**flags)
+    assert world.left(**flags) == ""
+    faces.write_text("other")
+    assert world.decided(**flags)["a"].reason == "the faces file has changed"
+
+
 def test_each_video_has_its_own_matte(world: World) -> None:
     found = world.decided(segment={"matte_in": "{stem}-matte.mkv"})
     files = {stem: each.job.config.segment.matte_in for stem, each in found.items()}

@@ -19,6 +19,7 @@ from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder, _read_sealed, _write_sealed
 from bgsoft.chunks.prepare import Plan
 from bgsoft.errors import DecodeError, OutputError, RenderCancelledError, VerificationError
+from bgsoft.media.probe import probe
 from bgsoft.pipeline.refresh import REFRESH_INTERVAL
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
@@ -121,12 +122,17 @@ class TestChunks:
         assert folder.finished(0) is not None
 
     @pytest.mark.parametrize(
-        "change", ["look", "input", *map(slow, ("codec", "number", "sidecar"))]
+        "change", ["look", "input", "faces", *map(slow, ("codec", "number", "sidecar"))]
     )
     def test_chunks_of_another_render_are_not_used(
         self, change: str, config: RenderConfig, tmp_path: Path
     ) -> None:
-        own = write_mixed(tmp_path / "own.onnx")
+        own, faces = write_mixed(tmp_path / "own.onnx"), tmp_path / "faces.jsonl"
+        if change == "faces":
+            size = [*probe(config.input).format.luma_shape[::-1]]
+            faces.write_text(json.dumps({"faces_of": "in.mp4", "frame": size}) + "\n")
+            look = {**LOOK, "face": "guard", "faces": str(faces)}
+            config = settings(config.input, config.output, chunks=3, **look)
         if change == "sidecar":
             look = {**LOOK, "model": str(own)}
             del look["matte"]
@@ -138,6 +144,9 @@ class TestChunks:
                 sidecar.write_text(sidecar.read_text() + 'divide_by = "maximum"\n')
             case "look":
                 config = settings(config.input, config.output, chunks=3, **LOOK | {"strength": 31})
+            case "faces":
+                track = {"id": 0, "faces": [[0, 5, 5, 15, 15]]}
+                faces.write_text(faces.read_text() + json.dumps(track))
             case "input":
                 os.utime(config.input, ns=(1, 1))
             case "codec":
