@@ -61,7 +61,11 @@ class Outline(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """A part of the upright frame for a period of time."""
+    """A part of the upright frame for a period of time.
+
+    Raises:
+        ConfigError: It has no area, or ends before it begins.
+    """
 
     name: str
     """Name in errors and reports: the flag, or the region's place in the file."""
@@ -75,6 +79,14 @@ class Region:
     """Exclusive; None: the video's end."""
     follow: bool = False
     """The region moves with the object in it at ``begin``."""
+
+    def __post_init__(self) -> None:
+        if self.shape is not RegionShape.POLYGON:
+            for key in self.keys:
+                if not (key.lengths[2].amount and key.lengths[3].amount):
+                    raise ConfigError("must have a width and height above 0")
+        if self.end is not None and self.end <= self.begin:
+            raise ConfigError("must end after it begins")
 
     @property
     def is_timed(self) -> bool:
@@ -127,7 +139,7 @@ def parse_region(text: str, action: RegionAction) -> Region:
     except ValueError as exc:
         raise ConfigError(f"--{action} must be {_FLAG_FORM}, not {text!r}") from exc
     try:
-        return make_region(
+        return Region(
             name=name, action=action, keys=(Outline(lengths),), begin=span.begin, end=span.end
         )
     except ConfigError as exc:
@@ -152,19 +164,3 @@ def parse_lengths(shape: RegionShape, text: str) -> tuple[Length, ...]:
     if is_polygon and any(pair.count(",") != 1 for pair in pairs):
         raise ValueError(f"must be {form}, not {text!r}")
     return lengths
-
-
-def make_region(**fields: object) -> Region:
-    """Make a region whose size and times are possible.
-
-    Raises:
-        ConfigError: It has no area, or ends before it begins.
-    """
-    region = Region(**fields)  # type: ignore[arg-type]
-    if region.shape is not RegionShape.POLYGON:
-        for key in region.keys:
-            if not (key.lengths[2].amount and key.lengths[3].amount):
-                raise ConfigError("must have a width and height above 0")
-    if region.end is not None and region.end <= region.begin:
-        raise ConfigError("must end after it begins")
-    return region

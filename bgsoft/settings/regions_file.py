@@ -32,7 +32,6 @@ from bgsoft.settings.regions import (
     Region,
     RegionAction,
     RegionShape,
-    make_region,
     parse_lengths,
 )
 from bgsoft.settings.setting import parse_seconds
@@ -96,7 +95,7 @@ def _region(name: str, entry: object) -> Region:
         shape, lengths = _outline(table, "it")
         keys = (Outline(lengths),)
     begin, end = (None if key not in table else _time(table[key], key) for key in ("from", "to"))
-    return make_region(
+    return Region(
         name=name,
         action=RegionAction(action),
         shape=shape,

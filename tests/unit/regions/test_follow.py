@@ -17,9 +17,9 @@ from bgsoft.regions.places import PlacedRegion
 from bgsoft.report import Event
 from bgsoft.settings.regions import (
     Outline,
+    Region,
     RegionAction,
     RegionShape,
-    make_region,
     parse_lengths,
 )
 from tests.rendering import video_info
@@ -56,7 +56,7 @@ def make_clip(count: int) -> list[NDArray[np.uint8]]:
 
 
 def follower(events: list[Event], **times: Any) -> tuple[Follower, PlacedRegion]:
-    region = make_region(
+    region = Region(
         name="region 1",
         action=RegionAction.HIDE,
         keys=(Outline(parse_lengths(RegionShape.BOX, BOX)),),
