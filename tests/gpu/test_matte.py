@@ -245,11 +245,11 @@ def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
     stage = create_matte_stage(MatteConfig(style=style), format, device=gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(Reducer(format).reduce([frame])[0])
-    with pytest.raises(ValueError, match="no mask to hold"):
+    with pytest.raises(ValueError, match="cannot hold the last mask"):
         stage.refine([None], [twin], [grid])
     stage.refine([cupy.ones((256, 256), np.float32)], [twin], [grid])
     stage.reset()
-    with pytest.raises(ValueError, match="no mask to hold"):
+    with pytest.raises(ValueError, match="cannot hold the last mask"):
         stage.refine([None], [twin], [grid])
 
 
