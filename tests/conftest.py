@@ -21,7 +21,7 @@ from bgsoft.workers import usable_cores
 from tests.endurance import Endurance
 
 if TYPE_CHECKING:
-    from bgsoft.ops.sides import Operation, Side
+    from bgsoft.ops.placement import Operation, Placement
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,13 +82,13 @@ def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def typed_operations() -> Iterator[None]:
     """Operations of the host check the arrays that they are given, which otherwise nothing does."""
-    from bgsoft.ops.sides import HOST
+    from bgsoft.ops.placement import HOST
     from tests.signatures import checked
 
     untyped = type(HOST).operation
 
     def operation(
-        self: Side, file: str, name: str, *, sample_bits: int = 8, **how: Any
+        self: Placement, file: str, name: str, *, sample_bits: int = 8, **how: Any
     ) -> Operation:
         made = untyped(self, file, name, sample_bits=sample_bits, **how)
         return made if self.on_device else checked(made, file, name, sample_bits)

@@ -13,7 +13,7 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.frame import Frame
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.segment.sides import HostSide
+from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 
@@ -36,8 +36,8 @@ def masks_of(
 ) -> list[np.ndarray]:
     """Of frames on the host, all at a time."""
     workers = Workers(len(frames))
-    side = HostSide(backend, frames[0].format, workers, gpu)
-    made = side.create(NetworkLoader(model, tell=tell), MatteQuality.STANDARD)
+    factory = HostSegmenterFactory(backend, frames[0].format, workers, gpu)
+    made = factory.create(NetworkLoader(model, tell=tell), MatteQuality.STANDARD)
     made.start()
     reduced = Reducer(frames[0].format, workers).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]

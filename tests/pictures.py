@@ -16,7 +16,7 @@ from bgsoft.composite.background import Background
 from bgsoft.composite.effects import create_compositor
 from bgsoft.composite.plan import CellsPlan
 from bgsoft.frame import ColorInfo, Frame, FrameFormat, Matte, PixelLayout, Planes
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.synthetic import VideoSpec, regular_times, write_video
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import bgsoft.ops
-from bgsoft.ops.sides import Operation
+from bgsoft.ops.placement import Operation
 
 _FOLDER = Path(bgsoft.ops.__file__).parent
 _DEFINED = re.compile(r"KERNEL\((\w+)\)\(((?:[^()]|\(\w+\))*)\)")

@@ -9,7 +9,7 @@ import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Planes
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.workers import Workers
 
 _KEPT_BATCHES = 4
@@ -30,7 +30,7 @@ class AreaReducer:
     Args:
         shape: (rows, columns) of the plane.
         factor: Cell edge in samples, a power of two.
-        side: Device of the planes, or the host.
+        placement: Device of the planes, or the host.
         bits: Bits of a sample.
 
     Raises:
@@ -38,25 +38,25 @@ class AreaReducer:
     """
 
     def __init__(
-        self, shape: tuple[int, int], factor: int, *, side: Side = HOST, bits: int = 8
+        self, shape: tuple[int, int], factor: int, *, placement: Placement = HOST, bits: int = 8
     ) -> None:
         if factor not in (1 << power for power in range(_MAX_FACTOR.bit_length())):
             raise ValueError(f"a factor must be a power of two up to {_MAX_FACTOR}, not {factor}")
         height, width = shape
         self.shape = analysis_shape(width, height, factor)
-        self._reduce = side.operation("analysis", "reduce_planes", sample_bits=bits)
+        self._reduce = placement.operation("analysis", "reduce_planes", sample_bits=bits)
         self._sizes = (factor, height, width, *self.shape)
-        self._lines = side.scratch(2 * width + 4, f"u{bits // 8}")
+        self._lines = placement.scratch(2 * width + 4, f"u{bits // 8}")
 
     def reduce(self, plane: Array, out: Array) -> None:
         """Average a plane into ``out``, of :attr:`shape`; both of ``bits`` bits."""
         self._reduce(self.shape, plane, None, out, None, None, self._lines, *self._sizes)
 
 
-def alpha_reducer(format: FrameFormat, side: Side) -> AreaReducer:
+def alpha_reducer(format: FrameFormat, placement: Placement) -> AreaReducer:
     """Return a reducer of mattes of the frame's size to its analysis frame."""
     factor = analysis_factor(format.width, format.height)
-    return AreaReducer(format.luma_shape, factor, side=side)
+    return AreaReducer(format.luma_shape, factor, placement=placement)
 
 
 class Reducer:
@@ -65,7 +65,7 @@ class Reducer:
     Args:
         format: Format of every frame.
         workers: Threads, a lane a frame.
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         batch: Frames at a time on a device.
 
     Raises:
@@ -77,7 +77,7 @@ class Reducer:
         format: FrameFormat,
         workers: Workers | None = None,
         *,
-        side: Side = HOST,
+        placement: Placement = HOST,
         batch: int = 1,
     ) -> None:
         self._shapes, self._dtype = (format.luma_shape, format.chroma_shape), np.dtype(format.dtype)
@@ -85,10 +85,14 @@ class Reducer:
         size = (format.width, format.height)
         factor, detail = analysis_factor(*size), detail_factor(*size)
         count = max(batch, self._workers.lanes)
-        self._grids = [_Grid(format, factor, side=side, halves=True) for _ in range(count)]
+        self._grids = [
+            _Grid(format, factor, placement=placement, halves=True) for _ in range(count)
+        ]
         # Intermediate halvings of the host serve as detail.
-        own = 1 < detail < factor and (side.on_device or detail > 2)
-        self._details = [_Grid(format, detail, side=side) for _ in range(count)] if own else []
+        own = 1 < detail < factor and (placement.on_device or detail > 2)
+        self._details = (
+            [_Grid(format, detail, placement=placement) for _ in range(count)] if own else []
+        )
         self._detail = detail if detail < factor else 0
 
     def reduce(self, frames: Sequence[Frame]) -> list[AnalysisFrame]:
@@ -121,17 +125,19 @@ class _Grid(AreaReducer):
     Args:
         format: Format of the frames to reduce.
         factor: See :class:`AnalysisFrame`.
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         halves: Whether the host keeps intermediate halvings.
     """
 
     def __init__(
-        self, format: FrameFormat, factor: int, *, side: Side = HOST, halves: bool = False
+        self, format: FrameFormat, factor: int, *, placement: Placement = HOST, halves: bool = False
     ) -> None:
-        super().__init__(format.luma_shape, factor, side=side, bits=8 * format.bytes_per_sample)
+        super().__init__(
+            format.luma_shape, factor, placement=placement, bits=8 * format.bytes_per_sample
+        )
         shape, half = self.shape, format.chroma_shape[:2]
-        halves &= factor > 2 and not side.on_device
-        empty = side.xp.empty
+        halves &= factor > 2 and not placement.on_device
+        empty = placement.xp.empty
         # All are allocated now: a generator would allocate each on its first turn.
         grids = [
             AnalysisFrame(

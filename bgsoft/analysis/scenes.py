@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from bgsoft.analysis.base import REACH, analysis_shape
 from bgsoft.cuda.readback import Readback
 from bgsoft.frame import AnalysisFrame, FrameFormat
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import resampling
-from bgsoft.ops.sides import HOST, Side
 
 THUMB_SHAPE = (36, 64)
 """(rows, columns) of the luma thumbnail. With 18 by 32, 0.56 instead of 0.89 of the cuts between
@@ -147,26 +147,26 @@ class LumaProbe:
 
     Args:
         format: Format of the frames.
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         batch: Frames at a time.
     """
 
-    def __init__(self, format: FrameFormat, *, side: Side = HOST, batch: int = 1) -> None:
-        self._side = side
+    def __init__(self, format: FrameFormat, *, placement: Placement = HOST, batch: int = 1) -> None:
+        self._placement = placement
         self._detector = SceneCutDetector()
         shape, bits = analysis_shape(format.width, format.height), 8 * format.bytes_per_sample
         self._peak = float((1 << format.bit_depth) - 1 << format.shift)
-        self._measure = side.operation("analysis", "measure", sample_bits=bits)
+        self._measure = placement.operation("analysis", "measure", sample_bits=bits)
         rows, columns = THUMB_SHAPE
         cells = rows * columns
         self._size = cells, 32  # a warp a cell
-        tables = resampling(side, shape, THUMB_SHAPE, area=True, fixed_point=bits == 8)
+        tables = resampling(placement, shape, THUMB_SHAPE, area=True, fixed_point=bits == 8)
         self._samples = shape[0] * shape[1]
-        self._kept = side.xp.empty(shape, format.dtype)
+        self._kept = placement.xp.empty(shape, format.dtype)
         self._has_kept = self._compared = False
         # One block of memory for everything that the host reads: errors, then thumbnails.
         ends = batch * _ERROR_BYTES
-        self._seen = Readback(side, ends + batch * cells * 4, np.uint8)
+        self._seen = Readback(placement, ends + batch * cells * 4, np.uint8)
         self._errors = self._seen.array[:ends].view(np.uint64)
         self._host_errors = self._seen.host[:ends].view(np.uint64)
         places = self._seen.array[ends:].view(np.float32).reshape(batch, rows, columns)
@@ -191,7 +191,7 @@ class LumaProbe:
         On a device, the last call of :meth:`cuts`, which measures it, must have been for this frame
         alone.
         """
-        if not self._side.on_device:
+        if not self._placement.on_device:
             self._look([reduced])
         if not self._compared:
             return False
@@ -204,10 +204,10 @@ class LumaProbe:
         for grid, arguments in zip(reduced, self._arguments, strict=False):
             self._measure(self._size, grid.luma, self._kept, *arguments, int(self._has_kept))
         self._compared = self._has_kept
-        if self._side.on_device:
+        if self._placement.on_device:
             self._seen.read()
 
     def keep(self, reduced: AnalysisFrame) -> None:
         """Remember this frame for :meth:`is_similar`."""
-        self._side.copy(reduced.luma, self._kept)
+        self._placement.copy(reduced.luma, self._kept)
         self._has_kept = True

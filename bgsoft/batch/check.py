@@ -142,13 +142,15 @@ def _check_model(config: RenderConfig, backend: str) -> None:
         config.segment.model
     ):  # models of the catalogue are known to load
         from bgsoft.infer.loading import NetworkLoader
-        from bgsoft.segment.sides import HostSide
+        from bgsoft.segment.factory import HostSegmenterFactory
         from bgsoft.workers import Workers
 
         loader = NetworkLoader(model, config.backends.precision)
         width, height = model.spec.frame_size
         format = FrameFormat(width=width or _FORMAT.width, height=height or _FORMAT.height)
-        HostSide(backend, format, Workers()).create(loader, config.segment.matte).close()
+        HostSegmenterFactory(backend, format, Workers()).create(
+            loader, config.segment.matte
+        ).close()
     if config.detector.file is not None:
         _check_detector(config.detector.file)
 
@@ -157,9 +159,9 @@ def _check_detector(file: str) -> None:
     """Load a detector on the CPU, which may always have to take over."""
     from bgsoft.detect.detector import Detector
     from bgsoft.infer.loading import NetworkLoader
-    from bgsoft.segment.sides import HostSide
+    from bgsoft.segment.factory import HostSegmenterFactory
     from bgsoft.workers import Workers
 
     model = resolve(file, (BOXES,))
-    driver = HostSide("cpu", _FORMAT, Workers()).driver(NetworkLoader(model))
+    driver = HostSegmenterFactory("cpu", _FORMAT, Workers()).driver(NetworkLoader(model))
     Detector(model.spec, driver, _FORMAT).close()

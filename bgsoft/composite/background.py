@@ -18,7 +18,7 @@ import numpy as np
 
 from bgsoft.composite.plan import HOLD_STEPS, CellsPlan, dither_pattern
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 RUN = 128
 """COLUMNS of ``blend.cu``: samples of a row that may be read together."""
@@ -62,8 +62,8 @@ class Background:
 class Hold:
     """The displayed values of a background's cells, from frame to frame."""
 
-    def __init__(self, side: Side, plan: CellsPlan) -> None:
-        self._launch = side.operation("hold", "hold_cells", block=(256, 1, 1))
+    def __init__(self, placement: Placement, plan: CellsPlan) -> None:
+        self._launch = placement.operation("hold", "hold_cells", block=(256, 1, 1))
         self._steps = HOLD_STEPS[plan.format.bit_depth]
         self._last: Array | None = None
         self.fresh = True
@@ -86,7 +86,7 @@ class CellsBackground(Background):
     """A background on 16-bit cells, which are enlarged bilinearly and dithered while blending.
 
     Args:
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         plan: The cells.
         hold: Displayed cells, shared by the backgrounds of a batch; None: display all changes.
         make_filter: Makes the filter that fills the cells: (n,) uint16, planes one after another.
@@ -95,29 +95,29 @@ class CellsBackground(Background):
 
     def __init__(
         self,
-        side: Side,
+        placement: Placement,
         plan: CellsPlan,
         hold: Hold | None,
         make_filter: Callable[[Array], CellFilter],
         kernel: str = "blend_grid",
     ) -> None:
         self._hold = hold
-        self._cells = side.xp.empty(plan.count, np.uint16)
-        self._shown = side.xp.empty_like(self._cells) if hold else self._cells
+        self._cells = placement.xp.empty(plan.count, np.uint16)
+        self._shown = placement.xp.empty_like(self._cells) if hold else self._cells
         self._filter = make_filter(self._cells)
         # At most 239, so bytes hold it.
         pattern = dither_pattern(plan.format).astype(np.uint8)
         pattern = np.pad(pattern, ((0, 0), (0, -pattern.shape[1] % RUN)))
         # One more cell on each side, and the reach of a run.
         pitch = plan.shapes[0][1] + 2 + RUN
-        lines = side.scratch((4, pitch), np.float32)
+        lines = placement.scratch((4, pitch), np.float32)
         logs = [scale.bit_length() - 1 for scale in plan.scales]
         numbers = (*plan.shapes[0], *plan.shapes[1], *logs, *plan.offsets, pattern.shape[1], pitch)
         super().__init__(
             kernel,
-            side.array(numbers, np.int32),
+            placement.array(numbers, np.int32),
             self._shown,
-            side.array(pattern),
+            placement.array(pattern),
             lines,
         )
 

@@ -24,7 +24,7 @@ from bgsoft.media.planes import Plane, plane_views
 from bgsoft.media.probe import is_rgb, probe
 from bgsoft.media.pyav import PYAV_ERRORS, TO_PLANAR, swscale_matrix
 from bgsoft.media.source import open_input, select_video_stream
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CopyMeter
@@ -269,19 +269,21 @@ class ClipBackground(Background):
     """A player's picture behind one frame.
 
     Args:
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         player: Shared by the backgrounds of a batch; closed with any of them.
         copies: Counts the bytes copied to a device.
     """
 
-    def __init__(self, side: Side, player: ClipPlayer, copies: CopyMeter | None = None) -> None:
+    def __init__(
+        self, placement: Placement, player: ClipPlayer, copies: CopyMeter | None = None
+    ) -> None:
         self._player = player
         self._version = 0
         pictures = (player.luma, player.chroma)
-        self._planes = [side.xp.empty(picture.shape, picture.dtype) for picture in pictures]
+        self._planes = [placement.xp.empty(picture.shape, picture.dtype) for picture in pictures]
         super().__init__("blend_plate", *self._planes)
         self._uploads = _Uploads(pictures, copies) if copies else None
-        if not side.on_device:  # uploads run on the stream that frames are blended on
+        if not placement.on_device:  # uploads run on the stream that frames are blended on
             self._follow()
 
     def advance(self, frame: Frame) -> None:

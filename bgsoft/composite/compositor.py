@@ -17,7 +17,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.composite.background import Background
 from bgsoft.composite.foreground import ForegroundColor
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 from bgsoft.workers import Workers
 
 _KIND, _ALPHA = attrgetter("shape", "dtype"), np.dtype(np.uint8)
@@ -27,7 +27,7 @@ class PictureCompositor:
     """Replaces the background of frames of one format, in place.
 
     Args:
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         format: Format of every frame.
         backgrounds: One for each frame that is processed at a time; empty if colour is unchanged.
         foregrounds: The same number, if the background is replaced; else empty.
@@ -36,13 +36,13 @@ class PictureCompositor:
 
     def __init__(
         self,
-        side: Side,
+        placement: Placement,
         format: FrameFormat,
         backgrounds: Sequence[Background],
         foregrounds: Sequence[ForegroundColor],
         workers: Workers,
     ) -> None:
-        self._side, self._format = side, format
+        self._placement, self._format = placement, format
         self._backgrounds, self._foregrounds = backgrounds, foregrounds
         self._workers = workers
         grid = analysis_shape(format.width, format.height)
@@ -57,7 +57,7 @@ class PictureCompositor:
         """Shapes and dtypes of luma, chroma, alpha, and of matte and luma on the grid."""
         if backgrounds:
             bits = 8 * format.bytes_per_sample
-            self._launch = side.operation("blend", backgrounds[0].kernel, sample_bits=bits)
+            self._launch = placement.operation("blend", backgrounds[0].kernel, sample_bits=bits)
 
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]

@@ -16,7 +16,7 @@ from bgsoft.composite.foreground import ForegroundColor
 from bgsoft.composite.plan import BlurPlan, BokehPlan, CellsPlan, PixelatePlan
 from bgsoft.composite.plate import color_background, dim_background, image_background
 from bgsoft.frame import Array, FrameFormat
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.settings.config import REPLACING, EffectConfig, EffectKind
 from bgsoft.workers import Workers
 
@@ -28,7 +28,7 @@ def create_compositor(
     effect: EffectConfig,
     format: FrameFormat,
     *,
-    side: Side = HOST,
+    placement: Placement = HOST,
     workers: Workers | None = None,
     copies: CopyMeter | None = None,
     began: Fraction | None = None,
@@ -38,7 +38,7 @@ def create_compositor(
     Args:
         effect: The effect and its strength.
         format: Format of every frame.
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         workers: Threads, a lane a frame; a device gets its frames one after another.
         copies: Counts the bytes copied to a device; None on the host.
         began: Start of a background video, seconds of the frames' time; None: the first frame.
@@ -47,17 +47,17 @@ def create_compositor(
         ConfigError: The effect's colour, image or video cannot be used.
     """
     workers = workers or Workers()
-    make = _background_maker(effect, format, side, copies, began)
+    make = _background_maker(effect, format, placement, copies, began)
     backgrounds = [make() for _ in range(workers.lanes)] if make else []
     replaced = backgrounds if effect.kind in REPLACING else []
-    foregrounds = [ForegroundColor(side, format) for _ in replaced]
-    return PictureCompositor(side, format, backgrounds, foregrounds, workers)
+    foregrounds = [ForegroundColor(placement, format) for _ in replaced]
+    return PictureCompositor(placement, format, backgrounds, foregrounds, workers)
 
 
 def _background_maker(
     effect: EffectConfig,
     format: FrameFormat,
-    side: Side,
+    placement: Placement,
     copies: CopyMeter | None,
     began: Fraction | None,
 ) -> Callable[[], Background] | None:
@@ -67,37 +67,37 @@ def _background_maker(
     match effect.kind:
         case EffectKind.BLUR if length_px:
             blur = BlurPlan.of(format, length_px)
-            return _on_cells(side, blur.cells, partial(BlurFilter, side, blur))
+            return _on_cells(placement, blur.cells, partial(BlurFilter, placement, blur))
         case EffectKind.BOKEH if length_px:
             bokeh = BokehPlan.of(format, length_px, effect.highlights)
-            return _on_cells(side, bokeh.cells, partial(BokehFilter, side, bokeh))
+            return _on_cells(placement, bokeh.cells, partial(BokehFilter, placement, bokeh))
         case EffectKind.PIXELATE if length_px:
             mosaic = PixelatePlan.of(format, length_px)
-            return lambda: PixelateBackground(side, mosaic)
+            return lambda: PixelateBackground(placement, mosaic)
         case EffectKind.DIM if effect.effective_strength:
-            dim = dim_background(side, format, effect.effective_strength)
+            dim = dim_background(placement, format, effect.effective_strength)
             return lambda: dim
         case EffectKind.COLOR:
-            color = color_background(side, effect.background, format)
+            color = color_background(placement, effect.background, format)
             return lambda: color
         case EffectKind.IMAGE:
-            image = image_background(side, path, format)
+            image = image_background(placement, path, format)
             return lambda: image
         case EffectKind.VIDEO:
             from bgsoft.composite.clip import ClipBackground, ClipPlayer
 
             player = ClipPlayer(path, format, began)
-            return lambda: ClipBackground(side, player, copies)
+            return lambda: ClipBackground(placement, player, copies)
         case EffectKind.ALPHA:
             factor = 2 * analysis_factor(format.width, format.height)
             cutout = CellsPlan(format, factor, factor)
-            make = partial(CutoutFilter, side, cutout)
-            return lambda: CellsBackground(side, cutout, None, make, "blend_cutout")
+            make = partial(CutoutFilter, placement, cutout)
+            return lambda: CellsBackground(placement, cutout, None, make, "blend_cutout")
     return None  # for matte, the encoder writes the matte, and no colour
 
 
 def _on_cells(
-    side: Side, plan: CellsPlan, make_filter: Callable[[Array], CellFilter]
+    placement: Placement, plan: CellsPlan, make_filter: Callable[[Array], CellFilter]
 ) -> Callable[[], Background]:
-    hold = Hold(side, plan)
-    return lambda: CellsBackground(side, plan, hold, make_filter)
+    hold = Hold(placement, plan)
+    return lambda: CellsBackground(placement, plan, hold, make_filter)

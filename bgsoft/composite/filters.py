@@ -20,7 +20,7 @@ from bgsoft.composite.plan import (
     disc_kernel,
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame, Matte
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 _RUN = 64
 """RUN of ``blur.cu``."""
@@ -31,8 +31,8 @@ _DISC_RUN = 16
 class BlurFilter:
     """The frame's own background, blurred; writes ``cells``."""
 
-    def __init__(self, side: Side, plan: BlurPlan, cells: Array) -> None:
-        self._picture = picture = FilledPicture(side, plan.cells)
+    def __init__(self, placement: Placement, plan: BlurPlan, cells: Array) -> None:
+        self._picture = picture = FilledPicture(placement, plan.cells)
         shapes = plan.cells.shapes
         luma, chroma = zip(plan.reaches, plan.sigmas, strict=True)
         numbers: list[int] = []
@@ -46,11 +46,13 @@ class BlurFilter:
             taps += cv2.getGaussianKernel(2 * reach + 1, sigma, cv2.CV_32F).ravel().tolist()
             room += shape[0] * pitch
         rows, columns = (max(sides) for sides in zip(*shapes, strict=True))
-        plans = side.array(numbers, np.int32), side.array(taps, np.float32)
-        along = side.xp.empty(room, np.float32)
-        line = side.scratch(columns + _RUN + 2 * max(plan.reaches), np.float32)
+        plans = placement.array(numbers, np.int32), placement.array(taps, np.float32)
+        along = placement.xp.empty(room, np.float32)
+        line = placement.scratch(columns + _RUN + 2 * max(plan.reaches), np.float32)
         size = rows, columns, len(shapes)
-        along_rows, down = (side.operation("blur", f"blur_{name}") for name in ("along", "down"))
+        along_rows, down = (
+            placement.operation("blur", f"blur_{name}") for name in ("along", "down")
+        )
         self._launches = (
             partial(along_rows, size, *plans, picture.buffer, along, line),
             partial(down, size, *plans, along, cells),
@@ -65,8 +67,8 @@ class BlurFilter:
 class BokehFilter:
     """The frame's own background, out of focus like behind a lens; writes ``cells``."""
 
-    def __init__(self, side: Side, plan: BokehPlan, cells: Array) -> None:
-        self._picture = picture = FilledPicture(side, plan.cells)
+    def __init__(self, placement: Placement, plan: BokehPlan, cells: Array) -> None:
+        self._picture = picture = FilledPicture(placement, plan.cells)
         luma_shape, chroma_shape, _ = plan.cells.shapes
         luma, cb, cr = zip(picture.offsets, plan.cells.offsets, strict=True)
         # Planes of one size go together.
@@ -82,17 +84,19 @@ class BokehFilter:
             reach = weights.shape[0] // 2
             half_widths = np.maximum(np.count_nonzero(weights[:, reach:], axis=1) - 1, 0)
             padded = shape[0] + 2 * reach, shape[1] + 2 * reach
-            weighted = side.xp.zeros((padded[0] * padded[1] + _DISC_RUN, 4), np.float32)
+            weighted = placement.xp.zeros((padded[0] * padded[1] + _DISC_RUN, 4), np.float32)
             offsets = chain(*zip(*planes, strict=True))
-            numbers = side.array((*shape, reach, *luma_shape, luma[0], scale, *offsets), np.int32)
-            disc = side.array(weights, np.float32), side.array(half_widths, np.int32)
+            numbers = placement.array(
+                (*shape, reach, *luma_shape, luma[0], scale, *offsets), np.int32
+            )
+            disc = placement.array(weights, np.float32), placement.array(half_widths, np.int32)
             self._launches += [
                 partial(
-                    side.operation("bokeh", "bokeh_weigh"),
+                    placement.operation("bokeh", "bokeh_weigh"),
                     *(padded, numbers, picture.buffer, weighted, plan.black, plan.span, plan.gain),
                 ),
                 partial(
-                    side.operation("bokeh", "bokeh_average"),
+                    placement.operation("bokeh", "bokeh_average"),
                     *(shape, numbers, *disc, weighted, cells),
                 ),
             ]
@@ -112,15 +116,15 @@ class CutoutFilter:
     Writes ``cells``.
     """
 
-    def __init__(self, side: Side, plan: CellsPlan, cells: Array) -> None:
-        format, self._xp = plan.format, side.xp
-        self._picture = picture = FilledPicture(side, plan, min_weight=0)
+    def __init__(self, placement: Placement, plan: CellsPlan, cells: Array) -> None:
+        format, self._xp = plan.format, placement.xp
+        self._picture = picture = FilledPicture(placement, plan, min_weight=0)
         grid = analysis_shape(format.width, format.height)
-        self._room = side.xp.empty(grid, np.uint8)
+        self._room = placement.xp.empty(grid, np.uint8)
         self._shape = plan.shapes[0]
         self._arguments = picture.buffer, cells, *self._shape
         self._more = *grid, *black_and_neutral(format)
-        self._outline = side.operation("picture", "outline_cells")
+        self._outline = placement.operation("picture", "outline_cells")
 
     def __call__(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         # The room is filled in from the people.
@@ -132,25 +136,25 @@ class CutoutFilter:
 class PixelateBackground(Background):
     """The frame's own background in blocks of one colour each, people filled in."""
 
-    def __init__(self, side: Side, plan: PixelatePlan) -> None:
-        self._picture = picture = FilledPicture(side, plan.cells)
+    def __init__(self, placement: Placement, plan: PixelatePlan) -> None:
+        self._picture = picture = FilledPicture(placement, plan.cells)
         format, factor = plan.cells.format, plan.cells.factor
         rows, columns = plan.cells.shapes[0]
         block_columns = plan.blocks[1]
-        blocks = side.xp.empty((3, *plan.blocks), format.dtype)
-        sums = side.xp.empty((3, rows, block_columns), np.uint32)
+        blocks = placement.xp.empty((3, *plan.blocks), format.dtype)
+        sums = placement.xp.empty((3, rows, block_columns), np.uint32)
         per_block = plan.edge_px // factor
-        offsets = side.array(picture.offsets, np.int32)
+        offsets = placement.array(picture.offsets, np.int32)
         bits = 8 * format.bytes_per_sample
         self._launches = [
             partial(
-                side.operation("pixelate", "pixelate_rows"),
+                placement.operation("pixelate", "pixelate_rows"),
                 (rows, block_columns),
                 *(picture.buffer, offsets, sums, rows, columns, block_columns),
                 *(per_block, plan.left),
             ),
             partial(
-                side.operation("pixelate", "pixelate_blocks", sample_bits=bits),
+                placement.operation("pixelate", "pixelate_blocks", sample_bits=bits),
                 plan.blocks,
                 *(sums, blocks, rows, columns, *plan.blocks, per_block, plan.top, plan.left),
             ),
@@ -159,9 +163,9 @@ class PixelateBackground(Background):
         block_of = (np.arange(format.width + RUN) + plan.left * factor) // plan.edge_px
         super().__init__(
             "blend_blocks",
-            side.array(places, np.int32),
+            placement.array(places, np.int32),
             blocks,
-            side.array(np.minimum(block_of, block_columns - 1), np.uint16),
+            placement.array(np.minimum(block_of, block_columns - 1), np.uint16),
         )
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.composite.plan import level_table
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 _LEVELS = 5
 """Number of cell sizes, each twice the one before: 8 to 128 pixels at 1080p."""
@@ -33,20 +33,20 @@ class ForegroundColor:
     """Replaces the partly transparent samples of frames of one format, in place.
 
     Args:
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         format: Format of every frame.
     """
 
-    def __init__(self, side: Side, format: FrameFormat) -> None:
+    def __init__(self, placement: Placement, format: FrameFormat) -> None:
         size = format.width, format.height
         factor = analysis_factor(*size)
         self._shapes = [analysis_shape(*size, 2 * factor << level) for level in range(_LEVELS)]
         self._pairs = format.chroma_shape[:2]
         numbers, count = level_table(self._shapes)
-        cells, *colors = (side.xp.empty((count, 4), np.float32) for _ in range(3))
+        cells, *colors = (placement.xp.empty((count, 4), np.float32) for _ in range(3))
         rows, columns = self._shapes[0]
-        moved = side.xp.empty((rows, columns, 8), np.float32)
-        self._pyramid = (side.array(numbers, np.int32), cells, *colors, moved)
+        moved = placement.xp.empty((rows, columns, 8), np.float32)
+        self._pyramid = (placement.array(numbers, np.int32), cells, *colors, moved)
         is_small = [each[0] * each[1] <= _SINGLE_BLOCK_CELLS for each in self._shapes]
         self._coarse_from = is_small.index(True) if any(is_small) else _LEVELS - 1
         self._first_arguments = (*analysis_shape(*size), int(factor > 1), cells)
@@ -56,10 +56,10 @@ class ForegroundColor:
         )
         bits = 8 * format.bytes_per_sample
         self._first, self._halve, self._move, self._average, self._restore = (
-            side.operation("foreground", f"foreground_{name}", sample_bits=bits)
+            placement.operation("foreground", f"foreground_{name}", sample_bits=bits)
             for name in ("first", "halve", "move", "average", "restore")
         )
-        self._coarse = side.operation(
+        self._coarse = placement.operation(
             "foreground", "foreground_coarse", sample_bits=bits, block=_BLOCK
         )
 

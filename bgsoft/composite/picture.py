@@ -19,7 +19,7 @@ from bgsoft.composite.plan import (
     level_table,
 )
 from bgsoft.frame import AnalysisFrame, Array, Frame
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 _RUN = 32
 """RUN of ``picture.cu``: samples of a row that are made together on the host."""
@@ -34,12 +34,14 @@ class FilledPicture:
     """A frame with its people filled in, at a filter's resolution.
 
     Args:
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         plan: The cells of the filter.
         min_weight: Weight of people; 0: where there is nothing else, the fill is black.
     """
 
-    def __init__(self, side: Side, plan: CellsPlan, min_weight: float = _MIN_WEIGHT) -> None:
+    def __init__(
+        self, placement: Placement, plan: CellsPlan, min_weight: float = _MIN_WEIGHT
+    ) -> None:
         format = plan.format
         size = format.width, format.height
         factor, grid = analysis_factor(*size), analysis_shape(*size)
@@ -57,26 +59,26 @@ class FilledPicture:
                 offset, end = end, end + plane.shape[0] * plane.shape[1]
             numbers += [plane.source, plane.factor, plane.fine, *plane.shape, offset]
             self.offsets.append(offset)
-        self.buffer: Array = side.xp.empty(end, np.uint16)
+        self.buffer: Array = placement.xp.empty(end, np.uint16)
         """All planes, 16-bit full scale, after the filled cells; overwritten by the next update."""
         table, count = level_table(levels)
-        pyramid = side.array(table, np.int32), side.xp.empty((count, 4), np.float32)
-        marks = side.scratch(grid[1] + 3, np.uint8)
-        shape = side.array((*grid, factor > 1), np.int32)
+        pyramid = placement.array(table, np.int32), placement.xp.empty((count, 4), np.float32)
+        marks = placement.scratch(grid[1] + 3, np.uint8)
+        shape = placement.array((*grid, factor > 1), np.int32)
         self._prepared = (shape, float(min_weight), pyramid[0], self.buffer, pyramid[1], marks)
         self._pyramid = (*pyramid, *black_and_neutral(format))
         self._finished = (*pyramid, self.buffer)
         sizes = (*levels[0], *grid, *format.luma_shape, *format.chroma_shape[:2])
-        self._numbers = side.array((*numbers, *sizes), np.int32)
+        self._numbers = placement.array((*numbers, *sizes), np.int32)
         self._size = (*(max(sides) for sides in zip(*plan.shapes, strict=True)), 3)
-        self._scratch = marks, side.scratch(levels[0][1] + 2 + _RUN, np.float32)
+        self._scratch = marks, placement.scratch(levels[0][1] + 2 + _RUN, np.float32)
         bits = 8 * format.bytes_per_sample
-        self._prepare = side.operation("picture", "fill_prepare", sample_bits=bits)
-        self._fill = side.operation("picture", "fill_pyramid", block=_BLOCK)
-        self._finish = side.operation("picture", "fill_finish")
+        self._prepare = placement.operation("picture", "fill_prepare", sample_bits=bits)
+        self._fill = placement.operation("picture", "fill_pyramid", block=_BLOCK)
+        self._finish = placement.operation("picture", "fill_finish")
         self._derive = None
         if any(plane.source is not Source.CELLS for plane in plan.planes):
-            self._derive = side.operation("picture", "picture_planes", sample_bits=bits)
+            self._derive = placement.operation("picture", "picture_planes", sample_bits=bits)
 
     def update(self, frame: Frame, matte: Array, reduced: AnalysisFrame) -> None:
         """Fill in the next frame, which is not composited yet, and write :attr:`buffer`.

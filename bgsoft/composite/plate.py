@@ -21,17 +21,19 @@ from bgsoft.frame import FrameFormat
 from bgsoft.media.opencv import decode_picture
 from bgsoft.media.source import read_head
 from bgsoft.media.stills import still_kind
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 _CONVERT_ROWS = 128
 """Rows converted at a time, to keep the floating-point copies small; even."""
 
 
-def color_background(side: Side, background: str | None, format: FrameFormat) -> Background:
+def color_background(
+    placement: Placement, background: str | None, format: FrameFormat
+) -> Background:
     """Return a background of one colour.
 
     Args:
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         background: The colour, see :func:`bgsoft.composite.color.parse_color`; None: chroma green.
         format: Format of every frame.
 
@@ -41,16 +43,16 @@ def color_background(side: Side, background: str | None, format: FrameFormat) ->
     rgb = np.array(parse_color(background or DEFAULT_COLOR), np.float32).reshape(1, 1, 3)
     luma, chroma = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
     planes = np.broadcast_to(luma, format.luma_shape), np.broadcast_to(chroma, format.chroma_shape)
-    return Background("blend_plate", *map(side.array, planes))
+    return Background("blend_plate", *map(placement.array, planes))
 
 
-def image_background(side: Side, path: Path, format: FrameFormat) -> Background:
+def image_background(placement: Placement, path: Path, format: FrameFormat) -> Background:
     """Return a background from an image file, scaled to cover the frame and cropped to its middle.
 
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
     """
-    return Background("blend_plate", *map(side.array, image_planes(path, format)))
+    return Background("blend_plate", *map(placement.array, image_planes(path, format)))
 
 
 def image_planes(path: Path, format: FrameFormat) -> tuple[Samples, Samples]:
@@ -120,14 +122,14 @@ def cover(image: Samples, width: int, height: int) -> Samples:
     return scaled
 
 
-def dim_background(side: Side, format: FrameFormat, percent: float) -> Background:
+def dim_background(placement: Placement, format: FrameFormat, percent: float) -> Background:
     """Return the frame's own picture with a part of its light removed.
 
     Luma moves towards black and chroma towards neutral in proportion, which keeps hue and
     saturation: ``sample + (towards − sample) · percent / 100``, rounded to code values, by tables.
 
     Args:
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         format: Format of every frame.
         percent: Removed light, 0–100.
     """
@@ -136,5 +138,5 @@ def dim_background(side: Side, format: FrameFormat, percent: float) -> Backgroun
     tables = []
     for towards in (format.luma_range[0], format.chroma_neutral):
         darker = np.rint(codes * keep + (towards >> format.shift) * (1 - keep)).astype(np.int64)
-        tables.append(side.array(darker << format.shift, format.dtype))
+        tables.append(placement.array(darker << format.shift, format.dtype))
     return Background("blend_mapped", *tables)

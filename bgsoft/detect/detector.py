@@ -13,7 +13,7 @@ from bgsoft.errors import ModelError
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.workers import Workers
 
@@ -29,7 +29,7 @@ class Detector:
         driver: Runs its network; closed with this.
         format: Format of the frames.
         workers: What prepares and reads; a lane a frame.
-        side: Where the frames are.
+        placement: Where the frames are.
 
     Raises:
         ModelError: The network's output is not what the contract says.
@@ -41,9 +41,9 @@ class Detector:
         driver: Driver,
         format: FrameFormat,
         workers: Workers | None = None,
-        side: Side = HOST,
+        placement: Placement = HOST,
     ) -> None:
-        self._spec, self._driver, self._side = spec, driver, side
+        self._spec, self._driver, self._placement = spec, driver, placement
         outputs = driver.network.outputs
         if spec.output not in outputs:
             given = ", ".join(outputs)
@@ -55,9 +55,9 @@ class Detector:
         self.reader = BoxReader(spec, outputs[spec.output].shape, pictures, place)
         shown = replace(spec, width=place.width, height=place.height)
         lanes = 1 if workers is None else workers.lanes
-        self._preprocessors = [Preprocessor(shown, format, side) for _ in range(lanes)]
+        self._preprocessors = [Preprocessor(shown, format, placement) for _ in range(lanes)]
         shape = (1, *self._preprocessors[0].shape)
-        self._pictures = [side.xp.empty(shape, np.float32) for _ in range(lanes)]
+        self._pictures = [placement.xp.empty(shape, np.float32) for _ in range(lanes)]
         """The frames, without bars."""
         rows, columns = analysis_shape(
             format.width, format.height, detail_factor(format.width, format.height)
@@ -66,7 +66,7 @@ class Detector:
         """Whether reduced frames have less detail than the input."""
         channels = (3, 1, 1) if spec.layout == "NCHW" else (3,)
         bars = (_BARS - np.array(spec.mean)) / np.array(spec.std)
-        self._bars = side.array(bars.reshape(channels).astype(np.float32))
+        self._bars = placement.array(bars.reshape(channels).astype(np.float32))
 
     def start(self) -> None:
         """Run once, in the thread that will call :meth:`find`."""
@@ -92,7 +92,7 @@ class Detector:
 
         def read(network: Network, start: int, stop: int) -> None:
             raw = network.outputs[spec.output][: stop - start]
-            made = raw.get() if self._side.on_device else raw
+            made = raw.get() if self._placement.on_device else raw
             found[start:stop] = [self.reader.read(each) for each in made]
 
         self._driver.run(frames, write, read)

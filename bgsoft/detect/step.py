@@ -21,7 +21,7 @@ from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan, Rectangle, whole_samples
 from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.records import dataclass
 from bgsoft.workers import Workers
 
@@ -93,7 +93,7 @@ class DetectorStep:
         detector: Closed with this.
         model: What it runs.
         plan: How places are hidden.
-        side: Where frames are.
+        placement: Where frames are.
         workers: Hides places of frames, one frame a lane.
     """
 
@@ -103,11 +103,11 @@ class DetectorStep:
         model: ResolvedModel,
         plan: HidePlan,
         workers: Workers,
-        side: Side = HOST,
+        placement: Placement = HOST,
     ) -> None:
         self._detector, self._model = detector, model
         self._plan, self._workers = plan, workers
-        self._hider, self._holder = Hider(plan, side), BoxHolder()
+        self._hider, self._holder = Hider(plan, placement), BoxHolder()
         self.record = HiddenRecord("detector")
         self._boxes, self._held, self._frames = Counter[str](), Counter[str](), Counter[str]()
         self._hidden_frames = 0

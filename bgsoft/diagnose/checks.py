@@ -20,7 +20,7 @@ from bgsoft.cuda.video_codec import decoder_caps, encoder_caps
 from bgsoft.decode.nv_stream import caps_reason, nv_codec
 from bgsoft.diagnose.clips import CLIPS, ClipSpec, draw_frame, write_clip
 from bgsoft.diagnose.machine import reason_of
-from bgsoft.diagnose.parity import MIN_ENCODED_DB, CpuSide, CudaSide, mask_tolerance
+from bgsoft.diagnose.parity import MIN_ENCODED_DB, DeviceUnderTest, HostUnderTest, mask_tolerance
 from bgsoft.diagnose.stages import decode_clip, difference, encode_frames, run_model
 from bgsoft.errors import BackendUnavailableError, VerificationError, translated
 from bgsoft.frame import PixelLayout
@@ -152,14 +152,14 @@ class Checks:
     def composite(self, backend: str) -> Finding:
         """Time matte and blur; :mod:`bgsoft.diagnose.parity` compares them with the CPU's."""
         device = self.need("composite", backend)
-        side: CpuSide = CpuSide() if device is None else CudaSide(device)
+        tested: HostUnderTest = HostUnderTest() if device is None else DeviceUnderTest(device)
         source = draw_frame(0, *_SIZE)
         format = source.format
-        frame = side.place(source)
-        stages = side.stages()
+        frame = tested.place(source)
+        stages = tested.stages()
         reducer, matte = stages.reducer(format), stages.matte_stage(MatteConfig(), format)
         compositor = stages.compositor(EffectConfig(), format)
-        mask = side.place_array(np.full((256, 256), 0.5, np.float32))
+        mask = tested.place_array(np.full((256, 256), 0.5, np.float32))
         wait: Callable[[], None] = (lambda: None) if device is None else device.synchronize
 
         def once() -> None:

@@ -151,15 +151,15 @@ def _self_test(report: DoctorReport, gpu: int) -> None:
 
 def _parity(gpu: int) -> tuple[list[Parity], str | None]:
     """Return the comparisons, and why some could not be made."""
-    from bgsoft.diagnose.parity import CudaSide, measure_parity
+    from bgsoft.diagnose.parity import DeviceUnderTest, measure_parity
     from bgsoft.settings.config import SegmentConfig
 
     found: list[Parity] = []
     try:
         from bgsoft.cuda.device import CudaDevice
 
-        side = CudaSide(CudaDevice(gpu))
-        found.extend(measure_parity(side, find_spec(SegmentConfig().model)))
+        tested = DeviceUnderTest(CudaDevice(gpu))
+        found.extend(measure_parity(tested, find_spec(SegmentConfig().model)))
     except Exception as exc:  # vendors' libraries raise any type
         return found, f"cannot compare GPU and CPU: {reason_of(exc)}"
     return found, None

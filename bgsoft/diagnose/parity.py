@@ -19,7 +19,7 @@ from bgsoft.diagnose.clips import draw_frame
 from bgsoft.diagnose.stages import to_device, to_host
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops import sides
+from bgsoft.ops.placement import HOST, Placement, current_device
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.rendering.host import HostStages
 from bgsoft.resources import Resources
@@ -137,12 +137,12 @@ class Parity:
     ok: bool
 
 
-class CpuSide:
+class HostUnderTest:
     """The picture stages on the host, which are the references."""
 
     @property
-    def side(self) -> sides.Side:
-        return sides.HOST
+    def placement(self) -> Placement:
+        return HOST
 
     def place(self, frame: Frame) -> Frame:
         """Return a copy of a host frame for the stages to change."""
@@ -151,7 +151,7 @@ class CpuSide:
         return replace(frame, planes=replace(planes, luma=luma, chroma=chroma, alpha=alpha))
 
     def place_array(self, array: NDArray[Any]) -> Array:
-        return self.side.array(array)
+        return self.placement.array(array)
 
     def stages(self, batch: int = 1) -> HostStages | DeviceStages:
         """Return the maker of the stages, as in a render."""
@@ -159,21 +159,21 @@ class CpuSide:
 
     def write_tensor(self, spec: ModelSpec, format: FrameFormat, reduced: AnalysisFrame) -> Array:
         """Return the model's input, (3, H, W) or (H, W, 3) float32."""
-        preprocessor = Preprocessor(spec, format, self.side)
-        tensor = self.side.xp.empty((1, *preprocessor.shape), np.float32)
+        preprocessor = Preprocessor(spec, format, self.placement)
+        tensor = self.placement.xp.empty((1, *preprocessor.shape), np.float32)
         preprocessor.write(reduced, tensor)
         return tensor[0]
 
 
-class CudaSide(CpuSide):
+class DeviceUnderTest(HostUnderTest):
     """The picture stages on the current device."""
 
     def __init__(self, device: CudaDevice) -> None:
         self._device = device
 
     @property
-    def side(self) -> sides.Side:
-        return sides.device()
+    def placement(self) -> Placement:
+        return current_device()
 
     def place(self, frame: Frame) -> Frame:
         return to_device(frame)
@@ -184,11 +184,11 @@ class CudaSide(CpuSide):
         return DeviceStages(Resources(device=self._device), batch)
 
 
-_REFERENCE = CpuSide()
+_REFERENCE = HostUnderTest()
 
 
 def measure_parity(
-    ours: CpuSide, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
+    ours: HostUnderTest, spec: ModelSpec, *, size: tuple[int, int] = (1280, 720)
 ) -> Iterator[Parity]:
     """Compare each stage, sample depth and effect on a device with the CPU.
 
@@ -228,21 +228,21 @@ def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> 
     )
 
 
-def _reduced(side: CpuSide, frame: Frame) -> AnalysisFrame:
-    return side.stages().reducer(frame.format).reduce([side.place(frame)])[0]
+def _reduced(each: HostUnderTest, frame: Frame) -> AnalysisFrame:
+    return each.stages().reducer(frame.format).reduce([each.place(frame)])[0]
 
 
-def _grid(ours: CpuSide, frame: Frame) -> Parity:
-    got, want = (_reduced(side, frame) for side in (ours, _REFERENCE))
+def _grid(ours: HostUnderTest, frame: Frame) -> Parity:
+    got, want = (_reduced(each, frame) for each in (ours, _REFERENCE))
     found = _differences(frame.format, [(got.luma, want.luma), (got.chroma, want.chroma)])
     return _result(f"reduce, {frame.format.bit_depth} bits", found, "equal", not found.any())
 
 
-def _tensor(ours: CpuSide, frame: Frame, spec: ModelSpec) -> Parity:
+def _tensor(ours: HostUnderTest, frame: Frame, spec: ModelSpec) -> Parity:
     format = frame.format
     tensors = [
-        to_host(side.write_tensor(spec, format, _reduced(side, frame)))
-        for side in (ours, _REFERENCE)
+        to_host(each.write_tensor(spec, format, _reduced(each, frame)))
+        for each in (ours, _REFERENCE)
     ]
     std = np.array(spec.std).reshape((3, 1, 1) if spec.layout == "NCHW" else 3)
     found = (np.abs(tensors[0].astype(np.float64) - tensors[1]) * std * 255).ravel()
@@ -264,7 +264,7 @@ def _mask(index: int) -> NDArray[np.float32]:
 
 
 def compare_mattes(
-    ours: CpuSide,
+    ours: HostUnderTest,
     config: MatteConfig,
     frames: Sequence[Frame],
     masks: Sequence[NDArray[np.float32] | None],
@@ -287,8 +287,8 @@ def compare_mattes(
         fine: Whether the edge is fitted on the frame.
     """
     format = frames[0].format
-    sides = (ours, _REFERENCE)
-    makers = [side.stages(batch) for side in sides]
+    tested = (ours, _REFERENCE)
+    makers = [each.stages(batch) for each in tested]
     stages = [
         maker.matte_stage(config, format, from_alpha=from_alpha, fine=fine) for maker in makers
     ]
@@ -298,13 +298,13 @@ def compare_mattes(
     for start in range(0, len(frames), batch):
         part = slice(start, start + batch)
         made: list[list[Matte]] = []
-        for side, stage, reducer in zip(sides, stages, reducers, strict=True):
+        for each, stage, reducer in zip(tested, stages, reducers, strict=True):
             if start in cuts:
                 stage.reset()
-            placed = [side.place(frame) for frame in frames[part]]
+            placed = [each.place(frame) for frame in frames[part]]
             for frame in placed:
                 frame.planes.alpha[:] = _STALE
-            given = [None if mask is None else side.place_array(mask) for mask in masks[part]]
+            given = [None if mask is None else each.place_array(mask) for mask in masks[part]]
             made.append(stage.refine(given, placed, reducer.reduce(placed)))
         for one, other in zip(*made, strict=True):
             ok = ok and one.held == other.held
@@ -340,17 +340,17 @@ def _direct_codes(config: MatteConfig) -> int:
 
 
 def compare_composites(
-    ours: CpuSide, effect: EffectConfig, frame: Frame, matte: Matte, *, min_db: float = 0.0
+    ours: HostUnderTest, effect: EffectConfig, frame: Frame, matte: Matte, *, min_db: float = 0.0
 ) -> Parity:
     """Compare composites of a host frame; a PSNR of ``min_db`` is required too."""
     format = frame.format
     bits = format.bit_depth
     results = []
-    for side in (ours, _REFERENCE):
-        placed = side.place(frame)
-        placed.planes.alpha[:] = side.place_array(matte.alpha)
-        given = Matte(alpha=placed.planes.alpha, reduced=side.place_array(matte.reduced))
-        stages = side.stages()
+    for each in (ours, _REFERENCE):
+        placed = each.place(frame)
+        placed.planes.alpha[:] = each.place_array(matte.alpha)
+        given = Matte(alpha=placed.planes.alpha, reduced=each.place_array(matte.reduced))
+        stages = each.stages()
         compositor = stages.compositor(effect, format)
         compositor.apply([placed], [given], stages.reducer(format).reduce([placed]))
         results.append((to_host(placed.luma), to_host(placed.chroma)))

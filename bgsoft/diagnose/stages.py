@@ -25,7 +25,7 @@ from bgsoft.media.writer import COPY_NOTHING
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
-from bgsoft.segment.sides import HostSide
+from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
 from bgsoft.workers import Workers
 
@@ -133,10 +133,10 @@ def run_model(
     told: list[str] = []
     loader = NetworkLoader(model, precision, told.append)
     workers = Workers()
-    side = HostSide(backend, frame.format, workers, device)
-    driver = side.driver(loader)
+    factory = HostSegmenterFactory(backend, frame.format, workers, device)
+    driver = factory.driver(loader)
     try:
-        segmenter = side.segmenter(model.spec, driver)
+        segmenter = factory.segmenter(model.spec, driver)
         reduced = Reducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()

@@ -19,7 +19,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.media.info import VideoInfo
-from bgsoft.ops import sides
+from bgsoft.ops.placement import HOST, current_device
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def create_faces(
     """
     if config.face.mode is FaceMode.OFF and config.face_data is None:
         return None
-    side = sides.HOST if device is None else sides.device()
+    placement = HOST if device is None else current_device()
     format = info.format
     writes_data = data is not None and data.wants_landmarks
     settings = finder_settings(config.face, format, writes_data=writes_data)
@@ -108,8 +108,8 @@ def create_faces(
         finder=finder,
         chosen=chosen,
         never_hidden=() if file is None else file.shown,
-        editor=MatteEditor(format, side, device),
-        hider=Hider(HidePlan.of(config, format), side),
+        editor=MatteEditor(format, placement, device),
+        hider=Hider(HidePlan.of(config, format), placement),
         data=data,
         backend=backend,
         device="cpu" if device is None or backend == "cpu" else device.label,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.geometry import Affine, Box, box_iou, box_overlap
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from bgsoft.records import NamedTuple
 
 STRIDES = (8, 16, 32)
@@ -134,7 +134,7 @@ def _angle(points: Sequence[float]) -> float:
     """Return the angle by right and left eye, nose, and right and left corner of the mouth.
 
     The line between the eyes and the one from eyes to mouth count alike: the first is short from
-    the side.
+    the placement.
     """
     right_x, right_y, left_x, left_y, _, _, one_x, one_y, other_x, other_y = points
     across, down = left_x - right_x, left_y - right_y

@@ -24,7 +24,7 @@ from bgsoft.face.guard import (
     lay_outlines,
 )
 from bgsoft.frame import FrameFormat, Matte
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -52,34 +52,34 @@ class MatteEditor:
 
     Args:
         format: Format of the frames.
-        side: Where the mattes are.
+        placement: Where the mattes are.
         device: Whose copies are counted; None: on the host.
     """
 
     def __init__(
-        self, format: FrameFormat, side: Side = HOST, device: CudaDevice | None = None
+        self, format: FrameFormat, placement: Placement = HOST, device: CudaDevice | None = None
     ) -> None:
-        self._side, self._device = side, device
+        self._placement, self._device = placement, device
         self._grid = grid = analysis_shape(format.width, format.height)
         factor = analysis_factor(format.width, format.height)
         self._cell = 1.0 / factor
-        self._measure_missing = side.operation("face", "measure_missing", block=_MISSING_BLOCK)
-        self._measure_covers = side.operation("face", "measure_covers", block=_COVER_BLOCK)
-        self._edit_matte = side.operation("face", "edit_matte")
-        self._staged = Readback(side, grid, np.uint8) if side.on_device else None
-        self._samples = side.array(EXPECTED_SAMPLES)
-        self._lacks = Readback(side, _MAX_ASKED, np.float64)
+        self._measure_missing = placement.operation("face", "measure_missing", block=_MISSING_BLOCK)
+        self._measure_covers = placement.operation("face", "measure_covers", block=_COVER_BLOCK)
+        self._edit_matte = placement.operation("face", "edit_matte")
+        self._staged = Readback(placement, grid, np.uint8) if placement.on_device else None
+        self._samples = placement.array(EXPECTED_SAMPLES)
+        self._lacks = Readback(placement, _MAX_ASKED, np.float64)
         self._sizes = *grid, *format.luma_shape, factor.bit_length() - 1
-        self._lines = side.scratch(2 * grid[1] * factor, np.uint16)
-        told = (_TOLD_EVERY if side.on_device else 1, MAX_MEASURED)
-        self._told = Readback(side, told, np.float32)
+        self._lines = placement.scratch(2 * grid[1] * factor, np.uint16)
+        told = (_TOLD_EVERY if placement.on_device else 1, MAX_MEASURED)
+        self._told = Readback(placement, told, np.float32)
         self._listeners: list[tuple[OnCoverage, list[int]]] = []
 
     def read(self, matte: Matte) -> Plane8:
         """A matte on the host: (gh, gw), only to be read; overwritten by the next call."""
         plane: Plane8 = matte.reduced
         if self._staged is not None:
-            self._side.copy(matte.reduced, self._staged.array)
+            self._placement.copy(matte.reduced, self._staged.array)
             self._receive(self._staged)
             plane = self._staged.host
         return plane
@@ -124,13 +124,13 @@ class MatteEditor:
         outlines, ids = lay_outlines(faces, self._cell, self._grid)
         if limit is None and not len(outlines):
             return
-        most = None if limit is None else self._side.array(limit)
+        most = None if limit is None else self._placement.array(limit)
         if limit is not None and self._device is not None:
             self._device.copies.add_h2d(limit.nbytes)
         measured = 0 if on_coverage is None else len(ids)
-        count, laid = len(outlines), self._side.array(outlines.view(np.uint8))
-        shares = self._side.xp.empty((count, *self._grid), np.uint8)
-        strengths = self._side.xp.empty(count, np.int32)
+        count, laid = len(outlines), self._placement.array(outlines.view(np.uint8))
+        shares = self._placement.xp.empty((count, *self._grid), np.uint8)
+        strengths = self._placement.xp.empty(count, np.int32)
         # All is looked at before anything is filled in: faces may overlap.
         if count:
             told = self._told.array[len(self._listeners)]

@@ -30,7 +30,7 @@ from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Network, Shapes, Wiring
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.startup import StartupPool
 
 MakeNetwork = Callable[[ResolvedModel, int], Network]
@@ -80,7 +80,7 @@ def _on_cpu(model: ResolvedModel, batch: int) -> Network:
 
 
 class FaceNetworks(Closing):
-    """The networks on one side; answers are on the host, in frame pixels.
+    """The networks on the host or a device; answers are on the host, in frame pixels.
 
     On a device, all are loaded at once, so that runs can be captured, and run on the current
     stream, which the host waits for. On the host, all but the upright frames' are loaded when they
@@ -91,7 +91,7 @@ class FaceNetworks(Closing):
         canvases: What the detector is shown of whole frames.
         make_network: Loads a network.
         batch: Views of a run.
-        side: Where the frames are.
+        placement: Where the frames are.
 
     Raises:
         ModelError: A model's file is damaged.
@@ -104,19 +104,19 @@ class FaceNetworks(Closing):
         canvases: Canvases,
         make_network: MakeNetwork = _on_cpu,
         batch: int = 1,
-        side: Side = HOST,
+        placement: Placement = HOST,
     ) -> None:
         self.views_per_run = batch
         """Views that a network takes in the time of one."""
-        self._side = side
-        device = side.xp.cuda.Device() if side.on_device else None
-        stream = side.xp.cuda.get_current_stream() if side.on_device else nullcontext()
+        self._placement = placement
+        device = placement.xp.cuda.Device() if placement.on_device else None
+        stream = placement.xp.cuda.get_current_stream() if placement.on_device else nullcontext()
 
         def load(model: ResolvedModel) -> _Model:
             if device is not None:
                 device.use()
             with stream:
-                return _Model(model, make_network(model, batch), format, batch, side)
+                return _Model(model, make_network(model, batch), format, batch, placement)
 
         self._load: dict[Canvas | str, Callable[[], _Model]] = {
             "close": partial(load, resolve_detector()),
@@ -125,7 +125,7 @@ class FaceNetworks(Closing):
         for canvas in filter(None, canvases):
             self._load[canvas] = partial(load, resolve_detector(canvas))
         wanted: list[Canvas | str] = [canvases.whole]
-        if side.on_device:
+        if placement.on_device:
             wanted = [*self._load]
             if canvases.half is None:
                 wanted.remove("close")
@@ -135,7 +135,7 @@ class FaceNetworks(Closing):
 
     def start(self) -> None:
         """Run what is loaded on a device once, in the thread that will use it."""
-        if self._side.on_device:
+        if self._placement.on_device:
             for model in self._loaded.values():
                 model.network.run()
 
@@ -189,7 +189,7 @@ class FaceGlance(Closing):
 
     Args:
         format: Format of the frames.
-        make_network, batch, side: See :class:`FaceNetworks`.
+        make_network, batch, placement: See :class:`FaceNetworks`.
 
     Raises:
         ModelError: The model's file is damaged.
@@ -201,12 +201,12 @@ class FaceGlance(Closing):
         format: FrameFormat,
         make_network: MakeNetwork = _on_cpu,
         batch: int = 1,
-        side: Side = HOST,
+        placement: Placement = HOST,
     ) -> None:
         scale = min(1.0, _GLANCE_PX / max(format.width, format.height))
-        self._canvas, self._on_device = Canvas.of(format, scale), side.on_device
+        self._canvas, self._on_device = Canvas.of(format, scale), placement.on_device
         model = resolve_detector(self._canvas)
-        self._model = _Model(model, make_network(model, batch), format, batch, side)
+        self._model = _Model(model, make_network(model, batch), format, batch, placement)
 
     def start(self) -> None:
         """Run once on a device, in the thread that will call :meth:`find`."""
@@ -251,19 +251,24 @@ class _Model:
     """One network, what fills its input, and what the host has of its output."""
 
     def __init__(
-        self, model: ResolvedModel, network: Network, format: FrameFormat, batch: int, side: Side
+        self,
+        model: ResolvedModel,
+        network: Network,
+        format: FrameFormat,
+        batch: int,
+        placement: Placement,
     ) -> None:
         spec = model.spec
         self.size = spec.width
         self.network = network
         self.close = network.close
-        self._batch, self._side = batch, side
+        self._batch, self._placement = batch, placement
         self._input = network.inputs[spec.input]
         is_detector = spec.family == "face-detector"
-        self._warper = Warper(spec, format, batch, side, MIRRORED if is_detector else EDGE)
-        outputs = network.outputs if side.on_device else {}
+        self._warper = Warper(spec, format, batch, placement, MIRRORED if is_detector else EDGE)
+        outputs = network.outputs if placement.on_device else {}
         self._host = {
-            name: Readback(side, each.shape, each.dtype) for name, each in outputs.items()
+            name: Readback(placement, each.shape, each.dtype) for name, each in outputs.items()
         }
         self._reader = DetectionReader(spec.height, spec.width, batch) if is_detector else None
 
@@ -284,9 +289,9 @@ class _Model:
             self._warper.write(part, self._input)
             self.network.run()
             outputs = self.network.outputs
-            if self._side.on_device:
+            if self._placement.on_device:
                 for name, host in self._host.items():
-                    self._side.copy(outputs[name], host.array)
+                    self._placement.copy(outputs[name], host.array)
                 outputs = {name: host.read(len(part)) for name, host in self._host.items()}
             _, _, views = zip(*part, strict=True)
             answers += read(views, **outputs)

@@ -14,7 +14,7 @@ import numpy as np
 from bgsoft.face.geometry import Affine
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops.sides import HOST, Side, address
+from bgsoft.ops.placement import HOST, Placement, address
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
 
 _MAX_TAPS = 4
@@ -51,7 +51,7 @@ class Warper:
         spec: The network's contract; its input has channels first.
         format: Of the frames.
         most: Views that are written at a time.
-        side: Where frames and input are.
+        placement: Where frames and input are.
         border: What is beyond a frame.
     """
 
@@ -60,21 +60,21 @@ class Warper:
         spec: ModelSpec,
         format: FrameFormat,
         most: int = 1,
-        side: Side = HOST,
+        placement: Placement = HOST,
         border: int = EDGE,
     ) -> None:
-        self._side, self._shape, self._border = side, (spec.height, spec.width), border
+        self._placement, self._shape, self._border = placement, (spec.height, spec.width), border
         constants = fixed_matrix(spec, format), normalisation(spec)
-        self._constants = [*map(side.array, constants)]
+        self._constants = [*map(placement.array, constants)]
         self._rows = np.zeros(most, _VIEW)
         self._views: Array = self._rows
-        if side.on_device:
+        if placement.on_device:
             from bgsoft.cuda.device import pinned_array
 
             self._rows = pinned_array((most,), _VIEW)
-            self._views = side.xp.empty(self._rows.nbytes, np.uint8)
+            self._views = placement.xp.empty(self._rows.nbytes, np.uint8)
         bits = 8 * format.bytes_per_sample
-        self._warp = side.operation("warp", "warp_views", sample_bits=bits)
+        self._warp = placement.operation("warp", "warp_views", sample_bits=bits)
 
     def write(self, asked: Sequence[FrameView], tensor: Array) -> None:
         """Sample, convert and normalise some views, at most ``most``.
@@ -85,8 +85,8 @@ class Warper:
         """
         (height, width), count = self._shape, len(asked)
         self._rows[:count] = [*starmap(self._row, asked)]
-        if self._side.on_device:
-            stream = self._side.xp.cuda.get_current_stream()
+        if self._placement.on_device:
+            stream = self._placement.xp.cuda.get_current_stream()
             used = count * _VIEW.itemsize
             self._views.data.copy_from_host_async(self._rows.ctypes.data, used, stream)
         self._warp(

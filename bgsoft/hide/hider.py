@@ -8,7 +8,7 @@ import numpy as np
 
 from bgsoft.frame import Frame
 from bgsoft.hide.plan import MAX_CELLS, MIN_ALPHA, HidePlan, Place, Rectangle
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.settings.hide import HideStyle
 
 _LANES = 32
@@ -22,11 +22,11 @@ class Hider:
     because they may overlap.
     """
 
-    def __init__(self, plan: HidePlan, side: Side = HOST) -> None:
-        self._plan, self._xp = plan, side.xp
+    def __init__(self, plan: HidePlan, placement: Placement = HOST) -> None:
+        self._plan, self._xp = plan, placement.xp
         bits = 8 * plan.format.bytes_per_sample
-        self._means = side.operation("hide", "hide_means", sample_bits=bits)
-        self._draw = side.operation("hide", "hide_draw", sample_bits=bits)
+        self._means = placement.operation("hide", "hide_means", sample_bits=bits)
+        self._draw = placement.operation("hide", "hide_draw", sample_bits=bits)
 
     def apply(self, frame: Frame, places: Sequence[Place]) -> list[Rectangle]:
         """Hide places in a frame, one after another, in place.

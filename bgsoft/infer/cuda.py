@@ -19,7 +19,7 @@ from bgsoft.errors import InferenceError, ModelError
 from bgsoft.infer.base import GpuModel, GpuRun, Network, Shapes, States, WrappedNetwork
 from bgsoft.infer.cpu import RUNNING, TENSOR_DTYPES, HostNetwork, wanted_outputs
 from bgsoft.infer.providers import PROVIDERS
-from bgsoft.infer.sessions import open_session, placement
+from bgsoft.infer.sessions import describe_assignment, open_session
 from bgsoft.startup import span
 
 
@@ -55,7 +55,7 @@ class GpuNetwork(Network):
         graphs = run.graphs
         self._session: Any = open_session(model, stream.ptr, graphs=graphs)
         if graphs and not run.replays and model.backend == "tensorrt":
-            # The placement has been verified; this provider takes no stream by run option.
+            # The node assignment has been verified; this provider takes no stream by run option.
             self._session = open_session(model, stream.ptr, graphs=False)
         self.inputs: dict[str, Any] = {}
         self.outputs: dict[str, Any] = {}
@@ -136,7 +136,7 @@ class MixedNetwork(HostNetwork):
     def __init__(self, model: GpuModel) -> None:
         session = open_session(model, None)
         self.provider = PROVIDERS[model.backend]
-        slow = placement(session, model.backend)
+        slow = describe_assignment(session, model.backend)
         self.mixed = f"{model.path.name} is slow on {model.backend}: {slow}"
         super().__init__(session, model.path, model.shapes, model.outputs)
 

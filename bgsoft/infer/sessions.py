@@ -150,7 +150,7 @@ def _session(model: GpuModel, providers: list[tuple[str, dict[str, str]]], alone
     return session
 
 
-def placement(session: Any, backend: str) -> str:
+def describe_assignment(session: Any, backend: str) -> str:
     """Describe the part of a simplified model that other providers run."""
     subgraphs = session.get_provider_graph_assignment_info()
     nodes = [(part.ep_name, node.op_type) for part in subgraphs for node in part.get_nodes()]

@@ -7,22 +7,22 @@ from array import array
 import numpy as np
 
 from bgsoft.frame import Array, Matte
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 _BLOCK = 1024
 """Frames of a device whose areas are read together."""
 
 
 class AreaMeter:
-    """Measures mattes of consecutive frames, on one side.
+    """Measures mattes of consecutive frames, on the host or a device.
 
     Args:
-        side: Where the mattes are.
+        placement: Where the mattes are.
     """
 
-    def __init__(self, side: Side) -> None:
-        self._side = side
-        self._block: Array = side.xp.empty(_BLOCK, np.float32)
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self._block: Array = placement.xp.empty(_BLOCK, np.float32)
         self._count = 0
         self._areas = array("f")
 
@@ -31,7 +31,7 @@ class AreaMeter:
         if self._count == _BLOCK:
             self._read()
         area = self._block[self._count, ...]
-        self._side.xp.mean(matte.reduced, dtype=np.float32, out=area)
+        self._placement.xp.mean(matte.reduced, dtype=np.float32, out=area)
         self._count += 1
 
     def percent(self) -> list[float]:
@@ -41,5 +41,5 @@ class AreaMeter:
 
     def _read(self) -> None:
         block = self._block[: self._count]
-        self._areas.extend((block.get() if self._side.on_device else block).tolist())
+        self._areas.extend((block.get() if self._placement.on_device else block).tolist())
         self._count = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 from bgsoft.workers import Workers
 
 
@@ -17,16 +17,18 @@ class MatteStage(ABC):
     """Turns raw masks into mattes for frames of one format; keeps the state between frames.
 
     Args:
-        side: Device of the frames, or the host.
+        placement: Device of the frames, or the host.
         format: Geometry of all frames.
         workers: Threads, a lane a frame; one lane on a device.
         batch: Frames at a time.
     """
 
-    def __init__(self, side: Side, format: FrameFormat, workers: Workers, batch: int) -> None:
-        self._side, self._workers = side, workers
+    def __init__(
+        self, placement: Placement, format: FrameFormat, workers: Workers, batch: int
+    ) -> None:
+        self._placement, self._workers = placement, workers
         grid = analysis_shape(format.width, format.height)
-        self._made = [[side.xp.empty(grid, np.uint8) for _ in range(batch)] for _ in range(2)]
+        self._made = [[placement.xp.empty(grid, np.uint8) for _ in range(batch)] for _ in range(2)]
         self._has_mask = False
 
     def refine(

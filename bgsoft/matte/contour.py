@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import Array
+from bgsoft.ops.placement import Placement
 from bgsoft.ops.resize import Resized
-from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 
 Shape = tuple[int, int]
@@ -26,7 +26,7 @@ _EDGE_WIDTH = 4.0
 class ContourSmoothing:
     """Rounds ragged contours: a Gaussian, then a ramp that restores the edge's width."""
 
-    def __init__(self, side: Side, shape: Shape, amount: float) -> None:
+    def __init__(self, placement: Placement, shape: Shape, amount: float) -> None:
         unit = min(shape) / 270.0
         self._sigma = sigma = amount * amount * _SMOOTH_SIGMA * unit
         self._radius = max(1, math.ceil(2.5 * sigma))
@@ -35,11 +35,11 @@ class ContourSmoothing:
         slope = math.sqrt(width * width + 12.0 * sigma**2) / width
         self._ramp = slope, 127.5 * (1.0 - slope), *shape
         self._blur = None
-        if side.on_device:
-            self._blur = side.operation("morphology", "smooth_contour")
-            self._weights = side.array(gaussian_weights(self._radius, sigma))
+        if placement.on_device:
+            self._blur = placement.operation("morphology", "smooth_contour")
+            self._weights = placement.array(gaussian_weights(self._radius, sigma))
         else:
-            self._steepen = side.operation("morphology", "steepen_contour")
+            self._steepen = placement.operation("morphology", "steepen_contour")
 
     def apply(self, plane: Array, out: Array) -> None:
         """Smooth one (rows, columns) uint8 plane into another."""
@@ -74,20 +74,20 @@ class Dilation:
     device takes one launch: all steps are one window with the same result.
 
     Args:
-        side: Device of the planes, or the host.
+        placement: Device of the planes, or the host.
         shape: (rows, columns) of the planes.
         cells: How far the edge moves; negative: inwards (erosion).
     """
 
-    def __init__(self, side: Side, shape: Shape, cells: float) -> None:
+    def __init__(self, placement: Placement, shape: Shape, cells: float) -> None:
         whole, self._fraction = divmod(abs(cells), 1.0)
         self._outwards = cells > 0
         self._kernels = octagon_steps(int(whole) + 1)
         self._launch = None
-        if side.on_device:
-            self._launch = side.operation("morphology", "shift_edge")
+        if placement.on_device:
+            self._launch = placement.operation("morphology", "shift_edge")
             numbers = int(whole), self._fraction, int(self._outwards), *shape
-            self._arguments = side.array(octagons(self._kernels)), *numbers
+            self._arguments = placement.array(octagons(self._kernels)), *numbers
 
     def apply(self, plane: Array, out: Array) -> None:
         """Move the edge: (rows, columns) uint8 planes."""
@@ -139,26 +139,26 @@ class Feather:
     coarser grid. A device takes four launches, five for a wide rim.
 
     Args:
-        side: Device of the planes, or the host.
+        placement: Device of the planes, or the host.
         shape: (rows, columns) of the planes.
         cells: Width of the rim.
     """
 
-    def __init__(self, side: Side, shape: Shape, cells: float) -> None:
+    def __init__(self, placement: Placement, shape: Shape, cells: float) -> None:
         coarse = 1
         while cells / coarse > 8.0:
             coarse *= 2
         reach = cells / coarse / 2.0
-        self._side, self._radius = side, max(1, round(reach / 2.0))
+        self._placement, self._radius = placement, max(1, round(reach / 2.0))
         self._shape, self._small = shape, (-(-shape[0] // coarse), -(-shape[1] // coarse))
-        self._dilation = Dilation(side, self._small, reach)
-        self._planes = [side.xp.empty(self._small, np.uint8) for _ in range(2)]
+        self._dilation = Dilation(placement, self._small, reach)
+        self._planes = [placement.xp.empty(self._small, np.uint8) for _ in range(2)]
         self._shrunk, self._enlarged = (
-            Resized(side, each, np.uint8) for each in (self._small, shape)
+            Resized(placement, each, np.uint8) for each in (self._small, shape)
         )
-        self._resize = side.operation("morphology", "resize_plane")
-        if side.on_device:
-            self._box_blur = side.operation("morphology", "box_blur")
+        self._resize = placement.operation("morphology", "resize_plane")
+        if placement.on_device:
+            self._box_blur = placement.operation("morphology", "box_blur")
 
     def apply(self, plane: Array, out: Array) -> None:
         """Add the rim: (rows, columns) uint8 planes."""
@@ -175,7 +175,7 @@ class Feather:
         self._resize(self._shape, *enlarged, plane, 0, out, *self._shape)
 
     def _blur(self, plane: Array, out: Array) -> None:
-        if self._side.on_device:
+        if self._placement.on_device:
             self._box_blur(self._small, plane, out, self._radius, *self._small)
         else:
             side = 2 * self._radius + 1
@@ -186,7 +186,7 @@ class ContourSteps:
     """The steps on the contour, in order: smoothing, expansion, feather.
 
     Args:
-        side: Device of the planes, or the host.
+        placement: Device of the planes, or the host.
         config: The amounts.
         shape: (rows, columns) of the planes.
         smooths: Whether the contour is smoothed.
@@ -194,16 +194,22 @@ class ContourSteps:
     """
 
     def __init__(
-        self, side: Side, config: MatteConfig, shape: Shape, *, smooths: bool, lines: float
+        self,
+        placement: Placement,
+        config: MatteConfig,
+        shape: Shape,
+        *,
+        smooths: bool,
+        lines: float,
     ) -> None:
         self._steps: list[ContourSmoothing | Dilation | Feather] = []
         if smooths and config.smooth > 0:
-            self._steps.append(ContourSmoothing(side, shape, config.smooth))
+            self._steps.append(ContourSmoothing(placement, shape, config.smooth))
         if lines and config.expand_pct:
-            self._steps.append(Dilation(side, shape, config.expand_pct * lines / 100.0))
+            self._steps.append(Dilation(placement, shape, config.expand_pct * lines / 100.0))
         if lines and config.feather_pct > 0:
-            self._steps.append(Feather(side, shape, config.feather_pct * lines / 100.0))
-        self._planes = [side.xp.empty(shape, np.uint8) for _ in self._steps]
+            self._steps.append(Feather(placement, shape, config.feather_pct * lines / 100.0))
+        self._planes = [placement.xp.empty(shape, np.uint8) for _ in self._steps]
 
     def source(self, out: Array) -> Array:
         """Return the plane to fill before :meth:`apply`; ``out`` if there are no steps."""

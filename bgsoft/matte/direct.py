@@ -11,7 +11,7 @@ from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.contour import ContourSteps
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 
@@ -23,23 +23,29 @@ class DirectMatte(MatteStage):
     filled. Only expansion and feather are applied. A held frame gets the last matte unchanged.
 
     Args:
-        side, format, workers, batch: See :class:`MatteStage`.
+        placement, format, workers, batch: See :class:`MatteStage`.
         config: Only expansion and feather are used.
     """
 
     def __init__(
-        self, side: Side, config: MatteConfig, format: FrameFormat, workers: Workers, batch: int
+        self,
+        placement: Placement,
+        config: MatteConfig,
+        format: FrameFormat,
+        workers: Workers,
+        batch: int,
     ) -> None:
         shape, grid = format.luma_shape, analysis_shape(format.width, format.height)
-        super().__init__(side, format, workers, batch)
+        super().__init__(placement, format, workers, batch)
         # Faces may change the returned mattes, so the last ones are kept apart.
-        self._last = side.xp.empty(shape, np.uint8), side.xp.empty(grid, np.uint8)
-        self._opacity = side.operation("matte", "opacity")
+        self._last = placement.xp.empty(shape, np.uint8), placement.xp.empty(grid, np.uint8)
+        self._opacity = placement.operation("matte", "opacity")
         lanes = range(workers.lanes)
         self._steps = [
-            ContourSteps(side, config, shape, smooths=False, lines=format.height) for _ in lanes
+            ContourSteps(placement, config, shape, smooths=False, lines=format.height)
+            for _ in lanes
         ]
-        self._reducers = [alpha_reducer(format, side) for _ in lanes]
+        self._reducers = [alpha_reducer(format, placement) for _ in lanes]
 
     def _refine(
         self,
@@ -59,9 +65,9 @@ class DirectMatte(MatteStage):
     def _make(self, lane: int, mask: Array | None, matte: Matte) -> None:
         if mask is None:
             return
-        mask, steps = self._side.xp.ascontiguousarray(mask), self._steps[lane]
+        mask, steps = self._placement.xp.ascontiguousarray(mask), self._steps[lane]
         if mask.dtype == np.uint8:
-            self._side.copy(mask, steps.source(matte.alpha))
+            self._placement.copy(mask, steps.source(matte.alpha))
         else:
             self._opacity(mask.shape, mask, steps.source(matte.alpha), *mask.shape)
         steps.apply(matte.alpha)
@@ -69,4 +75,4 @@ class DirectMatte(MatteStage):
 
     def _copy(self, source: tuple[Array, Array], target: tuple[Array, Array]) -> None:
         for plane, copy in zip(source, target, strict=True):
-            self._side.copy(plane, copy)
+            self._placement.copy(plane, copy)

@@ -26,7 +26,7 @@ from bgsoft.media.probe import ALPHA_DROPPED, is_rgb
 from bgsoft.media.pyav import PYAV_ERRORS
 from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.media.stills import read_file
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteMatch, MatteMode, SegmentConfig
 
 Opacity: TypeAlias = NDArray[np.uint8]
@@ -229,12 +229,12 @@ class GivenSegmenter:
 
     Args:
         reader: The mattes; closed with this object.
-        side: Host or device that holds the frames.
+        placement: Host or device that holds the frames.
     """
 
-    def __init__(self, reader: MatteReader, side: Side) -> None:
+    def __init__(self, reader: MatteReader, placement: Placement) -> None:
         self.name = reader.path.name
-        self._reader, self._side = reader, side
+        self._reader, self._placement = reader, placement
 
     def start(self) -> None:
         """Do nothing: there is no model to run."""
@@ -248,7 +248,7 @@ class GivenSegmenter:
         Raises:
             DecodeError: A frame has no matte.
         """
-        return [self._side.xp.asarray(self._reader.opacity(frame)) for frame in frames]
+        return [self._placement.xp.asarray(self._reader.opacity(frame)) for frame in frames]
 
     def reset(self) -> None:
         """Do nothing: each matte is independent of the others."""
@@ -267,15 +267,15 @@ class MatteMerger(Closing):
         reader: The given mattes; closed with this object.
         mode: ``max`` or ``min``.
         format: Format of the frames.
-        side: Host or device that holds the frames.
+        placement: Host or device that holds the frames.
     """
 
     def __init__(
-        self, reader: MatteReader, mode: MatteMode, format: FrameFormat, side: Side
+        self, reader: MatteReader, mode: MatteMode, format: FrameFormat, placement: Placement
     ) -> None:
-        self._reader, self._side = reader, side
-        self._merge = side.xp.maximum if mode is MatteMode.MAX else side.xp.minimum
-        self._reducer = alpha_reducer(format, side)
+        self._reader, self._placement = reader, placement
+        self._merge = placement.xp.maximum if mode is MatteMode.MAX else placement.xp.minimum
+        self._reducer = alpha_reducer(format, placement)
 
     def apply(self, frames: Sequence[Frame], mattes: Sequence[Matte]) -> None:
         """Merge the mattes of consecutive frames, in place.
@@ -284,7 +284,7 @@ class MatteMerger(Closing):
             DecodeError: A frame has no given matte.
         """
         for frame, matte in zip(frames, mattes, strict=True):
-            given = self._side.xp.asarray(self._reader.opacity(frame))
+            given = self._placement.xp.asarray(self._reader.opacity(frame))
             self._merge(matte.alpha, given, out=matte.alpha)
             self._reducer.reduce(matte.alpha, matte.reduced)
 

@@ -19,7 +19,7 @@ import numpy as np
 from bgsoft.frame import Array
 from bgsoft.matte.contour import Shape
 from bgsoft.matte.islands import half_shape
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 _MOMENTS = 13
 """Number of sums for the fit of a window, as in ``bgsoft/ops/window_fit.cuh``."""
@@ -42,14 +42,16 @@ class EdgeFitter:
     fits, averages and terms are planes, one launch each.
 
     Args:
-        side: Device of the planes, or the host.
+        placement: Device of the planes, or the host.
         shape: (rows, columns) of the planes.
         chroma_shape: (rows, columns) of the chroma: the same, or half of it.
         spacing: Distance of the windows' centres, in cells of half the plane: 1, or 2 on the frame.
     """
 
-    def __init__(self, side: Side, shape: Shape, chroma_shape: Shape, spacing: int = 1) -> None:
-        xp = side.xp
+    def __init__(
+        self, placement: Placement, shape: Shape, chroma_shape: Shape, spacing: int = 1
+    ) -> None:
+        xp = placement.xp
         self._shape, self._chroma_shape, self._half = shape, chroma_shape, half_shape(shape)
         half, fits = self._half, half_shape(self._half) if spacing == 2 else self._half
         radius = max(1, round(_RADIUS * min(shape) / (270 * spacing)))
@@ -58,16 +60,16 @@ class EdgeFitter:
         self._limits = limits = xp.zeros(4, np.int32)
         self._terms = terms = xp.empty((2, *half), np.float32)
         self._packed = packed = xp.empty(half, np.uint32)
-        self._pack = side.operation("matte", "pack_half")
-        self._evaluate = side.operation("matte_guided", "evaluate_guided")
+        self._pack = placement.operation("matte", "pack_half")
+        self._evaluate = placement.operation("matte_guided", "evaluate_guided")
         # Constants of the kernels; see there.
         side_px = 2 * radius + 1
         room = (48 + 4 * side_px) * (fits[1] + 4 * radius + 2)
-        scratch = side.scratch(max(room, 3 * (2 * half[1] + 4)), np.float32)
+        scratch = placement.scratch(max(room, 3 * (2 * half[1] + 4)), np.float32)
         offset = 127.5 * (1.0 - steepen)  # one half is unchanged
         self._numbers = margin, steepen, offset, *shape, scratch
         kernels: dict[str, tuple[Any, ...]]
-        if side.on_device:
+        if placement.on_device:
             moments = xp.empty((_MOMENTS, *fits), np.int32)
             found, averaged = (xp.empty((*fits, 4), np.float32) for _ in range(2))
             sizes, samples = (spacing, *half, *fits), (spacing * side_px) ** 2
@@ -81,7 +83,7 @@ class EdgeFitter:
             numbers = spacing, radius, margin, _EPSILON, *half
             kernels = {"fit_guided": (half, packed, terms, limits, *numbers, scratch)}
         self._steps = [
-            (side.operation("matte_guided", name), *each) for name, each in kernels.items()
+            (placement.operation("matte_guided", name), *each) for name, each in kernels.items()
         ]
 
     def apply(self, alpha: Array, luma: Array, chroma: Array, out: Array) -> None:

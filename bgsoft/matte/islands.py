@@ -13,8 +13,8 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.reduce import AreaReducer
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.matte.contour import Shape, half_widths
+from bgsoft.ops.placement import Placement, address
 from bgsoft.ops.resize import Resized
-from bgsoft.ops.sides import Side, address
 from bgsoft.settings.config import MatteConfig
 
 _SKIRT = 8.0
@@ -40,8 +40,8 @@ def half_shape(shape: Shape) -> Shape:
 class MaskState:
     """State of one mask until the next one has been averaged and cleaned."""
 
-    def __init__(self, side: Side, shape: Shape) -> None:
-        self._xp = side.xp
+    def __init__(self, placement: Placement, shape: Shape) -> None:
+        self._xp = placement.xp
         self.mask: Array = self._xp.empty((0, 0), np.float32)
         """(h, w): the mask, averaged over time."""
         self.luma_sums: Array
@@ -69,14 +69,16 @@ class IslandFilter:
     components, of all frames at once.
 
     Args:
-        side: Device of the planes, or the host.
+        placement: Device of the planes, or the host.
         format: Format of the frames.
         config: The size limits.
         most: Frames at a time, up to :data:`MAX_FRAMES` on a device.
     """
 
-    def __init__(self, side: Side, format: FrameFormat, config: MatteConfig, most: int = 1) -> None:
-        self._side, self._format, xp = side, format, side.xp
+    def __init__(
+        self, placement: Placement, format: FrameFormat, config: MatteConfig, most: int = 1
+    ) -> None:
+        self._placement, self._format, xp = placement, format, placement.xp
         self._scale = lru_cache(1)(lambda mask_shape: mask_scale(format, mask_shape))
         self._factor = analysis_factor(format.width, format.height)
         self._shape = shape = analysis_shape(format.width, format.height)
@@ -84,7 +86,7 @@ class IslandFilter:
         self._cleans = config.min_area > 0
         self._least = math.ceil(config.min_area * half[0] * half[1])
         self._gap = _SURE * (0.5 if config.threshold is None else config.threshold)
-        self._resized = Resized(side, shape, np.uint8)
+        self._resized = Resized(placement, shape, np.uint8)
         self._labels = [xp.empty((most, *half), np.int32) for _ in range(2)]
         reach = max(1, round(_SKIRT / 2.0 * min(shape) / 270.0))
         width = 2 * reach + 1
@@ -92,18 +94,18 @@ class IslandFilter:
         self._limits = [xp.empty((most, *half), np.uint8) for _ in range(2)]
         """Upper limits of alpha, and of the background's opacity."""
         self._frame_limits = [*zip(*self._limits, strict=True)]
-        room = side.scratch(4 * half[1], np.uint16)
-        self._limit = side.operation("matte", "limit_alpha")
+        room = placement.scratch(4 * half[1], np.uint16)
+        self._limit = placement.operation("matte", "limit_alpha")
         self._limit_args = *shape, room
-        if side.on_device:
+        if placement.on_device:
             self._enlarge, self._merge, self._count, self._decide = (
-                side.operation("components", name)
+                placement.operation("components", name)
                 for name in (
                     *("opacity_to_grid", "merge_components"),
                     *("count_components", "decide_components"),
                 )
             )
-            self._window = side.array(half_widths(self._skirt)), reach
+            self._window = placement.array(half_widths(self._skirt)), reach
             self._areas = [xp.empty((most, *half), np.int32) for _ in range(2)]
             self._masks = np.zeros(1, _MASKS)
             self._addresses = [self._masks[name][0] for name in _MASKS.fields or ()]
@@ -121,7 +123,7 @@ class IslandFilter:
             states: States whose masks are read and whose opacity is written.
         """
         scale = self._scale(opacities[0].shape)
-        if self._side.on_device:
+        if self._placement.on_device:
             self._apply_on_device(opacities, states, scale)
             return
         most, rest = self._frame_limits[0]

@@ -31,8 +31,8 @@ import numpy as np
 from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.matte.base import MatteStage
+from bgsoft.ops.placement import Placement
 from bgsoft.ops.resize import Resized
-from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 
@@ -105,24 +105,24 @@ def smooth_side(config: MatteConfig) -> int:
 class ObsEdge:
     """Steps 5 to 7, at the frame's size."""
 
-    def __init__(self, side: Side, config: MatteConfig, format: FrameFormat) -> None:
-        self._side, self._shape = side, format.luma_shape
+    def __init__(self, placement: Placement, config: MatteConfig, format: FrameFormat) -> None:
+        self._placement, self._shape = placement, format.luma_shape
         shape, shapes = format.luma_shape, config.threshold is not None
         self._binarises = smooth_side(config) > 0
         # Dilation of the person, and the box of the feather, in pixels.
         self._dilation_px = round(config.expand_pct * format.height / 100.0) if shapes else 0
         feather_px = config.feather_pct * format.height / 100.0 if shapes else 0.0
         self._feather_side = _odd(feather_px) if feather_px > 0 else 0
-        self._background, self._scratch = (side.xp.empty(shape, np.uint8) for _ in range(2))
-        self._enlarged = Resized(side, shape, np.uint8)
-        self._enlarge = side.operation("morphology", "resize_plane")
-        if side.on_device:
-            self._sums = side.xp.empty(shape if self._feather_side else (0, 0), np.int32)
+        self._background, self._scratch = (placement.xp.empty(shape, np.uint8) for _ in range(2))
+        self._enlarged = Resized(placement, shape, np.uint8)
+        self._enlarge = placement.operation("morphology", "resize_plane")
+        if placement.on_device:
+            self._sums = placement.xp.empty(shape if self._feather_side else (0, 0), np.int32)
             self._extreme, self._row_sums, self._column_means = (
-                side.operation("morphology", name)
+                placement.operation("morphology", name)
                 for name in ("extreme", "row_sums", "column_means")
             )
-        self._reducer = alpha_reducer(format, side)
+        self._reducer = alpha_reducer(format, placement)
 
     def apply(self, mask: Array, alpha: Array, reduced: Array) -> None:
         """Make a matte, and its reduction to the grid.
@@ -139,23 +139,23 @@ class ObsEdge:
         if self._feather_side:
             self._morph(self._feather_side // 3, largest=True)
             self._blur(self._feather_side)
-        self._side.xp.invert(self._background, out=alpha)
+        self._placement.xp.invert(self._background, out=alpha)
         self._reducer.reduce(alpha, reduced)
 
     def _morph(self, reach: int, *, largest: bool) -> None:
         """Take the extreme over squares: iterated 3×3 equals one square, so rows, then columns."""
-        if reach and not self._side.on_device:
+        if reach and not self._placement.on_device:
             operation = cv2.MORPH_DILATE if largest else cv2.MORPH_ERODE
             background, scratch = self._background, self._scratch
             cv2.morphologyEx(background, operation, _SQUARE, dst=scratch, iterations=reach)
             self._swap()
-        for along_rows in (1, 0) if reach and self._side.on_device else ():
+        for along_rows in (1, 0) if reach and self._placement.on_device else ():
             planes = self._background, self._scratch
             self._extreme(self._shape, *planes, reach, int(largest), along_rows, *self._shape)
             self._swap()
 
     def _blur(self, width: int) -> None:
-        if not self._side.on_device:
+        if not self._placement.on_device:
             cv2.blur(self._background, (width, width), dst=self._scratch)
             self._swap()
             return
@@ -177,24 +177,24 @@ class ObsMatte(MatteStage):
     A held frame gets the last matte unchanged.
 
     Args:
-        side, format, workers, batch: See :class:`MatteStage`.
+        placement, format, workers, batch: See :class:`MatteStage`.
         config: The settings; ``softness`` and ``refine`` have no effect.
         device: Device whose meter counts the copies; None: on the host.
     """
 
     def __init__(
         self,
-        side: Side,
+        placement: Placement,
         config: MatteConfig,
         format: FrameFormat,
         workers: Workers,
         batch: int,
         device: CudaDevice | None,
     ) -> None:
-        super().__init__(side, format, workers, batch)
+        super().__init__(placement, format, workers, batch)
         self._device = device
         self._mask = ObsMask(config)
-        self._edges = [ObsEdge(side, config, format) for _ in range(workers.lanes)]
+        self._edges = [ObsEdge(placement, config, format) for _ in range(workers.lanes)]
 
     def reset(self) -> None:
         super().reset()
@@ -222,7 +222,7 @@ class ObsMatte(MatteStage):
         small = self._mask.apply(mask.get())
         self._device.copies.add_d2h(mask.nbytes)
         self._device.copies.add_h2d(small.nbytes)
-        return self._side.xp.asarray(small)
+        return self._placement.xp.asarray(small)
 
     def _make(self, lane: int, background: Array, matte: Matte) -> None:
         self._edges[lane].apply(background, matte.alpha, matte.reduced)

@@ -25,7 +25,7 @@ from bgsoft.matte.contour import ContourSteps, Shape
 from bgsoft.matte.guided import EdgeFitter
 from bgsoft.matte.islands import MAX_FRAMES, IslandFilter, MaskState
 from bgsoft.matte.temporal import EdgeSmoother, TemporalFilter
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteConfig, Refine
 from bgsoft.workers import Workers
 
@@ -41,7 +41,7 @@ class SoftMatte(MatteStage):
     steps are skipped.
 
     Args:
-        side, format, workers, batch: See :class:`MatteStage`.
+        placement, format, workers, batch: See :class:`MatteStage`.
         config: The settings; steps that are off cost nothing.
         fine: Fit the edge on the frame itself instead of the grid. For 34 portraits before drawn
             rooms, in 720 lines, this reduces the mean squared error of alpha near the edge by 8 %,
@@ -51,7 +51,7 @@ class SoftMatte(MatteStage):
 
     def __init__(
         self,
-        side: Side,
+        placement: Placement,
         config: MatteConfig,
         format: FrameFormat,
         workers: Workers,
@@ -59,17 +59,17 @@ class SoftMatte(MatteStage):
         *,
         fine: bool = False,
     ) -> None:
-        super().__init__(side, format, workers, batch)
-        self._temporal = TemporalFilter(side, config)
+        super().__init__(placement, format, workers, batch)
+        self._temporal = TemporalFilter(placement, config)
         self._fine = fine and config.refine is Refine.GUIDED
         smooths = self._fine and config.temporal > 0.0
-        self._smoother = EdgeSmoother(side, config.temporal, format) if smooths else None
-        self._lanes = [_Lane(side, config, format, self._fine) for _ in range(workers.lanes)]
-        most = min(batch, MAX_FRAMES) if side.on_device else 1
-        self._islands = [IslandFilter(side, format, config, most) for _ in self._lanes]
-        self._scratch = [_Scratch(side, format) for _ in range(most * workers.lanes)]
+        self._smoother = EdgeSmoother(placement, config.temporal, format) if smooths else None
+        self._lanes = [_Lane(placement, config, format, self._fine) for _ in range(workers.lanes)]
+        most = min(batch, MAX_FRAMES) if placement.on_device else 1
+        self._islands = [IslandFilter(placement, format, config, most) for _ in self._lanes]
+        self._scratch = [_Scratch(placement, format) for _ in range(most * workers.lanes)]
         # The state for the next frames, while the others are reused.
-        self._spare = MaskState(side, self._made[0][0].shape)
+        self._spare = MaskState(placement, self._made[0][0].shape)
         self._last: MaskState | None = None
 
     def reset(self) -> None:
@@ -107,10 +107,10 @@ class SoftMatte(MatteStage):
                 self._average(one, mask)
             assert self._last is not None
             one.source = self._last
-        if holds or self._side.on_device:
+        if holds or self._placement.on_device:
             # A frame may use another frame's mask.
             unclean = [one for one in scratch if one.is_unclean]
-            if not self._side.on_device:
+            if not self._placement.on_device:
                 self._workers.map(self._clean, unclean)
             elif unclean:
                 self._clean(0, *unclean)
@@ -157,18 +157,18 @@ class SoftMatte(MatteStage):
 class _Scratch:
     """Buffers of one frame, from the raw mask to the matte."""
 
-    def __init__(self, side: Side, format: FrameFormat) -> None:
+    def __init__(self, placement: Placement, format: FrameFormat) -> None:
         shape = analysis_shape(format.width, format.height)
-        self._side = side
-        self.state = MaskState(side, shape)
+        self._placement = placement
+        self.state = MaskState(placement, shape)
         """State of the frame's own mask."""
         self.source: MaskState
         """State with the opacity that the matte is made from."""
-        self.opacity: Array = side.xp.empty((0, 0), np.uint8)
+        self.opacity: Array = placement.xp.empty((0, 0), np.uint8)
         """(h, w) uint8, of the mask's size."""
         self.is_unclean = False
         """Whether the opacity has to be cleaned."""
-        self.picture = _EightBits(side, format, shape, _grid_chroma(format))
+        self.picture = _EightBits(placement, format, shape, _grid_chroma(format))
         """8-bit pictures on the grid."""
         self.luma: Array
         self.chroma: Array
@@ -176,33 +176,35 @@ class _Scratch:
 
     def allocate(self, mask_shape: Shape) -> None:
         """Allocate buffers for masks of this shape."""
-        self.opacity = self._side.xp.empty(mask_shape, np.uint8)
+        self.opacity = self._placement.xp.empty(mask_shape, np.uint8)
         self.state.allocate(mask_shape)
 
 
 class _Lane:
     """Makes the mattes of frames, one after another."""
 
-    def __init__(self, side: Side, config: MatteConfig, format: FrameFormat, fine: bool) -> None:
+    def __init__(
+        self, placement: Placement, config: MatteConfig, format: FrameFormat, fine: bool
+    ) -> None:
         size = format.luma_shape
         shape = analysis_shape(format.width, format.height)
         factor = analysis_factor(format.width, format.height)
-        self._side = side
+        self._placement = placement
         guides = config.refine is Refine.GUIDED and not fine
-        self._fitter = EdgeFitter(side, shape, _grid_chroma(format)) if guides else None
+        self._fitter = EdgeFitter(placement, shape, _grid_chroma(format)) if guides else None
         lines = 0.0 if fine else format.height / factor
-        self._steps = ContourSteps(side, config, shape, smooths=True, lines=lines)
-        self._enlarge = side.operation("matte", "enlarge_alpha")
-        room = side.scratch(2 * shape[1] * factor, np.uint16)
+        self._steps = ContourSteps(placement, config, shape, smooths=True, lines=lines)
+        self._enlarge = placement.operation("matte", "enlarge_alpha")
+        room = placement.scratch(2 * shape[1] * factor, np.uint16)
         self._enlarge_args = factor.bit_length() - 1, *shape, *size, room
-        self._fine = _FineEdge(side, config, format) if fine else None
+        self._fine = _FineEdge(placement, config, format) if fine else None
 
     def make(self, one: _Scratch, frame: Frame, matte: Matte) -> None:
         """Make the matte on the grid and on the frame, from clean opacity on the grid."""
         made = matte.reduced
         opacity, plane = one.source.opacity, self._steps.source(made)
         if self._fitter is None:
-            self._side.copy(opacity, plane)
+            self._placement.copy(opacity, plane)
         else:
             self._fitter.apply(opacity, one.luma, one.chroma, plane)
         self._steps.apply(made)
@@ -233,12 +235,12 @@ def _grid_chroma(format: FrameFormat) -> Shape:
 class _FineEdge:
     """Steps on the frame, where the edge is fitted there."""
 
-    def __init__(self, side: Side, config: MatteConfig, format: FrameFormat) -> None:
+    def __init__(self, placement: Placement, config: MatteConfig, format: FrameFormat) -> None:
         shape, chroma_shape = format.luma_shape, format.chroma_shape[:2]
-        self._picture = _EightBits(side, format, shape, chroma_shape)
-        self._fitter = EdgeFitter(side, shape, chroma_shape, spacing=2)
-        self.steps = ContourSteps(side, config, shape, smooths=False, lines=format.height)
-        self.reducer = alpha_reducer(format, side)
+        self._picture = _EightBits(placement, format, shape, chroma_shape)
+        self._fitter = EdgeFitter(placement, shape, chroma_shape, spacing=2)
+        self.steps = ContourSteps(placement, config, shape, smooths=False, lines=format.height)
+        self.reducer = alpha_reducer(format, placement)
 
     def fit(self, frame: Frame, plane: Array) -> None:
         """Fit the edge in a plane."""
@@ -249,12 +251,14 @@ class _FineEdge:
 class _EightBits:
     """Converts pictures of one shape to 8 bits."""
 
-    def __init__(self, side: Side, format: FrameFormat, shape: Shape, chroma_shape: Shape) -> None:
+    def __init__(
+        self, placement: Placement, format: FrameFormat, shape: Shape, chroma_shape: Shape
+    ) -> None:
         self._is_deep = format.bit_depth > 8
         if self._is_deep:
-            self._convert = side.operation("matte", "eight_bits")
-            self._luma = side.xp.empty(shape, np.uint8)
-            self._chroma = side.xp.empty((*chroma_shape, 2), np.uint8)
+            self._convert = placement.operation("matte", "eight_bits")
+            self._luma = placement.xp.empty(shape, np.uint8)
+            self._chroma = placement.xp.empty((*chroma_shape, 2), np.uint8)
 
     def of(self, luma: Array, chroma: Array) -> tuple[Array, Array]:
         """Return luma and chroma in 8 bits; unchanged if they are already."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from bgsoft.frame import FrameFormat
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.soft import SoftMatte
-from bgsoft.ops.sides import HOST
-from bgsoft.ops.sides import device as device_side
+from bgsoft.ops.placement import HOST, current_device
 from bgsoft.settings.config import MatteConfig, MatteStyle
 from bgsoft.workers import Workers
 
@@ -39,15 +38,15 @@ def create_matte_stage(
         given: Masks are mattes of the frame's size, uint8, from a file.
         fine: Style soft fits the edge on the frame, not on the grid: for another background.
     """
-    side = HOST if device is None else device_side()
+    placement = HOST if device is None else current_device()
     workers = workers or Workers()
     batch = max(batch, workers.lanes)
     if config.style is MatteStyle.OBS and not given:
         from bgsoft.matte.obs import ObsMatte
 
-        return ObsMatte(side, config, format, workers, batch, device)
+        return ObsMatte(placement, config, format, workers, batch, device)
     if from_alpha or given:
         from bgsoft.matte.direct import DirectMatte
 
-        return DirectMatte(side, config, format, workers, batch)
-    return SoftMatte(side, config, format, workers, batch, fine=fine)
+        return DirectMatte(placement, config, format, workers, batch)
+    return SoftMatte(placement, config, format, workers, batch, fine=fine)

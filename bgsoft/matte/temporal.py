@@ -10,8 +10,8 @@ import numpy as np
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.matte.islands import MaskState
+from bgsoft.ops.placement import Placement
 from bgsoft.ops.resize import NO_TABLES, Resized
-from bgsoft.ops.sides import Side
 from bgsoft.settings.config import MatteConfig
 
 _WINDOW = 5, 5
@@ -27,11 +27,11 @@ class TemporalFilter:
     stretched to the frame's own extremes: noise stays small. The soft threshold then gives opacity.
     """
 
-    def __init__(self, side: Side, config: MatteConfig) -> None:
-        self._side, self._follows = side, config.temporal > 0.0
-        self._average = side.operation("matte_temporal", "average_mask")
-        if not side.on_device:
-            self._change = side.operation("matte_temporal", "mask_changes")
+    def __init__(self, placement: Placement, config: MatteConfig) -> None:
+        self._placement, self._follows = placement, config.temporal > 0.0
+        self._average = placement.operation("matte_temporal", "average_mask")
+        if not placement.on_device:
+            self._change = placement.operation("matte_temporal", "mask_changes")
         scale, offset = soft_step(config.threshold, config.softness)
         shaped = int(config.threshold is not None)
         self._numbers = 1.0 - config.temporal, scale, offset, shaped
@@ -52,16 +52,16 @@ class TemporalFilter:
         shape = mask.shape
         if self._shape != shape:
             self._shape = shape
-            self._resized = Resized(self._side, shape, np.uint8)
-            self._changes: Any = self._side.scratch(shape, np.uint8)
-            self._change_sums = self._side.scratch(shape, np.uint16)
-        mask = self._side.xp.ascontiguousarray(mask)
+            self._resized = Resized(self._placement, shape, np.uint8)
+            self._changes: Any = self._placement.scratch(shape, np.uint8)
+            self._change_sums = self._placement.scratch(shape, np.uint16)
+        mask = self._placement.xp.ascontiguousarray(mask)
         follows = self._follows and before is not None
         last = before or state
         picture: tuple[Any, ...] = luma, 0, *NO_TABLES
         if self._follows:
             picture = self._resized.arguments(luma, shape)
-        if self._follows and not self._side.on_device:
+        if self._follows and not self._placement.on_device:
             cv2.boxFilter(picture[0], cv2.CV_16U, _WINDOW, state.luma_sums, normalize=False)
             if follows:
                 self._change(shape, mask, last.mask, self._changes, *shape)
@@ -95,18 +95,18 @@ class EdgeSmoother:
     alpha is from 0 or 255: clear and opaque samples are unchanged.
     """
 
-    def __init__(self, side: Side, strength: float, format: FrameFormat) -> None:
+    def __init__(self, placement: Placement, strength: float, format: FrameFormat) -> None:
         factor = analysis_factor(format.width, format.height)
         shape, frame_shape = analysis_shape(format.width, format.height), format.luma_shape
-        self._on_device = side.on_device
-        self._measure = side.operation("matte_temporal", "steady_reach")
-        self._blend = side.operation("matte_temporal", "steady_alpha")
-        self._now, self._last = (side.xp.zeros(shape, np.uint16) for _ in range(2))
-        reach = side.xp.empty(shape, np.uint8)
+        self._on_device = placement.on_device
+        self._measure = placement.operation("matte_temporal", "steady_reach")
+        self._blend = placement.operation("matte_temporal", "steady_alpha")
+        self._now, self._last = (placement.xp.zeros(shape, np.uint16) for _ in range(2))
+        reach = placement.xp.empty(shape, np.uint8)
         self._measure_args = reach, *shape
-        self._state = side.xp.empty(frame_shape, np.uint8)
+        self._state = placement.xp.empty(frame_shape, np.uint8)
         self._before = self._state, reach, factor.bit_length() - 1, 1.0 - strength
-        self._after = *shape, *frame_shape, side.scratch(2 * shape[1] * factor, np.uint16)
+        self._after = *shape, *frame_shape, placement.scratch(2 * shape[1] * factor, np.uint16)
         self.fresh = True
         """Whether the next frame ignores earlier ones."""
 

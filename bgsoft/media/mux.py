@@ -26,7 +26,7 @@ from bgsoft.media.pyav import TAG_OPTIONS, exact
 from bgsoft.media.source import open_input, rendered_packets
 from bgsoft.media.tags import Labels, file_tags, is_picture, is_picture_tag, stream_tags
 from bgsoft.media.timeline import FrameGrid, Timeline
-from bgsoft.media.tracks import SHOWS_ALL, SideTracks
+from bgsoft.media.tracks import SHOWS_ALL, CopiedTracks
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import writing
 from bgsoft.pipes import PipeOutput
@@ -86,7 +86,7 @@ class Muxer(Writer):
         self._settled = False
         self._tick = info.time_base.as_integer_ratio()
         self._grid: FrameGrid | None = None
-        self._side: SideTracks | None = None
+        self._copied_tracks: CopiedTracks | None = None
         self._video_tags: dict[str, str] = {}
         self._sent: SentFile | None = None
         with ExitStack() as stack:
@@ -117,7 +117,7 @@ class Muxer(Writer):
             self._output.metadata.update(tags)
             self._note_video_tags(source)
             in_order = self._sent is not None
-            self._side = SideTracks(
+            self._copied_tracks = CopiedTracks(
                 source, self, self.timeline, copied, self._filter, in_order=in_order
             )
 
@@ -129,7 +129,7 @@ class Muxer(Writer):
 
     @property
     def audio(self) -> list[AudioReport]:
-        return self._side.audio if self._side is not None else []
+        return self._copied_tracks.audio if self._copied_tracks is not None else []
 
     def _note_video_tags(self, source: InputContainer) -> None:
         """Note the video's tags; a timecode only where it stays true.
@@ -230,8 +230,8 @@ class Muxer(Writer):
         if self._tells_aspect:
             stream.metadata["title"] = self._video_tags.get("title", "") + ROOM
         stream.disposition = Disposition.default
-        if self._side is not None:
-            self._side.attach(self._output)
+        if self._copied_tracks is not None:
+            self._copied_tracks.attach(self._output)
         if not self._copied.pictures:
             self._drop_picture_tags()
         if self._filter.notice is not None:
@@ -240,7 +240,7 @@ class Muxer(Writer):
     def _drop_picture_tags(self) -> None:
         streams = (stream.metadata for stream in self._output.streams)
         every: list[dict[str, str]] = [self._output.metadata, self._video_tags, *streams]
-        names = {} if self._side is None else self._side.picture_tags
+        names = {} if self._copied_tracks is None else self._copied_tracks.picture_tags
         for tags in every:
             for key in [key for key, value in tags.items() if is_picture_tag(key, value)]:
                 del tags[key]
@@ -265,8 +265,12 @@ class Muxer(Writer):
         first, self._settled = not self._settled, True
         if first and self._grid is not None:
             self.timeline.origin = pts * self.info.time_base
-        elif first and self.timeline.include(pts * self.info.time_base) and self._side is not None:
-            self._side.write_chapters(self._output)
+        elif (
+            first
+            and self.timeline.include(pts * self.info.time_base)
+            and self._copied_tracks is not None
+        ):
+            self._copied_tracks.write_chapters(self._output)
         if first:
             self._shift = self.timeline.ticks(self.info.time_base)
         shifted = pts - self._shift
@@ -289,8 +293,8 @@ class Muxer(Writer):
                 self._send_header(self._sent)
             self.video_pts.append(packet.pts + self._shift)
             self.video_durations.append(packet.duration or 0)
-            if self._side is not None:
-                self._mux_side(self._side.pull(packet.dts * numerator / denominator))
+            if self._copied_tracks is not None:
+                self._mux_copied(self._copied_tracks.pull(packet.dts * numerator / denominator))
             try:
                 self._output.mux_one(packet)
             except Exception:
@@ -304,7 +308,7 @@ class Muxer(Writer):
             self._output.start_encoding()
             sent.send_header(self.container, aspect)
 
-    def _mux_side(self, packets: Iterable[Packet[Any]]) -> None:
+    def _mux_copied(self, packets: Iterable[Packet[Any]]) -> None:
         """Write packets of other tracks; those too damaged for the muxer are left out."""
         for packet in packets:
             index = packet.stream.index
@@ -318,8 +322,8 @@ class Muxer(Writer):
         """Write the rest of the other tracks and the trailer, and close the file."""
         if not self.video_pts:
             raise EncodeError("no frame was encoded", path=self._path, stage="encode")
-        if self._side is not None:
-            self._mux_side(self._side.drain())
+        if self._copied_tracks is not None:
+            self._mux_copied(self._copied_tracks.drain())
         for index, count in self._damaged.items():
             self.report("repair", f"output track {index}: {count} damaged packets left out")
         if self._video is not None and self._tells_aspect:
@@ -379,8 +383,8 @@ class Muxer(Writer):
                 self._output.close()
             if self._sent is not None:
                 self._sent.close()
-        if self._side is not None:
-            self._side.close()
+        if self._copied_tracks is not None:
+            self._copied_tracks.close()
 
 
 def _earliest_start(source: InputContainer | None) -> Fraction | None:

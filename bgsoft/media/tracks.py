@@ -66,7 +66,7 @@ _FONTS = (b"\0\1\0\0", b"OTTO", b"true", b"typ1", b"ttcf", b"wOFF", b"wOF2")
 _COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
 
 
-class SideTracks:
+class CopiedTracks:
     """All tracks of the input but the rendered video.
 
     Args:

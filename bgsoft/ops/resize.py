@@ -19,7 +19,7 @@ import numpy.typing as npt
 from numpy.typing import NDArray
 
 from bgsoft.frame import Array
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 
 _LINEAR, _AREA, _CELLS, _LERP = range(4)
 """``ResampleMode`` in ``resample.cuh``."""
@@ -50,16 +50,16 @@ class Resized:
     """Provides planes to operations at another size, one after another.
 
     Args:
-        side: Device of the planes, or the host.
+        placement: Device of the planes, or the host.
         most: The largest requested size: (rows, columns), and channels if any.
         dtype: Type of the samples.
     """
 
-    def __init__(self, side: Side, most: tuple[int, ...], dtype: npt.DTypeLike) -> None:
-        self._made: Any = side.scratch(math.prod(most), dtype)
+    def __init__(self, placement: Placement, most: tuple[int, ...], dtype: npt.DTypeLike) -> None:
+        self._made: Any = placement.scratch(math.prod(most), dtype)
         channels = most[2:]
-        if not side.on_device and np.dtype(dtype) == np.float32:
-            self._run = side.operation("resize", "resize_area")
+        if not placement.on_device and np.dtype(dtype) == np.float32:
+            self._run = placement.operation("resize", "resize_area")
             self._room = np.empty(0, np.float32)
 
         @lru_cache(_MAX_TABLES)
@@ -67,9 +67,9 @@ class Resized:
             source: tuple[int, int], target: tuple[int, int], area: bool, scale: Scale | None
         ) -> tuple[Any, ...]:
             if scale is not None:
-                return aligned_resampling(side, source, target, scale)
+                return aligned_resampling(placement, source, target, scale)
             fixed_point = np.dtype(dtype) == np.uint8
-            return resampling(side, source, target, area=area, fixed_point=fixed_point)
+            return resampling(placement, source, target, area=area, fixed_point=fixed_point)
 
         self._tables, self._views = (
             tables,
@@ -130,13 +130,18 @@ class Resized:
 
 
 def _arguments(
-    side: Side, mode: int, rows: NDArray[np.float32], columns: NDArray[np.float32]
+    placement: Placement, mode: int, rows: NDArray[np.float32], columns: NDArray[np.float32]
 ) -> tuple[Any, ...]:
-    return side.array(columns), columns.shape[1], side.array(rows), rows.shape[1], mode
+    return placement.array(columns), columns.shape[1], placement.array(rows), rows.shape[1], mode
 
 
 def resampling(
-    side: Side, source: tuple[int, int], target: tuple[int, int], *, area: bool, fixed_point: bool
+    placement: Placement,
+    source: tuple[int, int],
+    target: tuple[int, int],
+    *,
+    area: bool,
+    fixed_point: bool,
 ) -> tuple[Any, ...]:
     """Return tables for ``cv2.resize`` between two shapes (rows, columns).
 
@@ -163,11 +168,11 @@ def resampling(
             _linear_table(_positions(s, t, area), s, fixed_point)
             for s, t in zip(source, target, strict=True)
         ]
-    return _arguments(side, mode, *tables)
+    return _arguments(placement, mode, *tables)
 
 
 def aligned_resampling(
-    side: Side, source: tuple[int, int], target: tuple[int, int], scale: Scale
+    placement: Placement, source: tuple[int, int], target: tuple[int, int], scale: Scale
 ) -> tuple[Any, ...]:
     """Return tables for ``cv2.warpAffine`` with ``INTER_LINEAR`` and repeated edges, scaling only.
 
@@ -179,7 +184,7 @@ def aligned_resampling(
         step32, offset = np.float32(step), np.float32(step / 2 - 0.5)
         positions = (np.arange(count, dtype=np.float32) * step32 + offset).astype(np.float64)
         tables.append(_linear_table(positions, rows, fixed_point=False))
-    return _arguments(side, _LERP, *tables)
+    return _arguments(placement, _LERP, *tables)
 
 
 def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:

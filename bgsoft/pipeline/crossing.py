@@ -19,7 +19,7 @@ from bgsoft.decode.base import Decoder, DecodeStats
 from bgsoft.encode.base import Encoder, PictureKind
 from bgsoft.frame import Array, Frame, FrameFormat, Planes
 from bgsoft.media.info import VideoInfo
-from bgsoft.ops.sides import address
+from bgsoft.ops.placement import address
 from bgsoft.report import Event
 from bgsoft.ring import FrameRing
 

@@ -15,7 +15,7 @@ from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan, Place, Raster, Rectangle, whole_samples
 from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.media.info import VideoInfo
-from bgsoft.ops.sides import Side
+from bgsoft.ops.placement import Placement
 from bgsoft.regions.follow import Follower
 from bgsoft.regions.places import Corners, PlacedRegion, bounds, coverage, place_regions, touched
 from bgsoft.report import Event
@@ -33,7 +33,7 @@ class RegionStep:
     Args:
         config: Settings of the render.
         info: The video.
-        side: Host or device that holds the frames.
+        placement: Host or device that holds the frames.
         workers: Threads that hide regions of several frames in parallel.
         on_event: Called for a region outside the rendered time, and for a lost region.
 
@@ -45,11 +45,11 @@ class RegionStep:
         self,
         config: RenderConfig,
         info: VideoInfo,
-        side: Side,
+        placement: Placement,
         workers: Workers,
         on_event: Callable[[Event], None],
     ) -> None:
-        self._side, self._workers = side, workers
+        self._placement, self._workers = placement, workers
         self._factor = analysis_factor(info.format.width, info.format.height)
         self._inverts = config.effect.invert
         placed = place_regions(config, info, on_event)
@@ -62,7 +62,7 @@ class RegionStep:
                     " a matte shows no picture; keep or drop regions instead"
                 )
             self._hidden = []
-        self._hider = Hider(HidePlan.of(config, info.format), side)
+        self._hider = Hider(HidePlan.of(config, info.format), placement)
         followed = [one for one in self._edited + self._hidden if one.region.follow]
         self._follower = Follower(followed, info.format, on_event) if followed else None
         self.record = HiddenRecord("region")
@@ -84,7 +84,7 @@ class RegionStep:
                     self._edit(placed, self._corners(placed, frame), matte)
             if self._inverts:
                 for plane in (matte.alpha, matte.reduced):
-                    self._side.xp.subtract(255, plane, out=plane)
+                    self._placement.xp.subtract(255, plane, out=plane)
 
     def hide(self, frames: Sequence[Frame]) -> None:
         """Hide regions of composited frames, in place."""
@@ -112,14 +112,16 @@ class RegionStep:
                 draw = partial(coverage, scaled, box, inside=255 if keeps else 0)
                 limit = self._cached((placed, factor), corners, draw)
                 part = plane[top:bottom, left:right]
-                (self._side.xp.maximum if keeps else self._side.xp.minimum)(part, limit, out=part)
+                (self._placement.xp.maximum if keeps else self._placement.xp.minimum)(
+                    part, limit, out=part
+                )
 
     def _cached(
         self, key: object, corners: Corners, draw: Callable[[], NDArray[np.uint8]]
     ) -> Array:
         last = self._drawn.get(key)
         if last is None or not np.array_equal(last[0], corners):
-            last = self._drawn[key] = corners, self._side.array(draw())
+            last = self._drawn[key] = corners, self._placement.array(draw())
         return last[1]
 
     def _hide(self, _lane: int, frame: Frame) -> list[HiddenPlace]:

@@ -361,7 +361,7 @@ class StageBuilder:
             loader = self._loader(resolve(file, (BOXES,)), Precision.FP32, self._instead)
             with stages.current():
                 return stages.detector(
-                    config, info.format, stages.network_side(backend, info.format), loader
+                    config, info.format, stages.segmenter_factory(backend, info.format), loader
                 )
 
         def make(

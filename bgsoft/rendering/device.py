@@ -21,13 +21,13 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.ops.sides import device as device_side
+from bgsoft.ops.placement import current_device
 from bgsoft.pipeline.device_execution import DeviceExecution
 from bgsoft.pipeline.picture import Execution
-from bgsoft.rendering.host import LoaderMaker, SideStages
+from bgsoft.rendering.host import LoaderMaker, StageFactory
 from bgsoft.resources import Resources
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.sides import DeviceSide
+from bgsoft.segment.factory import DeviceSegmenterFactory
 from bgsoft.settings.config import MatteQuality, Precision, RenderConfig
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _MEMORY_SHARE = 0.25
 """Maximum share of the free device memory for the ring."""
 
 
-class DeviceStages(SideStages):
+class DeviceStages(StageFactory):
     """Maker of picture stages on a device, which it sets up.
 
     It has the methods of :class:`bgsoft.rendering.host.HostStages`.
@@ -54,7 +54,7 @@ class DeviceStages(SideStages):
 
     def __init__(self, resources: Resources, batch: int = 0) -> None:
         self._device = resources.device
-        super().__init__(resources, device_side(), self._device, batch or _BATCH)
+        super().__init__(resources, current_device(), self._device, batch or _BATCH)
         self._stream = network_stream(self._device)  # for all work but faces, networks included
         self._face_stream = network_stream(self._device, 2)
 
@@ -82,22 +82,24 @@ class DeviceStages(SideStages):
         streams = self._stream, self._face_stream
         return DeviceExecution(self._device, streams, self.batch, observer)
 
-    def network_side(self, backend: str, format: FrameFormat) -> DeviceSide:
+    def segmenter_factory(self, backend: str, format: FrameFormat) -> DeviceSegmenterFactory:
         on_event = self._resources.on_event
-        return DeviceSide(backend, format, self.batch, self._device, self._stream, on_event)
+        return DeviceSegmenterFactory(
+            backend, format, self.batch, self._device, self._stream, on_event
+        )
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
-        side = self.network_side(backend, format)
+        factory = self.segmenter_factory(backend, format)
 
         def make_faces() -> FaceGlance:
             make_network = self._face_network(backend, loader.beside, self._stream)
             with self.current():
                 batch = 1 if backend == "cpu" else self.batch
-                return FaceGlance(format, make_network, batch, device_side())
+                return FaceGlance(format, make_network, batch, current_device())
 
-        return side.create(loader, quality, make_faces)
+        return factory.create(loader, quality, make_faces)
 
     def _face_network(
         self, backend: str, make_loader: LoaderMaker, stream: Any
@@ -137,6 +139,6 @@ class DeviceStages(SideStages):
             # On the CPU, a batch is no faster than single views.
             batch = 1 if backend == "cpu" else self.batch
             with stream:
-                return FaceNetworks(info.format, canvases, load, batch, device_side())
+                return FaceNetworks(info.format, canvases, load, batch, current_device())
 
         return create_faces(config, info, make_networks, data, backend=backend, device=device)

@@ -21,12 +21,12 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.pipeline.picture import Execution
 from bgsoft.rendering import backends
 from bgsoft.resources import Resources
 from bgsoft.segment.base import FaceBoxes, Segmenter
-from bgsoft.segment.sides import HostSide
+from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.settings.config import (
     EffectConfig,
     MatteConfig,
@@ -66,12 +66,12 @@ def host_planes(format: FrameFormat, slot: int) -> Planes:
     )
 
 
-class SideStages:
+class StageFactory:
     """Base of the makers of picture stages.
 
     Args:
         resources: Resources of the render.
-        side: Host or device that holds the frames.
+        placement: Host or device that holds the frames.
         device: The device; None: the host.
         batch: Frames at a time.
         lanes: Frames in parallel.
@@ -80,22 +80,22 @@ class SideStages:
     def __init__(
         self,
         resources: Resources,
-        side: Side,
+        placement: Placement,
         device: CudaDevice | None,
         batch: int,
         lanes: int = 1,
     ) -> None:
         self.batch = batch
         self._resources = resources
-        self._side, self._frames_device = side, device
+        self._placement, self._frames_device = placement, device
         # Closed with the execution: threads of segmentation, and of later stages.
         self._ahead, self._workers = Workers(lanes), Workers(lanes)
 
     def reducer(self, format: FrameFormat) -> Reducer:
-        return Reducer(format, self._ahead, side=self._side, batch=self.batch)
+        return Reducer(format, self._ahead, placement=self._placement, batch=self.batch)
 
     def scenes(self, format: FrameFormat) -> LumaProbe:
-        return LumaProbe(format, side=self._side, batch=self.batch)
+        return LumaProbe(format, placement=self._placement, batch=self.batch)
 
     def matte_stage(
         self,
@@ -121,7 +121,7 @@ class SideStages:
         """Return a segmenter that reads the mattes of a file."""
         from bgsoft.matte.given import GivenSegmenter
 
-        return GivenSegmenter(reader, self._side)
+        return GivenSegmenter(reader, self._placement)
 
     def matte_merger(
         self, reader: MatteReader, mode: MatteMode, format: FrameFormat
@@ -129,7 +129,7 @@ class SideStages:
         """Return a stage that combines the mattes of a file with our own."""
         from bgsoft.matte.given import MatteMerger
 
-        return MatteMerger(reader, mode, format, self._side)
+        return MatteMerger(reader, mode, format, self._placement)
 
     def compositor(
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
@@ -138,7 +138,7 @@ class SideStages:
         return create_compositor(
             config,
             format,
-            side=self._side,
+            placement=self._placement,
             workers=self._workers,
             copies=None if device is None else device.copies,
             began=began,
@@ -151,27 +151,31 @@ class SideStages:
         from bgsoft.regions.step import RegionStep
 
         on_event = self._resources.on_event
-        return RegionStep(config, info, self._side, self._workers, on_event)
+        return RegionStep(config, info, self._placement, self._workers, on_event)
 
     def detector(
-        self, config: RenderConfig, format: FrameFormat, side: HostSide, loader: NetworkLoader
+        self,
+        config: RenderConfig,
+        format: FrameFormat,
+        factory: HostSegmenterFactory,
+        loader: NetworkLoader,
     ) -> DetectorStep:
-        """Return the step that hides what a detector finds; ``side`` makes its networks."""
+        """Return the step that hides what a detector finds; ``factory`` makes its networks."""
         from bgsoft.detect.detector import Detector
         from bgsoft.detect.step import DetectorStep
         from bgsoft.hide.plan import HidePlan
 
-        spec, driver = loader.model.spec, side.driver(loader)
-        found = Detector(spec, driver, format, self._ahead, self._side)
+        spec, driver = loader.model.spec, factory.driver(loader)
+        found = Detector(spec, driver, format, self._ahead, self._placement)
         plan = HidePlan.of(config, format)
-        return DetectorStep(found, loader.model, plan, self._workers, self._side)
+        return DetectorStep(found, loader.model, plan, self._workers, self._placement)
 
     def areas(self) -> AreaMeter:
         """Return the meter of the mattes' areas."""
-        return AreaMeter(self._side)
+        return AreaMeter(self._placement)
 
 
-class HostStages(SideStages):
+class HostStages(StageFactory):
     """Maker of picture stages on the host, the references for :class:`DeviceStages`.
 
     Args:
@@ -206,24 +210,26 @@ class HostStages(SideStages):
     def execution(self, observer: TraceRecorder | None) -> Execution:
         return Execution(self.batch, self._workers, self._ahead)
 
-    def network_side(self, backend: str, format: FrameFormat) -> HostSide:
+    def segmenter_factory(self, backend: str, format: FrameFormat) -> HostSegmenterFactory:
         """Return the maker of networks on whole frames for ``tensorrt``, ``cuda`` or ``cpu``."""
         resources = self._resources
         device = resources.device if backends.on_gpu("infer", backend) else None
-        return HostSide(backend, format, self._ahead, device, resources.on_event, self.batch)
+        return HostSegmenterFactory(
+            backend, format, self._ahead, device, resources.on_event, self.batch
+        )
 
     def segmenter(
         self, backend: str, loader: NetworkLoader, format: FrameFormat, quality: MatteQuality
     ) -> Segmenter:
         """Return the segmenter of a model, run by ``tensorrt``, ``cuda`` or ``cpu``."""
-        side = self.network_side(backend, format)
+        factory = self.segmenter_factory(backend, format)
 
         def make_faces() -> FaceBoxes:
             from bgsoft.face.networks import FaceGlance
 
             return FaceGlance(format)
 
-        return side.create(loader, quality, make_faces)
+        return factory.create(loader, quality, make_faces)
 
     def faces(
         self,

@@ -20,8 +20,8 @@ import numpy as np
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import Resized
-from bgsoft.ops.sides import HOST, Side
 from bgsoft.segment.base import Segmenter
 from bgsoft.workers import Workers
 
@@ -91,25 +91,25 @@ class MaskAverage:
 
     Args:
         format: Of the frames.
-        side: Where mattes are.
+        placement: Where mattes are.
     """
 
-    def __init__(self, format: FrameFormat, side: Side = HOST) -> None:
-        self._side, self._frame = side, format.luma_shape
+    def __init__(self, format: FrameFormat, placement: Placement = HOST) -> None:
+        self._placement, self._frame = placement, format.luma_shape
         self._grid = grid = analysis_shape(format.width, format.height)
         self._small, self._large = (
-            Resized(side, shape, np.float32) for shape in (grid, self._frame)
+            Resized(placement, shape, np.float32) for shape in (grid, self._frame)
         )
-        self._resize = side.operation("zoom", "resize_mask")
+        self._resize = placement.operation("zoom", "resize_mask")
         self._width = thin_width(grid)
-        self._seen = side.xp.empty(grid, np.float32)
-        self._added = side.xp.empty(self._frame, np.float32)
-        if side.on_device:
-            self._extreme = side.operation("morphology", "extreme_float")
+        self._seen = placement.xp.empty(grid, np.float32)
+        self._added = placement.xp.empty(self._frame, np.float32)
+        if placement.on_device:
+            self._extreme = placement.operation("morphology", "extreme_float")
 
     def apply(self, matte: Array, mask: Array) -> None:
         """Change an (H, W) float32 matte, by a (gh, gw) float32 mask."""
-        xp, grid, frame, seen = self._side.xp, self._grid, self._frame, self._seen
+        xp, grid, frame, seen = self._placement.xp, self._grid, self._frame, self._seen
         averaged = self._small.arguments(matte, grid, area=True)
         self._resize(grid, *averaged, seen, *grid)
         change = _person((seen + mask) * 0.5) - _person(seen)
@@ -122,9 +122,9 @@ class MaskAverage:
     def _opened(self, part: Array) -> Array:
         """Without what is thin."""
         width, grid = self._width, self._grid
-        if not self._side.on_device:
+        if not self._placement.on_device:
             return cv2.morphologyEx(part, cv2.MORPH_OPEN, np.ones((width, width), np.uint8))
-        other = self._side.xp.empty_like(part)
+        other = self._placement.xp.empty_like(part)
         for largest in (0, 1):
             for along_rows in (1, 0):
                 self._extreme(grid, part, other, width // 2, largest, along_rows, *grid)

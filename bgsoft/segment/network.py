@@ -19,7 +19,7 @@ from bgsoft.errors import ModelError
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops.sides import HOST, Side
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.preprocess import Preprocessor
@@ -41,7 +41,7 @@ class NetworkSegmenter(Segmenter):
         driver: Runs the network, wired as its family says; closed with the segmenter.
         format: Format of the frames.
         workers: What prepares and reads; a lane a frame.
-        side: Where the frames are.
+        placement: Where the frames are.
         batch: Frames at a time on a device.
         tell: Called with a notice where a user's model makes no numbers of the first frame.
 
@@ -56,12 +56,12 @@ class NetworkSegmenter(Segmenter):
         format: FrameFormat,
         workers: Workers | None = None,
         *,
-        side: Side = HOST,
+        placement: Placement = HOST,
         batch: int = 1,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.name = spec.name
-        self._side, self._workers = side, workers or Workers()
+        self._placement, self._workers = placement, workers or Workers()
         self._driver = driver
         makes_alpha = FAMILIES[spec.family].makes_alpha
         shape = channels(driver.network, spec).shape
@@ -82,13 +82,13 @@ class NetworkSegmenter(Segmenter):
         )
         self._whole = makes_alpha or rows < spec.height or columns < spec.width
         self._lanes = lanes = 1 if runs_singly(spec) else self._workers.lanes
-        self._preprocessors = [Preprocessor(self._spec, format, side) for _ in range(lanes)]
+        self._preprocessors = [Preprocessor(self._spec, format, placement) for _ in range(lanes)]
         # Of the networks that run: each one's arrays stay what they are.
         self._raw: Callable[..., Array] = lru_cache(self._workers.lanes)(
             lambda network: channels(network, spec)
         )
         planes = max(batch, self._workers.lanes), *self._mask_shape
-        self._masks = side.xp.zeros(planes, np.float32)
+        self._masks = placement.xp.zeros(planes, np.float32)
         """Masks of the frames of a batch."""
         self._planes: list[Array] = list(self._masks)
         self._tell = tell
@@ -134,11 +134,11 @@ class NetworkSegmenter(Segmenter):
             if self._unproved and start == 0:
                 self._unproved = False
                 self._prove(raw[0, spec.output_channel])
-            if stop - start == 1 or self._side.on_device:  # there it is one launch
-                to_masks(self._side, raw, spec, masks)
+            if stop - start == 1 or self._placement.on_device:  # there it is one launch
+                to_masks(self._placement, raw, spec, masks)
             else:
                 self._workers.map(
-                    lambda _, one, mask: to_masks(self._side, one, spec, mask),
+                    lambda _, one, mask: to_masks(self._placement, one, spec, mask),
                     raw[:, None],
                     masks[:, None],
                 )
@@ -152,7 +152,7 @@ class NetworkSegmenter(Segmenter):
 
     def _prove(self, raw: Array) -> None:
         """Once: to wait for a device costs too much for every frame."""
-        if not np.isfinite(raw.get() if self._side.on_device else raw).any():
+        if not np.isfinite(raw.get() if self._placement.on_device else raw).any():
             text = "has no finite number for the first frame: its mask is empty, or full"
             self._tell(f"the output of model {self.name} {text}")
 
@@ -202,9 +202,9 @@ def channels(network: Network, spec: ModelSpec) -> Array:
     return raw
 
 
-def to_masks(side: Side, raw: Array, spec: ModelSpec, masks: Array) -> None:
+def to_masks(placement: Placement, raw: Array, spec: ModelSpec, masks: Array) -> None:
     """Turn (n, C, h, w) raw output into (n, h, w) float32 masks in [0, 1]."""
-    xp, person = side.xp, raw[:, spec.output_channel]
+    xp, person = placement.xp, raw[:, spec.output_channel]
     if spec.activation == "sigmoid":
         logits = xp.clip(person.astype(np.float32, copy=False), -_MAX_LOGIT, _MAX_LOGIT)
         person = 1.0 / (1.0 + xp.exp(-logits))
@@ -213,7 +213,7 @@ def to_masks(side: Side, raw: Array, spec: ModelSpec, masks: Array) -> None:
             shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
         person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
     # What is no number becomes 0.
-    if side.on_device:
+    if placement.on_device:
         _limited()(person, masks)
     else:
         np.fmax(person, np.float32(0.0), out=masks)

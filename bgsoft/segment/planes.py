@@ -13,8 +13,8 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import AreaReducer
 from bgsoft.cuda.readback import Readback
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import NO_TABLES, Resized
-from bgsoft.ops.sides import HOST, Side
 from bgsoft.records import NamedTuple
 from bgsoft.segment.base import FaceBox
 from bgsoft.segment.boxes import CELL, Box, Cells, cell_shape
@@ -84,7 +84,7 @@ class ZoomPlanes:
         format: Format of the frames.
         model: (rows, columns) of the largest input of a model that sees parts of frames.
         workers: What blends, side by side on the host; a lane a frame.
-        side: Where the frames are.
+        placement: Where the frames are.
         batch: Frames at a time on a device.
         device: Whose copies are counted; None: on the host.
         stream: That the general model runs over whole frames on; None: the current one.
@@ -96,7 +96,7 @@ class ZoomPlanes:
         model: tuple[int, int],
         workers: Workers | None = None,
         *,
-        side: Side = HOST,
+        placement: Placement = HOST,
         batch: int = 1,
         device: CudaDevice | None = None,
         stream: Any = None,
@@ -108,7 +108,7 @@ class ZoomPlanes:
         self.slots = 2 * batch + 1
         """Turns whose whole passes can be kept: what is still used when a batch comes is not
         overwritten by its passes, be they begun a second time."""
-        self._side, self._device, self._stream = side, device, stream
+        self._placement, self._device, self._stream = placement, device, stream
         self._here: AbstractContextManager[None] = nullcontext()
         self._format = format
         self._cell_shape = cells = cell_shape(grid)
@@ -119,7 +119,7 @@ class ZoomPlanes:
         self._fading = lru_cache(_KEPT_BOXES)(
             lambda box: (box.shape, (*box, *box.fade_widths(grid), box.weight(grid)))
         )
-        xp, bits = side.xp, 8 * format.bytes_per_sample
+        xp, bits = placement.xp, 8 * format.bytes_per_sample
         self._kept = [list(xp.zeros((self.slots, *grid), np.float32)) for _ in range(2)]
         self._masks: list[Array] = list(xp.empty((batch, *grid), np.float32))
         self._lumas = list(xp.zeros((batch, *cells), np.float32))
@@ -128,19 +128,19 @@ class ZoomPlanes:
         """and of those of whole passes."""
         # Two passes for each frame at hand, and a mask that is fed back; and a mask for each frame
         # at hand for what is read later.
-        self._cells = Readback(side, (3 * batch + 1, *cells), np.float32)
+        self._cells = Readback(placement, (3 * batch + 1, *cells), np.float32)
         self._made: list[Array] = list(self._cells.array)
         self._seen: list[Cells] = list(self._cells.host)
         self._luma_cells, self._mask_cells, self._resize, self._launch = (
-            side.operation("zoom", name, sample_bits=bits)
+            placement.operation("zoom", name, sample_bits=bits)
             for name in ("luma_cells", "mask_cells", "resize_mask", "blend_passes")
         )
         lanes = range(self._workers.lanes)
-        self._resized = [Resized(side, grid, np.float32) for _ in lanes]
+        self._resized = [Resized(placement, grid, np.float32) for _ in lanes]
         room = (2 * CELL + 1) * cells[1] + 2 + grid[1]
-        self._lines = [side.scratch(room, np.float32) for _ in lanes]
-        if side.on_device:
-            self._halve = AreaReducer(format.luma_shape, 2, side=side, bits=bits)
+        self._lines = [placement.scratch(room, np.float32) for _ in lanes]
+        if placement.on_device:
+            self._halve = AreaReducer(format.luma_shape, 2, placement=placement, bits=bits)
             self._halves = list(xp.empty((batch, *format.chroma_shape[:2]), format.dtype))
             self._forked, self._joined = (xp.cuda.Event(disable_timing=True) for _ in range(2))
 
@@ -167,7 +167,7 @@ class ZoomPlanes:
 
     def keep_luma(self, slot: int, index: int) -> None:
         """Keep the luma of the frame at hand of an index, as what its whole passes have seen."""
-        self._side.copy(self._lumas[index], self._kept_lumas[slot])
+        self._placement.copy(self._lumas[index], self._kept_lumas[slot])
 
     def keep(self, network: int, slot: int, mask: Array) -> Array:
         """Keep the mask of a model's whole pass.
@@ -193,7 +193,7 @@ class ZoomPlanes:
         if not masks:
             return list
         if self._stream is not None:
-            self._side.xp.cuda.get_current_stream().wait_event(self._joined)
+            self._placement.xp.cuda.get_current_stream().wait_event(self._joined)
         first = len(self._made) - len(masks) if later else 0
         size = self._cell_shape
         for index, mask in enumerate(masks, first):
@@ -252,7 +252,7 @@ class ZoomPlanes:
         """Raise the contrast of a mask, in place: what few passes see faintly is left out."""
         mask -= 0.5 - 0.5 / SHARPENED
         mask *= SHARPENED
-        self._side.xp.clip(mask, 0.0, 1.0, out=mask)
+        self._placement.xp.clip(mask, 0.0, 1.0, out=mask)
 
     def average(self, index: int, box: Box, other: Array) -> None:
         """Average the mask of the frame at hand of this index with another in a box, in place.

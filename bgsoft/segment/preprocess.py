@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
 from bgsoft.models.catalog import REFINER, ModelSpec
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import Resized
-from bgsoft.ops.sides import HOST, Side
 
 MAX_BILINEAR_SHRINK = 3.0
 """Reduction up to which a picture is sampled bilinearly, and beyond which it is averaged. At 2.5,
@@ -86,15 +86,15 @@ class Preprocessor:
     Args:
         spec: Whose input it is.
         format: Of the frames.
-        side: Where they are.
+        placement: Where they are.
     """
 
-    def __init__(self, spec: ModelSpec, format: FrameFormat, side: Side = HOST) -> None:
-        self._spec, self._side, self._size = spec, side, (spec.height, spec.width)
+    def __init__(self, spec: ModelSpec, format: FrameFormat, placement: Placement = HOST) -> None:
+        self._spec, self._placement, self._size = spec, placement, (spec.height, spec.width)
         self._has_bars = spec.embedded and spec.family != REFINER
         self._most = [MAX_BILINEAR_SHRINK * each for each in self._size]
-        self._luma = Resized(side, self._size, format.dtype)
-        self._chroma = Resized(side, (*self._size, 2), format.dtype)
+        self._luma = Resized(placement, self._size, format.dtype)
+        self._chroma = Resized(placement, (*self._size, 2), format.dtype)
         self._channels_last = spec.layout != "NCHW"
         self.shape = (*self._size, 3) if self._channels_last else (3, *self._size)
         """Of an item of the input: (3, H, W) or (H, W, 3) by the model's layout."""
@@ -102,12 +102,12 @@ class Preprocessor:
         # The largest is known once all are there: codes are written, and divided after that.
         plain = np.array([1, 1, 1, 0, 0, 0], np.float32)
         norm = plain if self._by_maximum else normalisation(spec)
-        self._constants = side.array(fixed_matrix(spec, format)), side.array(norm)
+        self._constants = placement.array(fixed_matrix(spec, format)), placement.array(norm)
         of_channel = (1, 1, 3) if self._channels_last else (3, 1, 1)
         mean, std = (np.array(each).reshape(of_channel) for each in (spec.mean, spec.std))
-        self._std, self._bias = side.array(std), side.array(-mean / std, np.float32)
+        self._std, self._bias = placement.array(std), placement.array(-mean / std, np.float32)
         bits = 8 * format.bytes_per_sample
-        self._run = side.operation("preprocess", "preprocess", sample_bits=bits)
+        self._run = placement.operation("preprocess", "preprocess", sample_bits=bits)
 
     def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> slice | None:
         """Write a picture, whose rows may be padded, into an item of a batch.
@@ -147,7 +147,7 @@ class Preprocessor:
         area = chroma.shape[0] > rows or chroma.shape[1] > columns
         second = self._chroma.arguments(chroma, size, area=area)
         if dtype == np.float16 or size is not self._size:
-            values, at = self._side.xp.empty((1, *shape), np.float32), 0
+            values, at = self._placement.xp.empty((1, *shape), np.float32), 0
         planes = (*first, *second)
         self._run(size, *planes, *self._constants, values, *size, at, self._channels_last)
         if self._by_maximum:
@@ -158,6 +158,6 @@ class Preprocessor:
 
     def _divide(self, codes: Array) -> None:
         """(code / maximum − mean) / std, where there is the code."""
-        most = self._side.xp.maximum(codes.max(), np.float32(1.0))
+        most = self._placement.xp.maximum(codes.max(), np.float32(1.0))
         codes *= (1.0 / (most * self._std)).astype(np.float32)
         codes += self._bias

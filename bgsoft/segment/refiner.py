@@ -14,8 +14,8 @@ import numpy as np
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import Resized
-from bgsoft.ops.sides import HOST, Side
 from bgsoft.segment.families import COARSE_INPUT
 from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.workers import Workers
@@ -29,7 +29,7 @@ class MaskRefiner:
         driver: Runs the network; closed with the refiner.
         format: Format of the frames.
         workers: Prepare the inputs; one lane per frame.
-        side: Where the frames and masks are.
+        placement: Where the frames and masks are.
         batch: Frames at a time on a device.
     """
 
@@ -40,17 +40,17 @@ class MaskRefiner:
         format: FrameFormat,
         workers: Workers,
         *,
-        side: Side = HOST,
+        placement: Placement = HOST,
         batch: int = 1,
     ) -> None:
         self.size = spec.height, spec.width
         """(rows, columns) of its input and of its masks."""
         self._spec, self._driver, self._workers = spec, driver, workers
         lanes = range(workers.lanes)
-        self._preprocessors = [Preprocessor(spec, format, side) for _ in lanes]
-        self._resized = [Resized(side, self.size, np.float32) for _ in lanes]
-        self._resize = side.operation("zoom", "resize_mask")
-        self._masks = side.xp.zeros((max(batch, workers.lanes), *self.size), np.float32)
+        self._preprocessors = [Preprocessor(spec, format, placement) for _ in lanes]
+        self._resized = [Resized(placement, self.size, np.float32) for _ in lanes]
+        self._resize = placement.operation("zoom", "resize_mask")
+        self._masks = placement.xp.zeros((max(batch, workers.lanes), *self.size), np.float32)
 
     def start(self) -> None:
         """Run once, before the first frame."""

@@ -78,7 +78,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.infer.base import GpuModel
-from bgsoft.infer.sessions import open_session, placement
+from bgsoft.infer.sessions import open_session, describe_assignment
 
 found = {}
 device = SimpleNamespace(number=0, name="stub", compute_capability="90")
@@ -89,7 +89,7 @@ for stream in (4096, None):
     except BackendUnavailableError as exc:
         found[str(stream)] = type(exc).__name__
     else:
-        found[str(stream)] = placement(session, "cuda")
+        found[str(stream)] = describe_assignment(session, "cuda")
         taken = session.get_provider_options()["CUDAExecutionProvider"]
         found["options"] = [taken["has_user_compute_stream"], taken["enable_cuda_graph"]]
 print(json.dumps(found))

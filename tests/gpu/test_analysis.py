@@ -12,7 +12,7 @@ import pytest
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import THUMB_SHAPE, LumaProbe
 from bgsoft.frame import PixelLayout
-from bgsoft.ops.sides import device
+from bgsoft.ops.placement import current_device
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import SIZES, flat_frame, frame_format, random_frame
 
@@ -38,7 +38,9 @@ def test_the_grid_is_the_same(gpu: Any, size: tuple[int, int], layout: PixelLayo
     format = frame_format(size, layout)
     frame = random_frame(format, np.random.default_rng(11))
     expected = Reducer(format).reduce([frame])[0]
-    for made in Reducer(format, side=device(), batch=2).reduce([frame_on_device(frame)] * 2):
+    for made in Reducer(format, placement=current_device(), batch=2).reduce(
+        [frame_on_device(frame)] * 2
+    ):
         for result, wanted in (
             (made, expected),
             (made.detail or made, expected.detail or expected),
@@ -51,7 +53,7 @@ def test_the_grid_is_the_same(gpu: Any, size: tuple[int, int], layout: PixelLayo
 def test_another_format_is_refused(gpu: Any) -> None:
     frame = frame_on_device(flat_frame(frame_format((64, 48), PixelLayout.P010), 1, 2, 3))
     with pytest.raises(ValueError, match="uint8"):
-        Reducer(frame_format((64, 48)), side=device()).reduce([frame])
+        Reducer(frame_format((64, 48)), placement=current_device()).reduce([frame])
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
@@ -64,7 +66,7 @@ def test_thumbnails_and_similarity(gpu: Any, size: tuple[int, int], layout: Pixe
         reduced = Reducer(format).reduce([random_frame(format, rng)])[0]
         grids.append((reduced.luma.copy(), grid_on_device(reduced)))
     peak = float(((1 << format.bit_depth) - 1) << format.shift)
-    probe = LumaProbe(format, side=device(), batch=3)
+    probe = LumaProbe(format, placement=current_device(), batch=3)
     probe.keep(grids[0][1])
     probe.cuts([grid for _, grid in grids])
     thumbs = probe.thumbs.copy()
@@ -86,7 +88,7 @@ def test_thumbnails_and_similarity(gpu: Any, size: tuple[int, int], layout: Pixe
 
 def test_cuts_are_the_same(gpu: Any) -> None:
     format = frame_format((640, 360))
-    host, twin = LumaProbe(format), LumaProbe(format, side=device())
+    host, twin = LumaProbe(format), LumaProbe(format, placement=current_device())
     rng = np.random.default_rng(5)
     rooms = [np.kron(rng.integers(40, 200, (9, 16)), np.ones((40, 40))) for _ in range(2)]
     found = []
@@ -107,7 +109,7 @@ def test_cuts_are_the_same(gpu: Any) -> None:
 def test_nothing_is_similar_before_something_is_kept(gpu: Any) -> None:
     format = frame_format((64, 48))
     grid = grid_on_device(Reducer(format).reduce([flat_frame(format, 9, 9, 9)])[0])
-    probe = LumaProbe(format, side=device())
+    probe = LumaProbe(format, placement=current_device())
     assert probe.cuts([grid]) == [False]
     probe.keep(grid)
     assert not probe.is_similar(grid, 0.0)

@@ -13,10 +13,10 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import AVERAGED_MATTE, BLENDED
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.ops.sides import device as device_side
+from bgsoft.ops.placement import current_device
 from bgsoft.report import Event
 from bgsoft.segment.averaged import MaskAverage
-from bgsoft.segment.sides import DeviceSide, HostSide
+from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -41,7 +41,7 @@ def test_planes(gpu: Any, size: tuple[int, int]) -> None:
         coarse = rng.random((5, 7), np.float32)
         mattes.append(cv2.resize(coarse, size).clip(0.2, 0.8) / 0.6 - np.float32(1 / 3))
         masks.append(cv2.resize(coarse[:, ::-1] ** 2, grid[::-1]))
-    on_device, on_host = MaskAverage(format, device_side()), MaskAverage(format)
+    on_device, on_host = MaskAverage(format, current_device()), MaskAverage(format)
     changed = []
     for matte, mask in zip(mattes, masks, strict=True):
         ours, wanted = cupy.asarray(matte), matte.copy()
@@ -61,9 +61,9 @@ def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
     events: list[Event] = []
     stream = gpu.new_stream()
     with gpu.use(stream):
-        host = HostSide("cpu", format, workers).create(loader, MatteQuality.BEST)
-        side = DeviceSide(backend, format, 2, gpu, stream, events.append)
-        device = side.create(loader, MatteQuality.BEST)
+        host = HostSegmenterFactory("cpu", format, workers).create(loader, MatteQuality.BEST)
+        factory = DeviceSegmenterFactory(backend, format, 2, gpu, stream, events.append)
+        device = factory.create(loader, MatteQuality.BEST)
         for segmenter in (host, device):
             segmenter.start()
         for start in range(0, 6, 2):

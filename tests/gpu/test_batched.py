@@ -13,7 +13,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import BatchDriver
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops.sides import device
+from bgsoft.ops.placement import current_device
 from bgsoft.report import Event
 from bgsoft.segment.network import NetworkSegmenter
 from tests.gpu.device_frames import frame_on_device
@@ -69,9 +69,9 @@ def test_each_frame_gets_its_own_mask(gpu: Any, faults: int) -> None:
         batch=4,
         on_event=events.append,
     )
-    segmenter = NetworkSegmenter(SPEC, driver, FORMAT, side=device(), batch=4)
+    segmenter = NetworkSegmenter(SPEC, driver, FORMAT, placement=current_device(), batch=4)
     frames = [frame_on_device(flat_frame(FORMAT, luma, 128, 128)) for luma in LUMAS]
-    reducer = Reducer(FORMAT, side=device(), batch=4)
+    reducer = Reducer(FORMAT, placement=current_device(), batch=4)
     for count in (4, 3, 1):
         masks = segmenter.masks(frames[:count], reducer.reduce(frames[:count]))
         means = [float(mask.mean()) for mask in masks]

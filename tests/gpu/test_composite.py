@@ -15,9 +15,9 @@ from bgsoft.composite.background import Hold
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.composite.plan import CellsPlan
-from bgsoft.diagnose.parity import STRUCTURED_DB, CudaSide, compare_composites
+from bgsoft.diagnose.parity import STRUCTURED_DB, DeviceUnderTest, compare_composites
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte, PixelLayout
-from bgsoft.ops.sides import HOST, device
+from bgsoft.ops.placement import HOST, current_device
 from bgsoft.settings.config import REPLACING, EffectConfig, EffectKind
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import (
@@ -62,7 +62,7 @@ def device_grid(frame: Frame) -> AnalysisFrame:
 
 
 def create_on(gpu: Any, config: EffectConfig, format: FrameFormat) -> PictureCompositor:
-    return create_compositor(config, format, side=device(), copies=gpu.copies)
+    return create_compositor(config, format, placement=current_device(), copies=gpu.copies)
 
 
 def composite_on(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte) -> Frame:
@@ -79,7 +79,7 @@ def to_host(frame: Frame) -> Frame:
 
 
 def check(gpu: Any, config: EffectConfig, frame: Frame, matte: Matte, min_db: float = 0) -> None:
-    found = compare_composites(CudaSide(gpu), config, frame, matte, min_db=min_db)
+    found = compare_composites(DeviceUnderTest(gpu), config, frame, matte, min_db=min_db)
     assert found.ok, found
 
 
@@ -269,10 +269,10 @@ def test_noise_is_held_back_as_on_the_cpu(gpu: Any) -> None:
         shown.append(cells.astype(np.uint16))
         cells = np.clip(cells + rng.integers(-400, 400, cells.shape), 0, 65535)
     found = []
-    for side in (HOST, device()):
-        hold, held = Hold(side, plan), side.xp.empty(plan.count, np.uint16)
+    for placement in (HOST, current_device()):
+        hold, held = Hold(placement, plan), placement.xp.empty(plan.count, np.uint16)
         for each in shown:
-            hold.follow(side.array(each), held)
-            found.append(side.xp.asarray(held).tolist())
+            hold.follow(placement.array(each), held)
+            found.append(placement.xp.asarray(held).tolist())
     assert found[:4] == found[4:]
     assert found[0] != found[3] != shown[3].tolist()

@@ -27,7 +27,7 @@ from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import GpuModel, GpuRun
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.catalog import ModelSpec, ResolvedModel, find_spec
-from bgsoft.ops.sides import device
+from bgsoft.ops.placement import current_device
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import FaceConfig, FaceMode, Precision
 from tests.fakes import host_planes
@@ -105,7 +105,7 @@ def test_model_inputs_are_the_same(
     on_host.write([(frame, grid, view) for view in asked], expected)
     stream = gpu.new_stream()
     with gpu.use(stream):
-        warper = Warper(spec, format, len(asked) + 1, device(), border)
+        warper = Warper(spec, format, len(asked) + 1, current_device(), border)
         tensor = cupy.full((len(asked) + 1, *expected.shape[1:]), 7, np.float32)
         device_frame, device_grid = frame_on_device(frame), grid_on_device(grid)
         stream.synchronize()
@@ -147,7 +147,7 @@ def test_batches_give_the_faces_of_the_cpu(
         expected = on_cpu.find(frames, reduced)
     found = []
     with gpu.use(gpu.new_stream()):
-        networks = FaceNetworks(format, canvases, TwinNetwork, batch, device())
+        networks = FaceNetworks(format, canvases, TwinNetwork, batch, current_device())
         with FaceFinder(format, networks, settings) as finder:
             finder.start()
             for start in range(0, FRAMES, batch):
@@ -206,7 +206,7 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
     assert all(close)
     with (
         gpu.use(gpu.new_stream()),
-        FaceNetworks(format, canvases, TwinNetwork, 4, device()) as networks,
+        FaceNetworks(format, canvases, TwinNetwork, 4, current_device()) as networks,
     ):
         there = frame_on_device(frame), grid_on_device(grid)
         found = networks.landmarks([(there, roi) for roi in rois])
@@ -259,7 +259,7 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str, mode: FaceMode) 
     settings = finder_settings(FaceConfig(mode=mode), format, writes_data=False)
     with gpu.use(stream):
         try:
-            networks = FaceNetworks(format, settings.canvases(format), make, 8, device())
+            networks = FaceNetworks(format, settings.canvases(format), make, 8, current_device())
             finder = FaceFinder(format, networks, settings)
         except BackendUnavailableError as exc:
             pytest.skip(str(exc))

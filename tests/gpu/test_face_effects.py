@@ -17,7 +17,7 @@ from bgsoft.face.base import Face
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import FrameFormat, Matte
-from bgsoft.ops import sides
+from bgsoft.ops.placement import current_device
 from tests.face_clips import FACE, write_late_face, write_two_people
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
 from tests.unit.face.shapes import make_face
@@ -47,7 +47,7 @@ def test_mattes_are_changed_as_on_the_cpu(
     rng = np.random.default_rng(6)
     format = frame_format(size)
     grid = analysis_shape(*size)
-    ours, theirs = MatteEditor(format), MatteEditor(format, sides.device(), gpu)
+    ours, theirs = MatteEditor(format), MatteEditor(format, current_device(), gpu)
     told: list[list[float]] = []
     told_on_device: list[list[float]] = []
     for turn in range(60):  # more than may be under way
@@ -81,7 +81,7 @@ def test_what_mattes_miss_of_faces_is_the_same(gpu: Any, size: tuple[int, int]) 
 
     rng = np.random.default_rng(8)
     format = frame_format(size)
-    ours, theirs = MatteEditor(format), MatteEditor(format, sides.device(), gpu)
+    ours, theirs = MatteEditor(format), MatteEditor(format, current_device(), gpu)
     planes = rng.integers(0, 256, (3, *analysis_shape(*size)), np.uint8)
     squares = [
         Roi(*(rng.uniform(-0.2, 1.2, 2) * size), rng.uniform(0.02, 1) * size[1], rng.uniform(-1, 1))

@@ -13,7 +13,7 @@ from bgsoft.face.base import hiding_ellipse
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan, Place, Raster, Rectangle
-from bgsoft.ops.sides import device
+from bgsoft.ops.placement import current_device
 from bgsoft.settings.hide import HideShape, HideStyle
 from tests.face_clips import SAMPLE
 from tests.gpu.device_frames import frame_on_device
@@ -65,7 +65,7 @@ def test_places_are_hidden_as_on_the_cpu(
     plan = HidePlan(format=format, style=style, shape=shape, margin=0.1, by_alpha=by_alpha)
     places = some_places(format)
     Hider(plan).apply(frame, places)
-    Hider(plan, device()).apply(on_device, places)
+    Hider(plan, current_device()).apply(on_device, places)
     np.testing.assert_array_equal(on_device.luma.get(), frame.luma)
     np.testing.assert_array_equal(on_device.chroma.get(), frame.chroma)
     np.testing.assert_array_equal(on_device.planes.alpha.get(), alpha)
@@ -83,7 +83,7 @@ def test_any_shape_is_hidden_as_on_the_cpu(gpu: Any, layout: PixelLayout) -> Non
     inside = rng.integers(0, 2, (81, 141), np.uint8)
     plan = HidePlan(format=format)
     Hider(plan).apply(frame, [Raster(box, inside)])
-    Hider(plan, device()).apply(on_device, [Raster(box, cupy.asarray(inside))])
+    Hider(plan, current_device()).apply(on_device, [Raster(box, cupy.asarray(inside))])
     np.testing.assert_array_equal(on_device.luma.get(), frame.luma)
     np.testing.assert_array_equal(on_device.chroma.get(), frame.chroma)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.diagnose.parity import MATTE, CudaSide, compare_mattes
+from bgsoft.diagnose.parity import MATTE, DeviceUnderTest, compare_mattes
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, MatteStyle, Refine
@@ -88,7 +88,7 @@ def check(
     masks = [None if index in held else mask for index, (_, mask) in enumerate(scene)]
     pictures = [frame for frame, _ in scene]
     found = compare_mattes(
-        CudaSide(gpu), config, pictures, masks, batch=batch, cuts=cuts, fine=fine
+        DeviceUnderTest(gpu), config, pictures, masks, batch=batch, cuts=cuts, fine=fine
     )
     assert found.ok, found
 
@@ -182,7 +182,7 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
         mask = np.clip((mask - mask.mean()) / mask.std() * 0.25 + 0.5, 0, 1)
         masks.append(mask.astype(np.float32))
     frames = [flat_frame(format, 99, 0, 0)] * 3
-    assert compare_mattes(CudaSide(gpu), config, frames, masks).max_difference == 0
+    assert compare_mattes(DeviceUnderTest(gpu), config, frames, masks).max_difference == 0
 
 
 @pytest.mark.parametrize("size", [(131, 97), (641, 359), (1027, 579), (360, 640), (1920, 1080)])
@@ -197,7 +197,7 @@ def test_gaps_are_those_of_the_host(
     masks = [np.clip(0.8 + (0.2 + 0.02 * turn) * depth, 0, 1) for turn in range(3)]
     config = MatteConfig(refine=Refine.NONE, smooth=0, temporal=0, min_area=0.05)
     frames = [flat_frame(frame_format(size), 99, 0, 0)] * 3
-    assert compare_mattes(CudaSide(gpu), config, frames, masks).max_difference <= MATTE.usual
+    assert compare_mattes(DeviceUnderTest(gpu), config, frames, masks).max_difference <= MATTE.usual
 
 
 @pytest.mark.parametrize("size", [(65, 47), (641, 359), (1026, 770), (1920, 1080), (1, 1)])
@@ -213,7 +213,7 @@ def test_mattes_of_the_frames_size(
     frames = [random_frame(format, rng) for _ in range(4)]
     masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
     found = compare_mattes(
-        CudaSide(gpu),
+        DeviceUnderTest(gpu),
         MatteConfig(**settings),
         frames,
         [masks[0], None, masks[1], None],

@@ -15,9 +15,9 @@ from bgsoft.errors import BackendUnavailableError
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel, find_spec, resolve
-from bgsoft.ops.sides import device
+from bgsoft.ops.placement import current_device
 from bgsoft.report import Event
-from bgsoft.segment.sides import DeviceSide
+from bgsoft.segment.factory import DeviceSegmenterFactory
 from tests.gpu.device_frames import frame_on_device
 from tests.outside_models import masks_of, write_grey, write_mixed
 from tests.pictures import frame_format, random_frame
@@ -46,10 +46,12 @@ def on_device(
 ) -> list[np.ndarray]:
     format = frames[0].format
     loader = NetworkLoader(model, tell=told.append, instead=instead)
-    made = DeviceSide("cuda", format, COUNT, gpu, stream, events.append).create(loader)
+    made = DeviceSegmenterFactory("cuda", format, COUNT, gpu, stream, events.append).create(loader)
     made.start()
     placed = [frame_on_device(frame) for frame in frames]
-    masks = made.masks(placed, Reducer(format, side=device(), batch=COUNT).reduce(placed))
+    masks = made.masks(
+        placed, Reducer(format, placement=current_device(), batch=COUNT).reduce(placed)
+    )
     found = [mask.get() for mask in masks]
     made.close()
     return found

@@ -12,7 +12,7 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import TENSOR, TENSOR_8_BITS
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.ops.sides import device
+from bgsoft.ops.placement import current_device
 from bgsoft.segment.preprocess import Preprocessor
 from tests.gpu.device_frames import grid_on_device
 from tests.pictures import frame_format, random_frame
@@ -71,7 +71,7 @@ def test_the_tensor_is_the_same(
     item = (3, *shape) if model_layout == "NCHW" else (*shape, 3)
     expected = np.empty(item, np.float32)
     Preprocessor(model, format).write(reduced, expected[None])
-    preprocessor = Preprocessor(model, format, device())
+    preprocessor = Preprocessor(model, format, current_device())
     std = np.array(STD).reshape((3, 1, 1) if model_layout == "NCHW" else 3)
     for dtype in ("float32", "float16"):
         tensor = cupy.full((2, *item), 9, dtype)
@@ -93,7 +93,7 @@ def test_a_wide_picture_lies_between_bars(gpu: Any) -> None:
     assert np.ptp(expected[0, :, 0], axis=1).max() == 0
     for dtype in ("float32", "float16"):
         tensor = cupy.full(expected.shape, 9, dtype)
-        Preprocessor(model, format, device()).write(grid_on_device(reduced), tensor)
+        Preprocessor(model, format, current_device()).write(grid_on_device(reduced), tensor)
         codes = np.abs(tensor.get().astype(np.float32) - expected)[0] * np.reshape(STD, (3, 1, 1))
         assert TENSOR_8_BITS.allows(codes * 255)
 
@@ -103,7 +103,7 @@ def test_other_tensors_are_refused(gpu: Any) -> None:
 
     format = frame_format((64, 48))
     reduced = Reducer(format).reduce([random_frame(format, np.random.default_rng(1))])[0]
-    preprocessor = Preprocessor(spec(8, 16), format, device())
+    preprocessor = Preprocessor(spec(8, 16), format, current_device())
     grid = grid_on_device(reduced)
     for tensor, index in (
         (cupy.empty((2, 3, 8, 16), np.float64), 0),

@@ -20,11 +20,11 @@ from bgsoft.diagnose.parity import (
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
-from bgsoft.ops.sides import device
+from bgsoft.ops.placement import current_device
 from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
+from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
 from bgsoft.segment.preprocess import Preprocessor
-from bgsoft.segment.sides import DeviceSide, HostSide
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device
 from tests.pictures import frame_format, random_frame
@@ -48,7 +48,7 @@ def noise(count: int, format: FrameFormat = FORMAT) -> list[Frame]:
 
 
 def expected(model: ResolvedModel, frames: list[Frame], cuts: tuple[int, ...]) -> list[np.ndarray]:
-    segmenter = HostSide("cpu", FORMAT, Workers()).create(NetworkLoader(model))
+    segmenter = HostSegmenterFactory("cpu", FORMAT, Workers()).create(NetworkLoader(model))
     segmenter.start()
     alphas = []
     for index, frame in enumerate(frames):
@@ -62,7 +62,9 @@ def expected(model: ResolvedModel, frames: list[Frame], cuts: tuple[int, ...]) -
 def on_device(
     model: ResolvedModel, backend: str, gpu: Any, stream: Any, events: list[Event]
 ) -> Segmenter:
-    made = DeviceSide(backend, FORMAT, 4, gpu, stream, events.append).create(NetworkLoader(model))
+    made = DeviceSegmenterFactory(backend, FORMAT, 4, gpu, stream, events.append).create(
+        NetworkLoader(model)
+    )
     made.start()
     return made
 
@@ -85,7 +87,7 @@ def test_the_device_sees_what_the_host_sees(
 
 
 def test_the_host_can_have_its_network_on_the_device(gpu: Any, model: ResolvedModel) -> None:
-    segmenter = HostSide("cuda", FORMAT, Workers(3), gpu).create(NetworkLoader(model))
+    segmenter = HostSegmenterFactory("cuda", FORMAT, Workers(3), gpu).create(NetworkLoader(model))
     segmenter.start()
     gpu.copies.h2d_bytes = gpu.copies.d2h_bytes = 0
     frames = noise(3)
@@ -131,7 +133,7 @@ def test_the_whole_frame_as_a_tensor(
     Preprocessor(spec, format).write(AnalysisFrame(1, frame.luma, frame.chroma), want[None])
     placed = frame_on_device(frame)
     got = cupy.empty((1, 3, height, width), np.float32)
-    preprocessor = Preprocessor(spec, format, device())
+    preprocessor = Preprocessor(spec, format, current_device())
     preprocessor.write(AnalysisFrame(1, placed.luma, placed.chroma), got)
     codes = np.abs(got[0].get() - want) * 255
     even = layout is PixelLayout.NV12 and size[0] % 2 == 0

@@ -22,13 +22,12 @@ from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import Network
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel, resolve
-from bgsoft.ops.sides import HOST
-from bgsoft.ops.sides import device as device_side
+from bgsoft.ops.placement import HOST, current_device
 from bgsoft.report import Event
 from bgsoft.segment.boxes import Box
+from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
 from bgsoft.segment.planes import GENERAL, LANDSCAPE, Blend, ZoomPlanes
 from bgsoft.segment.preprocess import Preprocessor
-from bgsoft.segment.sides import DeviceSide, HostSide
 from bgsoft.settings.config import MatteQuality, Precision
 from bgsoft.workers import Workers
 from tests.gpu.device_frames import frame_on_device, grid_on_device
@@ -55,7 +54,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     device = ZoomPlanes(
         format,
         MODEL,
-        side=device_side(),
+        placement=current_device(),
         batch=2,
         device=gpu,
         stream=gpu.new_stream(),
@@ -87,7 +86,9 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     rows, columns = analysis_shape(*size)
     boxes = [Box(0, rows // 4, max(1, columns // 3), rows), Box(columns // 8, 0, columns, rows)]
     spec = resolve("selfie-general").spec
-    reference, preprocessor = (Preprocessor(spec, format, side) for side in (HOST, device_side()))
+    reference, preprocessor = (
+        Preprocessor(spec, format, placement) for placement in (HOST, current_device())
+    )
     crops = zip(
         host.crops(frames, reduced, boxes),
         device.crops(placed, placed_grids, boxes),
@@ -138,8 +139,10 @@ def test_masks(gpu: Any, backend: str, quality: MatteQuality, rows: int | None) 
     stream = gpu.new_stream()
     with gpu.use(stream):
         loader = NetworkLoader(resolve("selfie-general"))
-        host = HostSide("cpu", format, workers).create(loader, quality, lambda: FaceGlance(format))
-        side = DeviceSide(backend, format, 4, gpu, stream, events.append)
+        host = HostSegmenterFactory("cpu", format, workers).create(
+            loader, quality, lambda: FaceGlance(format)
+        )
+        factory = DeviceSegmenterFactory(backend, format, 4, gpu, stream, events.append)
 
         def make_faces() -> FaceGlance:
             def on_cpu(model: ResolvedModel, batch: int) -> Network:
@@ -147,9 +150,9 @@ def test_masks(gpu: Any, backend: str, quality: MatteQuality, rows: int | None) 
                 return for_device(network, gpu, stream)
 
             with gpu.use(stream):
-                return FaceGlance(format, on_cpu, 4, device_side())
+                return FaceGlance(format, on_cpu, 4, current_device())
 
-        device = side.create(loader, quality, make_faces)
+        device = factory.create(loader, quality, make_faces)
         for segmenter in (host, device):
             segmenter.start()
         for start in range(0, 12, 4):

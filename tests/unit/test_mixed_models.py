@@ -24,7 +24,7 @@ from bgsoft.infer import loading
 from bgsoft.infer.base import GpuModel, GpuRun, Network, Wiring
 from bgsoft.infer.cpu import HostNetwork
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.infer.sessions import RECORD_PLACEMENT, placement
+from bgsoft.infer.sessions import RECORD_PLACEMENT, describe_assignment
 from bgsoft.models.catalog import resolve
 from tests.outside_models import INPUT, write_mixed
 
@@ -216,7 +216,7 @@ def test_the_operators_that_run_elsewhere_are_named(tmp_path: Path) -> None:
     opened = session(write_mixed(tmp_path / "mixed.onnx"))
     if not hasattr(opened, "get_provider_graph_assignment_info"):
         pytest.skip("this ONNX Runtime is older than those for GPUs that are supported")
-    words = placement(opened, "cuda")
+    words = describe_assignment(opened, "cuda")
     assert words.startswith("5 of 5 nodes run on CPU (")
     assert words.count(",") == 2
 

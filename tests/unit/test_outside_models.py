@@ -20,7 +20,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from bgsoft.segment.families import FAMILIES
 from bgsoft.segment.network import to_masks
 from bgsoft.settings.backends import InferBackend

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bgsoft.composite.background import CellsBackground, Hold
 from bgsoft.composite.plan import CellsPlan
 from bgsoft.frame import Frame, PixelLayout
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from tests.pictures import Array, cell_planes, chroma_alpha, copy_frame, frame_format, random_frame
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)

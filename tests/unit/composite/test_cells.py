@@ -9,7 +9,7 @@ import pytest
 from bgsoft.composite.background import CellsBackground, Hold
 from bgsoft.composite.plan import CellsPlan, dither_pattern
 from bgsoft.frame import PixelLayout
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from tests.marks import crossed
 from tests.pictures import Array, cell_planes, flat_frame, frame_format, no_one, planes_behind
 

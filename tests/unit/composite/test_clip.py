@@ -11,7 +11,7 @@ from bgsoft.composite.clip import ClipBackground, ClipPlayer, LoopedClip, cover_
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.probe import probe
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from tests.assets import CLIPS, Clip
 from tests.carried import SAMPLE_ENTRY, clean_aperture, insert_box
 from tests.outside import ffmpeg

@@ -7,7 +7,7 @@ from bgsoft.composite.color import parse_color, planes_from_rgb, to_frame_rgb
 from bgsoft.composite.plate import color_background
 from bgsoft.errors import ConfigError
 from bgsoft.frame import ColorInfo, PixelLayout
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from tests.pictures import frame_format, planes_behind
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)

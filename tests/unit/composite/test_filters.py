@@ -20,7 +20,7 @@ from bgsoft.composite.plan import (
     dither_pattern,
 )
 from bgsoft.frame import FrameFormat, PixelLayout
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from bgsoft.settings.config import EffectConfig, EffectKind
 from tests.marks import crossed
 from tests.pictures import (

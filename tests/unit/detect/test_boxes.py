@@ -19,7 +19,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.boxes import BOXES, BoxContract, BoxLayout
 from bgsoft.models.catalog import ModelSpec, resolve
-from bgsoft.segment.sides import HostSide
+from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.workers import Workers
 from tests.detectors import write_detector
 from tests.pictures import frame_of
@@ -139,8 +139,8 @@ def boxes_of(path: Path, pictures: list[NDArray[np.uint8]]) -> list[list[FoundBo
     frames = [frame_of(np.ascontiguousarray(picture[..., ::-1])) for picture in pictures]
     workers = Workers(2)
     model, format = resolve(str(path), (BOXES,)), frames[0].format
-    side = HostSide("cpu", format, workers)
-    detector = Detector(model.spec, side.driver(NetworkLoader(model)), format, workers)
+    factory = HostSegmenterFactory("cpu", format, workers)
+    detector = Detector(model.spec, factory.driver(NetworkLoader(model)), format, workers)
     detector.start()
     found = detector.find(frames, Reducer(format, workers, batch=len(frames)).reduce(frames))
     detector.close()

@@ -15,7 +15,13 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.diagnose import checks, stages
 from bgsoft.diagnose.checks import Checks, try_candidates
 from bgsoft.diagnose.clips import CLIPS, TIME_BASE, ClipSpec, draw_frame, write_clip
-from bgsoft.diagnose.parity import EFFECTS, CpuSide, Parity, compare_composites, measure_parity
+from bgsoft.diagnose.parity import (
+    EFFECTS,
+    HostUnderTest,
+    Parity,
+    compare_composites,
+    measure_parity,
+)
 from bgsoft.diagnose.stages import (
     DecodedFrame,
     decode_clip,
@@ -100,7 +106,7 @@ def parities(ours: Any, **options: Any) -> list[Parity]:
 
 
 def test_a_side_agrees_with_itself() -> None:
-    found = parities(CpuSide())
+    found = parities(HostUnderTest())
     assert len(found) == 2 * (4 + len(EFFECTS))
     assert len({parity.name for parity in found}) == len(found)
     assert all(parity.ok and parity.max_difference == 0 for parity in found)
@@ -147,7 +153,7 @@ class FaultyStages(HostStages):
         return super().compositor(config, format, began)
 
 
-class FaultySide(CpuSide):
+class FaultyHost(HostUnderTest):
     """The reference with one fault."""
 
     def __init__(self, fault: str) -> None:
@@ -167,7 +173,7 @@ class FaultySide(CpuSide):
     "fault", ["reduce", "preprocess", "matte", "fine matte", "composite blur", "composite dim"]
 )
 def test_a_fault_is_found_where_it_is(fault: str) -> None:
-    wrong = [parity.name for parity in parities(FaultySide(fault)) if not parity.ok]
+    wrong = [parity.name for parity in parities(FaultyHost(fault)) if not parity.ok]
     assert wrong == [f"{fault}, 8 bits", f"{fault}, 10 bits"]
 
 
@@ -186,7 +192,7 @@ class _PersonTouched(HostStages):
         return Brighter()
 
 
-class _TouchedSide(CpuSide):
+class _TouchedHost(HostUnderTest):
     def stages(self, batch: int = 1) -> HostStages:
         return _PersonTouched(Resources(), batch)
 
@@ -196,7 +202,7 @@ def test_a_code_of_a_person_is_too_much_where_one_of_the_background_is_not() -> 
     matte = Matte(alpha=np.zeros(SMALL[::-1], np.uint8), reduced=np.zeros((180, 320), np.uint8))
     for value, ok in ((254, True), (255, False)):
         matte.alpha[40:90, 40:90] = matte.reduced[40:90, 40:90] = value
-        assert compare_composites(_TouchedSide(), EffectConfig(), frame, matte).ok is ok
+        assert compare_composites(_TouchedHost(), EffectConfig(), frame, matte).ok is ok
 
 
 def cpu(**changes: Any) -> Candidate:

@@ -24,7 +24,7 @@ from bgsoft.face.guard import (
 )
 from bgsoft.face.journal import FaceJournal
 from bgsoft.frame import FrameFormat, Matte
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 from tests.marks import crossed
 from tests.pictures import SIZES, disc_mask, flat_frame, frame_format, matte_from
 from tests.unit.face.shapes import box_in, make_face

@@ -6,7 +6,7 @@ import numpy as np
 
 from bgsoft.frame import Matte
 from bgsoft.matte.area import AreaMeter
-from bgsoft.ops.sides import HOST
+from bgsoft.ops.placement import HOST
 
 
 def test_areas_are_those_of_each_frame_in_order() -> None:

@@ -24,8 +24,8 @@ from bgsoft.matte.contour import (
 from bgsoft.matte.guided import EdgeFitter
 from bgsoft.matte.islands import MAX_FRAMES, IslandFilter, MaskState, mask_scale
 from bgsoft.matte.temporal import TemporalFilter
+from bgsoft.ops.placement import HOST
 from bgsoft.ops.resize import Resized
-from bgsoft.ops.sides import HOST
 from bgsoft.settings.config import MatteConfig
 from tests.unit.matte.scenes import Plane, discs
 

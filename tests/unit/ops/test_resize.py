@@ -6,8 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
+from bgsoft.ops.placement import HOST
 from bgsoft.ops.resize import NO_TABLES, Resized
-from bgsoft.ops.sides import HOST
 
 SIZES = [
     ((256, 256), (184, 180)),

@@ -19,8 +19,8 @@ from bgsoft.matte.stage import create_matte_stage
 from bgsoft.models.boxes import BOXES
 from bgsoft.models.catalog import REFINER, SEGMENTATION_FAMILIES, ResolvedModel, resolve
 from bgsoft.segment.base import Segmenter
+from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.families import FAMILIES, downsample_ratio
-from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 from tests.pictures import flat_frame, frame_format
@@ -38,7 +38,7 @@ def model(tmp_path: Path) -> ResolvedModel:
 
 def make_segmenter(model: ResolvedModel, format: FrameFormat) -> Segmenter:
     loader = NetworkLoader(model)
-    made = HostSide("cpu", format, Workers(8)).create(loader)
+    made = HostSegmenterFactory("cpu", format, Workers(8)).create(loader)
     made.start()
     return made
 

@@ -15,9 +15,9 @@ from bgsoft.frame import AnalysisFrame
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import REFINER, read_spec, resolve, spec_path
 from bgsoft.segment.boxes import Box
+from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.planes import GENERAL, Blend, ZoomPlanes
 from bgsoft.segment.refiner import MaskRefiner
-from bgsoft.segment.sides import HostSide
 from bgsoft.settings.config import Precision
 from bgsoft.workers import Workers
 from tests.pictures import frame_format, frame_of
@@ -41,7 +41,7 @@ def test_a_crop_and_its_mask_are_shown_as_the_file_wants_them(count: int) -> Non
     image = cv2.VideoCapture(str(SAMPLE)).read()[1]
     frames = [frame_of(image, index) for index in range(count)]
     format, model, workers = frames[0].format, resolve(REFINER, (REFINER,)), Workers(2)
-    driver = HostSide("cpu", format, workers).driver(NetworkLoader(model))
+    driver = HostSegmenterFactory("cpu", format, workers).driver(NetworkLoader(model))
     refiner = MaskRefiner(model.spec, driver, format, workers, batch=count)
     rng = np.random.default_rng(3)
     crops = [AnalysisFrame(1, frame.planes.luma, frame.planes.chroma) for frame in frames]

@@ -18,8 +18,8 @@ from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
 from bgsoft.segment.boxes import CELL, Box, Cells, cell_shape
+from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.planes import GENERAL, LANDSCAPE, MOVED, STILL, Blend, ZoomPlanes
-from bgsoft.segment.sides import HostSide
 from bgsoft.segment.zoomed import TURN, ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality
 from bgsoft.workers import Workers
@@ -323,7 +323,7 @@ def segment(
     format = frames[0].format
     workers = Workers(batch)
     loader = NetworkLoader(resolve("selfie-general"))
-    made = HostSide("cpu", format, workers).create(loader, quality)
+    made = HostSegmenterFactory("cpu", format, workers).create(loader, quality)
     made.start()
     reducer = Reducer(format, workers)
     masks = []

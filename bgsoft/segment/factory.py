@@ -1,6 +1,6 @@
 """From a model to its segmenter, where frames are: on the host or on a CUDA device.
 
-The networks may run on the other side.
+The networks may run elsewhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
 from bgsoft.models.catalog import REFINER, ModelSpec, resolve
-from bgsoft.ops import sides
+from bgsoft.ops.placement import HOST, current_device
 from bgsoft.report import Event
 from bgsoft.segment.averaged import AveragedSegmenter, MaskAverage
 from bgsoft.segment.base import FaceBoxes, Segmenter
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 
-class HostSide:
+class HostSegmenterFactory:
     """Makes what segments frames of one format on the host.
 
     As many frames are segmented at a time as there are lanes.
@@ -47,7 +47,7 @@ class HostSide:
         batch: Frames at a time; no fewer than lanes.
     """
 
-    side = sides.HOST
+    placement = HOST
     """Where frames are."""
     _apart: Any = None
     """Stream of passes over few frames of a batch, which have networks of their own, beside the
@@ -87,7 +87,7 @@ class HostSide:
                 mattes = self.create(loader)
             with self.current():
                 averages = [
-                    MaskAverage(self._format, self.side) for _ in range(self._workers.lanes)
+                    MaskAverage(self._format, self.placement) for _ in range(self._workers.lanes)
                 ]
             return AveragedSegmenter(mattes, masks.result(), averages, self._workers)
         if other is not None:
@@ -129,9 +129,9 @@ class HostSide:
                 self._format,
                 (spec.height, spec.width) if refiner is None else refiner.size,
                 self._workers,
-                side=self.side,
+                placement=self.placement,
                 batch=self._batch,
-                device=self._device if self.side.on_device else None,
+                device=self._device if self.placement.on_device else None,
                 stream=None if single is None else self._apart,
             )
         return ZoomedSegmenter(general, wide, close, planes, refiner, faces)
@@ -140,7 +140,12 @@ class HostSide:
         spec, driver = loader.model.spec, self.driver(loader)
         with self.current():
             return MaskRefiner(
-                spec, driver, self._format, self._workers, side=self.side, batch=self._batch
+                spec,
+                driver,
+                self._format,
+                self._workers,
+                placement=self.placement,
+                batch=self._batch,
             )
 
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
@@ -181,7 +186,7 @@ class HostSide:
         common = self._format, self._workers
         with self.current():
             return NetworkSegmenter(
-                spec, driver, *common, side=self.side, batch=self._batch, tell=tell
+                spec, driver, *common, placement=self.placement, batch=self._batch, tell=tell
             )
 
     def _batch_driver(
@@ -211,11 +216,11 @@ class HostSide:
         return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
 
 
-class DeviceSide(HostSide):
+class DeviceSegmenterFactory(HostSegmenterFactory):
     """Frames on a device, which is current.
 
     Args:
-        backend, format, batch, on_event: See :class:`HostSide`.
+        backend, format, batch, on_event: See :class:`HostSegmenterFactory`.
         device: Where the frames are, and models run, unless on the CPU.
         stream: CuPy stream of all work.
     """
@@ -230,7 +235,7 @@ class DeviceSide(HostSide):
         on_event: Callable[[Event], None],
     ) -> None:
         super().__init__(backend, format, Workers(), device, on_event, batch)
-        self.side = sides.device()
+        self.placement = current_device()
         self._frames_device, self._stream = device, stream
         self._apart = network_stream(device, 1)
 

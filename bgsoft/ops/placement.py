@@ -1,7 +1,7 @@
 """Operations on pictures by name, with the same calls on the host and on a CUDA device.
 
-A class with the order and state of operations takes a :class:`Side`. It allocates arrays with
-:attr:`Side.xp`, and launches what :meth:`Side.operation` returns.
+A class with the order and state of operations takes a :class:`Placement`. It allocates arrays with
+:attr:`Placement.xp`, and launches what :meth:`Placement.operation` returns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ float. A struct is passed by value as a host array of one element."""
 Block = tuple[int, int, int]
 
 
-class Side:
+class Placement:
     """Place of arrays and operations: the host, or the current CUDA device."""
 
     def __init__(self, xp: Any) -> None:
@@ -82,12 +82,12 @@ def address(array: Array) -> int:
     return int(array.data.ptr)
 
 
-HOST = Side(np)
+HOST = Placement(np)
 
 
 @cache
-def device() -> Side:
+def current_device() -> Placement:
     """Return the current CUDA device."""
     import cupy
 
-    return Side(cupy)
+    return Placement(cupy)
