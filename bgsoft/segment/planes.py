@@ -75,10 +75,9 @@ def _part(format: FrameFormat, model: tuple[int, int], box: Box) -> tuple[_Part 
 class ZoomPlanes:
     """Makes the inputs of passes over frames of one format, and blends their masks.
 
-    What is decided from planes is decided on the host (:mod:`bgsoft.segment.boxes`), so that both
-    sides decide alike. Cells are sent for when a batch begins, so that as a rule they have come
-    with what else the host waits for; it waits once more where a turn begins midway or the frame is
-    searched.
+    Decisions from planes are made on the host (:mod:`bgsoft.segment.boxes`), also for a device. The
+    copy of cells begins with a batch, so that they usually arrive with what else the host waits
+    for. The host waits once more if a turn begins within a batch, or if the frame is searched.
 
     Args:
         format: Format of the frames.
