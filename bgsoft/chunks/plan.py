@@ -54,7 +54,6 @@ from bgsoft.records import dataclass
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.rendering.chunk import Chunk, NotDivisibleError
 from bgsoft.rendering.request import Request
-from bgsoft.segment.families import FAMILIES
 from bgsoft.settings.config import FaceMode, RenderConfig
 
 _MAX_FRAMES, _MAX_FRAMES_ON_GPU = 24 * REFRESH_INTERVAL, 192 * REFRESH_INTERVAL
@@ -213,7 +212,7 @@ def _frames_per_chunk(config: RenderConfig) -> tuple[int, int]:
 
 def pre_roll_frames(config: RenderConfig) -> int:
     """Return the length of a pre-roll; raise NotDivisibleError if it is too long."""
-    if FAMILIES[read_spec(config.segment.model).family].in_order:
+    if read_spec(config.segment.model).of_family.in_order:
         return _RECURRENT_PRE_ROLL
     strength = config.matte.temporal
     too_far = NotDivisibleError(f"--temporal {strength:g} needs too many earlier frames")

@@ -122,9 +122,9 @@ def preset_names() -> list[str]:
 
 
 def _model_names() -> list[str]:
-    from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog
+    from bgsoft.models.catalog import catalog
 
-    return [spec.name for spec in catalog().values() if spec.family in SEGMENTATION_FAMILIES]
+    return [spec.name for spec in catalog().values() if spec.of_family.makes_masks]
 
 
 def option(help: str, *names: str, panel: str | None = None, **more: Any) -> Any:

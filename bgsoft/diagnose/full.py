@@ -20,7 +20,7 @@ from bgsoft.diagnose.parity import MIN_COMBINATION_DB, MIN_MATTE_DB, MIN_SCHEDUL
 from bgsoft.diagnose.stages import DecodedFrame, decode_clip, lowest_psnr_db
 from bgsoft.errors import VerificationError
 from bgsoft.frame import PixelLayout
-from bgsoft.models.catalog import SEGMENTATION_FAMILIES, catalog, spec_path
+from bgsoft.models.catalog import catalog, spec_path
 from bgsoft.records import dataclass
 from bgsoft.rendering import backends
 from bgsoft.report import Progress, RenderReport
@@ -183,7 +183,7 @@ def _mattes() -> dict[str, Check]:
     models = [
         spec.name
         for spec in catalog().values()
-        if spec.family in SEGMENTATION_FAMILIES and spec_path(spec).is_file()
+        if spec.of_family.makes_masks and spec_path(spec).is_file()
     ]
     places = ("cuda", "cpu")
     cases = [

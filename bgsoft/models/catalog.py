@@ -23,6 +23,7 @@ from bgsoft.errors import (
 )
 from bgsoft.models import cache
 from bgsoft.models.boxes import BOX_KEYS, BOXES, BoxContract, read_boxes
+from bgsoft.models.families import FAMILIES, SEGMENTATION_FAMILIES, Family
 from bgsoft.models.onnx_check import MAX_SAMPLES, check_model
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.records import NamedTuple, dataclass
@@ -33,25 +34,9 @@ from bgsoft.untrusted import read_toml
 _CATALOG = Path(__file__).with_name("catalog.toml")
 EMBEDDED = Path(__file__).with_name("data")
 
-SEGMENTATION_FAMILIES = ("single-shot", "recurrent")
-"""Families of models that make masks; :mod:`bgsoft.segment.families` has the code."""
-
-REFINER = "refiner"
-"""Family of the model that refines masks, and its name in the catalogue."""
-
 _LARGEST_NUMBER = 1e30
 _AXES = 4
 _LARGE_PIXELS = 512 * 512
-_RECURRENT: Mapping[str, Any] = {
-    "input": {"name": "src"},
-    "outputs": [{"name": "pha", "channel": 0}],
-    "state": {
-        "inputs": ["r1i", "r2i", "r3i", "r4i"],
-        "outputs": ["r1o", "r2o", "r3o", "r4o"],
-    },
-    "downsample_ratio": {"name": "downsample_ratio"},
-}
-"""Defaults of a recurrent model's table: the contract of Robust Video Matting."""
 _SIDECAR_KEYS = (
     'family = "single-shot", [input] width, height (and name, layout, color, divide_by, mean, '
     'std), [[outputs]] (name, channel, activation, stretch); or family = "recurrent"'
@@ -80,8 +65,7 @@ class ModelSpec:
     """Name in the catalogue, or the stem of the user's file."""
     description: str = ""
     family: str
-    """``single-shot``, ``recurrent``, ``boxes``, ``refiner``, ``face-detector`` or
-    ``face-landmarks``."""
+    """One of :data:`bgsoft.models.families.FAMILIES`."""
     file: str
     """File name: under ``models/data`` when embedded, in the model cache when pulled."""
     url: str | None = None
@@ -112,7 +96,7 @@ class ModelSpec:
     height: int = 0
     """Input size in pixels; 0: any size."""
     frame_size: tuple[int, int] = field(default=(0, 0), repr=False)
-    """Recurrent models: width and height of the frame, where the file fixes them."""
+    """Models that take the frame: its width and height, where the file fixes them."""
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
     """By channel in ``color_order``: the model takes (value / divisor − mean) / std."""
@@ -134,6 +118,11 @@ class ModelSpec:
     """Detectors: the meaning of their output."""
 
     @property
+    def of_family(self) -> Family:
+        """Properties of the family."""
+        return FAMILIES[self.family]
+
+    @property
     def embedded(self) -> bool:
         """True if the file comes with bgsoft."""
         return self.url is None and self.checksum is not None
@@ -148,9 +137,9 @@ class ModelSpec:
 
     def input_shape(self, batch: int) -> tuple[int, ...]:
         """Shape of the image input, with the file's own batch where it fixes one."""
-        picture = (3, self.height, self.width)
+        picture = (self.of_family.channels, self.height, self.width)
         if self.layout == "NHWC":
-            picture = (self.height, self.width, 3)
+            picture = (*picture[1:], picture[0])
         return (self.batch or batch, *picture)
 
 
@@ -324,10 +313,11 @@ def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
         spec, input=spec.input or next(iter(found.inputs)), output=spec.output or found.outputs[0]
     )
     shape = found.inputs.get(spec.input, ())
-    if spec.family in ("single-shot", BOXES):
+    if not spec.of_family.in_order:
         spec = replace(spec, batch=shape[0] if shape else 0)
-    elif len(shape) == _AXES:  # frames of any size, or of the file's
-        spec = replace(spec, frame_size=(shape[3], shape[2]))
+    if spec.of_family.takes_frame and len(shape) == _AXES:  # of any size, or of the file's
+        rows, columns = shape[2:] if spec.layout == "NCHW" else shape[1:3]
+        spec = replace(spec, frame_size=(columns, rows))
     wanted = spec.input_shape(1)
     axes = zip(shape[1:], wanted[1:], strict=False)
     if len(shape) not in (0, len(wanted)) or any(
@@ -358,9 +348,9 @@ def _read_sidecar(path: Path, families: Collection[str]) -> ModelSpec:
     _check_keys(table, sidecar)
     _check_effects(table, spec, sidecar)
     for key in ("state", "downsample_ratio"):
-        if key in table and spec.family != "recurrent":
+        if key in table and not spec.of_family.in_order:
             raise ConfigError(f'{sidecar}: [{key}] is for family = "recurrent"', path=sidecar)
-    if spec.family != "recurrent" and not 0 < 3 * spec.width * spec.height <= MAX_SAMPLES:
+    if not spec.of_family.takes_frame and not 0 < 3 * spec.width * spec.height <= MAX_SAMPLES:
         text = "needs width and height" if not spec.width * spec.height else "is too large"
         raise ConfigError(f"{sidecar}: [input] {text}", path=sidecar)
     return spec
@@ -395,9 +385,10 @@ def _check_effects(table: Mapping[str, Any], spec: ModelSpec, sidecar: Path) -> 
         for key in values
         if _NOT_READ.fullmatch(key)
     ]
-    if spec.family == "recurrent":
+    if spec.of_family.takes_frame:
         fixed = {"width", "height"} & {*table.get("input", {})}
-        unread += [(key, "[input]: recurrent models take frames of any size") for key in fixed]
+        text = f"[input]: {spec.family} models take frames of any size"
+        unread += [(key, text) for key in fixed]
     if spec.family == BOXES:
         keys = {key for output in outputs for key in output} - {"name"}
         unread += [(key, '[[outputs]] of family = "boxes"') for key in keys]
@@ -421,9 +412,10 @@ def _mask_output(outputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
     """Parse a table of the catalogue, or a sidecar; raises ConfigError naming ``where``."""
-    if table.get("family") == "recurrent":
-        table = {**_RECURRENT, **table}
-    image, outputs = table.get("input"), table.get("outputs", [{}])
+    family = FAMILIES.get(str(table.get("family")), Family())
+    table = {**family.defaults, **table}
+    image = table.get("input", {} if family.takes_frame else None)
+    outputs = table.get("outputs", [{}])
     if (
         not isinstance(image, Mapping)
         or not (isinstance(outputs, list) and outputs)
@@ -461,14 +453,12 @@ class _Key(NamedTuple):
 
     section: str
     name: str
-    choices: tuple[str, ...] = ()
+    choices: Collection[str] = ()
 
 
 _KEYS: Mapping[str, _Key] = {
     "description": _Key("", "description"),
-    "family": _Key(
-        "", "family", (*SEGMENTATION_FAMILIES, BOXES, REFINER, "face-detector", "face-landmarks")
-    ),
+    "family": _Key("", "family", FAMILIES),
     "file": _Key("", "file"),
     "licence": _Key("", "licence"),
     "source": _Key("", "source"),

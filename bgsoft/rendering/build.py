@@ -31,7 +31,6 @@ from bgsoft.report import Event
 from bgsoft.resources import Resources
 from bgsoft.ring import FrameRing
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import FAMILIES
 from bgsoft.settings.config import (
     REPLACING,
     BackendConfig,
@@ -286,7 +285,7 @@ class StageBuilder:
             BackendUnavailableError: As :func:`bgsoft.rendering.backends.create`.
         """
         stages, format, segment = self._stages, info.format, config.segment
-        from_alpha = FAMILIES[model.spec.family].makes_alpha
+        from_alpha = model.spec.of_family.makes_alpha
         fine = config.effect.kind in _FINE_EDGES
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.

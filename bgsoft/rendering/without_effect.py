@@ -45,10 +45,8 @@ def _makes_alpha(config: RenderConfig) -> bool:
     if _is_obs(config):
         return False
     from bgsoft.models.catalog import read_spec
-    from bgsoft.segment.families import FAMILIES
 
-    family = FAMILIES.get(read_spec(config.segment.model).family)
-    return family is not None and family.makes_alpha
+    return read_spec(config.segment.model).of_family.makes_alpha
 
 
 def _has_single_pass(config: RenderConfig) -> bool:

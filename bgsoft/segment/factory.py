@@ -15,13 +15,14 @@ from bgsoft.infer.base import Driver, GpuRun, Network
 from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
-from bgsoft.models.catalog import REFINER, ModelSpec, resolve
+from bgsoft.models.catalog import ModelSpec, resolve
+from bgsoft.models.families import REFINER
 from bgsoft.ops.placement import HOST, current_device
 from bgsoft.report import Event
 from bgsoft.segment.averaged import AveragedSegmenter, MaskAverage
 from bgsoft.segment.base import FaceBoxes, Segmenter
-from bgsoft.segment.families import FAMILIES, averaged_with, companion
-from bgsoft.segment.network import NetworkSegmenter, runs_singly
+from bgsoft.segment.families import averaged_with, companion, runs_singly, wiring, with_size
+from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.segment.zoomed import ZoomedSegmenter
@@ -160,13 +161,13 @@ class HostSegmenterFactory:
             ModelError: The model does not match its contract.
             BackendUnavailableError: It does not run there.
         """
-        spec, device = loader.model.spec, self._device
+        spec, device = with_size(loader.model.spec, self._format), self._device
         loader.check(self._backend)
         singly = runs_singly(spec)
         if device is None:
             lanes, threads = (1, loader.cores) if singly else (self._workers.lanes, 1)
-            wiring = FAMILIES[spec.family].wiring(spec, self._format, 1)
-            return LanesDriver(loader.on_cpu(wiring, lanes, threads), self._workers)
+            networks = loader.on_cpu(wiring(spec, self._format, 1), lanes, threads)
+            return LanesDriver(networks, self._workers)
         from bgsoft.infer.cuda import for_host
 
         gpu = device, network_stream(device)
@@ -198,8 +199,8 @@ class HostSegmenterFactory:
         largest_batch: int,
     ) -> Driver:
         """A driver on a device and its stream; ``wrap`` gives networks arrays where frames are."""
-        spec, format = loader.model.spec, self._format
-        wiring = FAMILIES[spec.family].wiring
+        format = self._format
+        spec = with_size(loader.model.spec, format)
         threads = loader.cores if runs_singly(spec) else 1
 
         def on_cpu(size: int) -> Network:
@@ -245,7 +246,7 @@ class DeviceSegmenterFactory(HostSegmenterFactory):
     def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
         from bgsoft.infer.cuda import for_device
 
-        spec = loader.model.spec
+        spec = with_size(loader.model.spec, self._format)
         loader.check(self._backend)
         gpu = self._frames_device, self._apart if apart else self._stream
         batch = 1 if single else self._batch

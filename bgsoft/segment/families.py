@@ -1,18 +1,23 @@
-"""The families of models on whole frames: how each is loaded, and what it is given and makes.
+"""Code round the networks of a family: what they are given, and how their output is read.
 
-A new one: a line here, and its name in :data:`bgsoft.models.catalog.SEGMENTATION_FAMILIES`.
+:data:`bgsoft.models.families.FAMILIES` has the properties of all families.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Protocol
 
 from bgsoft.errors import ModelError
-from bgsoft.frame import FrameFormat
+from bgsoft.frame import AnalysisFrame, Array, FrameFormat
 from bgsoft.infer.base import Wiring
-from bgsoft.models.boxes import BOXES
-from bgsoft.models.catalog import REFINER, ModelSpec, ResolvedModel, resolve
+from bgsoft.models.catalog import ModelSpec, ResolvedModel, resolve
+from bgsoft.models.families import REFINER
+from bgsoft.ops.placement import Placement
 from bgsoft.records import NamedTuple
+from bgsoft.segment.masks import to_masks
+from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.settings.config import MatteQuality
 
 _INNER_SIDE = 512
@@ -23,58 +28,93 @@ COARSE_INPUT = "coarse"
 """The refiner's input for the mask that it refines: (N, 1, H, W)."""
 
 
-class Family(NamedTuple):
-    """Models that are driven alike."""
+class InputWriter(Protocol):
+    """Writes pictures into a network's input."""
 
-    wiring: Callable[[ModelSpec, FrameFormat, int], Wiring]
-    """How to load a model for frames of one format, so many a run; 1 where they go in order."""
-    in_order: bool = False
-    """Frames have to be run one after another: the model remembers earlier ones."""
-    makes_alpha: bool = False
-    """It takes the whole frame, and its masks are mattes of that size, which need no refining."""
+    def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> slice | None:
+        """See :meth:`bgsoft.segment.preprocess.Preprocessor.write`."""
+        ...
 
 
-def downsample_ratio(width: int, height: int) -> float:
-    """The factor by which a recurrent model reduces frames of this size; 1 for small ones."""
-    return min(1.0, _INNER_SIDE / max(width, height))
-
-
-def _single_shot(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
+def _wire(spec: ModelSpec, batch: int) -> Wiring:
     return Wiring(inputs={spec.input: spec.input_shape(batch)}, outputs=(spec.output,))
 
 
-def _recurrent(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
+def _wire_recurrent(spec: ModelSpec, batch: int) -> Wiring:
     if spec.layout != "NCHW":
         raise ModelError(f"model {spec.name}: recurrent models take NCHW")
+    ratio = downsample_ratio(spec.width, spec.height)
+    return replace(
+        _wire(spec, batch),
+        # The foreground's colours stay where the network runs.
+        constants={spec.ratio_input: ratio} if spec.ratio_input else {},
+        loops=dict(spec.loops),
+    )
+
+
+def _wire_refiner(spec: ModelSpec, batch: int) -> Wiring:
+    image = spec.input_shape(batch)
+    coarse = (image[0], 1, *image[2:])
+    return Wiring(inputs={spec.input: image, COARSE_INPUT: coarse}, outputs=(spec.output,))
+
+
+class Processing(NamedTuple):
+    """Code round the networks of a family. A family's spec has the size of the input."""
+
+    wire: Callable[[ModelSpec, int], Wiring] = _wire
+    """Return the inputs and outputs for a batch of frames."""
+    preprocessor: Callable[[ModelSpec, FrameFormat, Placement], InputWriter] = Preprocessor
+    """Return what writes frames, or parts of them, into the input."""
+    to_masks: Callable[[Placement, Array, ModelSpec, Array], None] = to_masks
+    """Turn (n, C, h, w) output into (n, h, w) float32 masks in [0, 1]."""
+
+
+PROCESSING: Mapping[str, Processing] = {
+    "recurrent": Processing(wire=_wire_recurrent),
+    REFINER: Processing(wire=_wire_refiner),
+}
+"""Families that need code of their own."""
+
+
+def processing(spec: ModelSpec) -> Processing:
+    """Return the code round a model's network."""
+    return PROCESSING.get(spec.family, Processing())
+
+
+def with_size(spec: ModelSpec, format: FrameFormat) -> ModelSpec:
+    """Return a model's spec with the size of its input for frames of one format.
+
+    Raises:
+        ModelError: The model takes frames of another size only.
+    """
+    if not spec.of_family.takes_frame:
+        return spec
     size = format.width, format.height
     if any(fixed not in (0, axis) for fixed, axis in zip(spec.frame_size, size, strict=True)):
         fixed, given = (
             "x".join(str(axis or "?") for axis in each) for each in (spec.frame_size, size)
         )
         raise ModelError(f"model {spec.name} takes frames of {fixed} only, not {given}")
-    ratio = downsample_ratio(format.width, format.height)
-    return Wiring(
-        inputs={spec.input: (batch, 3, format.height, format.width)},
-        # The foreground's colours stay where the network runs, until somebody wants them.
-        outputs=(spec.output,),
-        constants={spec.ratio_input: ratio} if spec.ratio_input else {},
-        loops=dict(spec.loops),
-    )
+    return replace(spec, width=format.width, height=format.height)
 
 
-def _refiner(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
-    image = spec.input_shape(batch)
-    coarse = (image[0], 1, *image[2:])
-    return Wiring(inputs={spec.input: image, COARSE_INPUT: coarse}, outputs=(spec.output,))
+def wiring(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
+    """Return the use of a model's inputs and outputs for a batch of frames of one format.
+
+    Raises:
+        ModelError: The model does not take such frames.
+    """
+    return processing(spec).wire(with_size(spec, format), batch)
 
 
-FAMILIES: Mapping[str, Family] = {
-    "single-shot": Family(wiring=_single_shot),
-    "recurrent": Family(wiring=_recurrent, in_order=True, makes_alpha=True),
-    REFINER: Family(wiring=_refiner),
-    BOXES: Family(wiring=_single_shot),
-}
-"""Family of a :class:`bgsoft.models.catalog.ModelSpec` → what drives it."""
+def runs_singly(spec: ModelSpec) -> bool:
+    """Return whether one frame takes all threads of the CPU, instead of one thread each."""
+    return spec.of_family.in_order or spec.large
+
+
+def downsample_ratio(width: int, height: int) -> float:
+    """Return the factor by which a recurrent model reduces frames of this size; at most 1."""
+    return min(1.0, _INNER_SIDE / max(width, height))
 
 
 def companion(spec: ModelSpec, quality: MatteQuality) -> str | None:
@@ -92,9 +132,8 @@ def averaged_with(spec: ModelSpec, quality: MatteQuality) -> str | None:
 
     See :mod:`bgsoft.segment.averaged`. None where it makes no mattes, or stands alone.
     """
-    family = FAMILIES.get(spec.family)
-    makes_alpha = family is not None and family.makes_alpha
-    return "selfie-general" if makes_alpha and quality is MatteQuality.BEST else None
+    averages = spec.of_family.makes_alpha and quality is MatteQuality.BEST
+    return "selfie-general" if averages else None
 
 
 def models_beside(model: ResolvedModel, quality: MatteQuality) -> list[ResolvedModel]:

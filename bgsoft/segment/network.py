@@ -8,9 +8,7 @@ remember stays where they run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
 import numpy as np
 
@@ -21,16 +19,9 @@ from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import FAMILIES
-from bgsoft.segment.preprocess import Preprocessor
+from bgsoft.segment.families import processing, runs_singly, with_size
+from bgsoft.segment.masks import channels
 from bgsoft.workers import Workers
-
-_MAX_LOGIT = 60.0
-"""Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
-_STRETCHED_FROM = (0.25, 0.5)
-"""``stretch = "min-max"`` takes the least and the greatest probability of a frame to 0 and 1, as is
-done with photographs. But no more than the first and no less than the second: where nobody is to be
-seen, noise would become people; where nothing but a person is, the person would vanish."""
 
 
 class NetworkSegmenter(Segmenter):
@@ -63,31 +54,26 @@ class NetworkSegmenter(Segmenter):
         self.name = spec.name
         self._placement, self._workers = placement, workers or Workers()
         self._driver = driver
-        makes_alpha = FAMILIES[spec.family].makes_alpha
+        self._spec = spec = with_size(spec, format)
         shape = channels(driver.network, spec).shape
-        self._mask_shape = shape[2:]
-        if makes_alpha:
-            spec = replace(spec, width=format.width, height=format.height)
-            if self._mask_shape != format.luma_shape:
-                raise ModelError(
-                    f"model {spec.name}: output of shape {shape} is no alpha of the frame"
-                )
-        self._spec = spec
-        """With the size of what the network is shown."""
+        if spec.of_family.makes_alpha and shape[2:] != format.luma_shape:
+            raise ModelError(f"model {spec.name}: output of shape {shape} is no alpha of the frame")
         # The frame itself is shown where its reduction has less than the model takes. At 1080p the
         # masks of IS-Net, 1024×1024, are within 0.00015 of those that it makes of the frame reduced
         # with Lanczos (mean, IoU 0.9996); of 480×270, within 0.0007 (0.998).
         rows, columns = analysis_shape(
             format.width, format.height, detail_factor(format.width, format.height)
         )
-        self._whole = makes_alpha or rows < spec.height or columns < spec.width
+        self._whole = spec.of_family.takes_frame or rows < spec.height or columns < spec.width
         self._lanes = lanes = 1 if runs_singly(spec) else self._workers.lanes
-        self._preprocessors = [Preprocessor(self._spec, format, placement) for _ in range(lanes)]
+        code = processing(spec)
+        self._preprocessors = [code.preprocessor(spec, format, placement) for _ in range(lanes)]
+        self._to_masks = code.to_masks
         # Of the networks that run: each one's arrays stay what they are.
         self._raw: Callable[..., Array] = lru_cache(self._workers.lanes)(
             lambda network: channels(network, spec)
         )
-        planes = max(batch, self._workers.lanes), *self._mask_shape
+        planes = max(batch, self._workers.lanes), *shape[2:]
         self._masks = placement.xp.zeros(planes, np.float32)
         """Masks of the frames of a batch."""
         self._planes: list[Array] = list(self._masks)
@@ -135,10 +121,10 @@ class NetworkSegmenter(Segmenter):
                 self._unproved = False
                 self._prove(raw[0, spec.output_channel])
             if stop - start == 1 or self._placement.on_device:  # there it is one launch
-                to_masks(self._placement, raw, spec, masks)
+                self._to_masks(self._placement, raw, spec, masks)
             else:
                 self._workers.map(
-                    lambda _, one, mask: to_masks(self._placement, one, spec, mask),
+                    lambda _, one, mask: self._to_masks(self._placement, one, spec, mask),
                     raw[:, None],
                     masks[:, None],
                 )
@@ -161,76 +147,3 @@ class NetworkSegmenter(Segmenter):
 
     def close(self) -> None:
         self._driver.close()
-
-
-def runs_singly(spec: ModelSpec) -> bool:
-    """Return whether a frame has all threads of the CPU, and not each frame one."""
-    return FAMILIES[spec.family].in_order or spec.large
-
-
-def channels(network: Network, spec: ModelSpec) -> Array:
-    """View (B, C, h, w) of a model's main output, whichever its layout.
-
-    Raises:
-        ModelError: It is no mask, or has no such channel.
-    """
-    raw = network.outputs.get(spec.output)
-    if raw is None:
-        given = ", ".join(network.outputs)
-        raise ModelError(f"model {spec.name} has no output {spec.output!r}, only {given}")
-    shape = raw.shape
-    if raw.ndim == 3:
-        raw = raw[:, None]
-    if raw.ndim != 4 or not raw.size:
-        raise ModelError(f"model {spec.name}: output of shape {shape} is no mask")
-    seen = network.inputs[spec.input].shape
-    pictures = seen[0]
-    if len(raw) < pictures:
-        text = f"output of shape {shape} has no mask for each of {pictures} pictures"
-        raise ModelError(f"model {spec.name}: {text}")
-    height, width = seen[2:] if spec.layout == "NCHW" else seen[1:3]
-    first, second, third = raw.shape[1:]
-    # A mask has the picture's proportions; where none has, the short axis is the channel axis.
-    as_first, as_last = second * width == third * height, first * width == second * height
-    if not as_first and (as_last or first > third):
-        raw = raw.transpose(0, 3, 1, 2)
-    if not 0 <= spec.output_channel < raw.shape[1]:
-        raise ModelError(f"model {spec.name} has no output channel {spec.output_channel}")
-    if spec.activation == "softmax" and raw.shape[1] == 1:
-        text = "softmax takes several channels, and its output has one: sigmoid or none is right"
-        raise ModelError(f"model {spec.name}: {text}")
-    return raw
-
-
-def to_masks(placement: Placement, raw: Array, spec: ModelSpec, masks: Array) -> None:
-    """Turn (n, C, h, w) raw output into (n, h, w) float32 masks in [0, 1]."""
-    xp, person = placement.xp, raw[:, spec.output_channel]
-    if spec.activation == "sigmoid":
-        logits = xp.clip(person.astype(np.float32, copy=False), -_MAX_LOGIT, _MAX_LOGIT)
-        person = 1.0 / (1.0 + xp.exp(-logits))
-    elif spec.activation == "softmax":
-        with np.errstate(invalid="ignore"):  # what is no number, or endless
-            shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
-        person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
-    # What is no number becomes 0.
-    if placement.on_device:
-        _limited()(person, masks)
-    else:
-        np.fmax(person, np.float32(0.0), out=masks)
-        np.fmin(masks, np.float32(1.0), out=masks)
-    if spec.stretch == "min-max":
-        low, high = _STRETCHED_FROM
-        least = xp.minimum(masks.min(axis=(1, 2), keepdims=True), np.float32(low))
-        most = xp.maximum(masks.max(axis=(1, 2), keepdims=True), np.float32(high))
-        masks -= least
-        masks *= (1.0 / (most.astype(np.float64) - least)).astype(np.float32)
-        xp.clip(masks, 0.0, 1.0, out=masks)
-
-
-@cache
-def _limited() -> Any:
-    """One launch of CuPy's in place of two."""
-    import cupy
-
-    limited = "mask = raw > T(0) ? min(float(raw), 1.0f) : 0.0f"  # NaN is greater than nothing
-    return cupy.ElementwiseKernel("T raw", "float32 mask", limited, "limit_mask")

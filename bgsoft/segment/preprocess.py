@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.frame import AnalysisFrame, Array, FrameFormat
-from bgsoft.models.catalog import REFINER, ModelSpec
+from bgsoft.models.catalog import ModelSpec
+from bgsoft.models.families import REFINER
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import Resized
 

@@ -21,8 +21,8 @@ from bgsoft.models import cache, catalog
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.ops.placement import HOST
-from bgsoft.segment.families import FAMILIES
-from bgsoft.segment.network import to_masks
+from bgsoft.segment.families import wiring
+from bgsoft.segment.masks import to_masks
 from bgsoft.settings.backends import InferBackend
 from bgsoft.settings.config import BackendConfig, RenderConfig, SegmentConfig
 from tests.marks import slow
@@ -274,12 +274,12 @@ def test_a_picture_that_does_not_fit_is_told_when_the_model_is_loaded(tmp_path: 
     for size in (32, 48):
         path.with_suffix(".toml").write_text(SIDECAR.format(size=size))
         model = resolve(str(path))
-        wiring = FAMILIES["single-shot"].wiring(model.spec, FrameFormat(width=64, height=64), 1)
+        used = wiring(model.spec, FrameFormat(width=64, height=64), 1)
         if size == 32:
-            NetworkLoader(model).on_cpu(wiring)
+            NetworkLoader(model).on_cpu(used)
         else:
             with pytest.raises(ModelError, match=r"cannot run fixed\.onnx on pictures of 1x3x48"):
-                NetworkLoader(model).on_cpu(wiring)
+                NetworkLoader(model).on_cpu(used)
 
 
 def test_a_batch_ends_before_a_model_that_does_not_fit(tmp_path: Path) -> None:
@@ -306,7 +306,6 @@ def test_a_recurrent_model_of_fixed_size(tmp_path: Path) -> None:
     onnx.save(model, str(path))
     found = resolve(str(path))
     assert found.spec.frame_size == (64, 36)
-    wiring = FAMILIES["recurrent"].wiring
     assert wiring(found.spec, FrameFormat(width=64, height=36), 1)
     with pytest.raises(ModelError, match="takes frames of 64x36 only, not 1280x720"):
         wiring(found.spec, FrameFormat(width=1280, height=720), 1)

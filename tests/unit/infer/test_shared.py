@@ -22,7 +22,7 @@ from bgsoft.infer.drivers import BatchDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
 from bgsoft.models.catalog import resolve
-from bgsoft.segment.families import FAMILIES
+from bgsoft.segment.families import wiring
 from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.workers import Workers
 from tests.pictures import random_frame
@@ -235,7 +235,7 @@ def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
     users = [ModelUser(models), ModelUser(models)]
 
     def network(batch: int) -> Network:
-        (made,) = loader.on_cpu(FAMILIES[spec.family].wiring(spec, size, batch))
+        (made,) = loader.on_cpu(wiring(spec, size, batch))
         return made
 
     def segmenter(made: Network) -> NetworkSegmenter:
@@ -316,9 +316,7 @@ def test_on_a_gpu_one_network_serves_all(on_host: list[tuple[int, bool, int | No
         made: list[Network] = []
         for _ in range(users):
             loader = NetworkLoader(resolve(name), user=ModelUser(models))
-            spec = loader.model.spec
-            wiring = FAMILIES[spec.family].wiring(spec, size, 1)
-            made.append(loader.on_gpu(wiring, run, **more))
+            made.append(loader.on_gpu(wiring(loader.model.spec, size, 1), run, **more))
         return made
 
     def loaded(*args: Any, **more: Any) -> list[tuple[int, bool, int | None]]:
@@ -344,8 +342,8 @@ def test_what_remembers_frames_is_not_shared(
     made = []
     for user in (ModelUser(models), ModelUser(models)):
         loader = NetworkLoader(model, user=user)
-        wiring = FAMILIES[model.spec.family].wiring(model.spec, FrameFormat(width=64, height=48), 1)
-        assert wiring.loops
-        made.append(loader.on_gpu(wiring, GpuRun("cuda", cast(Any, FakeDevice()), None)))
+        used = wiring(model.spec, FrameFormat(width=64, height=48), 1)
+        assert used.loops
+        made.append(loader.on_gpu(used, GpuRun("cuda", cast(Any, FakeDevice()), None)))
     assert [replays for _, replays, _ in on_host] == [False, False]
     assert made[0].inputs is not made[1].inputs

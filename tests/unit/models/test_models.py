@@ -131,7 +131,7 @@ def test_embedded_files_say_what_the_catalogue_does() -> None:
     for spec in (spec for spec in catalog.catalog().values() if spec.embedded):
         found = read_signature(catalog.spec_path(spec))
         taken = {spec.input: (0, *spec.input_shape(1)[1:])}
-        if spec.family == catalog.REFINER:
+        if spec.family == "refiner":
             taken["coarse"] = (0, 1, spec.height, spec.width)
         assert found.inputs == taken
         assert spec.output in found.outputs

@@ -16,11 +16,10 @@ from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.stage import create_matte_stage
-from bgsoft.models.boxes import BOXES
-from bgsoft.models.catalog import REFINER, SEGMENTATION_FAMILIES, ResolvedModel, resolve
+from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.factory import HostSegmenterFactory
-from bgsoft.segment.families import FAMILIES, downsample_ratio
+from bgsoft.segment.families import downsample_ratio, wiring
 from bgsoft.settings.config import MatteConfig
 from bgsoft.workers import Workers
 from tests.pictures import flat_frame, frame_format
@@ -45,10 +44,6 @@ def make_segmenter(model: ResolvedModel, format: FrameFormat) -> Segmenter:
 
 def flat_frames(format: FrameFormat, levels: list[int]) -> list[Frame]:
     return [flat_frame(format, level, 128, 128) for level in levels]
-
-
-def test_every_family_that_is_offered_is_there() -> None:
-    assert set(FAMILIES) == {*SEGMENTATION_FAMILIES, REFINER, BOXES}
 
 
 @pytest.mark.parametrize("layout", list(PixelLayout))
@@ -81,8 +76,7 @@ def test_the_run_that_tells_the_shapes_keeps_to_its_cores(
 
     monkeypatch.setattr("bgsoft.infer.loading.CpuNetwork", load)
     loader = NetworkLoader(model, cores=3)
-    wiring = FAMILIES["recurrent"].wiring(model.spec, frame_format((64, 48)), 1)
-    (network,) = loader.on_cpu(wiring, threads=2)
+    (network,) = loader.on_cpu(wiring(model.spec, frame_format((64, 48)), 1), threads=2)
     network.close()
     assert threads == [3, 2]
 

@@ -13,7 +13,8 @@ import pytest
 from bgsoft.errors import BackendUnavailableError, ConfigError
 from bgsoft.frame import AnalysisFrame
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.models.catalog import REFINER, read_spec, resolve, spec_path
+from bgsoft.models.catalog import read_spec, resolve, spec_path
+from bgsoft.models.families import REFINER
 from bgsoft.segment.boxes import Box
 from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.planes import GENERAL, Blend, ZoomPlanes

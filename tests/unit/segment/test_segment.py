@@ -11,7 +11,8 @@ from bgsoft.frame import AnalysisFrame, ColorInfo, Frame, FrameFormat, PixelLayo
 from bgsoft.infer.base import Network
 from bgsoft.infer.drivers import LanesDriver
 from bgsoft.models.catalog import ModelSpec
-from bgsoft.segment.network import NetworkSegmenter, channels
+from bgsoft.segment.masks import channels
+from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.preprocess import Preprocessor, yuv_to_rgb_matrix
 from bgsoft.workers import Workers
 
