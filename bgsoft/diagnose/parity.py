@@ -30,14 +30,8 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.rendering.device import DeviceStages
 
-EFFECTS = (
-    EffectConfig(kind=EffectKind.BLUR),
-    EffectConfig(kind=EffectKind.BOKEH),
-    EffectConfig(kind=EffectKind.PIXELATE),
-    EffectConfig(kind=EffectKind.DIM),
-    EffectConfig(kind=EffectKind.COLOR, background="#0a8f3c"),
-    EffectConfig(kind=EffectKind.ALPHA),
-)
+_WITHOUT_FILE = sorted(set(EffectKind) - {EffectKind.IMAGE, EffectKind.VIDEO, EffectKind.MATTE})
+EFFECTS = tuple(EffectConfig(kind=kind) for kind in _WITHOUT_FILE)
 """Effects that need no file."""
 
 

@@ -1,7 +1,6 @@
-"""Choice of a CPU encoder and its settings, as data.
+"""Choice of a CPU encoder and its settings.
 
-Ranges and defaults are those of the encoders (x264, x265, SVT-AV1, libvpx, FFmpeg's ``prores_ks``
-and ``ffv1``). A value out of range is a :class:`~bgsoft.errors.ConfigError` that states the range.
+A value out of range is a :class:`~bgsoft.errors.ConfigError` that states the range.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.encode.hdr import HDR_CODECS, hdr_parameters
+from bgsoft.encode.specs import SPECS, EncoderSpec
 from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import UNSPECIFIED, FrameFormat
 from bgsoft.media.containers import ANIMATED, CONTAINERS, Container
@@ -27,160 +27,6 @@ _X264_ROWS_A_THREAD, _X264_THREADS = 90, 12
 """1080 rows get twelve threads if there are cores for them, each of 20 MB. With the other stages
 on a GPU, 16 cores encode 73 frames/s with four threads and 119 with eight: a frame takes 50 ms, and
 each thread encodes one."""
-_X26X_PRESETS = (
-    *("ultrafast", "superfast", "veryfast", "faster", "fast"),
-    *("medium", "slow", "slower", "veryslow", "placebo"),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EncoderSpec:
-    """Settings of one CPU encoder."""
-
-    encoder: str
-    label: str
-    depths: tuple[int, ...] = (8, 10)
-    """Bits per sample that it supports."""
-    chroma: str = "420"
-    """Subsampling, as in FFmpeg's names of pixel formats."""
-    full_chroma: str = "420"
-    """Subsampling with an alpha channel, and for odd sizes: H.264 and HEVC cannot crop 4:2:0 to
-    an odd
-    width or height (ITU-T H.264, 7.4.2.1.1: in units of a chroma sample)."""
-    keeps_chroma: tuple[Chroma, ...] = ()
-    """Values of ``--chroma`` with which it keeps the source's 4:2:2 or 4:4:4. With AUTO among
-    them it
-    does so unasked; without, only on request, as phones and browsers do not play it. Empty:
-    never."""
-    alpha: bool = False
-    """Whether it supports an alpha channel."""
-    limits_range: bool = False
-    """Whether its decoders treat all samples as limited range."""
-    rgb: str = ""
-    """Format of its R'G'B' samples or palette; empty: it takes Y'CbCr."""
-    nv12: bool = False
-    """Whether it takes 8-bit frames in their layout in memory."""
-    quality_range: tuple[int, int] | None = None
-    """None: it has no quality setting."""
-    quality_default: int | None = None
-    quality_option: str = "crf"
-    speeds: tuple[str, ...] = ()
-    """Valid values of ``--speed``; empty: it has no speed setting."""
-    speed_default: str = ""
-    speed_option: str = "preset"
-    options: dict[str, str] = field(default_factory=dict)
-    parameters: tuple[str, str] = ("", "")
-    """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
-    thread_key: str = ""
-    """Which of these parameters is the number of threads; empty: FFmpeg's option ``threads``."""
-    min_threads: int = 0
-    """Fewest threads that give the same pictures as more; 0: any number does."""
-
-    def pixel_format(self, depth: int, *, odd: bool, alpha: bool, kept: str = "") -> str:
-        """Return FFmpeg's name of the encoder's input format.
-
-        ``kept`` is the coarsest allowed subsampling, from :func:`kept_chroma`.
-        """
-        if self.rgb:
-            return self.rgb
-        chroma = max(self.full_chroma if odd or alpha else self.chroma, kept)
-        if self.nv12 and depth == 8 and chroma == "420":
-            return "nv12"
-        return f"yuv{'a' if alpha else ''}{chroma}p{'10le' if depth == 10 else ''}"
-
-
-_SPECS: dict[Codec, _EncoderSpec] = {
-    Codec.H264: _EncoderSpec(
-        encoder="libx264",
-        label="H.264",
-        full_chroma="444",
-        keeps_chroma=(Chroma.KEEP,),
-        nv12=True,
-        quality_range=(0, 51),
-        quality_default=18,
-        speeds=_X26X_PRESETS,
-        speed_default="veryfast",
-        parameters=("x264-params", ""),
-    ),
-    Codec.HEVC: _EncoderSpec(
-        encoder="libx265",
-        label="HEVC",
-        full_chroma="444",
-        keeps_chroma=(Chroma.KEEP,),
-        quality_range=(0, 51),
-        quality_default=20,
-        speeds=_X26X_PRESETS,
-        speed_default="veryfast",
-        # x265 prints its banner to stderr by default. The settings that it writes into the file
-        # depend on its threads, and chunks of a video must agree (:mod:`bgsoft.chunks`). From four
-        # threads on it works on several frames at a time, and all numbers give the same pictures.
-        parameters=("x265-params", "log-level=none:info=0"),
-        thread_key="pools",
-        min_threads=4,
-    ),
-    Codec.AV1: _EncoderSpec(
-        encoder="libsvtav1",
-        label="AV1",
-        quality_range=(0, 63),
-        quality_default=28,
-        speeds=tuple(str(number) for number in range(14)),
-        speed_default="9",
-        parameters=("svtav1-params", ""),
-        thread_key="lp",
-    ),
-    Codec.VP9: _EncoderSpec(
-        encoder="libvpx-vp9",
-        label="VP9",
-        depths=(8,),
-        alpha=True,
-        quality_range=(0, 63),
-        quality_default=24,
-        speeds=tuple(str(number) for number in range(9)),
-        speed_default="5",
-        speed_option="cpu-used",
-        options={"row-mt": "1", "deadline": "good", "tile-columns": "2"},
-    ),
-    Codec.PRORES: _EncoderSpec(
-        encoder="prores_ks",
-        label="ProRes",
-        depths=(10,),
-        chroma="422",
-        full_chroma="444",
-        keeps_chroma=(Chroma.AUTO, Chroma.KEEP),
-        alpha=True,
-        quality_range=(1, 64),
-        quality_option="global_quality",
-        options={"vendor": "apl0"},
-        limits_range=True,
-    ),
-    Codec.FFV1: _EncoderSpec(
-        encoder="ffv1",
-        label="FFV1",
-        keeps_chroma=(Chroma.AUTO, Chroma.KEEP),
-        alpha=True,
-        # Version 3 with checksums and independent frames, as archives use it.
-        options={"level": "3", "slicecrc": "1", "g": "1"},
-    ),
-    Codec.RAW: _EncoderSpec(
-        encoder="rawvideo",
-        label="raw video",
-        keeps_chroma=(Chroma.AUTO, Chroma.KEEP),
-        full_chroma="420",
-        alpha=True,
-    ),
-    Codec.GIF: _EncoderSpec(encoder="gif", label="GIF", depths=(8,), alpha=True, rgb="pal8"),
-    # FFmpeg's encoder of whole animations keeps them in memory; its muxer joins single pictures.
-    Codec.WEBP: _EncoderSpec(
-        encoder="libwebp",
-        label="WebP",
-        depths=(8,),
-        alpha=True,
-        rgb="bgra",
-        quality_range=(1, 100),
-        quality_default=80,
-        quality_option="quality",
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +90,7 @@ def choose_codec(
             "or leave --codec out",
             stage="encode",
         )
-    if alpha and not _SPECS[codec].alpha:
+    if alpha and not SPECS[codec].alpha:
         raise ConfigError(f"--codec {codec} cannot hold an alpha channel here; leave --codec out")
     return codec
 
@@ -268,9 +114,9 @@ def kept_chroma(
     if container.still is not None or kind is PictureKind.MATTE:
         return ""
     codec = choose_codec(settings, container, info.format, kind)
-    keeps = _SPECS[codec].keeps_chroma
+    keeps = SPECS[codec].keeps_chroma
     if settings.chroma is Chroma.KEEP and not keeps:
-        able = [each for each, spec in _SPECS.items() if spec.keeps_chroma]
+        able = [each for each, spec in SPECS.items() if spec.keeps_chroma]
         fits = ", ".join(each for each in able if each in container.codecs)
         needs = f"a --codec of {fits}"
         if not fits:
@@ -293,7 +139,7 @@ def codes_odd_size(codec: Codec, picture: FrameFormat, kind: PictureKind) -> boo
 
     Where the source's colour was finer, the notice of that covers this.
     """
-    spec = _SPECS[codec]
+    spec = SPECS[codec]
     coarse = kind is not PictureKind.COLOR_ALPHA and spec.chroma == "420"
     return coarse and spec.full_chroma == "444" and _is_odd(picture)
 
@@ -324,7 +170,7 @@ def source_depth(picture: FrameFormat, kind: PictureKind) -> int:
 
 def codec_label(codec: Codec) -> str:
     """Return the usual spelling of a codec's name; not for ``auto``."""
-    return _SPECS[codec].label
+    return SPECS[codec].label
 
 
 def choose_encoder(
@@ -345,7 +191,7 @@ def choose_encoder(
     """
     picture = info.format
     codec = choose_codec(settings, container, picture, kind)
-    spec = _SPECS[codec]
+    spec = SPECS[codec]
     notices: list[str] = []
     if container.max_rate is not None and info.nominal_rate > container.max_rate:
         most = f"more than {container.max_rate} frames/s"
@@ -409,7 +255,7 @@ def _metadata_notices(container: Container, info: VideoInfo) -> list[str]:
 
 def _parameters(codec: Codec, info: VideoInfo, kind: PictureKind, threads: int) -> str:
     """Return the encoder's own ``key=value:…`` parameters; may be empty."""
-    spec = _SPECS[codec]
+    spec = SPECS[codec]
     parts = [spec.parameters[1]]
     if kind is not PictureKind.MATTE:
         parts.append(hdr_parameters(codec, info))
@@ -481,7 +327,7 @@ def checked_quality(asked: int, encoder: str, best: int, worst: int) -> int:
     return asked
 
 
-def _quality(spec: _EncoderSpec, asked: int | None) -> dict[str, str]:
+def _quality(spec: EncoderSpec, asked: int | None) -> dict[str, str]:
     """Return the option for the quality, checked; the default's where none is requested."""
     quality = spec.quality_default
     if asked is not None:
@@ -495,7 +341,7 @@ def _quality(spec: _EncoderSpec, asked: int | None) -> dict[str, str]:
     return {spec.quality_option: str(quality)}
 
 
-def _speed(spec: _EncoderSpec, asked: str | None) -> dict[str, str]:
+def _speed(spec: EncoderSpec, asked: str | None) -> dict[str, str]:
     """Return the option for the speed, checked; the default's where none is requested."""
     if asked is not None and not spec.speeds:
         raise ConfigError(

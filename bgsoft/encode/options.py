@@ -7,16 +7,17 @@ about a value becomes the reason of the error.
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
+from typing import Any
 
 import av
 from av.video.codeccontext import VideoCodecContext
 
 from bgsoft.encode.codecs import EncoderChoice
+from bgsoft.encode.specs import SPECS
 from bgsoft.errors import ConfigError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import PYAV_ERRORS
-from bgsoft.settings.config import EncodeConfig
+from bgsoft.settings.config import Codec, EncodeConfig
 from bgsoft.suggestions import did_you_mean
 
 _QUALITY, _SPEED = "use --quality instead", "use --speed instead"
@@ -40,50 +41,6 @@ _OURS = {
     ),
 }
 """Options that bgsoft sets itself, and why they are rejected."""
-
-_RATE = ("b", "maxrate", "bufsize", "g", "qmin", "qmax")
-_X26X = (
-    *(*_RATE, "keyint_min", "bf", "refs"),
-    *("qdiff", "qcompress", "qblur", "i_qfactor", "b_qfactor"),
-)
-_EFFECTIVE = {
-    "libx264": (
-        *_X26X,
-        "profile",
-        "level",
-        "trellis",
-        "me_range",
-        "subq",
-        "sc_threshold",
-        "slices",
-    ),
-    "libx265": (*_X26X, "profile"),
-    "libsvtav1": _RATE,
-    "libvpx-vp9": (*_RATE, "minrate", "keyint_min"),
-    "prores_ks": ("profile",),
-    "ffv1": ("level", "slices", "g"),
-}
-"""Options that FFmpeg accepts for every encoder and that have an effect on this one."""
-
-_PARAMETERS = {
-    "libx265": (
-        "x265-params",
-        *("aq-mode", "aq-strength", "aq-motion", "psy-rd", "psy-rdoq", "rd", "rdoq-level", "ctu"),
-        *("deblock", "sao", "limit-sao", "rc-lookahead", "b-adapt", "cutree", "me", "subme"),
-        *("merange", "strong-intra-smoothing", "weightp", "weightb", "scenecut", "open-gop"),
-        *("limit-refs", "max-merge", "rskip", "tskip", "rect", "amp", "early-skip", "b-intra"),
-        *("tu-intra-depth", "tu-inter-depth", "nr-intra", "nr-inter", "qg-size", "level-idc"),
-    ),
-    "libsvtav1": (
-        "svtav1-params",
-        *("tune", "film-grain", "film-grain-denoise", "enable-overlays", "scd", "lookahead"),
-        *("irefresh-type", "tile-rows", "tile-columns", "enable-variance-boost", "sharpness"),
-        *("variance-boost-strength", "variance-octile", "enable-qm", "qm-min", "qm-max", "scm"),
-        *("enable-tf", "fast-decode", "enable-cdef", "enable-dlf", "enable-restoration"),
-    ),
-}
-"""Encoders whose parameters FFmpeg mostly does not know: its option for them, and the parameters
-that only decide how pictures are coded."""
 
 _X264_WORDS = {
     "tune": {
@@ -113,7 +70,7 @@ def with_options(choice: EncoderChoice, config: EncodeConfig, info: VideoInfo) -
     without = replace(choice, options=rest)
     for key, value in asked.items():
         _check(key, value, without, info)
-    together = replace(choice, options=_merged(choice.encoder, rest, asked))
+    together = replace(choice, options=_merged(choice.codec, rest, asked))
     problem, _ = open_briefly(together, info)
     if problem and not open_briefly(without, info)[0]:
         texts = " ".join(config.encoder_option)
@@ -124,7 +81,7 @@ def with_options(choice: EncoderChoice, config: EncodeConfig, info: VideoInfo) -
 def _check(key: str, value: str, choice: EncoderChoice, info: VideoInfo) -> None:
     """Check one option by opening the encoder; raises ConfigError."""
     encoder, label = choice.encoder, f"--encoder-option {key}"
-    parameters = _PARAMETERS.get(encoder, ())[1:]
+    parameters, common = SPECS[choice.codec].parameter_keys, SPECS[choice.codec].common_options
     if key in _OURS:
         raise ConfigError(f"cannot use {label}: {_OURS[key]}")
     if key == "bf" and choice.options.get("bf") == "0":
@@ -135,24 +92,24 @@ def _check(key: str, value: str, choice: EncoderChoice, info: VideoInfo) -> None
     if key in parameters:
         if ":" in value:
             raise ConfigError(f"cannot use {label}={value}: write a comma for the colon")
-    elif _is_common(key) and key not in _EFFECTIVE.get(encoder, ()):
+    elif common is not None and key not in common and _is_common(key):
         raise ConfigError(f"cannot use {label}: it has no effect on {encoder}")
-    merged = replace(choice, options=_merged(encoder, choice.options, {key: value}))
+    merged = replace(choice, options=_merged(choice.codec, choice.options, {key: value}))
     problem, left_over = open_briefly(merged, info)
     if key in left_over:
-        near = did_you_mean(key, {*parameters, *_EFFECTIVE.get(encoder, ())})
+        near = did_you_mean(key, {*parameters, *(common or ())})
         hint = near if near.startswith(";") else ""
         raise ConfigError(f"cannot use {label}: {encoder} does not know it{hint}")
     if problem and not open_briefly(choice, info)[0]:
         raise ConfigError(f"cannot use {label}={value}: {encoder}: {problem}")
 
 
-def _merged(encoder: str, options: dict[str, str], asked: dict[str, str]) -> dict[str, str]:
+def _merged(codec: Codec, options: dict[str, str], asked: dict[str, str]) -> dict[str, str]:
     """Merge options; an encoder's own parameters go into its option for them."""
     merged = dict(options)
-    into, *parameters = _PARAMETERS.get(encoder, ("",))
+    into = SPECS[codec].parameters[0]
     for key, value in asked.items():
-        if key in parameters:
+        if key in SPECS[codec].parameter_keys:
             merged[into] = ":".join(filter(None, (merged.get(into), f"{key}={value}")))
         else:
             merged[key] = value
@@ -161,7 +118,7 @@ def _merged(encoder: str, options: dict[str, str], asked: dict[str, str]) -> dic
 
 def _is_common(key: str) -> bool:
     """Return whether FFmpeg accepts an option for every encoder."""
-    context = _context("rawvideo", 16, 16, "yuv420p", {key: "1"})
+    context = _context("rawvideo", {key: "1"}, pix_fmt="yuv420p", width=16, height=16)
     try:
         context.open()
     except PYAV_ERRORS:
@@ -176,18 +133,27 @@ def open_briefly(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]
         FFmpeg's reason for a failure (else empty), and the options that the encoder ignored.
     """
     options = choice.options | {"err_detect": "explode"}
-    size = info.format.width, info.format.height
-    context = _context(choice.encoder, *size, choice.pixel_format, options)
-    level = av.logging.get_level()
+    context = _context(
+        choice.encoder,
+        options,
+        pix_fmt=choice.pixel_format,
+        width=info.format.width,
+        height=info.format.height,
+        time_base=info.time_base,
+        framerate=info.nominal_rate,
+    )
+    level, skips = av.logging.get_level(), av.logging.get_skip_repeated()
     problem = ""
     with av.logging.Capture(local=False) as said:  # other threads' lines are captured too
         av.logging.set_level(av.logging.WARNING)
+        av.logging.set_skip_repeated(False)  # the reason may just have been logged
         try:
             context.open()
         except PYAV_ERRORS as exc:
             problem = getattr(exc, "strerror", None) or str(exc)
         finally:
             av.logging.set_level(level)
+            av.logging.set_skip_repeated(skips)
     lines = [text.strip() for _, name, text in said if name == choice.encoder]
     # x265 continues after FFmpeg's warning about a parameter; the other encoders fail.
     unheeded = [line for line in lines if line.startswith(("Unknown option", "Invalid value"))]
@@ -195,12 +161,10 @@ def open_briefly(choice: EncoderChoice, info: VideoInfo) -> tuple[str, set[str]]
     return problem.rstrip("."), set() if problem else set(context.options or {})
 
 
-def _context(
-    encoder: str, width: int, height: int, pixel_format: str, options: dict[str, str]
-) -> VideoCodecContext:
+def _context(encoder: str, options: dict[str, str], **settings: Any) -> VideoCodecContext:
     context = av.CodecContext.create(encoder, "w")
     assert isinstance(context, VideoCodecContext)
-    context.width, context.height, context.pix_fmt = width, height, pixel_format
-    context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
+    for name, value in settings.items():
+        setattr(context, name, value)
     context.options = dict(options)
     return context

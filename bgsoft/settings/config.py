@@ -144,7 +144,7 @@ class EffectConfig:
     )
     strength: float | None = setting(
         None,
-        "Strength. blur, bokeh, pixelate: size in percent of the frame height,"
+        f"Strength. {', '.join(sorted(LENGTH_EFFECTS))}: size in percent of the frame height,"
         f" 0 to {_MAX_LENGTH_PCT:g}; dim: percent of light removed, 0 to 100.",
         brief="Strength; of blur in percent of the frame height.",
         metavar="PCT",

@@ -13,15 +13,17 @@ import pytest
 import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.encode.nv_settings import choose_nvenc
-from bgsoft.encode.options import _EFFECTIVE, _OURS, _PARAMETERS
-from bgsoft.errors import BackendUnavailableError, ConfigError
+from bgsoft.encode.options import _OURS
+from bgsoft.encode.specs import SPECS, EncoderSpec
+from bgsoft.errors import BackendUnavailableError, ConfigError, EncodeError
 from bgsoft.frame import FrameFormat
 from bgsoft.media.containers import container_for
-from bgsoft.settings.config import EncodeConfig
+from bgsoft.settings.config import Codec, EncodeConfig
 from tests.assets import CLIPS
 from tests.marks import slow
 from tests.outside import described_by_ffmpeg
 from tests.rendering import read_back, video_info
+from tests.synthetic import VideoSpec, regular_times, write_video
 
 QUICK = ("--face", "off", "--matte", "fast", "--mask-every", "25")
 
@@ -150,16 +152,49 @@ def test_nvenc_leaves_them_to_ffmpegs_encoders() -> None:
 
 
 def test_no_option_is_taken_and_refused() -> None:
-    taken = {key for keys in (*_EFFECTIVE.values(), *_PARAMETERS.values()) for key in keys}
-    assert taken & _OURS.keys() == {into for into, *_ in _PARAMETERS.values()}
+    for spec in SPECS.values():
+        assert not {*spec.parameter_keys, *(spec.common_options or ())} & _OURS.keys()
+        assert not spec.parameters[0] or spec.parameters[0] in _OURS
 
 
-@pytest.mark.parametrize("encoder", _PARAMETERS)
-def test_every_parameter_named_is_known_to_the_encoder(encoder: str) -> None:
+def use_spec(monkeypatch: pytest.MonkeyPatch, spec: EncoderSpec) -> None:
+    """Add a codec by CONTRIBUTING's recipe, in the place of VP9, which has no code of its own."""
+    monkeypatch.setitem(SPECS, Codec.VP9, spec)
+
+
+def test_a_new_codec_takes_its_encoders_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = VideoSpec(times=regular_times(4), time_base=Fraction(1, 12800))
+    source = write_video(tmp_path / "in.mp4", spec)
+    use_spec(monkeypatch, EncoderSpec(encoder="mpeg4", label="MPEG-4", depths=(8,)))
+    made = render(source, tmp_path / "a.mkv", "g=1", "mpeg_quant=1", "b=2M", codec="vp9")
+    assert "Video: mpeg4" in described_by_ffmpeg(made)
+    with av.open(str(made)) as container:
+        assert all(packet.is_keyframe for packet in container.demux(video=0) if packet.size)
+    with pytest.raises(ConfigError, match="mpeg4 does not know it"):
+        render(source, tmp_path / "b.mkv", "nonsense=1", codec="vp9")
+    with pytest.raises(ConfigError, match=r"mpeg_quant=9: mpeg4: Value 9.* out of range"):
+        render(source, tmp_path / "b.mkv", "mpeg_quant=9", codec="vp9")
+
+
+def test_ffmpegs_reason_is_kept_where_an_encoder_does_not_open(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_spec(monkeypatch, EncoderSpec(encoder="mpeg4", label="MPEG-4", depths=(8,)))
+    with pytest.raises(EncodeError, match="timebase 1/90000 not supported by MPEG 4 standard"):
+        render(source, tmp_path / "a.mkv", codec="vp9")
+    use_spec(monkeypatch, EncoderSpec(encoder="snow", label="Snow", depths=(10,)))
+    with pytest.raises(EncodeError, match="format yuv420p10le is not supported by the snow"):
+        render(source, tmp_path / "a.mkv", codec="vp9")
+
+
+@pytest.mark.parametrize("spec", [spec for spec in SPECS.values() if spec.parameter_keys])
+def test_every_parameter_named_is_known_to_the_encoder(spec: EncoderSpec) -> None:
     """By a value that none of them takes: what is said against it is not that it is unknown."""
-    option, *parameters = _PARAMETERS[encoder]
-    for parameter in parameters:
-        context: Any = av.CodecContext.create(encoder, "w")
+    option = spec.parameters[0]
+    for parameter in spec.parameter_keys:
+        context: Any = av.CodecContext.create(spec.encoder, "w")
         context.width, context.height, context.pix_fmt = 64, 64, "yuv420p"
         context.time_base = Fraction(1, 25)
         context.options = {option: f"{parameter}=1", "err_detect": "explode"}

@@ -15,6 +15,7 @@ from av.container import InputContainer, OutputContainer
 from numpy.typing import NDArray
 
 import bgsoft
+from bgsoft.settings.config import EffectKind
 from tests.face_clips import SAMPLE
 from tests.marks import slow
 from tests.rendering import read_back
@@ -28,7 +29,7 @@ LAYOUTS = {
     "HDR10": ("yuv420p10le", (640, 360), (9, 16, 9), {"codec": "ffv1"}),
 }
 """Pixel format, size, H.273's numbers of primaries, transfer and matrix, and an encoder."""
-EFFECTS = ["blur", "bokeh", "pixelate", "dim", "color", "image", "video", "matte"]
+EFFECTS = [kind for kind in EffectKind if kind is not EffectKind.ALPHA]
 Mask = NDArray[np.bool_]
 
 

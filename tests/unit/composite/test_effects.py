@@ -11,7 +11,7 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.composite.effects import create_compositor
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat, Matte, PixelLayout
-from bgsoft.settings.config import EffectConfig, EffectKind
+from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, LENGTH_EFFECTS, EffectConfig, EffectKind
 from tests.marks import crossed, slow
 from tests.pictures import (
     SIZES,
@@ -29,7 +29,7 @@ from tests.pictures import (
 )
 
 LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
-OWN_PICTURE = (EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE)
+OWN_PICTURE = sorted(LENGTH_EFFECTS)
 """Effects that average the frame's own background."""
 
 
@@ -74,9 +74,15 @@ def test_matte_leaves_colour_alone() -> None:
     assert np.array_equal(result.chroma, frame.chroma)
 
 
-@pytest.mark.parametrize(
-    "kind", [EffectKind.BLUR, EffectKind.BOKEH, EffectKind.PIXELATE, EffectKind.DIM]
-)
+@pytest.mark.parametrize("kind", [kind for kind in EffectKind if kind is not EffectKind.MATTE])
+def test_every_effect_changes_the_room(kind: EffectKind, files: dict[EffectKind, Path]) -> None:
+    format = frame_format((320, 240))
+    frame = random_frame(format, np.random.default_rng(2))
+    result = composite(effect(kind, files), frame, no_one(format))
+    assert (result.chroma != frame.chroma).mean() > 0.5
+
+
+@pytest.mark.parametrize("kind", DEFAULT_STRENGTH_PCT)
 def test_no_strength_leaves_the_picture_alone(kind: EffectKind) -> None:
     format = frame_format((65, 47))
     frame = random_frame(format, np.random.default_rng(2))
