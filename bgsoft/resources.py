@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bgsoft.report import Event
 from bgsoft.startup import span
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice

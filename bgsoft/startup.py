@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 
 from bgsoft.errors import RenderCancelledError
 from bgsoft.records import NamedTuple
-from bgsoft.workers import Threads
+from bgsoft.threads import Threads
 
 R = TypeVar("R")
 

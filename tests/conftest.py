@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import bgsoft  # noqa: F401 - OpenCV and others are loaded after it: it sets what they look for
 from bgsoft.settings.user import CONFIG_VARIABLE
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 from tests.endurance import Endurance
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.settings.config import MatteQuality
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 INPUT = "input.1"
 SIDECAR = """
@@ -35,14 +35,14 @@ def masks_of(
     tell: Any = lambda _text: None,
 ) -> list[np.ndarray]:
     """Of frames on the host, all at a time."""
-    workers = Workers(len(frames))
-    factory = HostSegmenterFactory(backend, frames[0].format, workers, gpu)
+    pool = LanePool(len(frames))
+    factory = HostSegmenterFactory(backend, frames[0].format, pool, gpu)
     made = factory.create(NetworkLoader(model, tell=tell), MatteQuality.STANDARD)
     made.start()
-    reduced = Reducer(frames[0].format, workers).reduce(frames)
+    reduced = Reducer(frames[0].format, pool).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]
     made.close()
-    workers.close()
+    pool.close()
     return masks
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from bgsoft.analysis.base import analysis_factor, analysis_shape, detail_factor
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Planes
 from bgsoft.ops.placement import HOST, Placement
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 _KEPT_BATCHES = 4
 """Batches whose analysis frames exist at a time: one is segmented, one waits for its matte, one
@@ -64,7 +64,7 @@ class Reducer:
 
     Args:
         format: Format of every frame.
-        workers: Threads, a lane a frame.
+        pool: Threads, one lane per frame.
         placement: Device of the frames, or the host.
         batch: Frames at a time on a device.
 
@@ -75,16 +75,16 @@ class Reducer:
     def __init__(
         self,
         format: FrameFormat,
-        workers: Workers | None = None,
+        pool: LanePool | None = None,
         *,
         placement: Placement = HOST,
         batch: int = 1,
     ) -> None:
         self._shapes, self._dtype = (format.luma_shape, format.chroma_shape), np.dtype(format.dtype)
-        self._workers = workers or Workers()
+        self._pool = pool or LanePool()
         size = (format.width, format.height)
         factor, detail = analysis_factor(*size), detail_factor(*size)
-        count = max(batch, self._workers.lanes)
+        count = max(batch, self._pool.lanes)
         self._grids = [
             _Grid(format, factor, placement=placement, halves=True) for _ in range(count)
         ]
@@ -101,7 +101,7 @@ class Reducer:
         Raises:
             ValueError: A frame's planes differ from the reducer's format.
         """
-        return self._workers.map(self._reduce, range(len(frames)), frames)
+        return self._pool.map(self._reduce, range(len(frames)), frames)
 
     def _reduce(self, _lane: int, index: int, frame: Frame) -> AnalysisFrame:
         planes, dtype = frame.planes, self._dtype

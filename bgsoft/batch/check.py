@@ -16,7 +16,7 @@ from bgsoft.rendering import backends
 from bgsoft.rendering.backends import STAGES, may_use_gpu
 from bgsoft.rendering.request import Request
 from bgsoft.settings.config import BackendConfig, Codec, EffectKind, RenderConfig
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 
 _FORMAT = FrameFormat(width=64, height=64)
 """Format of an example frame for the checks."""
@@ -143,12 +143,12 @@ def _check_model(config: RenderConfig, backend: str) -> None:
     ):  # models of the catalogue are known to load
         from bgsoft.infer.loading import NetworkLoader
         from bgsoft.segment.factory import HostSegmenterFactory
-        from bgsoft.workers import Workers
+        from bgsoft.threads import LanePool
 
         loader = NetworkLoader(model, config.backends.precision)
         width, height = model.spec.frame_size
         format = FrameFormat(width=width or _FORMAT.width, height=height or _FORMAT.height)
-        HostSegmenterFactory(backend, format, Workers()).create(
+        HostSegmenterFactory(backend, format, LanePool()).create(
             loader, config.segment.matte
         ).close()
     if config.detector.file is not None:
@@ -160,8 +160,8 @@ def _check_detector(file: str) -> None:
     from bgsoft.detect.detector import Detector
     from bgsoft.infer.loading import NetworkLoader
     from bgsoft.segment.factory import HostSegmenterFactory
-    from bgsoft.workers import Workers
+    from bgsoft.threads import LanePool
 
     model = resolve(file, (BOXES,))
-    driver = HostSegmenterFactory("cpu", _FORMAT, Workers()).driver(NetworkLoader(model))
+    driver = HostSegmenterFactory("cpu", _FORMAT, LanePool()).driver(NetworkLoader(model))
     Detector(model.spec, driver, _FORMAT).close()

@@ -16,7 +16,7 @@ from bgsoft.bench.floor import decode_alone, render_picture
 from bgsoft.bench.side_by_side import render_chunks
 from bgsoft.exitcodes import exit_code, one_line
 from bgsoft.rendering.configure import build_config
-from bgsoft.workers import use_batch_scheduling
+from bgsoft.threads import use_batch_scheduling
 
 
 def main(argv: list[str]) -> int:

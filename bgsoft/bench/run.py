@@ -23,7 +23,7 @@ from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.options import SECTIONS
 from bgsoft.settings.presets import Layer, Preset, settings_of
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 """The sample video in a checkout; an installed package has none."""

@@ -25,7 +25,7 @@ from bgsoft.rendering.chunk import JoinError
 from bgsoft.rendering.request import Request
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
-from bgsoft.workers import Threads, usable_cores
+from bgsoft.threads import Threads, usable_cores
 
 _THREADS = 4
 """Files that are planned or joined at a time, which mostly waits for disks."""

@@ -16,7 +16,7 @@ from bgsoft.rendering.listener import Listener
 from bgsoft.rendering.request import Request
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
-from bgsoft.workers import Threads
+from bgsoft.threads import Threads
 
 if TYPE_CHECKING:
     from bgsoft.jobs.pool import Pool

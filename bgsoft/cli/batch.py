@@ -44,7 +44,7 @@ def batch(own: BatchFlags, settings: dict[str, Any]) -> int:
 
     go_on_in_child("continue the batch")
     from bgsoft.cli.batch_run import BatchRun
-    from bgsoft.workers import use_batch_scheduling
+    from bgsoft.threads import use_batch_scheduling
 
     use_batch_scheduling()
     return BatchRun(own, settings).run()

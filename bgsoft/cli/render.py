@@ -93,7 +93,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     from bgsoft.report import Progress
     from bgsoft.settings.user import read_user_config
     from bgsoft.startup import StartupPool, logged, span
-    from bgsoft.workers import use_batch_scheduling
+    from bgsoft.threads import use_batch_scheduling
 
     console = Console()
     kind = read_progress(own.progress, own.quiet)

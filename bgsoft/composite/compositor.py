@@ -18,7 +18,7 @@ from bgsoft.composite.background import Background
 from bgsoft.composite.foreground import ForegroundColor
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.ops.placement import Placement
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 _KIND, _ALPHA = attrgetter("shape", "dtype"), np.dtype(np.uint8)
 
@@ -31,7 +31,7 @@ class PictureCompositor:
         format: Format of every frame.
         backgrounds: One for each frame that is processed at a time; empty if colour is unchanged.
         foregrounds: The same number, if the background is replaced; else empty.
-        workers: Threads, on the host.
+        pool: Threads, on the host.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class PictureCompositor:
         format: FrameFormat,
         backgrounds: Sequence[Background],
         foregrounds: Sequence[ForegroundColor],
-        workers: Workers,
+        pool: LanePool,
     ) -> None:
         self._placement, self._format = placement, format
         self._backgrounds, self._foregrounds = backgrounds, foregrounds
-        self._workers = workers
+        self._pool = pool
         grid = analysis_shape(format.width, format.height)
         luma, chroma, dtype = format.luma_shape, format.chroma_shape, np.dtype(format.dtype)
         self._wanted = [
@@ -79,12 +79,12 @@ class PictureCompositor:
         """
         if not self._backgrounds:
             return
-        for part in self._workers.parts(len(frames)):
+        for part in self._pool.parts(len(frames)):
             planes = frames[part], mattes[part], reduced[part]
-            self._workers.map(self._prepare, *planes)
+            self._pool.map(self._prepare, *planes)
             for background, frame in zip(self._backgrounds, frames[part], strict=False):
                 background.advance(frame)
-            self._workers.map(self._blend, *planes)
+            self._pool.map(self._blend, *planes)
 
     def _prepare(self, lane: int, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:
         planes = frame.planes.luma, frame.planes.chroma, matte.alpha, matte.reduced, reduced.luma

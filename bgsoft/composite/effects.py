@@ -18,7 +18,7 @@ from bgsoft.composite.plate import color_background, dim_background, image_backg
 from bgsoft.frame import Array, FrameFormat
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.settings.config import REPLACING, EffectConfig, EffectKind
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CopyMeter
@@ -29,7 +29,7 @@ def create_compositor(
     format: FrameFormat,
     *,
     placement: Placement = HOST,
-    workers: Workers | None = None,
+    pool: LanePool | None = None,
     copies: CopyMeter | None = None,
     began: Fraction | None = None,
 ) -> PictureCompositor:
@@ -39,19 +39,19 @@ def create_compositor(
         effect: The effect and its strength.
         format: Format of every frame.
         placement: Device of the frames, or the host.
-        workers: Threads, a lane a frame; a device gets its frames one after another.
+        pool: Threads, one lane per frame; a device gets its frames one after another.
         copies: Counts the bytes copied to a device; None on the host.
         began: Start of a background video, seconds of the frames' time; None: the first frame.
 
     Raises:
         ConfigError: The effect's colour, image or video cannot be used.
     """
-    workers = workers or Workers()
+    pool = pool or LanePool()
     make = _background_maker(effect, format, placement, copies, began)
-    backgrounds = [make() for _ in range(workers.lanes)] if make else []
+    backgrounds = [make() for _ in range(pool.lanes)] if make else []
     replaced = backgrounds if effect.kind in REPLACING else []
     foregrounds = [ForegroundColor(placement, format) for _ in replaced]
-    return PictureCompositor(placement, format, backgrounds, foregrounds, workers)
+    return PictureCompositor(placement, format, backgrounds, foregrounds, pool)
 
 
 def _background_maker(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from bgsoft.workers import DaemonThread
+from bgsoft.threads import DaemonThread
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice

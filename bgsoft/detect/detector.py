@@ -15,7 +15,7 @@ from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.segment.preprocess import Preprocessor
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 _BARS = 114 / 255
 """Grey of the bars next to the frame, as YOLO's authors train with."""
@@ -28,7 +28,7 @@ class Detector:
         spec: The detector's contract.
         driver: Runs its network; closed with this.
         format: Format of the frames.
-        workers: What prepares and reads; a lane a frame.
+        pool: Threads that prepare inputs and read outputs; one lane per frame.
         placement: Where the frames are.
 
     Raises:
@@ -40,7 +40,7 @@ class Detector:
         spec: ModelSpec,
         driver: Driver,
         format: FrameFormat,
-        workers: Workers | None = None,
+        pool: LanePool | None = None,
         placement: Placement = HOST,
     ) -> None:
         self._spec, self._driver, self._placement = spec, driver, placement
@@ -54,7 +54,7 @@ class Detector:
         pictures = driver.network.inputs[spec.input].shape[0]
         self.reader = BoxReader(spec, outputs[spec.output].shape, pictures, place)
         shown = replace(spec, width=place.width, height=place.height)
-        lanes = 1 if workers is None else workers.lanes
+        lanes = 1 if pool is None else pool.lanes
         self._preprocessors = [Preprocessor(shown, format, placement) for _ in range(lanes)]
         shape = (1, *self._preprocessors[0].shape)
         self._pictures = [placement.xp.empty(shape, np.float32) for _ in range(lanes)]

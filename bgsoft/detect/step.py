@@ -23,7 +23,7 @@ from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.records import dataclass
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 HOLD_SECONDS = 0.5
 """How long a box is hidden after it was found last. A video of 25 frames a second shows 12 in it.
@@ -94,7 +94,7 @@ class DetectorStep:
         model: What it runs.
         plan: How places are hidden.
         placement: Where frames are.
-        workers: Hides places of frames, one frame a lane.
+        pool: Threads that hide places; one lane per frame.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class DetectorStep:
         detector: Detector,
         model: ResolvedModel,
         plan: HidePlan,
-        workers: Workers,
+        pool: LanePool,
         placement: Placement = HOST,
     ) -> None:
         self._detector, self._model = detector, model
-        self._plan, self._workers = plan, workers
+        self._plan, self._pool = plan, pool
         self._hider, self._holder = Hider(plan, placement), BoxHolder()
         self.record = HiddenRecord("detector")
         self._boxes, self._held, self._frames = Counter[str](), Counter[str](), Counter[str]()
@@ -116,7 +116,7 @@ class DetectorStep:
     def hide(self, frames: Sequence[Frame], found: Sequence[Sequence[FoundBox]]) -> None:
         """Hide boxes of the next composited frames of a scene, in place."""
         places = [*map(self._places, frames, found)]
-        self._workers.map(self._hide, frames, places)
+        self._pool.map(self._hide, frames, places)
 
     def _hide(self, _lane: int, frame: Frame, places: Sequence[HiddenPlace]) -> None:
         self._hider.apply(frame, [place.box for place in places])

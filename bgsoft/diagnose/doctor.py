@@ -20,8 +20,8 @@ from bgsoft.models.catalog import catalog, check_files, find_spec, spec_path
 from bgsoft.records import dataclass
 from bgsoft.rendering.backends import Candidate, probe_all
 from bgsoft.settings.user import config_path, read_user_config
+from bgsoft.threads import usable_cores
 from bgsoft.versions import LIBRARIES, installed_version, library_versions
-from bgsoft.workers import usable_cores
 
 if TYPE_CHECKING:
     from bgsoft.diagnose.checks import Finding

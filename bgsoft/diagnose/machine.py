@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from bgsoft.cuda.driver import driver_problem, driver_version
 from bgsoft.errors import BackendUnavailableError, BgsoftError
 from bgsoft.records import dataclass
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 
 T = TypeVar("T")
 

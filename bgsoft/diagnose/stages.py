@@ -27,7 +27,7 @@ from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.settings.config import BackendConfig, Codec, CompositeBackend, EncodeConfig, Precision
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -132,8 +132,8 @@ def run_model(
     """
     told: list[str] = []
     loader = NetworkLoader(model, precision, told.append)
-    workers = Workers()
-    factory = HostSegmenterFactory(backend, frame.format, workers, device)
+    pool = LanePool()
+    factory = HostSegmenterFactory(backend, frame.format, pool, device)
     driver = factory.driver(loader)
     try:
         segmenter = factory.segmenter(model.spec, driver)

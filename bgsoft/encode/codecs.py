@@ -19,7 +19,7 @@ from bgsoft.media.containers import ANIMATED, CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.records import dataclass
 from bgsoft.settings.config import Chroma, Codec, EncodeConfig
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 
 _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` for one step of ``qscale``."""

@@ -9,7 +9,7 @@ from bgsoft.errors import BackendUnavailableError, InferenceError
 from bgsoft.frame import Frame
 from bgsoft.infer.base import Driver, Network, States, Step, WrappedNetwork
 from bgsoft.report import Event
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 _FAULTS = (InferenceError, MemoryError)
 """Failures that a smaller batch, or the CPU, may survive. CuPy's OutOfMemoryError is a
@@ -19,12 +19,12 @@ MemoryError."""
 class LanesDriver(Driver):
     """Runs frames in parallel on the CPU, one a network; failures are final.
 
-    There is one network for each lane of the workers, or one for all frames.
+    There is one network for each lane of the pool, or one for all frames.
     """
 
-    def __init__(self, networks: Sequence[Network], workers: Workers) -> None:
+    def __init__(self, networks: Sequence[Network], pool: LanePool) -> None:
         self._networks = networks
-        self._workers = workers
+        self._pool = pool
 
     @property
     def network(self) -> Network:
@@ -38,7 +38,7 @@ class LanesDriver(Driver):
             for index, frame in enumerate(frames):
                 self._run(write, read, 0, index, frame)
         else:
-            self._workers.map(partial(self._run, write, read), range(len(frames)), frames)
+            self._pool.map(partial(self._run, write, read), range(len(frames)), frames)
 
     def _run(self, write: Step, read: Step, lane: int, index: int, frame: Frame) -> None:
         network = self._networks[lane]

@@ -25,7 +25,7 @@ from bgsoft.infer.warm import loaded
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.models.onnx_file import bake
 from bgsoft.settings.config import Precision
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 
 _moved_models: dict[Hashable, str] = {}
 """Models that another backend runs, with the reason; found once a process."""

@@ -18,7 +18,7 @@ from bgsoft.errors import InferenceError
 from bgsoft.frame import Array
 from bgsoft.infer.base import Network
 from bgsoft.infer.cpu import CpuNetwork
-from bgsoft.workers import DaemonThread, usable_cores
+from bgsoft.threads import DaemonThread, usable_cores
 
 MAX_ITEMS = 8
 """Frames of one run, as in a render: the same TensorRT engine serves both."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.infer.base import Network, WrappedNetwork
-from bgsoft.workers import DaemonThread, Workers
+from bgsoft.threads import DaemonThread, LanePool
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -129,7 +129,7 @@ class LastingThread:
 StageThread = DaemonThread | LastingThread
 
 _warm: WarmNetworks | None = None
-_worker: Workers | None = None
+_network_pool: LanePool | None = None
 _streams: dict[tuple[int, int], Any] = {}
 
 
@@ -149,20 +149,20 @@ def network_thread(target: Callable[[], None], name: str) -> StageThread:
     return DaemonThread(target, name) if _warm is None else LastingThread(target, name)
 
 
-def network_worker() -> Workers:
+def network_pool() -> LanePool:
     """Return a second thread for networks, kept as long as they are."""
-    global _worker
+    global _network_pool
     if _warm is None:
-        return Workers()
-    _worker = _worker or _LastingWorkers()
-    return _worker
+        return LanePool()
+    _network_pool = _network_pool or _LastingPool()
+    return _network_pool
 
 
-class _LastingWorkers(Workers):
-    """Workers that outlive the render that closes them."""
+class _LastingPool(LanePool):
+    """A pool that outlives the render that closes it."""
 
     def close(self) -> None:
-        """Do nothing: the next render uses them."""
+        """Do nothing: the next render uses it."""
 
 
 def network_stream(device: CudaDevice, number: int = 0) -> Any:

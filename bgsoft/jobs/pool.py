@@ -26,7 +26,7 @@ from bgsoft.jobs.task import Finished, Started, Task, Update
 from bgsoft.jobs.worker import GRACE_SECONDS, Ahead, Exiting, WorkerSettings
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.settings.config import BackendConfig
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from bgsoft.jobs.worker import main; main({fd})"
 _CRASHES = {signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT}

@@ -27,7 +27,7 @@ from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.outputs import write_whole
 from bgsoft.part_names import hidden_beside
 from bgsoft.records import dataclass
-from bgsoft.workers import usable_cores
+from bgsoft.threads import usable_cores
 
 LOCAL = "local"
 _ADDRESS = re.compile(r"(ray://)?\[?(?P<host>[^/]+?)\]?:(?P<port>\d+)")

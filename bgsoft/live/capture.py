@@ -11,7 +11,7 @@ from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, RenderCancelledError, UnsupportedFormatError
 from bgsoft.live.policy import Backoff, Newest
 from bgsoft.live.source import OPEN_SECONDS, READ_SECONDS, Feed, Picture, SourceKind, SourceSpec
-from bgsoft.workers import DaemonThread
+from bgsoft.threads import DaemonThread
 
 HANGS_SECONDS = 2 * (OPEN_SECONDS + READ_SECONDS)
 """Time without a sign after which a driver or library is considered hanging."""

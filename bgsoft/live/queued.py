@@ -22,7 +22,7 @@ from bgsoft.live.policy import SINK_SECONDS, Backoff
 from bgsoft.media.info import Crop, Orientation, VideoInfo
 from bgsoft.rendering.host import host_planes
 from bgsoft.settings.config import Codec
-from bgsoft.workers import DaemonThread
+from bgsoft.threads import DaemonThread
 
 _SLOTS = 4
 """Number of frames that are written or wait."""

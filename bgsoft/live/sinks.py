@@ -9,7 +9,7 @@ from typing import Any
 from bgsoft.errors import BgsoftError, StallError
 from bgsoft.exitcodes import one_line
 from bgsoft.live.base import LiveFrame, Sink
-from bgsoft.workers import DaemonThread
+from bgsoft.threads import DaemonThread
 
 _SINK = "the sink "
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from bgsoft.pipeline.stall import stuck_stage
-from bgsoft.workers import DaemonThread
+from bgsoft.threads import DaemonThread
 
 
 class ReplacedError(Exception):

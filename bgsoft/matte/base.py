@@ -10,7 +10,7 @@ import numpy as np
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.ops.placement import Placement
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 
 class MatteStage(ABC):
@@ -19,14 +19,14 @@ class MatteStage(ABC):
     Args:
         placement: Device of the frames, or the host.
         format: Geometry of all frames.
-        workers: Threads, a lane a frame; one lane on a device.
+        pool: Threads, one lane per frame; one lane on a device.
         batch: Frames at a time.
     """
 
     def __init__(
-        self, placement: Placement, format: FrameFormat, workers: Workers, batch: int
+        self, placement: Placement, format: FrameFormat, pool: LanePool, batch: int
     ) -> None:
-        self._placement, self._workers = placement, workers
+        self._placement, self._pool = placement, pool
         grid = analysis_shape(format.width, format.height)
         self._made = [[placement.xp.empty(grid, np.uint8) for _ in range(batch)] for _ in range(2)]
         self._has_mask = False

@@ -13,7 +13,7 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.matte.contour import ContourSteps
 from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteConfig
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 
 class DirectMatte(MatteStage):
@@ -23,7 +23,7 @@ class DirectMatte(MatteStage):
     filled. Only expansion and feather are applied. A held frame gets the last matte unchanged.
 
     Args:
-        placement, format, workers, batch: See :class:`MatteStage`.
+        placement, format, pool, batch: See :class:`MatteStage`.
         config: Only expansion and feather are used.
     """
 
@@ -32,15 +32,15 @@ class DirectMatte(MatteStage):
         placement: Placement,
         config: MatteConfig,
         format: FrameFormat,
-        workers: Workers,
+        pool: LanePool,
         batch: int,
     ) -> None:
         shape, grid = format.luma_shape, analysis_shape(format.width, format.height)
-        super().__init__(placement, format, workers, batch)
+        super().__init__(placement, format, pool, batch)
         # Faces may change the returned mattes, so the last ones are kept apart.
         self._last = placement.xp.empty(shape, np.uint8), placement.xp.empty(grid, np.uint8)
         self._opacity = placement.operation("matte", "opacity")
-        lanes = range(workers.lanes)
+        lanes = range(pool.lanes)
         self._steps = [
             ContourSteps(placement, config, shape, smooths=False, lines=format.height)
             for _ in lanes
@@ -54,7 +54,7 @@ class DirectMatte(MatteStage):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        self._workers.map(self._make, masks, mattes)
+        self._pool.map(self._make, masks, mattes)
         before = self._last
         for matte in mattes:
             if matte.held:

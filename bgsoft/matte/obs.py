@@ -34,7 +34,7 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.ops.placement import Placement
 from bgsoft.ops.resize import Resized
 from bgsoft.settings.config import MatteConfig
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -177,7 +177,7 @@ class ObsMatte(MatteStage):
     A held frame gets the last matte unchanged.
 
     Args:
-        placement, format, workers, batch: See :class:`MatteStage`.
+        placement, format, pool, batch: See :class:`MatteStage`.
         config: The settings; ``softness`` and ``refine`` have no effect.
         device: Device whose meter counts the copies; None: on the host.
     """
@@ -187,14 +187,14 @@ class ObsMatte(MatteStage):
         placement: Placement,
         config: MatteConfig,
         format: FrameFormat,
-        workers: Workers,
+        pool: LanePool,
         batch: int,
         device: CudaDevice | None,
     ) -> None:
-        super().__init__(placement, format, workers, batch)
+        super().__init__(placement, format, pool, batch)
         self._device = device
         self._mask = ObsMask(config)
-        self._edges = [ObsEdge(placement, config, format) for _ in range(workers.lanes)]
+        self._edges = [ObsEdge(placement, config, format) for _ in range(pool.lanes)]
 
     def reset(self) -> None:
         super().reset()
@@ -207,13 +207,13 @@ class ObsMatte(MatteStage):
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
     ) -> None:
-        for part in self._workers.parts(len(masks)):
+        for part in self._pool.parts(len(masks)):
             backgrounds = []
             for mask in masks[part]:
                 if mask is not None:
                     self._background = self._made_of(mask)
                 backgrounds.append(self._background)
-            self._workers.map(self._make, backgrounds, mattes[part])
+            self._pool.map(self._make, backgrounds, mattes[part])
 
     def _made_of(self, mask: Array) -> Array:
         """Copy the background mask to the device of the masks."""

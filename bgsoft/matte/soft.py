@@ -27,7 +27,7 @@ from bgsoft.matte.islands import MAX_FRAMES, IslandFilter, MaskState
 from bgsoft.matte.temporal import EdgeSmoother, TemporalFilter
 from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteConfig, Refine
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 
 class SoftMatte(MatteStage):
@@ -41,7 +41,7 @@ class SoftMatte(MatteStage):
     steps are skipped.
 
     Args:
-        placement, format, workers, batch: See :class:`MatteStage`.
+        placement, format, pool, batch: See :class:`MatteStage`.
         config: The settings; steps that are off cost nothing.
         fine: Fit the edge on the frame itself instead of the grid. For 34 portraits before drawn
             rooms, in 720 lines, this reduces the mean squared error of alpha near the edge by 8 %,
@@ -54,20 +54,20 @@ class SoftMatte(MatteStage):
         placement: Placement,
         config: MatteConfig,
         format: FrameFormat,
-        workers: Workers,
+        pool: LanePool,
         batch: int,
         *,
         fine: bool = False,
     ) -> None:
-        super().__init__(placement, format, workers, batch)
+        super().__init__(placement, format, pool, batch)
         self._temporal = TemporalFilter(placement, config)
         self._fine = fine and config.refine is Refine.GUIDED
         smooths = self._fine and config.temporal > 0.0
         self._smoother = EdgeSmoother(placement, config.temporal, format) if smooths else None
-        self._lanes = [_Lane(placement, config, format, self._fine) for _ in range(workers.lanes)]
+        self._lanes = [_Lane(placement, config, format, self._fine) for _ in range(pool.lanes)]
         most = min(batch, MAX_FRAMES) if placement.on_device else 1
         self._islands = [IslandFilter(placement, format, config, most) for _ in self._lanes]
-        self._scratch = [_Scratch(placement, format) for _ in range(most * workers.lanes)]
+        self._scratch = [_Scratch(placement, format) for _ in range(most * pool.lanes)]
         # The state for the next frames, while the others are reused.
         self._spare = MaskState(placement, self._made[0][0].shape)
         self._last: MaskState | None = None
@@ -111,17 +111,17 @@ class SoftMatte(MatteStage):
             # A frame may use another frame's mask.
             unclean = [one for one in scratch if one.is_unclean]
             if not self._placement.on_device:
-                self._workers.map(self._clean, unclean)
+                self._pool.map(self._clean, unclean)
             elif unclean:
                 self._clean(0, *unclean)
-        for part in self._workers.parts(len(frames)):
+        for part in self._pool.parts(len(frames)):
             some = scratch[part], frames[part], mattes[part]
-            self._workers.map(self._make, *some)
+            self._pool.map(self._make, *some)
             if self._smoother is not None:
                 for lane, one, frame in zip(self._lanes, *some[:2], strict=False):
                     self._smoother.apply(lane.fitted_plane(frame), one.luma)
             if self._fine:
-                self._workers.map(self._finish, *some[1:])
+                self._pool.map(self._finish, *some[1:])
         for one in scratch:
             if one.state is self._last:
                 one.state, self._spare = self._spare, one.state

@@ -9,7 +9,7 @@ from bgsoft.matte.base import MatteStage
 from bgsoft.matte.soft import SoftMatte
 from bgsoft.ops.placement import HOST, current_device
 from bgsoft.settings.config import MatteConfig, MatteStyle
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def create_matte_stage(
     config: MatteConfig,
     format: FrameFormat,
-    workers: Workers | None = None,
+    pool: LanePool | None = None,
     *,
     device: CudaDevice | None = None,
     batch: int = 1,
@@ -31,7 +31,7 @@ def create_matte_stage(
     Args:
         config: The matte settings.
         format: Geometry and sample format of all frames.
-        workers: Threads on the host. None: one lane.
+        pool: Threads on the host. None: one lane.
         device: Device of the frames; None: on the host.
         batch: Frames at a time; no fewer than lanes.
         from_alpha: The model's masks are mattes of the frame's size.
@@ -39,14 +39,14 @@ def create_matte_stage(
         fine: Style soft fits the edge on the frame, not on the grid: for another background.
     """
     placement = HOST if device is None else current_device()
-    workers = workers or Workers()
-    batch = max(batch, workers.lanes)
+    pool = pool or LanePool()
+    batch = max(batch, pool.lanes)
     if config.style is MatteStyle.OBS and not given:
         from bgsoft.matte.obs import ObsMatte
 
-        return ObsMatte(placement, config, format, workers, batch, device)
+        return ObsMatte(placement, config, format, pool, batch, device)
     if from_alpha or given:
         from bgsoft.matte.direct import DirectMatte
 
-        return DirectMatte(placement, config, format, workers, batch)
-    return SoftMatte(placement, config, format, workers, batch, fine=fine)
+        return DirectMatte(placement, config, format, pool, batch)
+    return SoftMatte(placement, config, format, pool, batch, fine=fine)

@@ -18,7 +18,7 @@ import cupy
 from bgsoft.clock import StageClock
 from bgsoft.cuda.device import CudaDevice
 from bgsoft.frame import Frame
-from bgsoft.infer.warm import network_worker
+from bgsoft.infer.warm import network_pool
 from bgsoft.pipeline.picture import Execution
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class DeviceExecution(Execution):
         batch: int,
         observer: TraceRecorder | None = None,
     ) -> None:
-        super().__init__(batch, network_worker())
+        super().__init__(batch, network_pool())
         self._device = device
         self._stream, self._other_stream = streams
         self._timer = DeviceTimer(observer)

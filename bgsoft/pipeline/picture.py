@@ -24,7 +24,7 @@ from bgsoft.pipeline.refresh import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
 from bgsoft.records import dataclass
 from bgsoft.report import PICTURE_STAGES
 from bgsoft.segment.base import Segmenter
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
     from bgsoft.detect.boxes import FoundBox
@@ -41,7 +41,7 @@ class Execution:
 
     Args:
         batch: Frames at a time, 1 or more.
-        workers: Closed with this; the first thread runs submitted work.
+        pool: Closed with this; the first thread runs submitted work.
         others: Also closed with this.
     """
 
@@ -49,9 +49,9 @@ class Execution:
     """Batches that may be segmented before the other stages take them, in a thread of their own.
     0: one thread does everything."""
 
-    def __init__(self, batch: int, workers: Workers, *others: Workers) -> None:
+    def __init__(self, batch: int, pool: LanePool, *others: LanePool) -> None:
         self.batch = batch
-        self._workers, self._others = workers, others
+        self._pool, self._others = pool, others
 
     def working(self, frames: Sequence[Frame]) -> AbstractContextManager[None]:
         """Return a context for all work on some frames, which is ordered after their making."""
@@ -63,7 +63,7 @@ class Execution:
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
         """Start work that is independent of what follows; call the result to wait for it."""
-        return self._workers.submit(work).result
+        return self._pool.submit(work).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
         """Mark frames as finished once all work so far has finished."""
@@ -73,8 +73,8 @@ class Execution:
 
     def close(self) -> None:
         """Free resources; safe to call twice."""
-        for workers in (self._workers, *self._others):
-            workers.close()
+        for pool in (self._pool, *self._others):
+            pool.close()
 
 
 class MaskSchedule:

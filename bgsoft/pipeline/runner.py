@@ -20,7 +20,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.stall import StallWatch
 from bgsoft.records import dataclass
 from bgsoft.ring import FrameRing, RingClosedError
-from bgsoft.workers import DaemonThread, lower_priority
+from bgsoft.threads import DaemonThread, lower_priority
 
 _POLL_SECONDS = 0.05
 """Interval at which the calling thread checks for cancellation and reports progress."""

@@ -21,7 +21,7 @@ from bgsoft.regions.places import Corners, PlacedRegion, bounds, coverage, place
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.regions import RegionAction
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 
 class RegionStep:
@@ -34,7 +34,7 @@ class RegionStep:
         config: Settings of the render.
         info: The video.
         placement: Host or device that holds the frames.
-        workers: Threads that hide regions of several frames in parallel.
+        pool: Threads that hide regions of several frames in parallel.
         on_event: Called for a region outside the rendered time, and for a lost region.
 
     Raises:
@@ -46,10 +46,10 @@ class RegionStep:
         config: RenderConfig,
         info: VideoInfo,
         placement: Placement,
-        workers: Workers,
+        pool: LanePool,
         on_event: Callable[[Event], None],
     ) -> None:
-        self._placement, self._workers = placement, workers
+        self._placement, self._pool = placement, pool
         self._factor = analysis_factor(info.format.width, info.format.height)
         self._inverts = config.effect.invert
         placed = place_regions(config, info, on_event)
@@ -89,7 +89,7 @@ class RegionStep:
     def hide(self, frames: Sequence[Frame]) -> None:
         """Hide regions of composited frames, in place."""
         if self._hidden:
-            hidden = self._workers.map(self._hide, frames)
+            hidden = self._pool.map(self._hide, frames)
             for frame, places in zip(frames, hidden, strict=True):
                 self.record.add(frame, places)
 

@@ -10,7 +10,7 @@ from bgsoft.cuda.driver import cuda_number, driver_problem, open_context
 from bgsoft.rendering.backends import REGISTRY, may_use_gpu
 from bgsoft.settings.config import BackendConfig
 from bgsoft.startup import StartupPool
-from bgsoft.workers import DaemonThread
+from bgsoft.threads import DaemonThread
 
 
 def make_ready(config: BackendConfig, gpu: int | None) -> None:

@@ -33,7 +33,7 @@ from bgsoft.rendering.session import hand_over_frames
 from bgsoft.report import Event, RenderReport
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import errors_in_keywords
-from bgsoft.workers import DaemonThread
+from bgsoft.threads import DaemonThread
 
 _AHEAD = 2
 """Finished pictures in the queue, in addition to frames inside the render."""

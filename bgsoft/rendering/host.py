@@ -35,7 +35,7 @@ from bgsoft.settings.config import (
     Precision,
     RenderConfig,
 )
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -89,7 +89,7 @@ class StageFactory:
         self._resources = resources
         self._placement, self._frames_device = placement, device
         # Closed with the execution: threads of segmentation, and of later stages.
-        self._ahead, self._workers = Workers(lanes), Workers(lanes)
+        self._ahead, self._pool = LanePool(lanes), LanePool(lanes)
 
     def reducer(self, format: FrameFormat) -> Reducer:
         return Reducer(format, self._ahead, placement=self._placement, batch=self.batch)
@@ -109,7 +109,7 @@ class StageFactory:
         return create_matte_stage(
             config,
             format,
-            self._workers,
+            self._pool,
             device=self._frames_device,
             batch=self.batch,
             from_alpha=from_alpha,
@@ -139,7 +139,7 @@ class StageFactory:
             config,
             format,
             placement=self._placement,
-            workers=self._workers,
+            pool=self._pool,
             copies=None if device is None else device.copies,
             began=began,
         )
@@ -151,7 +151,7 @@ class StageFactory:
         from bgsoft.regions.step import RegionStep
 
         on_event = self._resources.on_event
-        return RegionStep(config, info, self._placement, self._workers, on_event)
+        return RegionStep(config, info, self._placement, self._pool, on_event)
 
     def detector(
         self,
@@ -168,7 +168,7 @@ class StageFactory:
         spec, driver = loader.model.spec, factory.driver(loader)
         found = Detector(spec, driver, format, self._ahead, self._placement)
         plan = HidePlan.of(config, format)
-        return DetectorStep(found, loader.model, plan, self._workers, self._placement)
+        return DetectorStep(found, loader.model, plan, self._pool, self._placement)
 
     def areas(self) -> AreaMeter:
         """Return the meter of the mattes' areas."""
@@ -208,7 +208,7 @@ class HostStages(StageFactory):
         return self
 
     def execution(self, observer: TraceRecorder | None) -> Execution:
-        return Execution(self.batch, self._workers, self._ahead)
+        return Execution(self.batch, self._pool, self._ahead)
 
     def segmenter_factory(self, backend: str, format: FrameFormat) -> HostSegmenterFactory:
         """Return the maker of networks on whole frames for ``tensorrt``, ``cuda`` or ``cpu``."""

@@ -41,7 +41,7 @@ from bgsoft.rendering.request import Request
 from bgsoft.report import Event, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
-from bgsoft.workers import lower_priority
+from bgsoft.threads import lower_priority
 
 if TYPE_CHECKING:
     from bgsoft.encode.base import Taker

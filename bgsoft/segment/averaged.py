@@ -23,7 +23,7 @@ from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import Resized
 from bgsoft.segment.base import Segmenter
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 LOW, HIGH = 0.275, 0.675
 """From where to where a person begins, in the mean and in the matte on the grid. Lower than a half:
@@ -43,7 +43,7 @@ class AveragedSegmenter(Segmenter):
     Args:
         mattes, masks: Of the same frames.
         averages: Change the mattes; one for each lane.
-        workers: What does it; a lane a frame.
+        pool: Threads that do it; one lane per frame.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class AveragedSegmenter(Segmenter):
         mattes: Segmenter,
         masks: Segmenter,
         averages: Sequence[MaskAverage],
-        workers: Workers,
+        pool: LanePool,
     ) -> None:
         self.name = mattes.name
         self._mattes = mattes
         self._masks = masks
-        self._averages, self._workers = averages, workers
+        self._averages, self._pool = averages, pool
 
     def start(self) -> None:
         self._mattes.start()
@@ -67,7 +67,7 @@ class AveragedSegmenter(Segmenter):
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
         mattes = self._mattes.masks(frames, reduced)
-        self._workers.map(self._apply, mattes, self._masks.masks(frames, reduced))
+        self._pool.map(self._apply, mattes, self._masks.masks(frames, reduced))
         return mattes
 
     def _apply(self, lane: int, matte: Array, mask: Array) -> None:

@@ -28,7 +28,7 @@ from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.segment.zoomed import ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality, Precision
 from bgsoft.startup import StartupPool
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -42,7 +42,7 @@ class HostSegmenterFactory:
     Args:
         backend: ``tensorrt``, ``cuda`` or ``cpu``, for the models.
         format: Format of the frames.
-        workers: What prepares and reads, and runs models on the CPU.
+        pool: Threads that prepare inputs, read outputs, and run models on the CPU.
         device: Where models run, unless on the CPU.
         on_event: Called for retries, where the CPU takes over, and for notices.
         batch: Frames at a time; no fewer than lanes.
@@ -58,13 +58,13 @@ class HostSegmenterFactory:
         self,
         backend: str,
         format: FrameFormat,
-        workers: Workers,
+        pool: LanePool,
         device: CudaDevice | None = None,
         on_event: Callable[[Event], None] = lambda _event: None,
         batch: int = 1,
     ) -> None:
         self._backend, self._format, self._on_event = backend, format, on_event
-        self._workers, self._batch = workers, max(batch, workers.lanes)
+        self._pool, self._batch = pool, max(batch, pool.lanes)
         self._device = device
 
     def create(
@@ -81,16 +81,16 @@ class HostSegmenterFactory:
         masker, other = averaged_with(spec, quality), companion(spec, quality)
         if masker is not None:
             beside = loader.beside(resolve(masker))
-            with StartupPool() as pool:
-                masks = pool.submit(
+            with StartupPool() as startup:
+                masks = startup.submit(
                     "models for masks", partial(self.create, beside, quality, make_faces)
                 )
                 mattes = self.create(loader)
             with self.current():
                 averages = [
-                    MaskAverage(self._format, self.placement) for _ in range(self._workers.lanes)
+                    MaskAverage(self._format, self.placement) for _ in range(self._pool.lanes)
                 ]
-            return AveragedSegmenter(mattes, masks.result(), averages, self._workers)
+            return AveragedSegmenter(mattes, masks.result(), averages, self._pool)
         if other is not None:
             beside = loader.beside(resolve(other))
             best = quality is MatteQuality.BEST
@@ -106,20 +106,20 @@ class HostSegmenterFactory:
     ) -> Segmenter:
         spec, other_spec = loader.model.spec, other.model.spec
         single = refining = finding = None
-        with StartupPool() as pool:
-            landscape = pool.submit(
+        with StartupPool() as startup:
+            landscape = startup.submit(
                 f"model {other_spec.name}", partial(self.driver, other, single=True)
             )
             if self._apart is not None:
-                single = pool.submit(
+                single = startup.submit(
                     "model for single frames", partial(self.driver, loader, single=True, apart=True)
                 )
             if refines:
                 # It has no file in half precision.
                 beside = loader.beside(resolve(REFINER, (REFINER,)), Precision.FP32)
-                refining = pool.submit("model for refining", partial(self._refiner, beside))
+                refining = startup.submit("model for refining", partial(self._refiner, beside))
             if make_faces is not None:
-                finding = pool.submit("model for faces", make_faces)
+                finding = startup.submit("model for faces", make_faces)
             close = self.segmenter(spec, self.driver(loader))
             general = close if single is None else self.segmenter(spec, single.result())
             wide = self.segmenter(other_spec, landscape.result())
@@ -129,7 +129,7 @@ class HostSegmenterFactory:
             planes = ZoomPlanes(
                 self._format,
                 (spec.height, spec.width) if refiner is None else refiner.size,
-                self._workers,
+                self._pool,
                 placement=self.placement,
                 batch=self._batch,
                 device=self._device if self.placement.on_device else None,
@@ -144,7 +144,7 @@ class HostSegmenterFactory:
                 spec,
                 driver,
                 self._format,
-                self._workers,
+                self._pool,
                 placement=self.placement,
                 batch=self._batch,
             )
@@ -165,9 +165,9 @@ class HostSegmenterFactory:
         loader.check(self._backend)
         singly = runs_singly(spec)
         if device is None:
-            lanes, threads = (1, loader.cores) if singly else (self._workers.lanes, 1)
+            lanes, threads = (1, loader.cores) if singly else (self._pool.lanes, 1)
             networks = loader.on_cpu(wiring(spec, self._format, 1), lanes, threads)
-            return LanesDriver(networks, self._workers)
+            return LanesDriver(networks, self._pool)
         from bgsoft.infer.cuda import for_host
 
         gpu = device, network_stream(device)
@@ -184,7 +184,7 @@ class HostSegmenterFactory:
         def tell(text: str) -> None:
             self._on_event(Event(kind="notice", stage="segment", message=text))
 
-        common = self._format, self._workers
+        common = self._format, self._pool
         with self.current():
             return NetworkSegmenter(
                 spec, driver, *common, placement=self.placement, batch=self._batch, tell=tell
@@ -235,7 +235,7 @@ class DeviceSegmenterFactory(HostSegmenterFactory):
         stream: Any,
         on_event: Callable[[Event], None],
     ) -> None:
-        super().__init__(backend, format, Workers(), device, on_event, batch)
+        super().__init__(backend, format, LanePool(), device, on_event, batch)
         self.placement = current_device()
         self._frames_device, self._stream = device, stream
         self._apart = network_stream(device, 1)

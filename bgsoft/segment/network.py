@@ -21,7 +21,7 @@ from bgsoft.ops.placement import HOST, Placement
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.families import processing, runs_singly, with_size
 from bgsoft.segment.masks import channels
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 
 class NetworkSegmenter(Segmenter):
@@ -31,7 +31,7 @@ class NetworkSegmenter(Segmenter):
         spec: The model's contract.
         driver: Runs the network, wired as its family says; closed with the segmenter.
         format: Format of the frames.
-        workers: What prepares and reads; a lane a frame.
+        pool: Threads that prepare inputs and read outputs; one lane per frame.
         placement: Where the frames are.
         batch: Frames at a time on a device.
         tell: Called with a notice where a user's model makes no numbers of the first frame.
@@ -45,14 +45,14 @@ class NetworkSegmenter(Segmenter):
         spec: ModelSpec,
         driver: Driver,
         format: FrameFormat,
-        workers: Workers | None = None,
+        pool: LanePool | None = None,
         *,
         placement: Placement = HOST,
         batch: int = 1,
         tell: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.name = spec.name
-        self._placement, self._workers = placement, workers or Workers()
+        self._placement, self._pool = placement, pool or LanePool()
         self._driver = driver
         self._spec = spec = with_size(spec, format)
         shape = channels(driver.network, spec).shape
@@ -65,15 +65,15 @@ class NetworkSegmenter(Segmenter):
             format.width, format.height, detail_factor(format.width, format.height)
         )
         self._whole = spec.of_family.takes_frame or rows < spec.height or columns < spec.width
-        self._lanes = lanes = 1 if runs_singly(spec) else self._workers.lanes
+        self._lanes = lanes = 1 if runs_singly(spec) else self._pool.lanes
         code = processing(spec)
         self._preprocessors = [code.preprocessor(spec, format, placement) for _ in range(lanes)]
         self._to_masks = code.to_masks
         # Of the networks that run: each one's arrays stay what they are.
-        self._raw: Callable[..., Array] = lru_cache(self._workers.lanes)(
+        self._raw: Callable[..., Array] = lru_cache(self._pool.lanes)(
             lambda network: channels(network, spec)
         )
-        planes = max(batch, self._workers.lanes), *shape[2:]
+        planes = max(batch, self._pool.lanes), *shape[2:]
         self._masks = placement.xp.zeros(planes, np.float32)
         """Masks of the frames of a batch."""
         self._planes: list[Array] = list(self._masks)
@@ -110,7 +110,7 @@ class NetworkSegmenter(Segmenter):
             if stop - start == 1:
                 parts[start] = preprocessors[start % lanes].write(shown[start], tensor)
             else:
-                parts[start:stop] = self._workers.map(
+                parts[start:stop] = self._pool.map(
                     lambda _, at: preprocessors[at % lanes].write(shown[at], tensor, at - start),
                     range(start, stop),
                 )
@@ -123,7 +123,7 @@ class NetworkSegmenter(Segmenter):
             if stop - start == 1 or self._placement.on_device:  # there it is one launch
                 self._to_masks(self._placement, raw, spec, masks)
             else:
-                self._workers.map(
+                self._pool.map(
                     lambda _, one, mask: self._to_masks(self._placement, one, spec, mask),
                     raw[:, None],
                     masks[:, None],

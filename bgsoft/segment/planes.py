@@ -18,7 +18,7 @@ from bgsoft.ops.resize import NO_TABLES, Resized
 from bgsoft.records import NamedTuple
 from bgsoft.segment.base import FaceBox
 from bgsoft.segment.boxes import CELL, Box, Cells, cell_shape
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
@@ -82,7 +82,7 @@ class ZoomPlanes:
     Args:
         format: Format of the frames.
         model: (rows, columns) of the largest input of a model that sees parts of frames.
-        workers: What blends, side by side on the host; a lane a frame.
+        pool: Threads that blend on the host; one lane per frame.
         placement: Where the frames are.
         batch: Frames at a time on a device.
         device: Whose copies are counted; None: on the host.
@@ -93,15 +93,15 @@ class ZoomPlanes:
         self,
         format: FrameFormat,
         model: tuple[int, int],
-        workers: Workers | None = None,
+        pool: LanePool | None = None,
         *,
         placement: Placement = HOST,
         batch: int = 1,
         device: CudaDevice | None = None,
         stream: Any = None,
     ) -> None:
-        self._workers = workers or Workers()
-        self.batch = batch = max(batch, self._workers.lanes)
+        self._pool = pool or LanePool()
+        self.batch = batch = max(batch, self._pool.lanes)
         """Frames at a time, and parts of frames."""
         self.grid = grid = analysis_shape(format.width, format.height)
         self.slots = 2 * batch + 1
@@ -134,7 +134,7 @@ class ZoomPlanes:
             placement.operation("zoom", name, sample_bits=bits)
             for name in ("luma_cells", "mask_cells", "resize_mask", "blend_passes")
         )
-        lanes = range(self._workers.lanes)
+        lanes = range(self._pool.lanes)
         self._resized = [Resized(placement, grid, np.float32) for _ in lanes]
         room = (2 * CELL + 1) * cells[1] + 2 + grid[1]
         self._lines = [placement.scratch(room, np.float32) for _ in lanes]
@@ -244,7 +244,7 @@ class ZoomPlanes:
             the same place.
         """
         indices = range(first, first + len(blends))
-        self._workers.map(self._blend, indices, blends, close)
+        self._pool.map(self._blend, indices, blends, close)
         return self._masks[first : first + len(blends)]
 
     def sharpen(self, mask: Array) -> None:

@@ -18,7 +18,7 @@ from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import Resized
 from bgsoft.segment.families import COARSE_INPUT
 from bgsoft.segment.preprocess import Preprocessor
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 
 class MaskRefiner:
@@ -28,7 +28,7 @@ class MaskRefiner:
         spec: The refiner's contract.
         driver: Runs the network; closed with the refiner.
         format: Format of the frames.
-        workers: Prepare the inputs; one lane per frame.
+        pool: Threads that prepare the inputs; one lane per frame.
         placement: Where the frames and masks are.
         batch: Frames at a time on a device.
     """
@@ -38,19 +38,19 @@ class MaskRefiner:
         spec: ModelSpec,
         driver: Driver,
         format: FrameFormat,
-        workers: Workers,
+        pool: LanePool,
         *,
         placement: Placement = HOST,
         batch: int = 1,
     ) -> None:
         self.size = spec.height, spec.width
         """(rows, columns) of its input and of its masks."""
-        self._spec, self._driver, self._workers = spec, driver, workers
-        lanes = range(workers.lanes)
+        self._spec, self._driver, self._pool = spec, driver, pool
+        lanes = range(pool.lanes)
         self._preprocessors = [Preprocessor(spec, format, placement) for _ in lanes]
         self._resized = [Resized(placement, self.size, np.float32) for _ in lanes]
         self._resize = placement.operation("zoom", "resize_mask")
-        self._masks = placement.xp.zeros((max(batch, workers.lanes), *self.size), np.float32)
+        self._masks = placement.xp.zeros((max(batch, pool.lanes), *self.size), np.float32)
 
     def start(self) -> None:
         """Run once, before the first frame."""
@@ -73,7 +73,7 @@ class MaskRefiner:
         Raises:
             InferenceError: The model failed; carries a frame's pts.
         """
-        lanes = self._workers.lanes
+        lanes = self._pool.lanes
 
         def write_one(network: Network, at: int, item: int) -> None:
             lane = at % lanes
@@ -86,7 +86,7 @@ class MaskRefiner:
             if stop - start == 1:
                 write_one(network, start, 0)
             else:
-                self._workers.map(
+                self._pool.map(
                     lambda _lane, at: write_one(network, at, at - start), range(start, stop)
                 )
 

@@ -85,7 +85,7 @@ class BackendConfig:
     @property
     def cores(self) -> int:
         """Cores to plan for: :attr:`threads`, or all that there are."""
-        from bgsoft.workers import usable_cores  # settings alone are read without its threads
+        from bgsoft.threads import usable_cores  # settings alone are read without its threads
 
         return self.threads or usable_cores()
 

@@ -36,7 +36,7 @@ from bgsoft.media.probe import probe
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import RenderConfig
-from bgsoft.workers import DaemonThread
+from bgsoft.threads import DaemonThread
 from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg, ffmpeg_program, shown_by_ffmpeg
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video

@@ -18,7 +18,7 @@ from bgsoft.report import Event
 from bgsoft.segment.averaged import MaskAverage
 from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
 from bgsoft.settings.config import MatteQuality
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.gpu.test_zoomed import person_walks
 from tests.pictures import frame_format
@@ -56,19 +56,19 @@ def test_planes(gpu: Any, size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("backend", ["cuda", "cpu"])
 def test_mattes(gpu: Any, tmp_path: Path, backend: str) -> None:
     frames = person_walks(6)
-    format, workers = frames[0].format, Workers(2)
+    format, pool = frames[0].format, LanePool(2)
     loader = NetworkLoader(recurrent_model(tmp_path))
     events: list[Event] = []
     stream = gpu.new_stream()
     with gpu.use(stream):
-        host = HostSegmenterFactory("cpu", format, workers).create(loader, MatteQuality.BEST)
+        host = HostSegmenterFactory("cpu", format, pool).create(loader, MatteQuality.BEST)
         factory = DeviceSegmenterFactory(backend, format, 2, gpu, stream, events.append)
         device = factory.create(loader, MatteQuality.BEST)
         for segmenter in (host, device):
             segmenter.start()
         for start in range(0, 6, 2):
             part = frames[start : start + 2]
-            reduced = Reducer(format, workers).reduce(part)
+            reduced = Reducer(format, pool).reduce(part)
             wanted = host.masks(part, reduced)
             placed = [frame_on_device(frame) for frame in part]
             found = device.masks(placed, [grid_on_device(grid) for grid in reduced])

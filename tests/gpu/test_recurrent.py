@@ -25,7 +25,7 @@ from bgsoft.report import Event
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
 from bgsoft.segment.preprocess import Preprocessor
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.gpu.device_frames import frame_on_device
 from tests.pictures import frame_format, random_frame
 from tests.recurrent_model import recurrent_model
@@ -48,7 +48,7 @@ def noise(count: int, format: FrameFormat = FORMAT) -> list[Frame]:
 
 
 def expected(model: ResolvedModel, frames: list[Frame], cuts: tuple[int, ...]) -> list[np.ndarray]:
-    segmenter = HostSegmenterFactory("cpu", FORMAT, Workers()).create(NetworkLoader(model))
+    segmenter = HostSegmenterFactory("cpu", FORMAT, LanePool()).create(NetworkLoader(model))
     segmenter.start()
     alphas = []
     for index, frame in enumerate(frames):
@@ -87,7 +87,7 @@ def test_the_device_sees_what_the_host_sees(
 
 
 def test_the_host_can_have_its_network_on_the_device(gpu: Any, model: ResolvedModel) -> None:
-    segmenter = HostSegmenterFactory("cuda", FORMAT, Workers(3), gpu).create(NetworkLoader(model))
+    segmenter = HostSegmenterFactory("cuda", FORMAT, LanePool(3), gpu).create(NetworkLoader(model))
     segmenter.start()
     gpu.copies.h2d_bytes = gpu.copies.d2h_bytes = 0
     frames = noise(3)

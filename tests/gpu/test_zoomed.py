@@ -29,7 +29,7 @@ from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
 from bgsoft.segment.planes import GENERAL, LANDSCAPE, Blend, ZoomPlanes
 from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.settings.config import MatteQuality, Precision
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.pictures import frame_format, frame_of, random_frame
 
@@ -49,8 +49,8 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     frames = [random_frame(format, rng) for _ in range(2)]
     placed = [frame_on_device(frame) for frame in frames]
-    reduced = Reducer(format, Workers(2)).reduce(frames)
-    host = ZoomPlanes(format, MODEL, Workers(2))
+    reduced = Reducer(format, LanePool(2)).reduce(frames)
+    host = ZoomPlanes(format, MODEL, LanePool(2))
     device = ZoomPlanes(
         format,
         MODEL,
@@ -133,13 +133,13 @@ def test_masks(gpu: Any, backend: str, quality: MatteQuality, rows: int | None) 
 
     frames = person_walks(12, rows)
     format = frames[0].format
-    workers = Workers(4)
-    grids_of = Reducer(format, workers).reduce
+    pool = LanePool(4)
+    grids_of = Reducer(format, pool).reduce
     events: list[Event] = []
     stream = gpu.new_stream()
     with gpu.use(stream):
         loader = NetworkLoader(resolve("selfie-general"))
-        host = HostSegmenterFactory("cpu", format, workers).create(
+        host = HostSegmenterFactory("cpu", format, pool).create(
             loader, quality, lambda: FaceGlance(format)
         )
         factory = DeviceSegmenterFactory(backend, format, 4, gpu, stream, events.append)

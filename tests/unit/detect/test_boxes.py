@@ -20,7 +20,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.boxes import BOXES, BoxContract, BoxLayout
 from bgsoft.models.catalog import ModelSpec, resolve
 from bgsoft.segment.factory import HostSegmenterFactory
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.detectors import write_detector
 from tests.pictures import frame_of
 
@@ -137,14 +137,14 @@ def noise(size: tuple[int, int]) -> NDArray[np.uint8]:
 
 def boxes_of(path: Path, pictures: list[NDArray[np.uint8]]) -> list[list[FoundBox]]:
     frames = [frame_of(np.ascontiguousarray(picture[..., ::-1])) for picture in pictures]
-    workers = Workers(2)
+    pool = LanePool(2)
     model, format = resolve(str(path), (BOXES,)), frames[0].format
-    factory = HostSegmenterFactory("cpu", format, workers)
-    detector = Detector(model.spec, factory.driver(NetworkLoader(model)), format, workers)
+    factory = HostSegmenterFactory("cpu", format, pool)
+    detector = Detector(model.spec, factory.driver(NetworkLoader(model)), format, pool)
     detector.start()
-    found = detector.find(frames, Reducer(format, workers, batch=len(frames)).reduce(frames))
+    found = detector.find(frames, Reducer(format, pool, batch=len(frames)).reduce(frames))
     detector.close()
-    workers.close()
+    pool.close()
     return found
 
 

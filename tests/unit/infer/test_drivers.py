@@ -13,7 +13,7 @@ from bgsoft.infer.base import Network, States, Wiring
 from bgsoft.infer.drivers import BatchDriver, LanesDriver, RecoveringNetwork
 from bgsoft.infer.loading import LoopingNetwork
 from bgsoft.report import Event
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.pictures import flat_frame, frame_format
 
 FRAMES = [flat_frame(frame_format((8, 8)), 0, 128, 128) for _ in range(4)]
@@ -179,8 +179,8 @@ def test_looping_hides_what_stays() -> None:
 
 def test_lanes_name_the_frame_that_failed() -> None:
     networks = [Summing(1, [0]), Summing(1, [1])]
-    workers = Workers(2)
-    driver = LanesDriver(networks, workers)
+    pool = LanePool(2)
+    driver = LanesDriver(networks, pool)
 
     def nothing(*_: Any) -> None:
         pass
@@ -189,7 +189,7 @@ def test_lanes_name_the_frame_that_failed() -> None:
         driver.run(FRAMES[:2], nothing, nothing)
     assert caught.value.pts == 40
     driver.close()
-    workers.close()
+    pool.close()
     assert all(network.closed for network in networks)
 
 

@@ -24,7 +24,7 @@ from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
 from bgsoft.models.catalog import resolve
 from bgsoft.segment.families import wiring
 from bgsoft.segment.network import NetworkSegmenter
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.pictures import random_frame
 from tests.recurrent_model import recurrent_model
 
@@ -240,10 +240,10 @@ def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
 
     def segmenter(made: Network) -> NetworkSegmenter:
         driver = BatchDriver(lambda *_: made, lambda: made, batch=1, on_event=lambda _: None)
-        return NetworkSegmenter(spec, driver, size, Workers())
+        return NetworkSegmenter(spec, driver, size, LanePool())
 
     def masks(of: NetworkSegmenter, frames: list[Frame]) -> list[object]:
-        reducer = Reducer(size, Workers())
+        reducer = Reducer(size, LanePool())
         return [of.masks([f], reducer.reduce([f]))[0].tolist() for f in frames]
 
     random = np.random.default_rng(3)

@@ -14,7 +14,7 @@ from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.matte.base import MatteStage
 from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, Refine
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.marks import crossed
 from tests.unit.matte.scenes import Plane, blank_frame, discs, reduce
 
@@ -302,13 +302,13 @@ def test_the_number_of_workers_changes_nothing(fine: bool) -> None:
     masks[2:2] = [None, None]
 
     def mattes(lanes: int, size: int) -> list[Plane]:
-        with Workers(lanes) as workers:
+        with LanePool(lanes) as pool:
             frames = [blank_frame(*ODD, luma=pictures[index // 3]) for index in range(len(masks))]
             config = MatteConfig(min_area=0.03)
-            stage = create_matte_stage(config, frames[0].format, workers, batch=size, fine=fine)
+            stage = create_matte_stage(config, frames[0].format, pool, batch=size, fine=fine)
             for start in range(0, len(frames), size):
                 batch = frames[start : start + size]
-                grids = Reducer(batch[0].format, workers, batch=size).reduce(batch)
+                grids = Reducer(batch[0].format, pool, batch=size).reduce(batch)
                 stage.refine(masks[start : start + size], batch, grids)
         return [frame.planes.alpha for frame in frames]
 

@@ -45,7 +45,7 @@ def acting(
 def alive_stage_threads() -> list[str]:
     """Of a pipeline; other tests may have left the lanes of a pool."""
     names = [t.name for t in threading.enumerate()]
-    return [n for n in names if n.startswith("bgsoft-") and not n.startswith("bgsoft-worker_")]
+    return [n for n in names if n.startswith("bgsoft-") and not n.startswith("bgsoft-lane_")]
 
 
 def test_every_frame_arrives_once_in_order_with_its_pts() -> None:

@@ -14,7 +14,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
 from bgsoft.segment.averaged import AveragedSegmenter, MaskAverage, thin_width
 from bgsoft.segment.base import Segmenter
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.pictures import frame_format
 from tests.recurrent_model import write_model
 from tests.rendering import read_back
@@ -77,7 +77,7 @@ def test_the_edge_is_the_mattes_own() -> None:
 def test_what_happens_between_frames_is_told_to_both() -> None:
     """A chunk begins with what the render in one go refreshes there."""
     mattes, masks = (Mock(spec=[*dir(Segmenter), "name"]) for _ in range(2))
-    both = AveragedSegmenter(mattes, masks, [], Workers())
+    both = AveragedSegmenter(mattes, masks, [], LanePool())
     for name in ("start", "reset", "refresh", "close"):
         getattr(both, name)()
         assert [each.method_calls for each in (mattes, masks)] == [[getattr(call, name)()]] * 2

@@ -1,4 +1,4 @@
-"""Models that remember: order, resets, any number of workers; on numbers that are known."""
+"""Models that remember: order, resets, any number of threads; on numbers that are known."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.families import downsample_ratio, wiring
 from bgsoft.settings.config import MatteConfig
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.pictures import flat_frame, frame_format
 from tests.recurrent_model import expected_alphas, recurrent_model, write_model
 from tests.rendering import read_back
@@ -37,7 +37,7 @@ def model(tmp_path: Path) -> ResolvedModel:
 
 def make_segmenter(model: ResolvedModel, format: FrameFormat) -> Segmenter:
     loader = NetworkLoader(model)
-    made = HostSegmenterFactory("cpu", format, Workers(8)).create(loader)
+    made = HostSegmenterFactory("cpu", format, LanePool(8)).create(loader)
     made.start()
     return made
 
@@ -179,7 +179,7 @@ def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
     rng = np.random.default_rng(5)
     masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
     frames = [flat_frame(format, 0, 128, 128) for _ in range(3)]
-    stage = create_matte_stage(MatteConfig(), format, Workers(3), from_alpha=True)
+    stage = create_matte_stage(MatteConfig(), format, LanePool(3), from_alpha=True)
     mattes = stage.refine([masks[0], masks[1], None], frames, [])
     for matte, frame, mask in zip(mattes, frames, (*masks, masks[1]), strict=True):
         assert matte.alpha is frame.planes.alpha

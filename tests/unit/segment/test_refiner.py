@@ -20,7 +20,7 @@ from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.planes import GENERAL, Blend, ZoomPlanes
 from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.settings.config import Precision
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.pictures import frame_format, frame_of
 
 SAMPLE = Path(__file__).parents[3] / "samples" / "person.mp4"
@@ -41,9 +41,9 @@ def refined_by_the_file(image: np.ndarray[Any, Any], coarse: np.ndarray[Any, Any
 def test_a_crop_and_its_mask_are_shown_as_the_file_wants_them(count: int) -> None:
     image = cv2.VideoCapture(str(SAMPLE)).read()[1]
     frames = [frame_of(image, index) for index in range(count)]
-    format, model, workers = frames[0].format, resolve(REFINER, (REFINER,)), Workers(2)
-    driver = HostSegmenterFactory("cpu", format, workers).driver(NetworkLoader(model))
-    refiner = MaskRefiner(model.spec, driver, format, workers, batch=count)
+    format, model, pool = frames[0].format, resolve(REFINER, (REFINER,)), LanePool(2)
+    driver = HostSegmenterFactory("cpu", format, pool).driver(NetworkLoader(model))
+    refiner = MaskRefiner(model.spec, driver, format, pool, batch=count)
     rng = np.random.default_rng(3)
     crops = [AnalysisFrame(1, frame.planes.luma, frame.planes.chroma) for frame in frames]
     coarse = [*cv2.blur(rng.random((45, 60, count), np.float32), (9, 9)).reshape(45, 60, -1).T]
@@ -55,12 +55,12 @@ def test_a_crop_and_its_mask_are_shown_as_the_file_wants_them(count: int) -> Non
         assert np.abs(mask - wanted).mean() < 0.02
         assert mask.std() > 0.1
     refiner.close()
-    workers.close()
+    pool.close()
 
 
 def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None:
     format = frame_format((960, 640))
-    planes = ZoomPlanes(format, (256, 256), Workers())
+    planes = ZoomPlanes(format, (256, 256), LanePool())
     planes.keep(GENERAL, 0, np.full((256, 256), 0.2, np.float32))
     blend = Blend(0, 0, (1.0, 0.0), None)
     inner, frame = Box(40, 0, 140, 100), Box(0, 0, *planes.grid[::-1])

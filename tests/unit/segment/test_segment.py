@@ -14,7 +14,7 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.segment.masks import channels
 from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.preprocess import Preprocessor, yuv_to_rgb_matrix
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 
 
 def spec(**changes: object) -> ModelSpec:
@@ -170,12 +170,12 @@ FORMAT = FrameFormat(width=192, height=108)
 def segment(
     raw: np.ndarray, *, fail: bool = False, told: list[str] | None = None, **changes: object
 ) -> np.ndarray:
-    model, workers = spec(**changes), Workers()
+    model, pool = spec(**changes), LanePool()
     network = FakeNetwork({model.input: model.input_shape(1)}, raw)
     network.fail = fail
     tell = [].append if told is None else told.append
-    driver = LanesDriver([network], workers)
-    segmenter = NetworkSegmenter(model, driver, FORMAT, workers, tell=tell)
+    driver = LanesDriver([network], pool)
+    segmenter = NetworkSegmenter(model, driver, FORMAT, pool, tell=tell)
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
     frame = Frame(Planes(0, reduced.luma, reduced.chroma, None), FORMAT, 0, 77, Fraction(1, 30))
     segmenter.masks([frame], [reduced])

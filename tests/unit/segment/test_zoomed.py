@@ -22,7 +22,7 @@ from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.planes import GENERAL, LANDSCAPE, MOVED, STILL, Blend, ZoomPlanes
 from bgsoft.segment.zoomed import TURN, ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality
-from bgsoft.workers import Workers
+from bgsoft.threads import LanePool
 from tests.marks import crossed, slow
 from tests.pictures import flat_frame, frame_format, frame_of, random_frame
 from tests.rendering import read_back
@@ -73,7 +73,7 @@ class Scene:
         format = frame_format((GRID[1], GRID[0]))
         self.general, self.landscape, self.near = (Fake(GRID, {}) for _ in range(3))
         self.reducer = Reducer(format, batch=16)
-        planes = ZoomPlanes(format, (256, 256), Workers(), batch=16)
+        planes = ZoomPlanes(format, (256, 256), LanePool(), batch=16)
         fakes: Any = self.general, self.landscape, self.near
         self.segmenter = ZoomedSegmenter(*fakes, planes, **others)
 
@@ -194,7 +194,7 @@ def test_best_looks_round_faces_and_people() -> None:
 def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     """Means over cells: of a mask as they are read, of luma as a still picture counts in full."""
     format = frame_format(size, layout)
-    planes = ZoomPlanes(format, (256, 256), Workers())
+    planes = ZoomPlanes(format, (256, 256), LanePool())
     mask = np.random.default_rng(4).random(planes.grid, np.float32)
     (found,) = planes.read([planes.keep(LANDSCAPE, 1, mask)])()
     assert found.shape == cell_shape(planes.grid)
@@ -202,7 +202,7 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
         part = mask[CELL * row : CELL * (row + 1), CELL * column : CELL * (column + 1)]
         assert found[row, column] == pytest.approx(part.mean(), rel=1e-5)
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (3, 4)]
-    planes = ZoomPlanes(format, (256, 256), Workers(), batch=2)
+    planes = ZoomPlanes(format, (256, 256), LanePool(), batch=2)
     grids = Reducer(format, batch=2).reduce(frames)
     lumas = [grid.luma / (1 if layout is PixelLayout.NV12 else 256) for grid in grids]
     planes.watch(grids)
@@ -232,11 +232,11 @@ def cell_means(plane: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 @pytest.mark.parametrize("layout", list(PixelLayout))
 def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
     format = frame_format((1281, 719), layout)
-    side = ZoomPlanes(format, (256, 256), Workers(2))
+    side = ZoomPlanes(format, (256, 256), LanePool(2))
     frames = [random_frame(format, np.random.default_rng(seed)) for seed in (1, 2)]
     rows, columns = analysis_shape(1281, 719)
     small, large = Box(40, 20, 160, 100), Box(columns - 200, 0, columns, rows)
-    grids = Reducer(format, Workers(2)).reduce(frames)
+    grids = Reducer(format, LanePool(2)).reduce(frames)
     near, far = side.crops(frames, grids, [small, large])
     left, top, right, bottom = small.in_pixels(format)
     assert near.factor == 1
@@ -254,7 +254,7 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
 
 def test_the_mean_of_all_passes() -> None:
     format = frame_format((240, 160))
-    planes = ZoomPlanes(format, (256, 256), Workers(2))
+    planes = ZoomPlanes(format, (256, 256), LanePool(2))
     planes.keep(GENERAL, 2, np.full((256, 256), 0.4, np.float32))
     planes.keep(LANDSCAPE, 2, np.full((144, 256), 0.8, np.float32))
     planes.keep_luma(2, 0)
@@ -280,7 +280,7 @@ def test_the_mean_of_all_passes() -> None:
 def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
     """As OpenCV enlarges cells, with a box in the middle of the frame, and without one."""
     format, rng = frame_format(size), np.random.default_rng(9)
-    planes = ZoomPlanes(format, (256, 256), Workers(2))
+    planes = ZoomPlanes(format, (256, 256), LanePool(2))
     rows, columns = planes.grid
     kept = [
         planes.keep(network, 1, rng.random((50, 60), np.float32)).copy()
@@ -321,11 +321,11 @@ def segment(
     begins: bool = True,
 ) -> list[np.ndarray[Any, Any]]:
     format = frames[0].format
-    workers = Workers(batch)
+    pool = LanePool(batch)
     loader = NetworkLoader(resolve("selfie-general"))
-    made = HostSegmenterFactory("cpu", format, workers).create(loader, quality)
+    made = HostSegmenterFactory("cpu", format, pool).create(loader, quality)
     made.start()
-    reducer = Reducer(format, workers)
+    reducer = Reducer(format, pool)
     masks = []
     for first in range(0, len(frames), batch):
         part = frames[first : first + batch]
@@ -338,7 +338,7 @@ def segment(
                 made.reset()
             masks += [mask.copy() for mask in made.masks(part[start:stop], reduced[start:stop])]
     made.close()
-    workers.close()
+    pool.close()
     return masks
 
 

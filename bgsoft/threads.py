@@ -61,10 +61,10 @@ def lower_priority() -> None:
                 os.setpriority(os.PRIO_PROCESS, thread, priority)
 
 
-class Job(Generic[R]):
+class LightFuture(Generic[R]):
     """Work that one thread does for another.
 
-    A future of :mod:`concurrent.futures` takes five times the calls, and there are a dozen jobs a
+    A future of :mod:`concurrent.futures` takes five times the calls, and there are a dozen a
     frame: with many cores, threads wait for the interpreter's lock between calls.
     """
 
@@ -146,10 +146,10 @@ class Threads(Closing):
             self._begun.pop()[0].join()
 
 
-def _work_on(jobs: SimpleQueue[Job[Any] | None]) -> None:
-    """Run jobs until there is None."""
-    while (job := jobs.get()) is not None:
-        job.run()
+def _work_on(queue: SimpleQueue[LightFuture[Any] | None]) -> None:
+    """Run work until there is None."""
+    while (work := queue.get()) is not None:
+        work.run()
 
 
 class DaemonThread(threading.Thread):
@@ -188,12 +188,12 @@ class DaemonThread(threading.Thread):
         return not self._over.is_set() and self._process == os.getpid()  # a fork has no threads
 
 
-class Workers(Closing):
+class LanePool(Closing):
     """Lanes that each process one frame at a time; the first is the calling thread itself."""
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
-        self._jobs: dict[int, SimpleQueue[Job[Any] | None]] = {}
+        self._queues: dict[int, SimpleQueue[LightFuture[Any] | None]] = {}
         """Queues of the threads by lane, created when needed; lane 0's thread runs
         submitted work."""
         self._threads: list[DaemonThread] = []
@@ -208,12 +208,12 @@ class Workers(Closing):
         Raises:
             Exception: The first failed item's; all items started with it have ended by then.
         """
-        jobs = list(zip(*items, strict=True))
-        if self.lanes == 1 or len(jobs) == 1:
-            return list(starmap(partial(work, 0), jobs))
+        calls = list(zip(*items, strict=True))
+        if self.lanes == 1 or len(calls) == 1:
+            return list(starmap(partial(work, 0), calls))
         results: list[R] = []
-        for part in self.parts(len(jobs)):
-            first, *beside = jobs[part]
+        for part in self.parts(len(calls)):
+            first, *beside = calls[part]
             others = [
                 self.submit(partial(work, lane, *item), lane)
                 for lane, item in enumerate(beside, start=1)
@@ -231,22 +231,22 @@ class Workers(Closing):
         lanes = self.lanes
         return map(slice, range(0, count, lanes), range(lanes, count + lanes, lanes))
 
-    def submit(self, work: Callable[[], R], lane: int = 0) -> Job[R]:
+    def submit(self, work: Callable[[], R], lane: int = 0) -> LightFuture[R]:
         """Start work in parallel to what follows; the caller waits for its result."""
-        if lane not in self._jobs:
-            jobs: SimpleQueue[Job[Any] | None] = SimpleQueue()
-            self._jobs[lane] = jobs
-            name = f"bgsoft-worker_{lane}"
-            thread = DaemonThread(partial(_work_on, jobs), name)
+        if lane not in self._queues:
+            queue: SimpleQueue[LightFuture[Any] | None] = SimpleQueue()
+            self._queues[lane] = queue
+            name = f"bgsoft-lane_{lane}"
+            thread = DaemonThread(partial(_work_on, queue), name)
             thread.start()
             self._threads.append(thread)
-        job = Job(work)
-        self._jobs[lane].put(job)
-        return job
+        future = LightFuture(work)
+        self._queues[lane].put(future)
+        return future
 
     def close(self) -> None:
         """End the threads; safe to call twice."""
-        while self._jobs:
-            self._jobs.popitem()[1].put(None)
+        while self._queues:
+            self._queues.popitem()[1].put(None)
         while self._threads:
             self._threads.pop().join()

@@ -12,7 +12,7 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from bgsoft.workers import DaemonThread, Threads, Workers, lower_priority
+from bgsoft.threads import DaemonThread, LanePool, Threads, lower_priority
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def test_what_several_threads_begin_is_cancelled_at_the_end(often: None) -> None
 
 
 def test_lanes_take_what_there_is_in_turn() -> None:
-    with Workers(3) as workers:
-        taken = workers.map(lambda lane, number, name: (lane, number, name), range(5), "abcde")
+    with LanePool(3) as pool:
+        taken = pool.map(lambda lane, number, name: (lane, number, name), range(5), "abcde")
     assert taken == [(0, 0, "a"), (1, 1, "b"), (2, 2, "c"), (0, 3, "d"), (1, 4, "e")]
-    assert Workers().map(lambda lane, number: lane, []) == []
+    assert LanePool().map(lambda lane, number: lane, []) == []
 
 
 def test_the_first_failure_is_told_once_those_beside_it_have_ended() -> None:
@@ -96,8 +96,8 @@ def test_the_first_failure_is_told_once_those_beside_it_have_ended() -> None:
         time.sleep(0.02)
         ended.append(number)
 
-    with Workers(3) as workers, pytest.raises(ValueError, match="1"):
-        workers.map(work, range(6))
+    with LanePool(3) as pool, pytest.raises(ValueError, match="1"):
+        pool.map(work, range(6))
     assert ended == [0]
 
 
