@@ -43,11 +43,9 @@ from bgsoft.analysis.base import REACH
 from bgsoft.cuda.driver import cuda_number, driver_problem, gpu_count
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.stream import NOT_SEEKABLE, wanted_pts
-from bgsoft.errors import RenderCancelledError
 from bgsoft.media.containers import ANIMATED
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.source import read_packets
-from bgsoft.media.splice import FORWARD_SECONDS
+from bgsoft.media.listing import NotListedError, list_frames
 from bgsoft.models.catalog import read_spec
 from bgsoft.pipeline.refresh import BACKGROUND_REFRESH_OFFSET, REFRESH_INTERVAL
 from bgsoft.records import dataclass
@@ -183,8 +181,6 @@ def check_divisible(request: Request, info: VideoInfo) -> None:
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
         text = f"--face {config.face.mode} needs all earlier frames to identify people"
         raise NotDivisibleError(text)
-    if config.segment.matte_in is not None:
-        raise NotDivisibleError("--matte-in must be read in order")
     if config.detector.file is not None:
         raise NotDivisibleError("--detector still hides what it found in the frames before")
     if any(region.follow for region in config.all_regions):
@@ -212,9 +208,10 @@ def _frames_per_chunk(config: RenderConfig) -> tuple[int, int]:
 
 def pre_roll_frames(config: RenderConfig) -> int:
     """Return the length of a pre-roll; raise NotDivisibleError if it is too long."""
-    if read_spec(config.segment.model).of_family.in_order:
+    replaces = config.segment.replaces_matte
+    if read_spec(config.segment.model).of_family.in_order and not replaces:
         return _RECURRENT_PRE_ROLL
-    strength = config.matte.temporal
+    strength = 0.0 if replaces else config.matte.temporal
     too_far = NotDivisibleError(f"--temporal {strength:g} needs too many earlier frames")
     if strength >= 1:
         raise too_far
@@ -241,29 +238,12 @@ def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) 
         start_seconds=config.start_seconds, duration_seconds=config.duration_seconds
     )
     first, end = wanted_pts(info, settings)
-    start = info.start_pts or 0
-    low = start if first is None else max(first, start)
-    leap = FORWARD_SECONDS / info.time_base
-    pts, keys = array("q"), array("q")
-    clock: int | None = None
-    for packet in read_packets(info.path, info.stream_index):
-        if cancel.is_set():
-            raise RenderCancelledError("interrupted")
-        if packet.dts is not None:
-            if clock is not None and not 0 <= packet.dts - clock < leap:
-                raise NotDivisibleError("its clock restarts midway")
-            clock = packet.dts
-        if packet.is_discard:
-            continue
-        if packet.pts is None:
-            raise NotDivisibleError("some of its frames have no timestamp")
-        if packet.is_keyframe and packet.pts >= start:
-            keys.append(packet.pts)
-        if packet.pts >= low and (end is None or packet.pts < end):
-            pts.append(packet.pts)
-    pts, keys = array("q", sorted(pts)), array("q", sorted(keys))
-    if any(map(int.__eq__, pts, pts[1:])):
-        raise NotDivisibleError("some of its frames have the same timestamp")
+    try:
+        pts, keys = list_frames(info, cancel)
+    except NotListedError as exc:
+        raise NotDivisibleError(str(exc)) from exc
+    begin = 0 if first is None else bisect_left(pts, first)
+    pts = pts[begin : None if end is None else bisect_left(pts, end)]
     if len(keys) < 2:
         raise NotDivisibleError("it has fewer than two key frames")
     return Frames(first, end, pts, keys)

@@ -145,10 +145,14 @@ def open_decoder(
         from bgsoft.decode.stills import StillDecoder
 
         return StillDecoder(info, settings)
+    return CpuDecoder(path, replace(settings, threads=decoder_threads(resources)), info=info)
+
+
+def decoder_threads(resources: Resources) -> int:
+    """Return the number of threads of a render's decoder."""
     # Encoder and picture stages need all cores: with FFmpeg's own number of threads (cores + 1)
     # a render of 1080p on two cores took 2.5 % longer.
-    threads = max(1, min(_MAX_THREADS, resources.cores // 2))
-    return CpuDecoder(path, replace(settings, threads=threads), info=info)
+    return max(1, min(_MAX_THREADS, resources.cores // 2))
 
 
 class _Deinterlacer:

@@ -172,7 +172,7 @@ class StreamDecoder(Closing, Generic[P]):
         """See :meth:`bgsoft.decode.base.Decoder.frames`."""
         part = self._settings.range
         self._rendering = True
-        for index, timed in enumerate(self._wanted(), part.index if part else 0):
+        for index, timed in enumerate(self.wanted(), part.index if part else 0):
             planes = ring.acquire()
             frame = Frame(
                 planes=planes,
@@ -202,7 +202,7 @@ class StreamDecoder(Closing, Generic[P]):
         """Return the :meth:`pictures` as they are shown."""
         return self.pictures(from_pts)
 
-    def _wanted(self) -> Iterator[TimedPicture[P]]:
+    def wanted(self) -> Iterator[TimedPicture[P]]:
         """Return the pictures of the wanted part, with rising timestamps."""
         start, end = wanted_pts(self.info, self._settings)
         last: TimedPicture[P] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from functools import partial
@@ -16,15 +17,17 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import alpha_reducer
 from bgsoft.closing import Closing
+from bgsoft.decode.base import DecodeSettings, PtsRange
+from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, DecodeError, MediaError, OpenError, errors_as
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
 from bgsoft.media.endpoints import source_for
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.listing import NotListedError, list_frames
 from bgsoft.media.opencv import decode_picture
 from bgsoft.media.planes import plane_views
 from bgsoft.media.probe import ALPHA_DROPPED, is_rgb
 from bgsoft.media.pyav import PYAV_ERRORS
-from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.media.stills import read_file
 from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteMatch, MatteMode, SegmentConfig
@@ -37,22 +40,36 @@ _MAX_ASPECT = 1.03
 
 Other tools round sizes to multiples of up to 16 samples."""
 
+_LUMA_FIRST = ("gray", "yuv4", "yuvj4", "nv12", "nv21")
+"""Beginnings of the names of pixel formats whose first plane is luma."""
+_FULL_RANGE = np.rint(((np.arange(256) - 16) * 255 / 219).clip(0, 255)).astype(np.uint8)
+"""Limited range (ITU-T H.273) → full range; equals swscale, which takes three times as long."""
+
 
 class MatteReader(Closing):
     """Reader of the mattes in a video or in pictures, in the order of the video's frames.
 
-    The matte is the alpha channel if there is one, else the brightness.
+    The matte is the alpha channel if there is one, else the brightness. Reading begins with the
+    matte of the first frame that is asked for, which may be in the middle of the video.
 
     Args:
         config: The file, and how its mattes are matched to frames.
         info: The video that the mattes belong to.
         rate: Frames per second of pictures; None: 25.
+        threads: Threads that decode a video of mattes.
 
     Raises:
         ConfigError: The file cannot be read, or its picture has another aspect ratio.
     """
 
-    def __init__(self, config: SegmentConfig, info: VideoInfo, rate: float | None = None) -> None:
+    def __init__(
+        self,
+        config: SegmentConfig,
+        info: VideoInfo,
+        rate: float | None = None,
+        *,
+        threads: int = 1,
+    ) -> None:
         assert config.matte_in is not None
         self.path = Path(config.matte_in)
         self._by_time = config.matte_match is MatteMatch.TIME
@@ -60,13 +77,15 @@ class MatteReader(Closing):
         with errors_as((MediaError,), ConfigError, "--matte-in", path=self.path):
             self._info = source_for(self.path).probe(rate=rate)
         self._check()
-        pictures = self._pictures() if self._info.stills else self._frames()
-        self._pending = enumerate(pictures)
+        self._threads = threads
+        self._pending: Iterator[tuple[int, Fraction, Opacity]] | None = None
+        """Number, time and picture of the next mattes; None: none was asked for yet."""
         self._count = 0
-        """Number of mattes read."""
+        """Number of mattes up to the last that was read."""
         self._ahead: tuple[Fraction, Opacity] | None = None
         self._shown: Opacity | None = None
-        self._step = 1 / self._info.frame_rate if self._info.frame_rate else Fraction(1, 25)
+        self._rate = self._info.frame_rate or Fraction(25)
+        self._step = 1 / self._rate
         other = 1 / info.frame_rate if info.frame_rate else self._step
         self._tolerance = min(self._step, other) / 4
         """Times are rounded to each container's time base."""
@@ -97,6 +116,8 @@ class MatteReader(Closing):
         """
         error = partial(DecodeError, stage="segment", pts=frame.pts, path=self.path)
         with errors_as((MediaError, *PYAV_ERRORS), error, f"--matte-in {self.path}", reason=str):
+            if self._pending is None:
+                self._pending = self._begin(frame)
             if self._by_time:
                 self._read_until(frame)
             else:
@@ -113,7 +134,7 @@ class MatteReader(Closing):
             frames: Number of frames of the video.
 
         Raises:
-            DecodeError: There are more mattes than frames.
+            DecodeError: There are more mattes than frames, or the file cannot be read.
         """
         if self._by_time:
             return
@@ -131,11 +152,11 @@ class MatteReader(Closing):
         return f"{self.path} contains {self._count} mattes, but the video {of} frames"
 
     def _read(self) -> bool:
-        found = next(self._pending, None)
+        found = None if self._pending is None else next(self._pending, None)
         if found is None:
             return False
-        index, (start, opacity) = found
-        self._count = index + 1
+        number, start, opacity = found
+        self._count = number + 1
         self._ahead, self._end = (start, opacity), start + self._step
         if not self._by_time:
             self._shown = self._sized(opacity)
@@ -143,7 +164,7 @@ class MatteReader(Closing):
 
     def _read_until(self, frame: Frame) -> None:
         """Advance to the last matte that starts no later than a frame."""
-        time = (frame.pts - (self._video.start_pts or 0)) * frame.time_base
+        time = self._time(frame)
         newest = None
         while self._ahead is not None or self._read():
             assert self._ahead is not None
@@ -164,30 +185,53 @@ class MatteReader(Closing):
         method = cv2.INTER_AREA if smaller else cv2.INTER_LINEAR
         return np.asarray(cv2.resize(opacity, (width, height), interpolation=method), np.uint8)
 
-    def _pictures(self) -> Iterator[tuple[Fraction, Opacity]]:
-        rate = self._info.frame_rate or Fraction(25)
-        for number, path in enumerate(self._info.stills):
-            yield number / rate, _opacity_in(path)
+    def _time(self, frame: Frame) -> Fraction:
+        """Return the time of a frame in seconds from the video's first one."""
+        return (frame.pts - (self._video.start_pts or 0)) * frame.time_base
 
-    def _frames(self) -> Iterator[tuple[Fraction, Opacity]]:
-        first: int | None = None
+    def _begin(self, frame: Frame) -> Iterator[tuple[int, Fraction, Opacity]]:
+        """Return the mattes from that of a frame on."""
+        until = self._time(frame) + self._tolerance
+        if self._info.stills:
+            first = int(until * self._rate) if self._by_time else frame.index
+            return self._pictures(min(first, len(self._info.stills) - 1))
+        if not (until > self._step if self._by_time else frame.index):
+            return self._frames()
+        try:
+            pts = list_frames(self._info).pts
+        except NotListedError:
+            return self._frames()
+        last = bisect_right(pts, (self._info.start_pts or 0) + until / self._info.time_base) - 1
+        first = max(0, min(last if self._by_time else frame.index, len(pts) - 1))
+        return self._frames(PtsRange(pts[first], None, first))
+
+    def _pictures(self, first: int) -> Iterator[tuple[int, Fraction, Opacity]]:
+        for number, path in enumerate(self._info.stills[first:], first):
+            yield number, number / self._rate, _opacity_in(path)
+
+    def _frames(self, part: PtsRange | None = None) -> Iterator[tuple[int, Fraction, Opacity]]:
         reformatter = VideoReformatter()
-        with open_input(self.path) as container:
-            stream = select_video_stream(container, self.path)
-            for number, frame in enumerate(container.decode(stream)):
-                pts = frame.pts
-                if pts is None:
-                    start = number * self._step
-                else:
-                    first = pts if first is None else first
-                    start = (pts - first) * self._info.time_base
-                yield start, self._upright(self._opacity_of(frame, reformatter))
+        settings = DecodeSettings(range=part, threads=self._threads)
+        with CpuDecoder(self.path, settings, info=self._info) as decoder:
+            for number, timed in enumerate(decoder.wanted(), part.index if part else 0):
+                if part is not None and number == part.index and timed.pts != part.first:
+                    yield from self._frames()  # its number is known only from the beginning
+                    return
+                if decoder.stats.corrupt_packets:
+                    break
+                start = (timed.pts - (self._info.start_pts or 0)) * self._info.time_base
+                yield number, start, self._upright(self._opacity_of(timed.picture, reformatter))
+            if decoder.stats.corrupt_packets:
+                raise DecodeError("it is damaged")
 
     def _opacity_of(self, frame: VideoFrame, reformatter: VideoReformatter) -> Opacity:
         components = frame.format.components
         if len(components) in (2, 4) and components[-1].is_alpha:
             return _plane(reformatter.reformat(frame, format="yuva420p"), 3)
         full = is_rgb(frame.format) or self._info.format.color.full_range
+        if frame.format.name.startswith(_LUMA_FIRST) and components[0].bits == 8:
+            luma = plane_views(frame.planes[:1], "uint8")[0]
+            return luma.copy() if full else np.asarray(cv2.LUT(luma, _FULL_RANGE), np.uint8)
         gray = reformatter.reformat(
             frame,
             format="gray",
@@ -203,7 +247,7 @@ class MatteReader(Closing):
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
-        self._pending = enumerate(iter(()))
+        self._pending = iter(())
 
 
 def _opacity_in(path: Path) -> Opacity:

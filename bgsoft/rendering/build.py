@@ -57,12 +57,13 @@ _FINE_EDGES = (*REPLACING, EffectKind.MATTE)
 """Effects for which the edge is fitted on the frame itself: the people get another background."""
 
 
-def _open_mattes(config: RenderConfig, info: VideoInfo) -> MatteReader | None:
+def _open_mattes(config: RenderConfig, info: VideoInfo, resources: Resources) -> MatteReader | None:
     if config.segment.matte_in is None:
         return None
+    from bgsoft.decode.cpu import decoder_threads
     from bgsoft.matte.given import MatteReader
 
-    return MatteReader(config.segment, info, config.fps)
+    return MatteReader(config.segment, info, config.fps, threads=decoder_threads(resources))
 
 
 class StageBuilder:
@@ -290,7 +291,7 @@ class StageBuilder:
         # A similar frame is one like the last that was segmented, so each has to be known before
         # the next is looked at.
         loop = stages if segment.similarity_db is None else stages.singly()
-        reader, replaces = _open_mattes(config, info), segment.replaces_matte
+        reader, replaces = _open_mattes(config, info, self._resources), segment.replaces_matte
         with StartupPool() as pool, stages.current():
             make_networks = partial(self._make_networks, config, info, model, face_data)
             making = pool.submit("networks", make_networks)

@@ -1,0 +1,56 @@
+"""Times of a video's frames, listed from its packets without decoding."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from itertools import pairwise
+
+from bgsoft.errors import RenderCancelledError
+from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import read_packets
+from bgsoft.media.splice import FORWARD_SECONDS
+from bgsoft.records import NamedTuple
+
+
+class FrameTimes(NamedTuple):
+    """Times of all frames that are shown, in order."""
+
+    pts: array[int]
+    keys: array[int]
+    """pts of the key frames among them, at which decoding can begin."""
+
+
+class NotListedError(Exception):
+    """The packets do not give the times of all frames; the message states the reason."""
+
+
+def list_frames(info: VideoInfo, cancel: threading.Event | None = None) -> FrameTimes:
+    """Read the times of a video's frames.
+
+    Raises:
+        NotListedError: The frames differ from the packets, or their times are not distinct.
+        RenderCancelledError: ``cancel`` was set.
+    """
+    start, leap = info.start_pts or 0, FORWARD_SECONDS / info.time_base
+    pts, keys = array("q"), array("q")
+    clock: int | None = None
+    for packet in read_packets(info.path, info.stream_index):
+        if cancel is not None and cancel.is_set():
+            raise RenderCancelledError("interrupted")
+        if packet.dts is not None:
+            if clock is not None and not 0 <= packet.dts - clock < leap:
+                raise NotListedError("its clock restarts midway")
+            clock = packet.dts
+        if packet.is_discard:
+            continue
+        if packet.pts is None:
+            raise NotListedError("some of its frames have no timestamp")
+        if packet.pts >= start:
+            pts.append(packet.pts)
+            if packet.is_keyframe:
+                keys.append(packet.pts)
+    pts, keys = array("q", sorted(pts)), array("q", sorted(keys))
+    if any(before == after for before, after in pairwise(pts)):
+        raise NotListedError("some of its frames have the same timestamp")
+    return FrameTimes(pts, keys)
