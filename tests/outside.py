@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["described_by_ffmpeg", "ffmpeg", "ffmpeg_program", "lines_by_ffmpeg", "shown_by_ffmpeg"]
+__all__ = [
+    "described_by_ffmpeg",
+    "ffmpeg",
+    "ffmpeg_program",
+    "frame_hashes",
+    "lines_by_ffmpeg",
+    "shown_by_ffmpeg",
+]
 
 
 def ffmpeg_program() -> str:
@@ -36,6 +43,12 @@ def shown_by_ffmpeg(path: Path) -> list[Fraction]:
     lines = ffmpeg("-copyts", "-i", path, "-map", "0:v:0", *options, check=False).splitlines()
     tick = next(Fraction(line.split()[-1]) for line in lines if line.startswith("#tb 0:"))
     return [int(line.split(",")[2]) * tick for line in lines if not line.startswith("#")]
+
+
+def frame_hashes(path: Path) -> list[str]:
+    """Time and hash of every frame of a file's video, as ffmpeg decodes it."""
+    lines = ffmpeg("-i", path, "-map", "0:v:0", "-fps_mode", "passthrough", "-f", "framemd5", "-")
+    return [line for line in lines.splitlines() if not line.startswith("#")]
 
 
 def described_by_ffmpeg(path: Path) -> str:

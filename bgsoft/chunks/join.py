@@ -95,10 +95,11 @@ def join(
         short = info.shortage(len(pts))
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
+    detector = _joined_detector(chunks, note)
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
     seconds = time.monotonic() - plan.started
     report = joined_report(config, chunks, reused, events, length, seconds)
-    report = replace(report, audio=audio)
+    report = replace(report, audio=audio, detector=detector)
     if config.report is not None:
         report = replace(report, files=file_reports(request, report))
         report.write_json(config.report)
@@ -316,6 +317,21 @@ def _joined_faces(chunks: Sequence[ChunkResult]) -> dict[str, Any] | None:
     """Return the chunks' face summaries as one."""
     summaries = [chunk.report.faces for chunk in chunks if chunk.report.faces is not None]
     return joined_summary(summaries, joined_ids(chunks)) if summaries else None
+
+
+def _joined_detector(
+    chunks: Sequence[ChunkResult], note: Callable[[Event], None]
+) -> dict[str, Any] | None:
+    """Return the chunks' summaries of a detector as one, and report what it missed."""
+    summaries = [chunk.report.detector for chunk in chunks if chunk.report.detector is not None]
+    if not summaries:
+        return None
+    from bgsoft.detect.step import joined_summary, notices
+
+    summary = joined_summary(summaries)
+    for text in notices(summary):
+        note(Event(kind="notice", message=text, stage="segment"))
+    return summary
 
 
 def joined_ids(chunks: Sequence[ChunkResult]) -> list[dict[int, int]]:

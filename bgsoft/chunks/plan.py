@@ -20,6 +20,9 @@ smoothed mask                          fades by ``--temporal``, which sets the p
 mask that is held                      by the refresh
 islands just as large as the limit     (not guaranteed)
 recurrent models                       a longer pre-roll, in which their results converge
+boxes of a detector, held where it     by the refresh, from finds of half a second
+misses them
+given mattes                           each belongs to one frame
 background held against noise          by the background's refresh, at the chunk's first frame
 video behind people                    gets the time of the whole render's first frame
 faces: places, tracks                  by the refresh, from detections. Ids are joined by place in
@@ -159,7 +162,12 @@ def divide_video(
     config = request.config
     frames = read_frames(config, info, cancel)
     count = max(_chunk_count(config, len(frames.pts), workers), 1 + begun)
-    return divide(frames, count, pre_roll_frames(config))
+    held = 0
+    if config.detector.file is not None:
+        from bgsoft.detect.step import HOLD_SECONDS
+
+        held = _most_frames_in(math.floor(HOLD_SECONDS / info.time_base), frames.pts)
+    return divide(frames, count, pre_roll_frames(config, held))
 
 
 def check_divisible(request: Request, info: VideoInfo) -> None:
@@ -181,8 +189,6 @@ def check_divisible(request: Request, info: VideoInfo) -> None:
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
         text = f"--face {config.face.mode} needs all earlier frames to identify people"
         raise NotDivisibleError(text)
-    if config.detector.file is not None:
-        raise NotDivisibleError("--detector still hides what it found in the frames before")
     if any(region.follow for region in config.all_regions):
         raise NotDivisibleError("a followed region needs all earlier frames")
     pre_roll_frames(config)
@@ -206,25 +212,36 @@ def _frames_per_chunk(config: RenderConfig) -> tuple[int, int]:
     return _MAX_FRAMES_ON_GPU, _MIN_FRAMES_ON_GPU
 
 
-def pre_roll_frames(config: RenderConfig) -> int:
-    """Return the length of a pre-roll; raise NotDivisibleError if it is too long."""
+def _most_frames_in(ticks: int, pts: Sequence[int]) -> int:
+    """Return the largest number of frames from one to the first that is more than this later."""
+    return max(bisect_right(pts, time + ticks) - at for at, time in enumerate(pts))
+
+
+def pre_roll_frames(config: RenderConfig, held: int = 0) -> int:
+    """Return the length of a pre-roll; raise NotDivisibleError if it is too long.
+
+    ``held`` is the number of frames in which a box of a detector stays hidden at most.
+    """
+    boxes = _pre_roll_for(held, "--detector")
     replaces = config.segment.replaces_matte
     if read_spec(config.segment.model).of_family.in_order and not replaces:
-        return _RECURRENT_PRE_ROLL
+        return max(_RECURRENT_PRE_ROLL, boxes)
     strength = 0.0 if replaces else config.matte.temporal
-    too_far = NotDivisibleError(f"--temporal {strength:g} needs too many earlier frames")
-    if strength >= 1:
-        raise too_far
-    masks = math.log(_SETTLED) / math.log(strength) if strength > 0 else 0.0
-    needed = masks * config.segment.mask_every - BACKGROUND_REFRESH_OFFSET
-    if config.segment.similarity_db is not None:
-        needed = max(needed, REFRESH_INTERVAL)  # few frames are segmented
-    pre_roll = BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL * max(
-        0, math.ceil(needed / REFRESH_INTERVAL)
-    )
-    if pre_roll > _MAX_PRE_ROLL:
-        raise too_far
-    return pre_roll
+    masks = math.inf if strength >= 1 else 0.0
+    if 0 < strength < 1:
+        masks = math.log(_SETTLED) / math.log(strength)
+    needed = masks * config.segment.mask_every
+    if config.segment.similarity_db is not None:  # few frames are segmented
+        needed = max(needed, BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL)
+    return max(_pre_roll_for(needed, f"--temporal {strength:g}"), boxes)
+
+
+def _pre_roll_for(needed: float, setting: str) -> int:
+    """Return the distance to the last refresh that is ``needed`` frames or more before a chunk."""
+    if needed > _MAX_PRE_ROLL:
+        raise NotDivisibleError(f"{setting} needs too many earlier frames")
+    intervals = math.ceil((needed - BACKGROUND_REFRESH_OFFSET) / REFRESH_INTERVAL)
+    return BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL * max(0, intervals)
 
 
 def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) -> Frames:

@@ -19,6 +19,9 @@ _LEAST_SPREAD_PX = 8
 grid. A YOLOX whose grid is decoded outside has offsets from -1.2 to 2.4."""
 _ROUNDING = 0.01
 """Scores may be so far outside 0 to 1: half precision rounds."""
+_MAX_BOXES = 1000
+"""Of a class in one frame. No scene shows as many plates or screens; noise below the threshold of a
+detector does. Each is compared with those of the last half second: 1,000 take 0.1 s a frame."""
 
 
 class FoundBox(NamedTuple):
@@ -101,7 +104,7 @@ class BoxReader:
             raw: Output of one picture.
 
         Raises:
-            ModelError: Scores are no probabilities, or boxes are not in pixels.
+            ModelError: Scores are no probabilities, boxes are not in pixels, or there are too many.
         """
         contract = self._contract
         planes = raw if contract.layout is BoxLayout.YOLOV8 else raw.T
@@ -128,6 +131,12 @@ class BoxReader:
                     text = "found a box without a finite place; nothing is hidden by guess"
                     raise ModelError(f"cannot use detector {self._name}: it {text}")
                 joined = join_boxes(boxes, contract.nms)
+                if len(joined) > _MAX_BOXES:
+                    raise ModelError(
+                        f"cannot use detector {self._name}: it finds {len(joined)} boxes of class"
+                        f" {name!r} in one frame, and at most {_MAX_BOXES} are tracked; raise"
+                        " [boxes] threshold"
+                    )
                 found += [FoundBox(name, box) for box in self._place.in_frame(joined)]
         if found and np.abs(planes[:2]).max() < _LEAST_SPREAD_PX:
             raise ModelError(
@@ -144,12 +153,25 @@ def join_boxes(boxes: Boxes, limit: float) -> Boxes:
         boxes: Best first.
         limit: Intersection over union beyond which two boxes are one.
     """
+    size = boxes[:, 2:] - boxes[:, :2]
+    # A box is compared only with those that begin near it: they are at most 1 / limit as long.
+    low, high = boxes[:, :2] - size / limit, boxes[:, 2:]
+    ways = []
+    for axis in range(2):
+        order = boxes[:, axis].argsort()
+        begins = boxes[order, axis]
+        first = begins.searchsorted(low[:, axis])
+        ways.append((order, first, begins.searchsorted(high[:, axis], side="right")))
+    order, first, end = min(ways, key=lambda way: (way[2] - way[1]).sum())
+    free = np.ones(len(boxes), np.bool_)
     joined = []
-    while len(boxes):
-        same = overlaps(boxes[0], boxes) > limit
-        same[0] = True
-        joined.append(around(boxes[same]))
-        boxes = boxes[~same]
+    for at, box in enumerate(boxes):
+        if free[at]:
+            near = order[first[at] : end[at]]
+            near = near[free[near]]
+            same = np.append(near[overlaps(box, boxes[near]) > limit], at)
+            free[same] = False
+            joined.append(around(boxes[same]))
     return np.reshape(joined, (-1, 4))
 
 

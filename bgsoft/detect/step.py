@@ -3,10 +3,15 @@
 Every frame is searched. A box is hidden a little larger than it was found. Where it is not found
 again, its place stays hidden for :data:`HOLD_SECONDS`: where it was found last, and all the way to
 where it would have moved. A scene cut ends that.
+
+How fast a box moves follows from all frames in which it was found. So that no frame depends on the
+distant past, :meth:`DetectorStep.refresh` begins a second memory, which takes over once it knows
+all that was found in the last :data:`HOLD_SECONDS`.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -49,41 +54,70 @@ class _Held:
     """When that was."""
     speed: NDArray[np.float64] | None = None
     """Of each of its sides, pixels a second: half of it is the last movement. None: found once."""
+    is_found: bool = False
+    """It was found again, in a later frame."""
 
     def moved(self, seconds: float) -> NDArray[np.float64]:
         """Return where it would be at a time."""
         return self.box if self.speed is None else self.box + self.speed * (seconds - self.seconds)
 
 
-class BoxHolder:
-    """Adds boxes that were missed to those that were found, for frames in order."""
+class _Memory:
+    """Boxes that were found not long ago, from one frame on."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self.began = seconds
+        """Time of that frame."""
         self._held: list[_Held] = []
 
     def update(self, found: Sequence[FoundBox], seconds: float) -> list[FoundBox]:
         """Return the boxes that are not found in the frame of this time, and still hidden."""
         before = [each for each in self._held if seconds - each.seconds <= HOLD_SECONDS]
+        moved = np.reshape([each.moved(seconds) for each in before], (-1, 4))
+        named = {name: np.array([each.name == name for each in before]) for name, _ in found}
         now = []
         for name, box in found:
-            same = [each for each in before if each.name == name]
-            shares = overlaps(box, np.reshape([each.moved(seconds) for each in same], (-1, 4)))
             one = _Held(name, box, seconds)
-            if len(same) and shares.max() >= _SAME:
-                last = same[int(shares.argmax())]
-                before.remove(last)
+            shares = overlaps(box, moved) * named[name] if before else np.zeros(1)
+            if shares.max() >= _SAME:
+                at = int(shares.argmax())
+                last, named[name][at] = before[at], False
                 speed = (box - last.box) / max(seconds - last.seconds, _LEAST_SECONDS)
                 one.speed = speed if last.speed is None else (last.speed + speed) / 2
+                last.is_found = True
             now.append(one)
-        self._held = now + before
+        missed = [each for each in before if not each.is_found]
+        self._held = now + missed
         return [
             FoundBox(each.name, around(np.stack([each.box, each.moved(seconds)])))
-            for each in before
+            for each in missed
         ]
+
+
+class BoxHolder:
+    """Adds boxes that were missed to those that were found, for frames in order."""
+
+    def __init__(self) -> None:
+        self._memories: list[_Memory] = []
+        self._begins = True
+
+    def update(self, found: Sequence[FoundBox], seconds: float) -> list[FoundBox]:
+        """Return the boxes that are not found in the frame of this time, and still hidden."""
+        if self._begins:
+            self._memories.append(_Memory(seconds))
+            self._begins = False
+        while len(self._memories) > 1 and seconds - self._memories[1].began >= HOLD_SECONDS:
+            del self._memories[0]
+        held, *_ = [memory.update(found, seconds) for memory in self._memories]
+        return held
+
+    def refresh(self) -> None:
+        """Begin to forget all but what is found from the next frame on."""
+        self._begins = True
 
     def reset(self) -> None:
         """Forget all boxes."""
-        self._held = []
+        self._memories, self._begins = [], True
 
 
 class DetectorStep:
@@ -111,22 +145,27 @@ class DetectorStep:
         self.record = HiddenRecord("detector")
         self._boxes, self._held, self._frames = Counter[str](), Counter[str](), Counter[str]()
         self._hidden_frames = 0
+        self.trim_start = -math.inf
+        """Frames with an earlier pts are neither hidden nor counted."""
+        self.refresh, self.reset = self._holder.refresh, self._holder.reset
         self.start, self.find, self.close = detector.start, detector.find, detector.close
 
     def hide(self, frames: Sequence[Frame], found: Sequence[Sequence[FoundBox]]) -> None:
         """Hide boxes of the next composited frames of a scene, in place."""
-        places = [*map(self._places, frames, found)]
-        self._pool.map(self._hide, frames, places)
+        kept = [*filter(None, map(self._places, frames, found))]
+        self._pool.map(self._hide, kept)
 
-    def _hide(self, _lane: int, frame: Frame, places: Sequence[HiddenPlace]) -> None:
+    def _hide(self, _lane: int, kept: tuple[Frame, Sequence[HiddenPlace]]) -> None:
+        frame, places = kept
         self._hider.apply(frame, [place.box for place in places])
 
-    def reset(self) -> None:
-        """The next frame begins a new scene."""
-        self._holder.reset()
-
-    def _places(self, frame: Frame, found: Sequence[FoundBox]) -> list[HiddenPlace]:
+    def _places(
+        self, frame: Frame, found: Sequence[FoundBox]
+    ) -> tuple[Frame, list[HiddenPlace]] | None:
+        """Return a frame with what is hidden in it; None before :attr:`trim_start`."""
         held = self._holder.update(found, frame.time_seconds)
+        if frame.pts < self.trim_start:
+            return None
         self._boxes.update(name for name, _ in found)
         self._held.update(name for name, _ in held)
         self._frames.update({name for name, _ in (*found, *held)})
@@ -137,7 +176,7 @@ class DetectorStep:
             if (place := self._place(box)) is not None
         ]
         self.record.add(frame, places)
-        return places
+        return frame, places
 
     def _place(self, box: NDArray[np.float64]) -> Rectangle | None:
         """The enlarged box, to whole samples of chroma; None: outside the frame."""
@@ -149,12 +188,6 @@ class DetectorStep:
         if (low >= high).any():
             return None
         return whole_samples(*low.tolist(), *high.tolist())
-
-    def notices(self) -> list[str]:
-        """Return messages about what was missed; call it after the last frame."""
-        if self._boxes:
-            return []
-        return [f"detector {self._model.spec.name} found nothing to hide: check the result"]
 
     def summary(self) -> dict[str, Any]:
         """Plain JSON types for the report.
@@ -178,3 +211,20 @@ class DetectorStep:
                 for name in contract.hide
             },
         }
+
+
+def joined_summary(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the summaries of consecutive parts of a video as one."""
+    classes = {
+        name: {key: sum(each["classes"][name][key] for each in summaries) for key in counts}
+        for name, counts in summaries[0]["classes"].items()
+    }
+    frames = sum(each["frames"] for each in summaries)
+    return {**summaries[0], "frames": frames, "classes": classes}
+
+
+def notices(summary: dict[str, Any]) -> list[str]:
+    """Return messages about what was missed in a whole video."""
+    if any(counts["boxes"] for counts in summary["classes"].values()):
+        return []
+    return [f"detector {summary['model']} found nothing to hide: check the result"]

@@ -295,8 +295,10 @@ class PictureStages:
         if scene.begins:
             self._forget(is_cut=True)
             self.on_cut(scene.frames[0])
-        if scene.since_refresh == 0 and self.faces is not None:
-            self.faces.refresh()
+        if scene.since_refresh == 0:
+            for step in (self.faces, self.detector):
+                if step is not None:
+                    step.refresh()
         elif scene.since_refresh == BACKGROUND_REFRESH_OFFSET:
             self.compositor.refresh()
         return finished
@@ -326,8 +328,8 @@ class PictureStages:
                 )
                 if self.regions is not None:
                     self.regions.hide(frames[pre_roll:])
-                if self.detector is not None:
-                    self.detector.hide(frames[pre_roll:], scene.boxes[pre_roll:])
+            if self.detector is not None:
+                self.detector.hide(frames, scene.boxes)
         if faces is None:
             return list(frames)
         with self._facing:

@@ -309,8 +309,9 @@ class StageBuilder:
             elif reader is not None:
                 merger = stages.matte_merger(reader, segment.matte_mode, format)
             assert segmenter is not None
-            if faces is not None and trim_start is not None:
-                faces.trim_start = trim_start
+            for step in (faces, detector):
+                if step is not None and trim_start is not None:
+                    step.trim_start = trim_start
             return PictureStages(
                 execution=loop.execution(metrics.observer),
                 reducer=reducer,

@@ -393,9 +393,11 @@ class _Session:
         config, stats, faces = self._config, stages.decoder.stats, stages.pictures.faces
         for text in [] if faces is None else faces.notices():
             self._log.tell("notice", text, stage="face")
-        detector = stages.pictures.detector
-        for text in [] if detector is None else detector.notices():
-            self._log.tell("notice", text, stage="segment")
+        if stages.pictures.detector is not None and self._chunk is None:
+            from bgsoft.detect.step import notices
+
+            for text in notices(stages.pictures.detector.summary()):
+                self._log.tell("notice", text, stage="segment")
         report = self._log.render_report(stages, outcome, kept)
         if self._chunk is None:
             hidden = join_runs([report.hidden])

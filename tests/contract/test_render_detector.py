@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 
 import bgsoft
 from bgsoft.batch.job import BatchJob
-from bgsoft.chunks.plan import check_divisible
 from bgsoft.errors import BgsoftError, ConfigError, ModelError
-from bgsoft.rendering.chunk import NotDivisibleError
 from bgsoft.rendering.configure import build_config
-from bgsoft.rendering.request import Request
 from tests.contract.test_render_hide import AS_IT_IS, pictures
 from tests.detectors import write_detector
 from tests.marks import slow
@@ -226,14 +223,6 @@ def test_a_changed_detector_is_noticed_by_a_batch(tmp_path: Path) -> None:
     after = job.made_from(tmp_path)["detector.file"]
     write_detector(file, gain=0.5)
     assert len({before, after, job.made_from(tmp_path)["detector.file"]}) == 3
-
-
-def test_a_video_with_a_detector_is_rendered_whole(tmp_path: Path) -> None:
-    file, clip = write_detector(tmp_path / "own.onnx"), write_clip(tmp_path / "in.mkv")
-    flags = {"detector": {"file": str(file)}}
-    request = Request(build_config(clip, tmp_path / "out.mkv", preset=None, flags=flags))
-    with pytest.raises(NotDivisibleError, match="--detector"):
-        check_divisible(request, request.source.probe())
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,6 @@ def test_a_matte_of_another_size_is_enlarged(tmp_path: Path) -> None:
 def test_mattes_by_time(tmp_path: Path) -> None:
     """Of half the frames: each is shown for two."""
     clip = write_noise(tmp_path / "in.mkv")
-    folder = Path(write_pictures(tmp_path / "m", count=3))
     settings = {**MATTE, "matte_match": "time"}
     with av.open(str(tmp_path / "half.mkv"), "w") as output:
         assert isinstance(output, OutputContainer)
@@ -116,14 +115,28 @@ def test_mattes_by_time(tmp_path: Path) -> None:
             frame = av.VideoFrame.from_ndarray(truth(number), format="gray")
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
-    assert folder.parent.is_dir()
     bgsoft.render(clip, tmp_path / "out.mkv", matte_in=tmp_path / "half.mkv", **settings)
     for number, matte in enumerate(mattes(tmp_path / "out.mkv")):
         assert np.abs(matte - truth(number // 2)).max() <= 3
     part = {**settings, "start": 0.08, "duration": 0.08}
     bgsoft.render(clip, tmp_path / "part.mkv", matte_in=tmp_path / "half.mkv", **part)
-    for matte in mattes(tmp_path / "part.mkv"):
+    found = mattes(tmp_path / "part.mkv")
+    assert len(found) == 2
+    for matte in found:
         assert np.abs(matte - truth(1)).max() <= 3
+
+
+def test_pictures_by_time(tmp_path: Path) -> None:
+    """Pictures last as long as the frames of a video of 25 a second, without ``fps``."""
+    clip, files = write_noise(tmp_path / "in.mkv"), write_pictures(tmp_path / "m")
+    settings = {**MATTE, "matte_match": "time", "matte_in": files}
+    bgsoft.render(clip, tmp_path / "out.mkv", **settings)
+    assert_given(tmp_path / "out.mkv")
+    bgsoft.render(clip, tmp_path / "part.mkv", start=0.12, **settings)
+    found = mattes(tmp_path / "part.mkv")
+    assert len(found) == FRAMES - 3
+    for number, matte in enumerate(found, 3):
+        assert np.abs(matte - truth(number)).max() <= 3
 
 
 @pytest.mark.parametrize("mode", ["max", "min"])

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.detect.boxes import BoxReader, Letterbox
+from bgsoft.detect.boxes import Boxes, BoxReader, Letterbox, join_boxes, overlaps
 from bgsoft.detect.detector import Detector
 from bgsoft.detect.step import HOLD_SECONDS, BoxHolder, FoundBox
 from bgsoft.errors import ConfigError, ModelError
@@ -81,6 +81,43 @@ def test_boxes_of_one_thing_are_one_around_all_of_them() -> None:
     assert (one.name, other.name) == ("a", "b")
     np.testing.assert_allclose(one.box, (40, 20, 62, 40))
     assert len(read(rows, nms=1.0)) == 3
+
+
+@pytest.mark.parametrize("limit", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("reach", [0.02, 0.3])
+def test_boxes_are_joined_with_those_that_opencv_suppresses(limit: float, reach: float) -> None:
+    rng = np.random.default_rng(5)
+    begins, sizes = reach * rng.uniform(0, 600, (400, 2)), rng.uniform(20, 90, (400, 2))
+    joined = join_boxes(np.hstack([begins, begins + sizes]), limit)
+    places, scores = np.hstack([begins, sizes]), np.linspace(1, 0.5, 400)
+    kept = cv2.dnn.NMSBoxes(places.tolist(), scores.tolist(), 0.1, limit)
+    assert len(joined) == len(kept) < 400
+    for box, head in zip(joined, kept, strict=True):
+        assert (box[:2] <= begins[head]).all()
+        assert (box[2:] >= (begins + sizes)[head]).all()
+    covered = np.hstack([joined[:, :2].min(axis=0), joined[:, 2:].max(axis=0)])
+    np.testing.assert_allclose(covered, [*begins.min(axis=0), *(begins + sizes).max(axis=0)])
+
+
+def test_few_of_many_boxes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 boxes in a grid; each has 8 others near it, and 200 begin at the same height."""
+    compared = []
+
+    def counted(box: Boxes, boxes: Boxes) -> NDArray[np.float64]:
+        compared.append(len(boxes))
+        return overlaps(box, boxes)
+
+    monkeypatch.setattr("bgsoft.detect.boxes.overlaps", counted)
+    begins = np.stack(np.meshgrid(np.arange(200.0), np.arange(50.0)), axis=-1).reshape(-1, 2) * 10
+    assert len(join_boxes(np.hstack([begins, begins + 9]), 0.5)) == 10_000
+    assert sum(compared) < 10_000 * 400
+
+
+def test_more_boxes_than_a_scene_shows_are_an_error() -> None:
+    rows = [[20 * (n % 50), 12 * (n // 50), 9, 9, 0.5, 0] for n in range(1001)]
+    assert len(read(rows[:-1])) == 1000
+    with pytest.raises(ModelError, match=r"finds 1001 boxes of class 'a' in one frame.*threshold"):
+        read(rows)
 
 
 def test_of_yolov5_both_scores_count() -> None:

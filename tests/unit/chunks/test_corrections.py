@@ -1,0 +1,154 @@
+"""Corrections by hand in chunks: given mattes, detectors and followed regions give the same video
+as in one piece."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import pytest
+from av.container import OutputContainer
+from numpy.typing import NDArray
+
+import bgsoft
+from bgsoft.errors import DecodeError
+from bgsoft.report import RenderReport
+from tests.detectors import write_detector
+from tests.marks import slow
+from tests.outside import frame_hashes
+from tests.synthetic import made_once
+from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, settings
+
+pytestmark = pytest.mark.usefixtures(_short_chunks.__name__)
+
+FRAMES, RATE, SIZE = 88, 25, (256, 144)
+LOOK: dict[str, Any] = {"face": "off", "codec": "ffv1", "effect": "color", "background": "#00b140"}
+QUICK: dict[str, Any] = {"matte": "fast", "mask_every": 16, "temporal": 0.0}
+
+
+def encode(path: Path, picture: Any, count: int, rate: Fraction, pixels: str = "yuv420p") -> Path:
+    """Write pictures by PyAV itself, without loss, a key frame every 11 frames."""
+    with av.open(str(path), "w") as output:
+        assert isinstance(output, OutputContainer)
+        options = {"qp": "0", "preset": "ultrafast", "g": "11", "bf": "2"}
+        stream = output.add_stream("libx264", rate=rate, options=options)
+        (stream.width, stream.height), stream.pix_fmt = SIZE, pixels
+        for number in range(count):
+            image = picture(number)
+            kind = "gray" if image.ndim == 2 else "rgb24"
+            frame = av.VideoFrame.from_ndarray(image, format=kind)
+            output.mux(stream.encode(frame.reformat(format=pixels)))
+        output.mux(stream.encode(None))
+    return path
+
+
+def place(number: int) -> tuple[int, int]:
+    """Left and top of a square that hurries and dawdles."""
+    return round(30 + 1.7 * number + 14 * np.sin(number / 3)), round(50 + 30 * np.sin(number / 11))
+
+
+def scene(number: int) -> NDArray[np.uint8]:
+    """Rough ground with a red square, which is often grey, and a flickering one; RGB."""
+    rng = np.random.default_rng(3)
+    ground = cv2.resize(rng.integers(60, 200, (18, 32), np.uint8), SIZE)
+    image = np.repeat(ground[..., None], 3, axis=2)
+    x, y = place(number)
+    is_seen = number % 5 > 1 and not 43 <= number < 52
+    image[y : y + 24, x : x + 24] = (255, 0, 0) if is_seen else 128
+    if number % 16 == 0:  # seldom, so that its speed is remembered for long
+        x, y = 180 + round(16 * np.sin(number)), 10
+        image[y : y + 40, x : x + 50] = (255, 0, 0)
+    return image
+
+
+def matte(number: int) -> NDArray[np.uint8]:
+    disc = np.zeros(SIZE[::-1], np.uint8)
+    x, y = place(number)
+    cv2.circle(disc, (x, y), 30, 255, cv2.FILLED, cv2.LINE_AA)
+    return disc
+
+
+@made_once
+def write_scene(path: Path, *, rate: int = RATE) -> Path:
+    return encode(path, scene, FRAMES, Fraction(rate))
+
+
+@made_once
+def write_mattes(path: Path, *, count: int = FRAMES, rate: int = RATE) -> Path:
+    return encode(path, matte, count, Fraction(rate))
+
+
+def plain(report: RenderReport) -> dict[str, Any]:
+    """A report as it is read back from its file."""
+    read: dict[str, Any] = json.loads(json.dumps(report.to_dict()))
+    return read
+
+
+def both_ways(clip: Path, folder: Path, **given: Any) -> tuple[RenderReport, RenderReport]:
+    """Render in one piece and in chunks; all frames must be the same, by FFmpeg's hashes."""
+    whole, chunks = folder / "whole.mkv", folder / "chunks.mkv"
+    first = bgsoft.render_config(settings(clip, whole, chunks=1, **{**LOOK, **given}))
+    report = render_in_chunks(settings(clip, chunks, chunks=3, **{**LOOK, **given}))
+    assert len(report.parts) == 3
+    assert first.parts == []
+    hashes = frame_hashes(whole)
+    assert hashes == frame_hashes(chunks)
+    assert len(hashes) == report.frames_encoded
+    for key in ("hidden", "detector"):
+        assert plain(report)[key] == plain(first)[key]
+    told = [[event.message for event in each.events] for each in (first, report)]
+    assert sorted(told[0]) == sorted(told[1])
+    return first, report
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        slow({"matte_match": "time", "start": 0.42}),
+        slow({"matte_match": "time", "rate": 10}),
+        slow({"matte_mode": "max", **QUICK}),
+        slow({"pictures": True}),
+        slow({"pictures": True, "matte_match": "time"}),
+    ],
+    ids=str,
+)
+def test_given_mattes(given: dict[str, Any], tmp_path: Path) -> None:
+    clip, given = write_scene(tmp_path / "in.mkv"), dict(given)
+    file = write_mattes(tmp_path / "m.mkv", rate=given.pop("rate", RATE))
+    if given.pop("pictures", False):
+        (tmp_path / "m").mkdir()
+        for number in range(FRAMES):
+            cv2.imwrite(str(tmp_path / "m" / f"{number:03d}.png"), matte(number))
+        file = tmp_path / "m" / "%03d.png"
+    both_ways(clip, tmp_path, matte_in=str(file), **given)
+
+
+@pytest.mark.parametrize("count", [FRAMES - 3, 30, slow(FRAMES + 2)])
+def test_mattes_that_are_missing_or_left_over(count: int, tmp_path: Path) -> None:
+    clip, file = write_scene(tmp_path / "in.mkv"), write_mattes(tmp_path / "m.mkv", count=count)
+    given = {**LOOK, "matte_in": str(file)}
+    text = rf"contains {count} mattes, but the video .*{FRAMES} frames"
+    with pytest.raises(DecodeError, match=text):
+        render_in_chunks(settings(clip, tmp_path / "out.mkv", chunks=3, **given))
+    assert not (tmp_path / "out.mkv").exists()
+
+
+def test_a_detector(tmp_path: Path) -> None:
+    """Boxes are held for 25 frames, longer than other state needs."""
+    clip, file = write_scene(tmp_path / "in.mkv", rate=50), write_detector(tmp_path / "own.onnx")
+    first, _ = both_ways(clip, tmp_path, detector=str(file), **QUICK)
+    assert first.detector is not None
+    assert first.detector["classes"]["red"]["held"] > FRAMES // 4
+
+
+def test_a_detector_that_finds_nothing_is_reported_once(tmp_path: Path) -> None:
+    clip = write_scene(tmp_path / "in.mkv")
+    file = write_detector(tmp_path / "own.onnx", keys='hide = ["blue"]')
+    _, report = both_ways(clip, tmp_path, detector=str(file), **QUICK)
+    assert sum("found nothing to hide" in event.message for event in report.events) == 1
