@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.state import Entry, FileState, Look, State, look
+from bgsoft.batch.state import BatchState, Entry, FileState, OutputStatus, classify_output
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.records import dataclass
 
@@ -49,7 +49,7 @@ class Decision:
     """The output may be replaced, because the batch itself made it."""
 
 
-def decide(job: BatchJob, state: State, *, resume: bool) -> Decision:
+def decide(job: BatchJob, state: BatchState, *, resume: bool) -> Decision:
     """Decide about a file from the state and the outputs of earlier runs.
 
     Without ``resume``, outputs of earlier runs count as files of somebody else.
@@ -60,12 +60,12 @@ def decide(job: BatchJob, state: State, *, resume: bool) -> Decision:
     other = known is not None and _is_of_other_input(known, job, made_from)
     own = known if resume and not other else None
     files = own.files if own is not None else {}
-    looks = {path: look(path, files.get(_name(path, state))) for path in job.files}
-    changes = ["new"] if own is None else _changes(own, job, made_from, looks, state)
+    statuses = {path: classify_output(path, files.get(_name(path, state))) for path in job.files}
+    changes = ["new"] if own is None else _changes(own, job, made_from, statuses, state)
     if own is not None and not changes:
         return Decision(job, Act.SKIP, "done already", _kept(own, job, FileState.DONE))
-    foreign = [path for path, found in looks.items() if found is Look.FOREIGN]
-    if foreign and config.skip_existing and looks[config.output] is not Look.MISSING:
+    foreign = [path for path, found in statuses.items() if found is OutputStatus.FOREIGN]
+    if foreign and config.skip_existing and statuses[config.output] is not OutputStatus.MISSING:
         entry = _kept(known or _entry(job, state), job, FileState.SKIPPED)
         return Decision(job, Act.SKIP, "exists", entry)
     entry = _entry(job, state)
@@ -76,11 +76,13 @@ def decide(job: BatchJob, state: State, *, resume: bool) -> Decision:
             known, _name(foreign[0], state), resume=resume, other=other
         )
         return Decision(job, Act.REFUSE, reason, entry)
-    replaces = any(found in (Look.OWN, Look.CUT) for found in looks.values())
+    replaces = any(
+        found in (OutputStatus.UNCHANGED, OutputStatus.TRUNCATED) for found in statuses.values()
+    )
     return Decision(job, Act.RENDER, ", ".join(changes), entry, replaces)
 
 
-def agree(decisions: Sequence[Decision], state: State, *, resume: bool) -> None:
+def agree(decisions: Sequence[Decision], state: BatchState, *, resume: bool) -> None:
     """Check that a batch may begin.
 
     Raises:
@@ -88,7 +90,7 @@ def agree(decisions: Sequence[Decision], state: State, *, resume: bool) -> None:
         OutputError: A file that the batch did not make is at the place of an output.
     """
     current = state.current
-    unfinished = sum(not entry.state.is_settled for entry in current)
+    unfinished = sum(not entry.state.has_output for entry in current)
     configs = [decision.job.config for decision in decisions]
     skips = any(config.skip_existing for config in configs)
     if unfinished and not (resume or skips or any(config.overwrite for config in configs)):
@@ -110,23 +112,25 @@ def _changes(
     own: Entry,
     job: BatchJob,
     made_from: dict[str, str],
-    looks: dict[Path, Look],
-    state: State,
+    statuses: dict[Path, OutputStatus],
+    state: BatchState,
 ) -> list[str]:
     """Return reasons to render an output again; empty if it is up to date."""
-    if not own.made_from or not own.state.is_settled:
+    if not own.made_from or not own.state.has_output:
         return ["failed before" if own.state is FileState.FAILED else "not done yet"]
     before = own.made_from
     keys = [key for key in {**before, **made_from} if before.get(key) != made_from.get(key)]
     changes = [f"{READ_FILES.get(key, key)} has changed" for key in keys]
-    for path, found in looks.items():
+    for path, found in statuses.items():
         # A trace is not part of the result: it is missing only if there was one.
         if path == job.config.trace and _name(path, state) not in own.files:
             continue
-        if found is Look.MISSING:
+        if found is OutputStatus.MISSING:
             changes.append(f"{path} is missing")
-        elif found is not Look.OWN:
-            changes.append(f"{path} {'is cut off' if found is Look.CUT else 'was changed'}")
+        elif found is not OutputStatus.UNCHANGED:
+            changes.append(
+                f"{path} {'is cut off' if found is OutputStatus.TRUNCATED else 'was changed'}"
+            )
     return changes
 
 
@@ -147,7 +151,7 @@ def _whose(known: Entry | None, name: str, *, resume: bool, other: bool) -> str:
     return "exists, and was not made by this batch"
 
 
-def _entry(job: BatchJob, state: State) -> Entry:
+def _entry(job: BatchJob, state: BatchState) -> Entry:
     return Entry(
         output=job.config.output.relative_to(state.folder),
         input=job.config.input.absolute(),
@@ -157,7 +161,7 @@ def _entry(job: BatchJob, state: State) -> Entry:
 
 def _kept(entry: Entry, job: BatchJob, kind: FileState) -> Entry:
     """Return an entry whose output is not rendered."""
-    made_from = entry.made_from if entry.state.is_settled else {}
+    made_from = entry.made_from if entry.state.has_output else {}
     return replace(
         entry,
         input=entry.input
@@ -170,5 +174,5 @@ def _kept(entry: Entry, job: BatchJob, kind: FileState) -> Entry:
     )
 
 
-def _name(path: Path, state: State) -> str:
+def _name(path: Path, state: BatchState) -> str:
     return str(path.relative_to(state.folder))

@@ -121,7 +121,7 @@ def _hash(path: Path, _stamp: str) -> str:
         return ""
 
 
-class Planner:
+class JobFactory:
     """Maker of jobs for files that were found.
 
     ``name`` and those ``flags`` that name a file next to the output are templates (:func:`expand`).

@@ -15,7 +15,7 @@ from typing import Any
 from bgsoft import __version__
 from bgsoft.batch.decide import READ_FILES, Act, Decision, decide
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
+from bgsoft.batch.state import STATE_NAME, BatchState, Entry, FileState, describe
 from bgsoft.chunks.folder import WorkFolder, leftovers
 from bgsoft.chunks.renders import Renders
 from bgsoft.errors import (
@@ -41,8 +41,8 @@ LOOK_SECONDS = 1.0
 class BatchView:
     """A display of a batch, called from one thread; this one shows nothing."""
 
-    def begin(self, total: int, settled: int) -> None:
-        """Begin with ``total`` files, of which ``settled`` need no work."""
+    def begin(self, total: int, finished: int) -> None:
+        """Begin with ``total`` files, of which ``finished`` need no work."""
 
     def more(self, count: int) -> None:
         """``count`` further files were found."""
@@ -142,7 +142,7 @@ class Batch:
     Args:
         jobs: Files, in the order of rendering.
         renders: Renders the files; closed at the end.
-        state: State with an entry for every job.
+        state: The state, with an entry for every job.
         view: Display of the batch.
         stop: Set it to stop the batch.
         describe: Return one line about an error.
@@ -153,7 +153,7 @@ class Batch:
         self,
         jobs: Sequence[BatchJob],
         renders: Renders,
-        state: State,
+        state: BatchState,
         *,
         view: BatchView,
         stop: threading.Event,
@@ -181,7 +181,7 @@ class Batch:
         """Render all files; one that fails does not end the batch."""
         summary = self._summary
         entries = self._state.current
-        self._view.begin(len(entries), sum(entry.state.is_settled for entry in entries))
+        self._view.begin(len(entries), sum(entry.state.has_output for entry in entries))
         with self._folders:
             try:
                 while not self._stop.is_set():
@@ -320,7 +320,7 @@ class Batch:
     def _fail(
         self, job: BatchJob, entry: Entry, error: BaseException, traceback: str | None
     ) -> None:
-        self._state.settle(entry)
+        self._state.recover(entry)
         _clean_up(job, error)
         self._failed.append((job, error))
         entry.state, entry.reason, entry.made_from = FileState.FAILED, self._describe(error), {}
@@ -329,7 +329,7 @@ class Batch:
 
     def _put_back(self, job: BatchJob, entry: Entry) -> None:
         """Let a later run render a file again, unless its output is complete."""
-        self._state.settle(entry)
+        self._state.recover(entry)
         _clean_up(job)
         self._save(entry)
 

@@ -58,7 +58,7 @@ class FileState(StrEnum):
     FAILED = "failed"
 
     @property
-    def is_settled(self) -> bool:
+    def has_output(self) -> bool:
         """True if there is an output."""
         return self in (FileState.DONE, FileState.SKIPPED)
 
@@ -97,20 +97,23 @@ class _UnusableError(Exception):
 _COLUMNS = [entry.name for entry in fields(Entry)]
 
 
-class State(Closing):
+class BatchState(Closing):
     """The state file of an output folder, locked against other batches while it is open.
 
-    With ``anew``, a file that cannot be used is replaced; with ``look_only``, nothing is written.
+    With ``replace_unusable``, a file that cannot be used is replaced. With ``read_only``, nothing
+    is written.
 
     Raises:
         ConfigError: Another batch uses the folder.
         OutputError: The file cannot be opened, or is unusable.
     """
 
-    def __init__(self, folder: Path, *, anew: bool = False, look_only: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, replace_unusable: bool = False, read_only: bool = False
+    ) -> None:
         self.folder = folder
         self._path = folder / STATE_NAME
-        self._look_only = look_only
+        self._read_only = read_only
         self.entries: dict[Path, Entry] = {}
         """Entries of the batch and of earlier ones in this folder, by output."""
         self._database: sqlite3.Connection | None = None
@@ -119,9 +122,9 @@ class State(Closing):
         self._stack = ExitStack()
         self.lock = -1
         """Descriptor that locks the folder for as long as any process has it open."""
-        if look_only and not folder.is_dir():
+        if read_only and not folder.is_dir():
             return
-        if not look_only and not os.access(folder, os.W_OK | os.X_OK):
+        if not read_only and not os.access(folder, os.W_OK | os.X_OK):
             raise OutputError(
                 f"cannot use output folder {folder}: it is not writable; choose another",
                 path=folder,
@@ -129,7 +132,7 @@ class State(Closing):
         with ExitStack() as stack:
             self.lock = self._locked(folder)
             stack.callback(self.close)
-            self._read(anew)
+            self._read(replace_unusable)
             stack.pop_all()
 
     def _locked(self, folder: Path) -> int:
@@ -142,7 +145,7 @@ class State(Closing):
                 raise ConfigError(f"cannot use output folder {folder}: another batch is using it")
         return lock
 
-    def _read(self, anew: bool) -> None:
+    def _read(self, replace_unusable: bool) -> None:
         """Read the entries of earlier runs."""
         if not self._path.exists():
             return
@@ -159,10 +162,10 @@ class State(Closing):
         else:
             for entry in self.entries.values():
                 if entry.state is FileState.RUNNING:  # when an earlier run was killed
-                    self.settle(entry)
+                    self.recover(entry)
             return
         self._disconnect()
-        if not anew:
+        if not replace_unusable:
             raise OutputError(
                 f"cannot use {self._path}: {problem}; start over with --overwrite, or keep existing"
                 " outputs with --skip-existing"
@@ -186,7 +189,7 @@ class State(Closing):
 
     def _connect(self) -> sqlite3.Connection:
         path = self._path
-        if self._look_only:  # SQLite writes next to a file even when it only reads
+        if self._read_only:  # SQLite writes next to a file even when it only reads
             copies = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
             for each in (path, path.with_name(f"{path.name}-wal")):
                 if each.exists():
@@ -239,8 +242,8 @@ class State(Closing):
         """Files that batches made here and nobody changed, with symbolic links followed."""
         made = [item for entry in self.entries.values() for item in entry.files.items()]
         paths = [(self.folder / name, known) for name, known in made]
-        left = (Look.OWN, Look.CUT)
-        return {real_path(path) for path, known in paths if look(path, known) in left}
+        left = (OutputStatus.UNCHANGED, OutputStatus.TRUNCATED)
+        return {real_path(path) for path, known in paths if classify_output(path, known) in left}
 
     def begin(self, entries: Iterable[Entry]) -> None:
         """Begin a batch of these entries; other entries are kept."""
@@ -317,7 +320,7 @@ class State(Closing):
         token = hashlib.sha256(os.fsencode(entry.output)).hexdigest()[:_DIGITS]
         return self.folder / f".bgsoft-batch-{token}.made"
 
-    def settle(self, entry: Entry) -> None:
+    def recover(self, entry: Entry) -> None:
         """Inspect the outputs of a worker that ended without reporting its result.
 
         The entry becomes DONE if all listed outputs exist, else WAITING.
@@ -329,7 +332,7 @@ class State(Closing):
         entry.state = FileState.DONE if is_done else FileState.WAITING
         if not is_done:
             entry.made_from = {}
-        if not self._look_only:
+        if not self._read_only:
             for name in {str(entry.output), *entry.files, *noted}:
                 remove_leftovers(self.folder / name)
             self.drop_receipt(entry)
@@ -406,13 +409,13 @@ def _entry(row: dict[str, Any]) -> Entry:
     return entry
 
 
-class Look(StrEnum):
+class OutputStatus(StrEnum):
     """Result of comparing a file with the one that the batch wrote."""
 
     MISSING = "missing"
-    OWN = "own"
+    UNCHANGED = "unchanged"
     """The file that the batch wrote."""
-    CUT = "cut"
+    TRUNCATED = "truncated"
     """Only the beginning of that file."""
     FOREIGN = "foreign"
     """A file that somebody else made or changed."""
@@ -427,18 +430,18 @@ def describe(path: Path) -> Made:
         return Made("", "")
 
 
-def look(path: Path, made: Made | None) -> Look:
+def classify_output(path: Path, made: Made | None) -> OutputStatus:
     """Compare a file with the one that the batch made there; ``made`` is None if it made none."""
     now = stamp(path)
     if not now:
-        return Look.MISSING
+        return OutputStatus.MISSING
     if made is None:
-        return Look.FOREIGN
+        return OutputStatus.FOREIGN
     if now == made.stamp:
-        return Look.OWN
+        return OutputStatus.UNCHANGED
     found = describe(path) if path.is_file() else Made("", "")  # a pipe would block
     is_cut = found.size < made.size and made.beginnings.startswith(found.beginnings)
-    return Look.CUT if found.stamp and is_cut else Look.FOREIGN
+    return OutputStatus.TRUNCATED if found.stamp and is_cut else OutputStatus.FOREIGN
 
 
 def _beginnings(file: BinaryIO) -> str:

@@ -61,7 +61,7 @@ _FLOORS = {
 
 
 @dataclass(slots=True)
-class Row:
+class Measurement:
     """A phase, a part of one, or a transcode, with its runs so far."""
 
     name: str
@@ -134,8 +134,8 @@ def phase_configs(config: RenderConfig, phase: Phase) -> list[RenderConfig]:
 
 
 def in_turns(
-    rows: Sequence[Row], rounds: int, log: Callable[[str], None]
-) -> Iterator[tuple[bool, Row]]:
+    rows: Sequence[Measurement], rounds: int, log: Callable[[str], None]
+) -> Iterator[tuple[bool, Measurement]]:
     """Yield every row once a round, after a warm-up round; every other round backwards.
 
     So a change of the machine's speed affects all rows alike, and no row always follows the same
@@ -171,7 +171,7 @@ def measure_phases(
     for number, phase in enumerate(PHASES):
         outputs.append(folder / f"phase{number}{config.output.suffix}")
         configs = phase_configs(replace(config, output=outputs[-1]), phase)
-        phases.append(Row(phase.name, lambda made: run_render(made, folder), configs))
+        phases.append(Measurement(phase.name, lambda made: run_render(made, folder), configs))
     transcodes = transcode_rows(config, info, folder)
     for counts, row in in_turns([*phases, *transcodes], rounds, log):
         row.take(keep=counts)
@@ -193,7 +193,7 @@ def measure_phases(
     return {"phases": results, "transcodes": floors, "bottleneck": bottleneck}
 
 
-def _phase_result(number: int, row: Row, cores: int) -> dict[str, Any]:
+def _phase_result(number: int, row: Measurement, cores: int) -> dict[str, Any]:
     reports = [run.report for run in row.runs]
     last = reports[-1] if reports else {}
     vram = [report["peak_vram_bytes"] for report in reports if report["peak_vram_bytes"]]
@@ -237,16 +237,18 @@ def _compare(
             result["ssim"] = None if ssim is None else ssim.mean
 
 
-def transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> list[Row]:
+def transcode_rows(config: RenderConfig, info: VideoInfo, folder: Path) -> list[Measurement]:
     """Return rows of parts of a render, and of plain transcodes by ffmpeg."""
     rows = [
-        Row(name, partial(render_part, part, folder), phase_configs(config, phase))
+        Measurement(name, partial(render_part, part, folder), phase_configs(config, phase))
         for name, (part, phase) in _FLOORS.items()
     ]
     return [*rows, ffmpeg_row(config, info, folder), ffmpeg_row(config, info, folder, nvdec=True)]
 
 
-def ffmpeg_row(config: RenderConfig, info: VideoInfo, folder: Path, *, nvdec: bool = False) -> Row:
+def ffmpeg_row(
+    config: RenderConfig, info: VideoInfo, folder: Path, *, nvdec: bool = False
+) -> Measurement:
     """Return the row of a plain transcode by ffmpeg, decoded on the CPU or by NVDEC."""
     executable = (ffmpeg_executables() or [""])[-1]  # the system's own rather than the extra's
     missing = None if executable else "no ffmpeg was found: pip install '.[quality]'"
@@ -260,7 +262,9 @@ def ffmpeg_row(config: RenderConfig, info: VideoInfo, folder: Path, *, nvdec: bo
     decoding = ["-hwaccel", "cuda"] if nvdec else []
     run = partial(_ffmpeg_transcode, executable, info, folder, decoding)
     configs = phase_configs(config, _ALL_CPU) if problem is None else []
-    return Row(f"{name} (NVDEC)" if nvdec else name, run, configs, [problem] if problem else [])
+    return Measurement(
+        f"{name} (NVDEC)" if nvdec else name, run, configs, [problem] if problem else []
+    )
 
 
 def render_part(part: str, folder: Path, config: RenderConfig) -> Run:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from bgsoft.bench.floor import render_picture
-from bgsoft.chunks.plan import divide, gpus_for, pre_roll_frames, read_frames
+from bgsoft.chunks.plan import divide, gpus_for, index_frames, pre_roll_frames
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool, worker_environment
@@ -49,7 +49,7 @@ def render_chunks(config: RenderConfig, count: int) -> dict[str, Any]:
     parts: Sequence[Chunk | None] = [None]
     if count > 1:
         try:
-            frames = read_frames(config, info, threading.Event())
+            frames = index_frames(config, info, threading.Event())
             parts = divide(frames, count, pre_roll_frames(config))
         except NotDivisibleError as exc:
             raise BackendUnavailableError(f"cannot divide {config.input}: {exc}") from exc

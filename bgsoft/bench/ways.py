@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bgsoft.bench.phases import Row, ffmpeg_row, in_turns, render_part
+from bgsoft.bench.phases import Measurement, ffmpeg_row, in_turns, render_part
 from bgsoft.bench.process import Run, preset_text, run_process, run_render
 from bgsoft.compare.vmaf import ffmpeg_executables
 from bgsoft.errors import BackendUnavailableError, ConfigError
@@ -21,14 +21,14 @@ SCHEMA = "bgsoft-bench-ways/1"
 
 def chunk_rows(
     config: RenderConfig, info: VideoInfo, folder: Path, counts: Sequence[int]
-) -> list[Row]:
+) -> list[Measurement]:
     """A render in each number of chunks, with and without its encoder, and an ffmpeg transcode."""
     rows = []
     for count in counts:
         name = f"{count} chunk{'s' * (count > 1)}"
-        rows.append(Row(name, partial(_in_chunks, folder, count), [config]))
+        rows.append(Measurement(name, partial(_in_chunks, folder, count), [config]))
         floor = partial(render_part, f"chunks={count}", folder)
-        rows.append(Row(f"{name} without encoder", floor, [config]))
+        rows.append(Measurement(f"{name} without encoder", floor, [config]))
     return [*rows, ffmpeg_row(config, info, folder)]
 
 
@@ -39,7 +39,7 @@ def _in_chunks(folder: Path, count: int, config: RenderConfig) -> Run:
     return run
 
 
-def file_rows(config: RenderConfig, info: VideoInfo, folder: Path, count: int) -> list[Row]:
+def file_rows(config: RenderConfig, info: VideoInfo, folder: Path, count: int) -> list[Measurement]:
     """``bgsoft render`` for one clip after another, and ``bgsoft batch`` for all of them."""
     source = folder / "in"
     source.mkdir()
@@ -48,8 +48,8 @@ def file_rows(config: RenderConfig, info: VideoInfo, folder: Path, count: int) -
     settings.write_text(preset_text(config), encoding="utf-8")
     common = ["--preset", str(settings), "-q", "-y"]
     return [
-        Row("shell loop", partial(_loop, source, folder, common), [config]),
-        Row("batch", partial(_batch, source, folder, common), [config]),
+        Measurement("shell loop", partial(_loop, source, folder, common), [config]),
+        Measurement("batch", partial(_batch, source, folder, common), [config]),
     ]
 
 
@@ -89,7 +89,9 @@ def _batch(source: Path, folder: Path, common: Sequence[str], _config: RenderCon
     return Run(frames=frames, wall_s=wall, cpu_s=cpu, report={})
 
 
-def measure(rows: Sequence[Row], rounds: int, log: Callable[[str], None]) -> list[dict[str, Any]]:
+def measure(
+    rows: Sequence[Measurement], rounds: int, log: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """Run all rows in turns.
 
     Returns:

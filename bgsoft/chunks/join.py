@@ -21,7 +21,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.prepare import Plan
+from bgsoft.chunks.prepare import ChunkedRender
 from bgsoft.errors import RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, read_faces
 from bgsoft.face.geometry import Box, box_overlap
@@ -45,7 +45,7 @@ _SAME_FACE = 0.5
 
 
 def join(
-    plan: Plan,
+    plan: ChunkedRender,
     reused: Sequence[bool],
     *,
     on_event: Callable[[Event], None],

@@ -93,7 +93,7 @@ _MEMORY_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class FrameIndex:
     """The frames of a render, as listed by the packets of the input."""
 
     first: int | None
@@ -160,7 +160,7 @@ def divide_video(
         RenderCancelledError: ``cancel`` was set.
     """
     config = request.config
-    frames = read_frames(config, info, cancel)
+    frames = index_frames(config, info, cancel)
     count = max(_chunk_count(config, len(frames.pts), workers), 1 + begun)
     held = 0
     if config.detector.file is not None:
@@ -244,7 +244,7 @@ def _pre_roll_for(needed: float, setting: str) -> int:
     return BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL * max(0, intervals)
 
 
-def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) -> Frames:
+def index_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) -> FrameIndex:
     """Read the times of a render's frames.
 
     Raises:
@@ -263,7 +263,7 @@ def read_frames(config: RenderConfig, info: VideoInfo, cancel: threading.Event) 
     pts = pts[begin : None if end is None else bisect_left(pts, end)]
     if len(keys) < 2:
         raise NotDivisibleError("it has fewer than two key frames")
-    return Frames(first, end, pts, keys)
+    return FrameIndex(first, end, pts, keys)
 
 
 def _chunk_count(config: RenderConfig, total: int, workers: int) -> int:
@@ -275,7 +275,7 @@ def _chunk_count(config: RenderConfig, total: int, workers: int) -> int:
     return max(1, min(workers * rounds, total // least))
 
 
-def divide(frames: Frames, count: int, pre_roll: int) -> list[Chunk]:
+def divide(frames: FrameIndex, count: int, pre_roll: int) -> list[Chunk]:
     """Divide frames into at most ``count`` chunks.
 
     ``pre_roll`` is the number of frames before a chunk that are rendered and dropped.
@@ -306,7 +306,7 @@ def divide(frames: Frames, count: int, pre_roll: int) -> list[Chunk]:
     return chunks
 
 
-def _beginnings(frames: Frames, count: int, pre_roll: int) -> list[int]:
+def _beginnings(frames: FrameIndex, count: int, pre_roll: int) -> list[int]:
     """Return the indices at which all chunks but the first begin.
 
     The cost of the most expensive chunk is minimised. There may be fewer chunks than ``count`` if
@@ -339,7 +339,7 @@ def _beginnings(frames: Frames, count: int, pre_roll: int) -> list[int]:
     return chosen
 
 
-def _cost_before(frames: Frames, begin: int, pre_roll: int) -> float:
+def _cost_before(frames: FrameIndex, begin: int, pre_roll: int) -> float:
     """Return the cost of decoding and pre-roll before a chunk, in rendered frames."""
     key = bisect_right(frames.keys, frames.pts[begin - pre_roll]) - 1
     first = bisect_left(frames.pts, frames.keys[key]) if key >= 0 else 0

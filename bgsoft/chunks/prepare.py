@@ -23,7 +23,7 @@ _MIN_CORES = 4
 """Minimum number of cores for rendering in chunks without ``--chunks``."""
 
 
-class Whole(NamedTuple):
+class WholeRender(NamedTuple):
     """A video that is rendered whole."""
 
     info: VideoInfo | None = None
@@ -32,7 +32,7 @@ class Whole(NamedTuple):
     """Reasons, if the user asked for chunks."""
 
 
-class Plan(NamedTuple):
+class ChunkedRender(NamedTuple):
     """A video that is rendered in chunks."""
 
     request: Request
@@ -59,7 +59,7 @@ def prepare(
     workers: int | None = None,
     cancel: threading.Event | None = None,
     ahead: Callable[[int], None] = lambda _workers: None,
-) -> Plan | Whole:
+) -> ChunkedRender | WholeRender:
     """Decide whether to render a video in chunks, and plan them.
 
     Args:
@@ -76,31 +76,31 @@ def prepare(
     started, config = time.monotonic(), request.config
     # A trace covers one process.
     if config.chunks == 1 or config.trace is not None or request.is_skipped:
-        return Whole()
+        return WholeRender()
     if request.passes_through_pipe:
-        return Whole(None, _notices(config, "pipes cannot be divided"))
+        return WholeRender(None, _notices(config, "pipes cannot be divided"))
     begun = folder.path.exists()
     is_open = config.chunks is None and not begun
     if is_open and (workers == 1 or config.backends.cores < _MIN_CORES):
-        return Whole()
+        return WholeRender()
     from bgsoft.chunks import plan
 
     info = request.source.probe(rate=config.fps)
     if workers is None:
         workers = plan.workers_for(request, info)
     if is_open and not plan.pays(config, info, workers):
-        return Whole(info)
+        return WholeRender(info)
     try:
         plan.check_divisible(request, info)
         ahead(min(workers, config.chunks or workers))
         chunks = plan.divide_video(request, info, workers, cancel or threading.Event(), begun=begun)
     except NotDivisibleError as exc:
-        return Whole(info, _notices(config, str(exc)))
+        return WholeRender(info, _notices(config, str(exc)))
     with made_folders(config.videos, lambda _text: None):
         request.check_writable(info)
         chunks = folder.prepare(config, chunks)
     threads = plan.threads_for(config, min(workers, len(chunks)))
-    return Plan(request, folder, info, tuple(chunks), threads, started)
+    return ChunkedRender(request, folder, info, tuple(chunks), threads, started)
 
 
 def _notices(config: RenderConfig, reason: str) -> tuple[Event, ...]:

@@ -14,7 +14,7 @@ from traceback import format_exception
 from typing import Any
 
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.prepare import Plan, Whole, prepare
+from bgsoft.chunks.prepare import ChunkedRender, WholeRender, prepare
 from bgsoft.chunks.tasks import RenderWhole
 from bgsoft.closing import Closing
 from bgsoft.jobs.driver import Driver
@@ -79,7 +79,7 @@ class _Render:
     config: RenderConfig
     threads: int | None
     """Cores to plan for if the file is rendered whole; None: the worker's."""
-    plan: Plan | None = None
+    plan: ChunkedRender | None = None
     """None: the file is rendered whole, or not planned yet."""
     progress: ChunksProgress | None = None
     has_started: bool = False
@@ -114,7 +114,7 @@ class Renders(Closing):
         planned = sum(render.plan is None for render in self._beside.values())
         return max(0, self._driver.idle - planned)
 
-    def submit(self, config: RenderConfig, plan: Plan | None = None) -> int:
+    def submit(self, config: RenderConfig, plan: ChunkedRender | None = None) -> int:
         """Begin a file, and return its id; one Finished with its report follows.
 
         The file is rendered whole unless the settings name a number of chunks, or chunks of it
@@ -127,7 +127,7 @@ class Renders(Closing):
             return render.id
         folder = WorkFolder(config.output)
         if config.chunks == 1 or (config.chunks is None and not folder.path.exists()):
-            self._run_whole(render, Whole())
+            self._run_whole(render, WholeRender())
         else:
             # Several files use all cores, so one is divided only on request.
             workers = 1 if config.chunks is None else None
@@ -154,13 +154,13 @@ class Renders(Closing):
         request.check()
         return prepare(request, folder, workers, self._cancel)
 
-    def _divide(self, render: _Render, plan: Plan) -> None:
+    def _divide(self, render: _Render, plan: ChunkedRender) -> None:
         render.plan = plan
         tell = partial(self._tell, render)
         render.progress = ChunksProgress([chunk.length for chunk in plan.chunks], tell)
         self._running[self._driver.submit(plan.tasks())] = render
 
-    def _run_whole(self, render: _Render, whole: Whole) -> None:
+    def _run_whole(self, render: _Render, whole: WholeRender) -> None:
         render.plan = render.progress = None
         task = RenderWhole(render.config, render.threads, whole.info, whole.notices)
         self._running[self._driver.submit([task])] = render
@@ -212,18 +212,18 @@ class Renders(Closing):
             assert render.plan is not None
             render.plan.folder.remove()
             notice = Event(kind="notice", message=f"rendered whole: {error}")
-            self._run_whole(render, Whole(render.plan.info, (notice,)))
+            self._run_whole(render, WholeRender(render.plan.info, (notice,)))
         elif error is not None:
             trace = "".join(format_exception(error))
             self._updates.append(Finished(render.id, error=error, traceback=trace))
-        elif isinstance(made := work.result(), Plan):
+        elif isinstance(made := work.result(), ChunkedRender):
             self._divide(render, made)
-        elif isinstance(made, Whole):
+        elif isinstance(made, WholeRender):
             self._run_whole(render, made)
         else:
             self._updates.append(Finished(render.id, made))
 
-    def _join(self, render: _Render, plan: Plan, reused: list[bool]) -> RenderReport:
+    def _join(self, render: _Render, plan: ChunkedRender, reused: list[bool]) -> RenderReport:
         from bgsoft.chunks.join import join
 
         with plan.folder.used():

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder, leftovers
-from bgsoft.chunks.prepare import Plan, Whole, prepare
+from bgsoft.chunks.prepare import ChunkedRender, WholeRender, prepare
 from bgsoft.errors import BgsoftError, RenderCancelledError
 from bgsoft.rendering.listener import Listener
 from bgsoft.rendering.request import Request
@@ -66,9 +66,9 @@ def render_config(
         except BgsoftError:
             if config.chunks is not None:
                 raise
-            plan = Whole()  # a whole render reports the error, too
+            plan = WholeRender()  # a whole render reports the error, too
         left = leftovers([folder])
-        if isinstance(plan, Plan):
+        if isinstance(plan, ChunkedRender):
             assert pool is not None
             notices += left
             stack.enter_context(folder.used())
@@ -101,7 +101,7 @@ def _workers(config: RenderConfig, count: int, on_notice: Callable[[str], None])
 
 
 def _render_chunks(
-    plan: Plan, pool: Pool, notices: Sequence[str], listener: Listener
+    plan: ChunkedRender, pool: Pool, notices: Sequence[str], listener: Listener
 ) -> RenderReport:
     """Render a video in planned chunks."""
     from bgsoft.chunks.renders import Renders

@@ -12,9 +12,9 @@ from typing import Any
 from bgsoft.batch.check import check_encoding, check_settings, default_workers, read_gpus
 from bgsoft.batch.decide import Act, agree, decide
 from bgsoft.batch.find import Found, find, passed_over_text, read_list
-from bgsoft.batch.job import BatchJob, Planner, shared_inputs
+from bgsoft.batch.job import BatchJob, JobFactory, shared_inputs
 from bgsoft.batch.run import Batch, Summary, clear_skipped, is_report
-from bgsoft.batch.state import STATE_NAME, State
+from bgsoft.batch.state import STATE_NAME, BatchState
 from bgsoft.batch.watch import FolderWatch
 from bgsoft.chunks.renders import Renders
 from bgsoft.cli.batch_flags import BatchFlags
@@ -71,8 +71,8 @@ class BatchRun:
             self._sources += read_list(each)
         self._folder = Path(folder)
         self._found = self._find()
-        self._planner = Planner(self._folder, name=flags.name, preset=preset, flags=settings)
-        self._common = self._planner.settings
+        self._job_factory = JobFactory(self._folder, name=flags.name, preset=preset, flags=settings)
+        self._common = self._job_factory.settings
         check_settings(self._common, here=flags.ray is None)
         self._check_report([])
 
@@ -83,11 +83,13 @@ class BatchRun:
             stop = stack.enter_context(StopSignals(console))
             if not flags.dry_run:
                 stack.enter_context(made_folders([folder / STATE_NAME], lambda _text: None))
-            anew = self._common.overwrite or self._common.skip_existing
-            state = stack.enter_context(State(folder, anew=anew, look_only=flags.dry_run))
-            self._planner.numbers = state.numbers if flags.resume or flags.watch else {}
-            self._planner.own = state.own
-            planned = self._planner.plan(self._found)
+            replace_unusable = self._common.overwrite or self._common.skip_existing
+            state = stack.enter_context(
+                BatchState(folder, replace_unusable=replace_unusable, read_only=flags.dry_run)
+            )
+            self._job_factory.numbers = state.numbers if flags.resume or flags.watch else {}
+            self._job_factory.own = state.own
+            planned = self._job_factory.plan(self._found)
             check_encoding(planned)
             self._check_report(planned)
             decisions = [decide(job, state, resume=flags.resume) for job in planned]
@@ -159,9 +161,11 @@ class BatchRun:
             settle_seconds=self._settle_seconds,
             tell=self._console.err,
         )
-        return partial(self._planner.plan_each, stack.enter_context(watch).whole, self._console.err)
+        return partial(
+            self._job_factory.plan_each, stack.enter_context(watch).whole, self._console.err
+        )
 
-    def _executor(self, left: Sequence[BatchJob], state: State) -> Executor:
+    def _executor(self, left: Sequence[BatchJob], state: BatchState) -> Executor:
         """Return the executor that renders the files."""
         flags, backends = self._flags, self._common.backends
         count = None if flags.watch else len(left)

@@ -91,14 +91,14 @@ class PlainBatchView(QuietBatchView):
         super().__init__(console)
         self._verbose = verbose
         self._total = 0
-        self._settled = 0
+        self._finished = 0
         self._fallbacks: set[str] = set()
 
-    def begin(self, total: int, settled: int) -> None:
-        self._total, self._settled = total, settled
-        if settled:
-            verb = "is" if settled == 1 else "are"
-            self._say(f"{settled} of {counted(total, 'file')} {verb} done already")
+    def begin(self, total: int, finished: int) -> None:
+        self._total, self._finished = total, finished
+        if finished:
+            verb = "is" if finished == 1 else "are"
+            self._say(f"{finished} of {counted(total, 'file')} {verb} done already")
 
     def more(self, count: int) -> None:
         self._total += count
@@ -137,8 +137,8 @@ class PlainBatchView(QuietBatchView):
         super().end(summary)
 
     def _next(self) -> str:
-        self._settled += 1
-        return f"[{self._settled:{len(str(self._total))}}/{self._total}]"
+        self._finished += 1
+        return f"[{self._finished:{len(str(self._total))}}/{self._total}]"
 
 
 class LiveBatchView(PlainBatchView):
@@ -150,8 +150,8 @@ class LiveBatchView(PlainBatchView):
         self._failed = 0
         self._running: dict[BatchJob, TaskID] = {}
 
-    def begin(self, total: int, settled: int) -> None:
-        super().begin(total, settled)
+    def begin(self, total: int, finished: int) -> None:
+        super().begin(total, finished)
         self.bars = self._live.enter_context(live_bars(self._console, _BAR_CELLS))
         self._all = self.bars.add_task("all files", text="")
         self._began = time.monotonic()
@@ -176,12 +176,12 @@ class LiveBatchView(PlainBatchView):
         super().failed(job, error, traceback)
 
     def tick(self) -> None:
-        left = self._total - self._settled - len(self._running)
+        left = self._total - self._finished - len(self._running)
         text = (
-            f"{self._settled} of {counted(self._total, 'file')}, {len(self._running)} running,"
+            f"{self._finished} of {counted(self._total, 'file')}, {len(self._running)} running,"
             f" {left} waiting, {self._failed} failed, {clock(time.monotonic() - self._began)}"
         )
-        self.bars.update(self._all, total=self._total, completed=self._settled, text=text)
+        self.bars.update(self._all, total=self._total, completed=self._finished, text=text)
 
     def end(self, summary: Summary) -> None:
         self._live.close()
@@ -201,8 +201,8 @@ class JsonBatchView(BatchView):
     def __init__(self, console: Console) -> None:
         self._write = console.json
 
-    def begin(self, total: int, settled: int) -> None:
-        self._write("begin", files=total, settled=settled)
+    def begin(self, total: int, finished: int) -> None:
+        self._write("begin", files=total, settled=finished)
 
     def more(self, count: int) -> None:
         self._write("more", files=count)

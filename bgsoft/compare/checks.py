@@ -11,7 +11,7 @@ import av
 from av.audio.frame import AudioFrame
 from av.filter import Graph
 
-from bgsoft.compare.facts import EARLY_PACKETS, TRACK_KINDS, FileFacts, Track
+from bgsoft.compare.facts import EARLY_PACKETS, TRACK_KINDS, FileFacts, TrackFacts
 from bgsoft.compare.result import Check
 from bgsoft.media.identifying import is_known_to_identify
 from bgsoft.media.info import Crop
@@ -218,7 +218,9 @@ def _sound_checks(a: FileFacts, b: FileFacts) -> list[Check]:
     return checks
 
 
-def _sound_data(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> Check:
+def _sound_data(
+    number: int, a: FileFacts, b: FileFacts, one: TrackFacts, other: TrackFacts
+) -> Check:
     name = f"audio {number}"
     codecs = one.codec if one.codec == other.codec else f"{one.codec} / {other.codec}"
     if one.codec == other.codec and one.digests == other.digests:
@@ -236,7 +238,7 @@ def _sound_data(number: int, a: FileFacts, b: FileFacts, one: Track, other: Trac
     return Check(name, False, f"{codecs}, {counts}, decoded samples differ")
 
 
-def _only_lead_differs(a: FileFacts, number: int, one: Track, other: Track) -> bool:
+def _only_lead_differs(a: FileFacts, number: int, one: TrackFacts, other: TrackFacts) -> bool:
     """Return whether B only lacks packets of A that are decoded and not played.
 
     Encoders add a delay before the first sample, which not every container can mark as skipped.
@@ -302,7 +304,7 @@ def _interleaved(frames: Iterator[tuple[AudioFrame, Layout]]) -> Iterator[AudioF
         yield made
 
 
-def _sync(number: int, a: FileFacts, b: FileFacts, one: Track, other: Track) -> Check:
+def _sync(number: int, a: FileFacts, b: FileFacts, one: TrackFacts, other: TrackFacts) -> Check:
     """Compare the start of the sound, counted from the first picture."""
     name = f"audio {number} sync"
     tick = max(a.info.time_base, b.info.time_base) + max(one.time_base, other.time_base)

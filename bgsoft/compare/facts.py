@@ -29,7 +29,7 @@ EARLY_PACKETS = 4
 
 
 @dataclass(slots=True, kw_only=True)
-class Track:
+class TrackFacts:
     """One stream of a file."""
 
     kind: str
@@ -56,7 +56,7 @@ class FileFacts:
     tags: Mapping[str, str]
     chapters: list[tuple[Fraction, Fraction, str]]
     """(start, end, title), seconds."""
-    tracks: list[Track] = field(default_factory=list)
+    tracks: list[TrackFacts] = field(default_factory=list)
     """Tracks without cover art; the rendered video track first, the others as in the file."""
     pictures: dict[str, str] = field(default_factory=dict)
     """Covers and attachments: SHA-256 of their bytes by name, such as ``cover 0``."""
@@ -64,7 +64,7 @@ class FileFacts:
     carried: Counter[str] = field(default_factory=Counter)
     """Number of pictures with each kind of message, such as closed captions."""
 
-    def of_kind(self, kind: str) -> list[Track]:
+    def of_kind(self, kind: str) -> list[TrackFacts]:
         return [track for track in self.tracks if track.kind == kind]
 
     def identifying(self) -> list[str]:
@@ -115,9 +115,9 @@ def read_facts(path: Path) -> FileFacts:
 
 def _read_headers(
     container: InputContainer, facts: FileFacts
-) -> tuple[dict[int, Track], dict[int, str]]:
+) -> tuple[dict[int, TrackFacts], dict[int, str]]:
     """Return tracks, and names of cover art, by their index in the file; record attachments."""
-    tracks: dict[int, Track] = {}
+    tracks: dict[int, TrackFacts] = {}
     covers: dict[int, str] = {}
     for stream in container.streams:
         if isinstance(stream, AttachmentStream):
@@ -127,7 +127,7 @@ def _read_headers(
             covers[stream.index] = f"cover {len(covers)}"
         elif stream.type in TRACK_KINDS:
             codec = stream.codec_context
-            tracks[stream.index] = Track(
+            tracks[stream.index] = TrackFacts(
                 kind=stream.type,
                 codec=codec.codec.canonical_name if codec else "unknown",
                 time_base=exact(stream.time_base) or Fraction(1, 1_000_000),
@@ -138,7 +138,10 @@ def _read_headers(
 
 
 def _read_packets(
-    container: InputContainer, facts: FileFacts, tracks: dict[int, Track], covers: dict[int, str]
+    container: InputContainer,
+    facts: FileFacts,
+    tracks: dict[int, TrackFacts],
+    covers: dict[int, str],
 ) -> None:
     info = facts.info
     extradata = container.streams[info.stream_index].codec_context.extradata

@@ -25,7 +25,7 @@ from bgsoft.versions import LIBRARIES, installed_version, library_versions
 
 if TYPE_CHECKING:
     from bgsoft.diagnose.checks import Finding
-    from bgsoft.diagnose.full import Row
+    from bgsoft.diagnose.full import CheckResult
     from bgsoft.diagnose.parity import Parity
 
 
@@ -60,7 +60,7 @@ class DoctorReport:
     """See :func:`bgsoft.diagnose.machine.video_engines`."""
     parity: list[Parity] = field(default_factory=list)
     """The GPU's picture stages against the CPU's."""
-    full: list[Row] = field(default_factory=list)
+    full: list[CheckResult] = field(default_factory=list)
     """Rows of ``--full``."""
     models: dict[str, str | None]
     """Embedded and pulled models: name → problem of its files; None: none."""

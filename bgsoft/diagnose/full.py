@@ -141,7 +141,7 @@ class FullChecks(Checks):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CheckResult:
     """A row of the table."""
 
     group: str
@@ -228,7 +228,7 @@ GROUPS: dict[str, Callable[[], dict[str, Check]]] = {
 """The checks of each group, by name; the GPU tests run them too."""
 
 
-def run_group(group: str, gpu: int = 0) -> Iterator[Row]:
+def run_group(group: str, gpu: int = 0) -> Iterator[CheckResult]:
     """Run the checks of one of :data:`GROUPS`, and yield each result."""
     with tempfile.TemporaryDirectory(prefix="bgsoft-doctor-") as folder:
         checks = FullChecks(Path(folder), gpu, backends.probe_all(gpu))
@@ -236,7 +236,7 @@ def run_group(group: str, gpu: int = 0) -> Iterator[Row]:
             yield _run(group, name, partial(check, checks))
 
 
-def _run(group: str, name: str, check: Callable[[], Finding]) -> Row:
+def _run(group: str, name: str, check: Callable[[], Finding]) -> CheckResult:
     started = time.perf_counter()
     try:
         found = check()
@@ -246,4 +246,4 @@ def _run(group: str, name: str, check: Callable[[], Finding]) -> Row:
         status, detail = "skip", exc.message
     except Exception as exc:  # vendors' libraries raise any type
         status, detail = "FAIL", reason_of(exc)
-    return Row(group, name, status, detail, time.perf_counter() - started)
+    return CheckResult(group, name, status, detail, time.perf_counter() - started)

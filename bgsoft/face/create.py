@@ -11,10 +11,10 @@ from bgsoft.face.base import LOOK_AHEAD, FaceTaker
 from bgsoft.face.canvas import Canvases
 from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.editor import MatteEditor
+from bgsoft.face.faces_file import RecordedFinder, read_faces_file
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.face.step import FaceStep
-from bgsoft.face.trackfile import RecordedFinder, read_tracks
 from bgsoft.frame import FrameFormat
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
@@ -93,7 +93,7 @@ def create_faces(
     format = info.format
     writes_data = data is not None and data.wants_landmarks
     settings = finder_settings(config.face, format, writes_data=writes_data)
-    file = None if config.face.file is None else read_tracks(Path(config.face.file))
+    file = None if config.face.file is None else read_faces_file(Path(config.face.file))
     networks = make_networks(settings.canvases(format))
     finder: FaceFinder | RecordedFinder = FaceFinder(format, networks, settings)
     if file is not None:

@@ -19,7 +19,7 @@ from bgsoft.face.detect import Detection, merge
 from bgsoft.face.geometry import Box, box_area, box_iou, face_size, shared_area
 from bgsoft.face.meshes import MeshMaker
 from bgsoft.face.networks import FaceNetworks, FramePair
-from bgsoft.face.track import Tracker
+from bgsoft.face.track import FaceTracker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
@@ -89,7 +89,7 @@ class FaceFinder(Closing):
         self._networks = networks
         self._settings = settings
         self._canvases = settings.canvases(format)
-        self._tracker = Tracker()
+        self._tracker = FaceTracker()
         self._meshes = MeshMaker(networks)
         self.doubts: list[list[Detection]] = []
         """For each frame of the last :meth:`find`, detections that are not taken for faces."""

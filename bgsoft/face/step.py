@@ -16,11 +16,11 @@ from bgsoft.face.base import LOOK_AHEAD, Face, FaceTaker
 from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
+from bgsoft.face.faces_file import RecordedFinder
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
 from bgsoft.face.journal import FaceJournal, entry_of
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
-from bgsoft.face.trackfile import RecordedFinder
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.record import HiddenPlace, HiddenRecord

@@ -39,7 +39,7 @@ _MAX_DRIFT = 0.25
 
 
 @dataclass(slots=True, eq=False)
-class Track:
+class FaceTrack:
     """One face through time."""
 
     box: Box
@@ -108,7 +108,7 @@ class Track:
         self.unseen, self.detected = 0, True
 
 
-class Tracker:
+class FaceTracker:
     """All tracks of a video.
 
     For each frame: :meth:`advance`; :meth:`match` and :meth:`update` if the detector ran;
@@ -121,7 +121,7 @@ class Tracker:
 
     def reset(self) -> None:
         """End all tracks; their ids are not used again."""
-        self.tracks: list[Track] = []
+        self.tracks: list[FaceTrack] = []
         self._seconds = 0.0
         self.is_fresh = True
         """The next detections alone decide who is there; see :meth:`refresh`."""
@@ -149,9 +149,9 @@ class Tracker:
         for track in self.tracks:
             track.advance(seconds)
 
-    def match(self, found: Sequence[Detection]) -> list[Track | None]:
+    def match(self, found: Sequence[Detection]) -> list[FaceTrack | None]:
         """Return the track that each detection continues, nearest pairs first."""
-        matches: list[Track | None] = [None] * len(found)
+        matches: list[FaceTrack | None] = [None] * len(found)
         if not found or not self.tracks:
             return matches
         places, sizes = _places([each.box for each in found])
@@ -171,14 +171,14 @@ class Tracker:
                 taken.add(column)
         return matches
 
-    def update(self, found: Iterable[tuple[Detection, Track | None]]) -> None:
+    def update(self, found: Iterable[tuple[Detection, FaceTrack | None]]) -> None:
         """Take the faces of this frame, each with its :meth:`match`."""
         for each, track in found:
             if track is not None and not self.is_fresh and not self._is_another(track, each):
                 track.see(each, self._seconds)
                 continue
             square = square_of(each.box, each.angle)
-            new = Track(each.box, each.angle, each.score, self._seconds, square)
+            new = FaceTrack(each.box, each.angle, each.score, self._seconds, square)
             if track is not None:
                 self.tracks.remove(track)
                 if self.is_fresh:
@@ -189,14 +189,14 @@ class Tracker:
         self.tracks = [track for track in self.tracks if track.detected or not self._is_lost(track)]
         self.is_fresh = False
 
-    def _is_another(self, track: Track, found: Detection) -> bool:
+    def _is_another(self, track: FaceTrack, found: Detection) -> bool:
         """Return whether a detection shows somebody else where the track's face was expected."""
         is_settled = track.sightings >= _SETTLED and not track.unseen
         if not is_settled or self._seconds - track.seen_at > _SOON_SECONDS:
             return False
         return box_iou(track.expected, found.box) < MIN_AGREEMENT
 
-    def _is_lost(self, track: Track) -> bool:
+    def _is_lost(self, track: FaceTrack) -> bool:
         return self.is_fresh or self._seconds - track.seen_at > KEPT_SECONDS
 
     def faces(self) -> list[Face]:
@@ -205,7 +205,7 @@ class Tracker:
         shown.sort(key=lambda track: -face_size(track.box))
         return [*map(self._face, shown)]
 
-    def _face(self, track: Track) -> Face:
+    def _face(self, track: FaceTrack) -> Face:
         if track.id < 0:
             track.id = self._next_id
             self._next_id += 1

@@ -22,7 +22,7 @@ _WORTH_ANOTHER_TRY = (WorkerDiedError, StallError, MemoryError)
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
+class _TaskGroup:
     """Tasks that were submitted together."""
 
     id: int
@@ -36,7 +36,7 @@ class _Run:
     """A task that is running or waits for another try."""
 
     task: Task
-    job: _Job
+    job: _TaskGroup
     index: int
     tries_left: int
     news_at: float | None = None
@@ -92,7 +92,7 @@ class Driver(Closing):
         Finished comes once, with the list of their results, or with the error of the first that
         failed; the others are cancelled then.
         """
-        job = _Job(next(self._ids), [None] * len(tasks), len(tasks))
+        job = _TaskGroup(next(self._ids), [None] * len(tasks), len(tasks))
         self._queue.extend(
             _Run(task, job, index, self._retries) for index, task in enumerate(tasks)
         )
@@ -158,7 +158,7 @@ class Driver(Closing):
         else:
             self._give_up(job, error, update.traceback)
 
-    def _give_up(self, job: _Job, error: BaseException, traceback: str | None = None) -> None:
+    def _give_up(self, job: _TaskGroup, error: BaseException, traceback: str | None = None) -> None:
         for task_id in [id for id, run in self._running.items() if run.job is job]:
             del self._running[task_id]
             self._executor.kill(task_id, "another task of the same job failed")

@@ -83,7 +83,7 @@ class Pool(Closing):
         self._environment = environment or nullcontext({})
         self._entered = ExitStack()
         self._variables: Mapping[str, str] | None = None
-        self._workers: list[_Worker | None] = [None] * workers
+        self._workers: list[_WorkerProcess | None] = [None] * workers
         self._ids = count()
         self._updates: list[Update] = []
 
@@ -127,13 +127,13 @@ class Pool(Closing):
             for worker in workers:
                 worker.wait(max(0.0, until - time.monotonic()))
 
-    def _start(self, slots: Sequence[int]) -> list[_Worker]:
+    def _start(self, slots: Sequence[int]) -> list[_WorkerProcess]:
         """Start workers with the same environment variables."""
         started = []
         for slot in slots:
             gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
             settings = WorkerSettings(gpu=gpu, only_gpu=shown_gpu(), ahead=self._ahead)
-            worker = self._workers[slot] = _Worker(settings, self._shared)
+            worker = self._workers[slot] = _WorkerProcess(settings, self._shared)
             started.append(worker)
         if self._variables is None:
             self._variables = self._entered.enter_context(self._environment)
@@ -166,7 +166,7 @@ class Pool(Closing):
                 if isinstance(message, Finished):
                     worker.task_id = None
 
-    def _reap(self, worker: _Worker) -> None:
+    def _reap(self, worker: _WorkerProcess) -> None:
         self._workers[self._workers.index(worker)] = None
         worker.connection.close()
         code = worker.wait(GRACE_SECONDS)
@@ -177,7 +177,7 @@ class Pool(Closing):
             self._updates.append(Finished(worker.task_id, error=kind(reason)))
 
 
-class _Worker:
+class _WorkerProcess:
     """A process, and its current task."""
 
     def __init__(self, settings: WorkerSettings, shared: Sequence[int]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from bgsoft import __version__
 from bgsoft.closing import Closing
 from bgsoft.errors import BackendUnavailableError, ConfigError, errors_as
-from bgsoft.jobs.ray_worker import Worker, node_problem
+from bgsoft.jobs.ray_worker import RayWorker, node_problem
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.outputs import write_whole
 from bgsoft.part_names import hidden_beside
@@ -213,7 +213,7 @@ class Nodes(Closing):
 
     def start_worker(self) -> Any:
         """Return a worker, which Ray starts once a usable node has room for it."""
-        worker = self._ray.remote(Worker).options(
+        worker = self._ray.remote(RayWorker).options(
             num_cpus=self._share.threads,
             num_gpus=self._share.gpu,
             max_concurrency=2,  # it listens while it works

@@ -42,7 +42,7 @@ def _sees(path: Path, size: int | None) -> bool:
         return False
 
 
-class Worker:
+class RayWorker:
     """An actor: a process on a node. It keeps imports, CUDA contexts and models between tasks."""
 
     def __init__(self, threads: int, folder: Path) -> None:

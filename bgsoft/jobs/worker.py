@@ -67,10 +67,10 @@ def main(descriptor: int) -> NoReturn:
         os.environ.update(connection.recv())
     except (EOFError, OSError):  # the parent has ended already
         os._exit(1)
-    _Worker(connection).work(settings)
+    _TaskLoop(connection).work(settings)
 
 
-class _Worker:
+class _TaskLoop:
     """Runs tasks in the main thread; another one listens."""
 
     def __init__(self, connection: Connection) -> None:

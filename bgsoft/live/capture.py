@@ -17,7 +17,7 @@ HANGS_SECONDS = 2 * (OPEN_SECONDS + READ_SECONDS)
 """Time without a sign after which a driver or library is considered hanging."""
 
 
-class State(StrEnum):
+class SourceState(StrEnum):
     """State of a source."""
 
     OPENING = "opening"
@@ -48,7 +48,7 @@ class Capture:
     ) -> None:
         self.spec = spec
         self.latest: Newest[Picture] = Newest(ready)
-        self.state = State.OPENING
+        self.state = SourceState.OPENING
         self.error: BgsoftError | None = None
         """Why it has ended, unless the end was expected."""
         self.frames_in = 0
@@ -76,13 +76,13 @@ class Capture:
 
     def check(self, now: float) -> None:
         """Replace the thread if it hangs; called by a watchdog."""
-        if self.state is State.ENDED or not self.spec.comes_back:
+        if self.state is SourceState.ENDED or not self.spec.comes_back:
             return  # a pipe may wait for any time
         if now - self._sign > HANGS_SECONDS:
             self._stop.set()
-            what = "reading" if self.state is State.LIVE else "opening"
+            what = "reading" if self.state is SourceState.LIVE else "opening"
             self._report(f"{self.spec.name}: {what} it hangs; trying again beside that")
-            self.state = State.AWAY
+            self.state = SourceState.AWAY
             self.restarts += 1
             self.start()
 
@@ -105,15 +105,15 @@ class Capture:
             if stop.is_set():
                 return
             if self._is_over(error):
-                self.error, self.state = error, State.ENDED
+                self.error, self.state = error, SourceState.ENDED
                 self._ready.set()
                 return
             text = str(error or f"{self.spec.name} has ended")
             if text != told or self.frames_in > began:
                 self._report(f"{text}; opening it again")
                 told = text
-            if self.state is State.LIVE:
-                self.state = State.AWAY
+            if self.state is SourceState.LIVE:
+                self.state = SourceState.AWAY
             self._sign = time.monotonic()
             self.restarts += 1
             if stop.wait(backoff.wait_seconds()):
@@ -123,7 +123,7 @@ class Capture:
         if not self.spec.comes_back or isinstance(error, UnsupportedFormatError):
             return True
         # A camera that was never there has a wrong name; a network stream may start later.
-        return self.spec.kind is SourceKind.CAMERA and self.state is State.OPENING
+        return self.spec.kind is SourceKind.CAMERA and self.state is SourceState.OPENING
 
     def _read(self, stop: threading.Event, backoff: Backoff) -> None:
         """Read one opening of the source, up to its end."""
@@ -134,9 +134,9 @@ class Capture:
                 self._sign = time.monotonic()
                 if picture is None or stop.is_set():
                     return
-                if self.state is State.AWAY:
+                if self.state is SourceState.AWAY:
                     self._report(f"{self.spec.name} is back")
-                self.state = State.LIVE
+                self.state = SourceState.LIVE
                 backoff.reset()
                 self.frames_in += 1 + feed.skipped - (self._skipped - skipped)
                 self._skipped = skipped + feed.skipped

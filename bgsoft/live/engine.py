@@ -18,7 +18,7 @@ from typing import Any
 from bgsoft.closing import Closing
 from bgsoft.errors import BgsoftError
 from bgsoft.infer.shared import ModelUser, SharedModels
-from bgsoft.live.capture import State
+from bgsoft.live.capture import SourceState
 from bgsoft.live.source import SourceSpec
 from bgsoft.live.stream import LiveStream
 from bgsoft.pipeline.trace import TraceRecorder
@@ -120,7 +120,7 @@ class Engine(Closing):
             self._closed.add(stream.name)
             stream.capture.stop()
             stream.sinks.close()
-            if stream.capture.state is State.ENDED and stream.capture.error is not None:
+            if stream.capture.state is SourceState.ENDED and stream.capture.error is not None:
                 stream.fail(stream.capture.error)
 
     def _replace(self, stream: LiveStream, what: str) -> None:

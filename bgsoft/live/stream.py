@@ -13,7 +13,7 @@ from bgsoft.errors import BgsoftError
 from bgsoft.exitcodes import one_line
 from bgsoft.frame import Frame
 from bgsoft.live.base import LiveFrame
-from bgsoft.live.capture import Capture, State
+from bgsoft.live.capture import Capture, SourceState
 from bgsoft.live.figures import Figures
 from bgsoft.live.policy import StreamClock
 from bgsoft.live.sinks import Failures, StreamSinks
@@ -106,7 +106,7 @@ class LiveStream:
     def _step(self) -> None:
         """Work on the newest picture, if there is one, or show that none has come."""
         self.watchdog.begin()
-        ended = self.capture.state is State.ENDED
+        ended = self.capture.state is SourceState.ENDED
         picture = self.capture.latest.take()
         now = time.monotonic()
         if not self.sinks or (picture is None and ended):

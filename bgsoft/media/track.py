@@ -17,7 +17,7 @@ from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
 
 
-class Track(ABC):
+class OutputTrack(ABC):
     """One output track, fed with the packets of one input track.
 
     Args:
@@ -44,11 +44,11 @@ class Track(ABC):
         return ()
 
 
-class CopiedTrack(Track):
+class CopiedTrack(OutputTrack):
     """Packets pass unchanged, except for the shift of their timestamps.
 
     Args:
-        source, output, timeline: As for :class:`Track`.
+        source, output, timeline: As for :class:`OutputTrack`.
         keep_lead_in: Keep packets that end before zero: a codec's priming, which an edit list
             hides. Where there are none, they would move all other tracks.
         lead_in: Seconds to keep before the kept part: players skip as much of the track.
@@ -109,7 +109,7 @@ class CopiedTrack(Track):
         yield packet
 
 
-class CoverTrack(Track):
+class CoverTrack(OutputTrack):
     """Cover art: one packet, outside time."""
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:

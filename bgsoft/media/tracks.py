@@ -42,7 +42,7 @@ from bgsoft.media.source import read_packets, rendered_packets
 from bgsoft.media.splice import SplicedClock
 from bgsoft.media.tags import chapters_in, is_picture_tag
 from bgsoft.media.timeline import SteadySound, Timeline
-from bgsoft.media.track import CopiedTrack, CoverTrack, Track
+from bgsoft.media.track import CopiedTrack, CoverTrack, OutputTrack
 from bgsoft.media.transcode import (
     READABLE,
     TextTrack,
@@ -100,7 +100,7 @@ class CopiedTracks:
         self._copied = copied
         self._metadata = metadata
         self._muting = Muting(copied.muted, info, timeline) if copied.muted else None
-        self._tracks: dict[int, Track] = {}
+        self._tracks: dict[int, OutputTrack] = {}
         self._steady: dict[int, SteadySound] = {}
         """Watches over the sound of a container that has no times."""
         self._packets = self._read()
@@ -137,7 +137,7 @@ class CopiedTracks:
     def _left_out(self, what: str, reason: str = "") -> None:
         self._notice(f"{what} left out: {reason or f'{self._container.name} cannot hold it'}")
 
-    def _add(self, output: OutputContainer, stream: Stream) -> Track | None:
+    def _add(self, output: OutputContainer, stream: Stream) -> OutputTrack | None:
         """Add the output stream of one input stream; None where no packets need be read."""
         if isinstance(stream, AudioStream):
             return self._add_audio(output, stream)
@@ -163,7 +163,7 @@ class CopiedTracks:
         titles = stream.discard is Discard.all and bool(self._source.chapters())
         return self._info.is_mov and ("timecode" in stream.metadata or titles)
 
-    def _copy(self, output: OutputContainer, stream: Stream) -> Track:
+    def _copy(self, output: OutputContainer, stream: Stream) -> OutputTrack:
         # A codec's priming lies before zero. MP4 hides it with an edit list. Matroska has a field
         # for its length, and players skip as much of whatever comes first; up to FFmpeg 8 it is
         # filled from Matroska and from Opus headers only.
@@ -219,7 +219,7 @@ class CopiedTracks:
             if not waiting or start > origin + 1:
                 return
 
-    def _add_audio(self, output: OutputContainer, stream: AudioStream) -> Track | None:
+    def _add_audio(self, output: OutputContainer, stream: AudioStream) -> OutputTrack | None:
         number, codec = len(self.audio), codec_name(stream)
         if not self._copied.sound:
             self._note(number, codec or "unknown", "dropped", "--audio none")
@@ -278,7 +278,7 @@ class CopiedTracks:
         if self._container.numbers_frames:
             self._steady[index] = SteadySound(sound, self._container)
 
-    def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> Track | None:
+    def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> OutputTrack | None:
         codec = codec_name(stream)
         what = f"subtitle track {stream.index}"
         text_codec = self._container.text_subtitles
@@ -312,7 +312,7 @@ class CopiedTracks:
         )
         return all(0 < seconds < _ENDLESS_SECONDS for seconds in lengths)
 
-    def _add_picture(self, output: OutputContainer, stream: VideoStream) -> Track | None:
+    def _add_picture(self, output: OutputContainer, stream: VideoStream) -> OutputTrack | None:
         """Copy cover art; further videos are left out."""
         if not stream.disposition & Disposition.attached_pic:
             self._left_out(f"video track {stream.index}", "one video is rendered")

@@ -23,7 +23,7 @@ from bgsoft.media.containers import Container
 from bgsoft.media.layouts import Layout, Mix, frame_layout, make_decodable, named
 from bgsoft.media.muting import Muting
 from bgsoft.media.timeline import Timeline
-from bgsoft.media.track import Track
+from bgsoft.media.track import OutputTrack
 
 _BITS_PER_CHANNEL = 96_000
 """Transparent for the lossy encoders used here: 192 kbit/s in stereo."""
@@ -146,11 +146,11 @@ def silence(stream: AudioStream) -> Iterator[Packet[Any]]:
     yield from stream.encode(None)
 
 
-class TranscodedTrack(Track):
+class TranscodedTrack(OutputTrack):
     """Decodes, resamples and encodes one audio track; timestamps stay exact to the sample.
 
     Args:
-        source, output, timeline: As for :class:`bgsoft.media.track.Track`.
+        source, output, timeline: As for :class:`bgsoft.media.track.OutputTrack`.
         from_zero: Silence fills the time from zero to a late start.
         muting: Makes parts of it silent.
         tell: Takes a line where the track changes its channels in the middle.
@@ -292,7 +292,7 @@ def _styles(decoder: SubtitleCodecContext) -> bytes | None:
     return decoder.subtitle_header
 
 
-class TextTrack(Track):
+class TextTrack(OutputTrack):
     """Converts the packets of one text subtitle track."""
 
     def __init__(self, source: SubtitleStream, output: SubtitleStream, timeline: Timeline) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bgsoft.encode.base import PictureKind
 from bgsoft.errors import ConfigError
-from bgsoft.face.trackfile import TrackRecorder
+from bgsoft.face.faces_file import FacesRecorder
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.outputs import check_target, write_whole
@@ -64,7 +64,7 @@ def tracks_config(
     return build_config(input, output, preset=None, flags={**flags, **cheap, "face": face, **top})
 
 
-def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> TrackRecorder:
+def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> FacesRecorder:
     """Find the faces, write the file, and return the recorder with all tracks.
 
     Raises:
@@ -72,7 +72,7 @@ def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> Tra
         BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`.
     """
     check_target(config.output, "faces", overwrite=config.overwrite, others=config.inputs)
-    recorder, taker = TrackRecorder(), _NoPictures()
+    recorder, taker = FacesRecorder(), _NoPictures()
     hand_over_frames(config, taker, faces=recorder, on_event=on_event)
     write_whole(config.output, "faces", recorder.text(taker.info))
     return recorder

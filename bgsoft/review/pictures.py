@@ -64,19 +64,19 @@ def picture_doubts(
     by_frame: dict[int, list[int]] = {}
     for number, doubt in enumerate(doubts):
         by_frame.setdefault(doubt.frame, []).append(number)
-    worker = _Worker(source, result, max_bytes // max(1, 2 * len(doubts)))
+    maker = _PictureMaker(source, result, max_bytes // max(1, 2 * len(doubts)))
     shown: dict[int, ShownDoubt] = {}
     try:
         for frames in frame_pairs(source, result, wanted):
-            worker.see(*frames)
+            maker.see(*frames)
             for number in by_frame.get(frames[0].index, ()):
-                shown[number] = worker.show(doubts[number])
+                shown[number] = maker.show(doubts[number])
     finally:
-        worker.close()
+        maker.close()
     return [shown[number] for number in sorted(shown)]
 
 
-class _Worker:
+class _PictureMaker:
     """Makes pictures of pairs of frames.
 
     Args:

@@ -12,7 +12,7 @@ import pytest
 from bgsoft.cli.main import main
 from bgsoft.diagnose import doctor, full
 from bgsoft.diagnose.doctor import DoctorReport
-from bgsoft.diagnose.full import Row
+from bgsoft.diagnose.full import CheckResult
 from bgsoft.models import cache, catalog
 from bgsoft.rendering.backends import Candidate
 from bgsoft.rendering.configure import build_config
@@ -251,7 +251,10 @@ def test_doctor_tells_whether_the_gpu_would_do(run: Run, examined: DoctorReport)
 
 @pytest.mark.usefixtures("examined")
 def test_doctor_full_says_what_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [Row("exit", "one", "pass", "fine", 0.1), Row("exit", "two", "FAIL", "9 dB", 0.1)]
+    rows = [
+        CheckResult("exit", "one", "pass", "fine", 0.1),
+        CheckResult("exit", "two", "FAIL", "9 dB", 0.1),
+    ]
     monkeypatch.setattr(full, "GROUPS", {"exit": dict})
     monkeypatch.setattr(full, "run_group", lambda *_: rows)
     outcome = run("doctor", "--full")

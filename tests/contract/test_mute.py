@@ -11,7 +11,7 @@ import pytest
 
 import bgsoft
 from bgsoft.batch.find import Found
-from bgsoft.batch.job import Planner
+from bgsoft.batch.job import JobFactory
 from bgsoft.errors import ConfigError
 from bgsoft.settings.copied import Audio, CopyConfig
 from bgsoft.settings.setting import Span
@@ -281,7 +281,7 @@ def test_frames_have_no_sound(tmp_path: Path) -> None:
 
 def test_a_batch_of_videos_and_pictures(tmp_path: Path) -> None:
     flags = {"copy": {"audio": Audio.NONE}, "": {}}
-    planner = Planner(tmp_path, name="{stem}-new{suffix}", preset="soft", flags=flags)
+    job_factory = JobFactory(tmp_path, name="{stem}-new{suffix}", preset="soft", flags=flags)
     found = [Found(tmp_path / name, Path()) for name in ("a.mp4", "b.jpg")]
-    configs = [job.config for job in planner.plan(found)]
+    configs = [job.config for job in job_factory.plan(found)]
     assert [config.copy.audio for config in configs] == [Audio.NONE, Audio.KEEP]

@@ -11,7 +11,7 @@ import pytest
 import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.errors import ConfigError
-from bgsoft.face.trackfile import read_tracks
+from bgsoft.face.faces_file import read_faces_file
 from tests.contract.test_render_faces import (
     FRAMES,
     LEFT_FACE,
@@ -164,7 +164,7 @@ def test_a_malformed_file_is_named_with_the_line(tmp_path: Path, text: str, mess
     file = tmp_path / "f.jsonl"
     file.write_text(text)
     with pytest.raises(ConfigError, match=message) as caught:
-        read_tracks(file)
+        read_faces_file(file)
     assert str(caught.value).startswith(f"cannot read face file {file}: ")
 
 

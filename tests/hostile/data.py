@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
+from bgsoft.batch.state import STATE_NAME, BatchState, Entry, FileState, describe
 from bgsoft.cache import cache_root
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.cuda.capability_cache import CapabilityCache
@@ -160,7 +160,7 @@ def batch_state(rng: random.Random, folder: Path, stock: Stock) -> Case:
     out, clip = folder / "out", folder / "clip.mp4"
     shutil.copy(stock.clip(rng, ".mp4"), clip)
     (out / "clip.mp4").write_bytes(b"made before")
-    with State(out) as state:
+    with BatchState(out) as state:
         state.begin([])
         entry = Entry(output=Path("clip.mp4"), input=clip, number=1, state=FileState.DONE)
         entry.files["clip.mp4"] = describe(out / "clip.mp4")
@@ -191,9 +191,9 @@ def batch_state(rng: random.Random, folder: Path, stock: Stock) -> Case:
     if rng.random() < 0.5:
 
         def begin() -> None:
-            with State(out, anew="--overwrite" in flags) as state:
+            with BatchState(out, replace_unusable="--overwrite" in flags) as state:
                 for each in state.entries.values():
-                    state.settle(each)
+                    state.recover(each)
                 state.begin(state.entries.values())
 
         run = call(begin)

@@ -15,7 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 from bgsoft.batch.find import Found, find, passed_over_text, read_list
-from bgsoft.batch.job import Planner, expand
+from bgsoft.batch.job import JobFactory, expand
 from bgsoft.batch.watch import is_being_written
 from bgsoft.errors import ConfigError, OpenError
 from bgsoft.models.catalog import resolve
@@ -163,23 +163,23 @@ def test_bad_templates(template: str) -> None:
         expand(template, Found(Path("a.mp4"), Path()), 1)
 
 
-def planner(folder: Path, **changes: Any) -> Planner:
+def job_factory(folder: Path, **changes: Any) -> JobFactory:
     values: dict[str, Any] = {"name": "{stem}{suffix}", "preset": "soft", "flags": {}}
-    return Planner(folder, **{**values, **changes})
+    return JobFactory(folder, **{**values, **changes})
 
 
 def test_two_files_of_one_name_are_an_error_before_any_work(tmp_path: Path) -> None:
     found = [Found(Path("x/a.mp4"), Path()), Found(Path("y/a.mp4"), Path())]
     with pytest.raises(ConfigError, match=r"y/a.mp4: its output .*a.mp4 is also that of .*x/a.mp4"):
-        planner(tmp_path).plan(found)
+        job_factory(tmp_path).plan(found)
     flags = {"": {"matte_out": Path("matte.mkv")}}
     with pytest.raises(ConfigError, match=r"matte.mkv"):
-        planner(tmp_path, name="{index}.mp4", flags=flags).plan(found)
+        job_factory(tmp_path, name="{index}.mp4", flags=flags).plan(found)
 
 
 def test_files_beside_the_output_have_names_of_their_own(tmp_path: Path) -> None:
     flags = {"": {"matte_out": Path("{stem}-matte.mkv"), "trace": Path("t/{index}.json")}}
-    (job,) = planner(tmp_path, flags=flags).plan([Found(Path("x/a.mp4"), Path("x"))])
+    (job,) = job_factory(tmp_path, flags=flags).plan([Found(Path("x/a.mp4"), Path("x"))])
     assert job.config.matte_out == tmp_path / "x" / "a-matte.mkv"
     assert job.config.trace == tmp_path / "x" / "t" / "1.json"
 
@@ -187,7 +187,7 @@ def test_files_beside_the_output_have_names_of_their_own(tmp_path: Path) -> None
 def test_outputs_are_no_inputs(tmp_path: Path) -> None:
     """Of a second run over a folder that holds both."""
     found = [Found(tmp_path / name, Path()) for name in ("a-soft.mp4", "a.mp4")]
-    jobs = planner(tmp_path, name="{stem}-soft{suffix}").plan(found)
+    jobs = job_factory(tmp_path, name="{stem}-soft{suffix}").plan(found)
     assert [job.config.input.name for job in jobs] == ["a.mp4"]
 
 
@@ -197,7 +197,7 @@ def test_what_the_batch_has_made_is_no_input(tmp_path: Path) -> None:
     folder.mkdir()
     link.symlink_to(folder)
     found = [Found(folder / name, Path()) for name in ("a-soft.mp4", "b-matte.mp4", "b.mp4")]
-    plans = planner(
+    plans = job_factory(
         link, flags={"": {"matte_out": Path("{stem}-matte{suffix}")}}, name="{stem}.mkv"
     )
     plans.own = {folder / "a-soft.mp4"}
@@ -209,7 +209,7 @@ def test_what_the_batch_has_made_is_no_input(tmp_path: Path) -> None:
 def test_a_loop_of_links_is_one_file_that_fails(tmp_path: Path) -> None:
     (tmp_path / "loop.mp4").symlink_to("loop.mp4")
     found = [Found(tmp_path / name, Path()) for name in ("a.mp4", "loop.mp4")]
-    assert len(planner(tmp_path / "out").plan(found)) == 2
+    assert len(job_factory(tmp_path / "out").plan(found)) == 2
 
 
 def test_no_input_is_replaced_by_what_is_made_of_another(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_no_input_is_replaced_by_what_is_made_of_another(tmp_path: Path) -> None
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.mp4").symlink_to(tmp_path / "b.mp4")
     found = [Found(tmp_path / name, Path()) for name in ("a.mp4", "b.mp4")]
-    plans = planner(tmp_path / "out", flags={"": {"overwrite": True}})
+    plans = job_factory(tmp_path / "out", flags={"": {"overwrite": True}})
     with pytest.raises(ConfigError, match=r"a\.mp4: its output would replace the input .*b\.mp4"):
         plans.plan(found)
     plans.own = {tmp_path / "b.mp4"}
@@ -227,7 +227,7 @@ def test_no_input_is_replaced_by_what_is_made_of_another(tmp_path: Path) -> None
 def test_no_input_that_came_before_is_replaced(tmp_path: Path) -> None:
     """With ``--watch`` files come one by one."""
     told: list[str] = []
-    plans = planner(tmp_path, name="{stem}-soft{suffix}", flags={"": {"overwrite": True}})
+    plans = job_factory(tmp_path, name="{stem}-soft{suffix}", flags={"": {"overwrite": True}})
     for name in ("a-soft.mp4", "a.mp4"):
         plans.plan_each(lambda name=name: [Found(tmp_path / name, Path())], told.append)
     (text,) = told
@@ -237,12 +237,12 @@ def test_no_input_that_came_before_is_replaced(tmp_path: Path) -> None:
 def test_an_input_is_never_its_own_output(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").write_bytes(b"x")
     with pytest.raises(ConfigError, match="would replace its input"):
-        planner(tmp_path).plan([Found(tmp_path / "a.mp4", Path())])
+        job_factory(tmp_path).plan([Found(tmp_path / "a.mp4", Path())])
 
 
 def test_numbers_stay_when_files_are_added(tmp_path: Path) -> None:
     old = Path("b.mp4").absolute()
-    plans = planner(tmp_path)
+    plans = job_factory(tmp_path)
     plans.numbers = {old: 1}
     jobs = plans.plan([Found(Path("a.mp4"), Path()), Found(Path("b.mp4"), Path())])
     assert {job.config.input.name: job.number for job in jobs} == {"a.mp4": 2, "b.mp4": 1}
@@ -250,12 +250,12 @@ def test_numbers_stay_when_files_are_added(tmp_path: Path) -> None:
 
 def test_a_wrong_setting_is_an_error_before_any_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown preset"):
-        planner(tmp_path, preset="nonesuch")
+        job_factory(tmp_path, preset="nonesuch")
 
 
 def test_what_an_output_is_made_from(tmp_path: Path) -> None:
     def made_from(folder: Path = tmp_path, **flags: Any) -> dict[str, str]:
-        (job,) = planner(folder, flags=flags).plan([Found(Path("a.mp4"), Path())])
+        (job,) = job_factory(folder, flags=flags).plan([Found(Path("a.mp4"), Path())])
         return job.made_from(folder)
 
     plain = made_from()
@@ -280,7 +280,7 @@ def test_a_model_is_known_by_its_contents(tmp_path: Path) -> None:
 
     def identity() -> str:
         flags = {"segment": {"model": str(model)}}
-        (job,) = planner(tmp_path, flags=flags).plan([Found(Path("a.mp4"), Path())])
+        (job,) = job_factory(tmp_path, flags=flags).plan([Found(Path("a.mp4"), Path())])
         return job.made_from(tmp_path)["segment.model"]
 
     first = identity()
@@ -304,13 +304,13 @@ def test_a_model_is_known_by_weights_that_lie_beside_it(tmp_path: Path) -> None:
         network.graph.initializer.append(spare)
         data.unlink(missing_ok=True)
         onnx.save(network, str(model), save_as_external_data=True, location=data.name)
-        (job,) = planner(tmp_path, flags=flags).plan([Found(Path("a.mp4"), Path())])
+        (job,) = job_factory(tmp_path, flags=flags).plan([Found(Path("a.mp4"), Path())])
         return job.made_from(tmp_path)["segment.model"], resolve(str(model)).sha256
 
     first, again, other = identity(1.0), identity(1.0), identity(2.0)
     assert first == again
-    assert first[0] != other[0], "a batch renders anew"
-    assert first[1] != other[1], "chunks and engines are made anew"
+    assert first[0] != other[0], "a batch renders it again"
+    assert first[1] != other[1], "chunks and engines are made again"
 
 
 def test_a_file_that_is_open_for_writing_is_known(tmp_path: Path) -> None:

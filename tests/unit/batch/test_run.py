@@ -13,9 +13,9 @@ import pytest
 
 from bgsoft.batch.decide import Act, agree, decide
 from bgsoft.batch.find import Found
-from bgsoft.batch.job import BatchJob, Planner
+from bgsoft.batch.job import BatchJob, JobFactory
 from bgsoft.batch.run import Batch, BatchView, Summary, clear_skipped
-from bgsoft.batch.state import FileState, State
+from bgsoft.batch.state import BatchState, FileState
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.renders import Renders
 from bgsoft.chunks.tasks import RenderWhole
@@ -112,8 +112,8 @@ class Run:
         self.view = BatchView()
 
     def jobs(self, files: str) -> list[BatchJob]:
-        planner = Planner(self.folder, name="{stem}{suffix}", preset="soft", flags={})
-        return planner.plan(Found(self._top / f"{name}.mp4", Path()) for name in files)
+        job_factory = JobFactory(self.folder, name="{stem}{suffix}", preset="soft", flags={})
+        return job_factory.plan(Found(self._top / f"{name}.mp4", Path()) for name in files)
 
     def __call__(
         self,
@@ -123,7 +123,7 @@ class Run:
         more: Callable[[], list[BatchJob]] | None = None,
     ) -> Summary:
         self.executor = self.make_executor(self._workers, render)
-        with State(self.folder) as state:
+        with BatchState(self.folder) as state:
             decisions = [decide(job, state, resume=resume) for job in self.jobs(self._files)]
             agree(decisions, state, resume=resume)
             state.begin(decision.entry for decision in decisions)
@@ -245,7 +245,7 @@ def test_the_view_ends_also_where_the_workers_are_lost(tmp_path: Path) -> None:
 def test_a_watched_file_is_rendered_once_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rendered: str
 ) -> None:
-    """Written anew while it waits: once. While it is rendered: again after that."""
+    """Written again while it waits: once. While it is rendered: again after that."""
     monkeypatch.setattr("bgsoft.batch.run.LOOK_SECONDS", 0.0)
 
     class Slow(FakeExecutor):
@@ -350,7 +350,7 @@ def test_what_killed_renders_left_of_skipped_outputs_is_removed(tmp_path: Path) 
         folder.prepare(run.jobs("a")[0].config, [])
         stale = hidden_beside(run.folder / f"{name}.mp4")
         stale.with_name(f"{stale.name}.mp4").touch()
-    with State(run.folder) as state:
+    with BatchState(run.folder) as state:
         decisions = [decide(job, state, resume=True) for job in run.jobs("ab")]
         (line,) = clear_skipped(decisions, run.folder)
     assert [decision.act for decision in decisions] == [Act.SKIP, Act.RENDER]

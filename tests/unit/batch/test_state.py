@@ -15,8 +15,8 @@ import pytest
 from bgsoft.batch import state as state_module
 from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
-from bgsoft.batch.job import BatchJob, Planner
-from bgsoft.batch.state import STATE_NAME, Entry, FileState, State, describe
+from bgsoft.batch.job import BatchJob, JobFactory
+from bgsoft.batch.state import STATE_NAME, BatchState, Entry, FileState, describe
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.outputs import note_receipt
 from bgsoft.settings.config import EffectKind
@@ -36,12 +36,14 @@ class World:
             (self.inputs / f"{name}.mp4").write_bytes(name.encode())
 
     def jobs(self, **flags: Any) -> list[BatchJob]:
-        planner = Planner(self.folder, name="{stem}{suffix}", preset=self.preset, flags=flags)
-        return planner.plan(Found(path, Path()) for path in sorted(self.inputs.iterdir()))
+        job_factory = JobFactory(
+            self.folder, name="{stem}{suffix}", preset=self.preset, flags=flags
+        )
+        return job_factory.plan(Found(path, Path()) for path in sorted(self.inputs.iterdir()))
 
     def leave(self, states: dict[str, FileState] | None = None, **flags: Any) -> None:
         """Be what an earlier run left: ``a`` to ``c``, done unless ``states`` says otherwise."""
-        with State(self.folder) as state:
+        with BatchState(self.folder) as state:
             state.begin(decide(job, state, resume=True).entry for job in self.jobs(**flags))
             for job in self.jobs(**flags):
                 entry = state.entries[Path(job.config.output.name)]
@@ -54,15 +56,15 @@ class World:
                 state.put(entry)
 
     def decided(self, *, resume: bool = True, **flags: Any) -> dict[str, Decision]:
-        with State(self.folder, look_only=True) as state:
+        with BatchState(self.folder, read_only=True) as state:
             found = [decide(job, state, resume=resume) for job in self.jobs(**flags)]
         return {each.job.config.input.stem: each for each in found}
 
     def left(self, *, resume: bool = True, **flags: Any) -> str:
         """Begin a run; the files that it would render."""
         top = flags.get("", {})
-        anew = top.get("overwrite", False) or top.get("skip_existing", False)
-        with State(self.folder, anew=anew) as state:
+        replace_unusable = top.get("overwrite", False) or top.get("skip_existing", False)
+        with BatchState(self.folder, replace_unusable=replace_unusable) as state:
             decisions = [decide(job, state, resume=resume) for job in self.jobs(**flags)]
             agree(decisions, state, resume=resume)
             state.begin(decision.entry for decision in decisions)
@@ -255,9 +257,9 @@ def test_regions_beside_a_video_are_its_own(world: World, tmp_path: Path) -> Non
     regions.write_text('[[region]]\naction = "keep"\nbox = "0,0,9,9"\n')
 
     def decided(**flags: Any) -> dict[str, Decision]:
-        planner = Planner(world.folder, name="{stem}{suffix}", preset="soft", flags=flags)
-        jobs = planner.plan(Found(path, Path()) for path in sorted(world.inputs.glob("*.mp4")))
-        with State(world.folder, look_only=True) as state:
+        job_factory = JobFactory(world.folder, name="{stem}{suffix}", preset="soft", flags=flags)
+        jobs = job_factory.plan(Found(path, Path()) for path in sorted(world.inputs.glob("*.mp4")))
+        with BatchState(world.folder, read_only=True) as state:
             return {job.config.input.stem: decide(job, state, resume=True) for job in jobs}
 
     files = {stem: each.job.config.regions.file for stem, each in decided().items()}
@@ -312,7 +314,7 @@ def test_a_batch_that_was_killed(world: World, published: bool, before: bool) ->
     """A file that was whole by then is done; not what was there before, or came afterwards."""
     world.leave({} if before else {"a": FileState.WAITING})
     output = world.folder / "a.mp4"
-    with State(world.folder) as state:
+    with BatchState(world.folder) as state:
         entry = state.entries[Path("a.mp4")]
         entry.state, entry.made_from = FileState.RUNNING, {**entry.made_from, "input": "1:1"}
         state.put(entry)
@@ -330,13 +332,13 @@ def test_a_batch_that_was_killed(world: World, published: bool, before: bool) ->
             world.left()
     else:
         assert world.left() == "a"
-    with State(world.folder) as state:
+    with BatchState(world.folder) as state:
         assert not state.receipt(entry).exists()
 
 
 def test_files_of_two_batches_share_neither_number_nor_receipt(tmp_path: Path) -> None:
     entries = [Entry(output=Path(name), input=Path("/in", name), number=1) for name in ("x", "y")]
-    with State(tmp_path) as state:
+    with BatchState(tmp_path) as state:
         for entry in entries:
             state.begin([entry])
         assert state.receipt(entries[0]) != state.receipt(entries[1])
@@ -347,7 +349,7 @@ def test_an_input_keeps_the_number_of_the_last_batch(tmp_path: Path) -> None:
     def entry(output: str, input: str, number: int) -> Entry:
         return Entry(output=Path(output), input=Path("/in", input), number=number)
 
-    with State(tmp_path) as state:
+    with BatchState(tmp_path) as state:
         state.begin([entry("1", "a", 1), entry("2", "b", 2)])
         state.begin([entry("x1", "b", 1)])
         assert state.numbers == {Path("/in/b"): 1}
@@ -360,7 +362,7 @@ def test_what_is_as_a_batch_has_left_it_is_its_own(tmp_path: Path) -> None:
         made.files[name] = describe(tmp_path / name)
     (tmp_path / "changed").write_text("by somebody")
     (tmp_path / "gone").unlink()
-    with State(tmp_path) as state:
+    with BatchState(tmp_path) as state:
         state.begin([made])
         assert state.own == {tmp_path / "x"}
 
@@ -368,18 +370,18 @@ def test_what_is_as_a_batch_has_left_it_is_its_own(tmp_path: Path) -> None:
 def test_names_that_are_no_utf8_are_kept(world: World) -> None:
     name = os.fsdecode(b"caf\xe9 \xff.mp4")
     (world.inputs / name).write_bytes(b"x")
-    with State(world.folder) as state:
+    with BatchState(world.folder) as state:
         state.begin(decide(job, state, resume=False).entry for job in world.jobs())
         failed = state.entries[Path(name)]
         failed.reason = f"{name} is no video"
         state.put(failed)
-    with State(world.folder) as state:
+    with BatchState(world.folder) as state:
         assert state.entries[Path(name)].input == world.inputs / name
         assert state.entries[Path(name)].reason == failed.reason
 
 
 def test_it_is_sqlite_that_others_can_read(world: World) -> None:
-    with State(world.folder) as state:
+    with BatchState(world.folder) as state:
         state.begin(decide(job, state, resume=False).entry for job in world.jobs())
         database = sqlite3.connect(world.folder / STATE_NAME)
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -391,9 +393,9 @@ def test_it_is_sqlite_that_others_can_read(world: World) -> None:
 
 def test_one_batch_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_module, "GRACE_SECONDS", -1.0)
-    with State(world.folder), pytest.raises(ConfigError, match="another batch is using it"):
-        State(world.folder)
-    State(world.folder).close()
+    with BatchState(world.folder), pytest.raises(ConfigError, match="another batch is using it"):
+        BatchState(world.folder)
+    BatchState(world.folder).close()
     assert names(world.folder) == []
 
 
@@ -420,7 +422,7 @@ def with_value(column: str, value: object) -> Callable[[Path], None]:
     """A state file whose one entry has another value in a column."""
 
     def make(path: Path) -> None:
-        with State(path.parent) as state:
+        with BatchState(path.parent) as state:
             state.begin([Entry(output=Path("a"), input=Path("/b"), number=1)])
         with closing(sqlite3.connect(path)) as database, database:
             database.execute(f"UPDATE files SET {column} = ?", (value,))
@@ -460,7 +462,7 @@ def test_a_state_file_that_cannot_be_used(
     for flags, left in ((SKIP, "ac"), (OVERWRITE, "abc")):
         path.write_bytes(data)
         assert world.left(resume=False, **flags) == left
-        with State(world.folder) as state:
+        with BatchState(world.folder) as state:
             assert len(state.current) == 3
     assert names(world.folder) == [STATE_NAME, "b.mp4"]
 
@@ -480,6 +482,6 @@ def test_a_look_writes_nothing(world: World) -> None:
         "c": "skip",
     }
     assert written(world.folder) == before
-    with State(world.folder / "gone", look_only=True) as state:
+    with BatchState(world.folder / "gone", read_only=True) as state:
         assert state.entries == {}
     assert not (world.folder / "gone").exists()

@@ -52,8 +52,10 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
             raise BackendUnavailableError("no GPU here")
         return a_run()
 
-    def transcodes(*_: Any) -> list[phases.Row]:
-        return [phases.Row("ffmpeg 9", lambda _config: replace(a_run(), report={}), [CONFIG])]
+    def transcodes(*_: Any) -> list[phases.Measurement]:
+        return [
+            phases.Measurement("ffmpeg 9", lambda _config: replace(a_run(), report={}), [CONFIG])
+        ]
 
     monkeypatch.setattr(phases, "run_render", fake)
     monkeypatch.setattr(phases, "transcode_rows", transcodes)
@@ -78,7 +80,9 @@ def test_a_row_takes_the_next_backend_where_one_is_missing() -> None:
             raise BackendUnavailableError("no library")
         return a_run()
 
-    row = phases.Row("+ GPU inference", fake, phases.phase_configs(CONFIG, phases.PHASES[1]))
+    row = phases.Measurement(
+        "+ GPU inference", fake, phases.phase_configs(CONFIG, phases.PHASES[1])
+    )
     row.take(keep=True)
     row.take(keep=True)
     assert asked == ["tensorrt", "cuda", "cuda"]
@@ -87,7 +91,7 @@ def test_a_row_takes_the_next_backend_where_one_is_missing() -> None:
 
 def test_rows_take_turns_in_both_directions() -> None:
     logged: list[str] = []
-    one, other = (phases.Row("", lambda _config: a_run(), []) for _ in range(2))
+    one, other = (phases.Measurement("", lambda _config: a_run(), []) for _ in range(2))
     order = [
         (counts, row is one) for counts, row in phases.in_turns([one, other], 2, logged.append)
     ]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bgsoft.bench import ways
-from bgsoft.bench.phases import Row
+from bgsoft.bench.phases import Measurement
 from bgsoft.bench.process import Run
 from bgsoft.bench.side_by_side import render_chunks
 from bgsoft.cli.bench_tables import tables
@@ -34,11 +34,11 @@ def config_of(folder: Path, frames: int, **more: Any) -> RenderConfig:
 def test_each_row_is_compared_with_the_first() -> None:
     walls = {"loop": iter([9.0, 6.0, 8.0, 4.0]), "batch": iter([9.0, 3.0, 2.0, 1.0])}
 
-    def row(name: str) -> Row:
+    def row(name: str) -> Measurement:
         def given(_config: RenderConfig) -> Run:
             return Run(frames=60, wall_s=next(walls[name]), cpu_s=1.0, report={})
 
-        return Row(name, given, [RenderConfig(input=Path("a"), output=Path("b"))])
+        return Measurement(name, given, [RenderConfig(input=Path("a"), output=Path("b"))])
 
     def missing(_config: RenderConfig) -> Run:
         raise BackendUnavailableError("no ffmpeg found")

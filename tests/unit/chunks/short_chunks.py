@@ -13,7 +13,7 @@ import pytest
 
 from bgsoft.chunks import plan
 from bgsoft.chunks.folder import WorkFolder
-from bgsoft.chunks.prepare import Plan, Whole, prepare
+from bgsoft.chunks.prepare import ChunkedRender, WholeRender, prepare
 from bgsoft.chunks.renders import Renders
 from bgsoft.closing import Closing
 from bgsoft.jobs.driver import Driver
@@ -51,16 +51,16 @@ def context(
 
 def plan_for(
     config: RenderConfig, workers: int | None = 2, cancel: threading.Event | None = None
-) -> Plan | Whole:
+) -> ChunkedRender | WholeRender:
     request = Request(config)
     request.check()
     return prepare(request, WorkFolder(config.output), workers, cancel)
 
 
-def planned(config: RenderConfig) -> Plan:
+def planned(config: RenderConfig) -> ChunkedRender:
     """How a render is divided."""
     found = plan_for(config)
-    assert isinstance(found, Plan), found
+    assert isinstance(found, ChunkedRender), found
     return found
 
 
@@ -103,7 +103,7 @@ class Here(Closing):
         """Likewise."""
 
 
-def joined(plan: Plan, told: list[object] | None = None) -> RenderReport:
+def joined(plan: ChunkedRender, told: list[object] | None = None) -> RenderReport:
     """Render the chunks, and join them; gives the report."""
     with Renders(Driver(Here())) as renders:
         renders.submit(plan.request.config, plan)
@@ -126,7 +126,7 @@ def render_in_chunks(config: RenderConfig) -> RenderReport:
 def reason(config: RenderConfig) -> str:
     """Why a video is rendered whole."""
     found = plan_for(config)
-    assert isinstance(found, Whole)
+    assert isinstance(found, WholeRender)
     return found.notices[0].message
 
 

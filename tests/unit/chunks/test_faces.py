@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.chunks.prepare import Whole
+from bgsoft.chunks.prepare import WholeRender
 from bgsoft.errors import OutputError
 from tests.face_clips import write_two_people
 from tests.outside import ffmpeg
@@ -92,7 +92,7 @@ def test_who_is_who_is_not_decided_in_chunks(mode: str, clip: Path, tmp_path: Pa
     config = settings(clip, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
     why = f"--face {mode} needs all earlier frames to identify people"
     assert reason(config) == f"rendered whole, not in 2 chunks: {why}"
-    assert plan_for(replace(config, chunks=None)) == Whole()
+    assert plan_for(replace(config, chunks=None)) == WholeRender()
     assert list(tmp_path.iterdir()) == []
 
 

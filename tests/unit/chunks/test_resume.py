@@ -17,7 +17,7 @@ import pytest
 import bgsoft
 from bgsoft.chunks import folder as folders
 from bgsoft.chunks.folder import WorkFolder, _read_sealed, _write_sealed
-from bgsoft.chunks.prepare import Plan
+from bgsoft.chunks.prepare import ChunkedRender
 from bgsoft.errors import DecodeError, OutputError, RenderCancelledError, VerificationError
 from bgsoft.media.probe import probe
 from bgsoft.pipeline.refresh import REFRESH_INTERVAL
@@ -194,7 +194,7 @@ class TestChunks:
 
     def test_what_was_begun_is_finished_where_nothing_is_said(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
-        assert isinstance(plan_for(replace(config, chunks=None)), Plan)
+        assert isinstance(plan_for(replace(config, chunks=None)), ChunkedRender)
 
     def test_a_whole_render_leaves_no_chunks_of_a_stopped_one(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())

@@ -14,7 +14,7 @@ import pytest
 import bgsoft
 from bgsoft.analysis.base import REACH
 from bgsoft.chunks import plan
-from bgsoft.chunks.prepare import Whole
+from bgsoft.chunks.prepare import WholeRender
 from bgsoft.chunks.renders import ChunksProgress, Renders
 from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledError
 from bgsoft.frame import FrameFormat
@@ -129,7 +129,7 @@ def test_a_file_whose_planning_was_cancelled_leaves_nothing(clip: Path, tmp_path
 
 def test_a_short_video_is_not_divided_by_itself(clip: Path, tmp_path: Path) -> None:
     config = settings(clip, tmp_path / "out.mp4", threads=16, **LOOK)
-    assert isinstance(plan_for(config, None), Whole)
+    assert isinstance(plan_for(config, None), WholeRender)
 
 
 @pytest.mark.slow

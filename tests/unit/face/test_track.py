@@ -8,7 +8,7 @@ import pytest
 
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detection
-from bgsoft.face.track import MIN_AGREEMENT, Tracker
+from bgsoft.face.track import MIN_AGREEMENT, FaceTracker
 from tests.unit.face.shapes import seen
 
 RATE = 30
@@ -18,7 +18,7 @@ class Scene:
     """A tracker that is told what the detector sees, frame by frame."""
 
     def __init__(self) -> None:
-        self.tracker = Tracker()
+        self.tracker = FaceTracker()
         self.time = 0.0
 
     def step(self, found: Sequence[Detection] | None, passed: float = 1 / RATE) -> list[Face]:

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 from bgsoft.errors import BgsoftError, DecodeError, OpenError, UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from bgsoft.live import capture as module
-from bgsoft.live.capture import Capture, State
+from bgsoft.live.capture import Capture, SourceState
 from bgsoft.live.source import Picture, SourceKind, SourceSpec
 from tests.rendering import video_info
 
@@ -79,7 +79,7 @@ def test_a_file_ends_where_it_ends() -> None:
     feed, lines = FakeFeed(frames(3)), []
     capture = Capture(spec(SourceKind.FILE), threading.Event(), lines.append, feed=feed)
     capture.start()
-    wait_for(lambda: capture.state is State.ENDED)
+    wait_for(lambda: capture.state is SourceState.ENDED)
     assert (capture.frames_in, capture.dropped, capture.error) == (3, 2, None)
     assert (feed.opened, feed.closed, lines) == (1, 1, [])
 
@@ -102,7 +102,7 @@ def test_a_stream_that_fails_is_opened_again_and_said_so_once() -> None:
         "it: cut; opening it again",
     ]
     assert len(lines) <= 6  # and nothing for each further try
-    assert capture.state is State.AWAY
+    assert capture.state is SourceState.AWAY
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_was_never_there_ends_it_but_for_a_network(
     feed = FakeFeed(error, frames(1))
     capture = Capture(spec(kind), threading.Event(), lambda _: None, feed=feed)
     capture.start()
-    wait_for(lambda: capture.state is State.ENDED or capture.frames_in == 1)
+    wait_for(lambda: capture.state is SourceState.ENDED or capture.frames_in == 1)
     capture.stop()
     assert (capture.error is error) is over
 

@@ -38,7 +38,7 @@ _OLD = 1000
 
 
 @dataclass(slots=True, kw_only=True)
-class TrackLine:
+class SavedTrack:
     """One track of a file."""
 
     id: int
@@ -87,14 +87,14 @@ class TrackLine:
 
 
 @dataclass(slots=True, kw_only=True)
-class TrackFile:
+class FacesFile:
     """The tracks of a file."""
 
     path: Path
     width: int
     height: int
     """Of the video's frames."""
-    tracks: list[TrackLine]
+    tracks: list[SavedTrack]
 
     @property
     def main(self) -> frozenset[int]:
@@ -107,7 +107,7 @@ class TrackFile:
         return frozenset(track.id for track in self.tracks if not track.hide)
 
 
-def read_tracks(path: Path) -> TrackFile:
+def read_faces_file(path: Path) -> FacesFile:
     """Read a file of tracks.
 
     Raises:
@@ -116,7 +116,7 @@ def read_tracks(path: Path) -> TrackFile:
     with os_errors_as(ConfigError, f"cannot read face file {path}", path=path):
         data = path.read_bytes()
     header: dict[str, Any] | None = None
-    tracks: list[TrackLine] = []
+    tracks: list[SavedTrack] = []
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
@@ -138,7 +138,7 @@ def read_tracks(path: Path) -> TrackFile:
             f"cannot read face file {path}: it is empty; make one with bgsoft faces", path=path
         )
     width, height = header["frame"]
-    return TrackFile(path=path, width=width, height=height, tracks=tracks)
+    return FacesFile(path=path, width=width, height=height, tracks=tracks)
 
 
 def _header(table: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _header(table: dict[str, Any]) -> dict[str, Any]:
     return table
 
 
-def _track(table: dict[str, Any], known: set[int]) -> TrackLine:
+def _track(table: dict[str, Any], known: set[int]) -> SavedTrack:
     for key in table:
         if key not in _KEYS:
             raise ConfigError(f"unknown key {key}{did_you_mean(key, _KEYS)}")
@@ -163,7 +163,7 @@ def _track(table: dict[str, Any], known: set[int]) -> TrackLine:
     entries = table.get("faces")
     if not isinstance(entries, list) or not entries:
         raise ConfigError("faces must be a list of [pts, left, top, right, bottom]")
-    return TrackLine(
+    return SavedTrack(
         id=id,
         main=table.get("main", False),
         hide=table.get("hide", True),
@@ -194,7 +194,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-class TrackRecorder:
+class FacesRecorder:
     """A ``FaceTaker`` that collects the faces of every frame as the tracks of a file."""
 
     wants_landmarks = False
@@ -240,7 +240,7 @@ class RecordedFinder(Closing):
 
     def __init__(
         self,
-        file: TrackFile,
+        file: FacesFile,
         format: FrameFormat,
         networks: FaceNetworks,
         *,
@@ -258,8 +258,8 @@ class RecordedFinder(Closing):
         self.doubts: list[list[Detection]] = []
 
     @cached_property
-    def _times(self) -> dict[int, list[TrackLine]]:
-        found: dict[int, list[TrackLine]] = {}
+    def _times(self) -> dict[int, list[SavedTrack]]:
+        found: dict[int, list[SavedTrack]] = {}
         for track in self._file.tracks:
             for pts in track.faces if not track.interpolate else ():
                 found.setdefault(pts, []).append(track)
