@@ -23,6 +23,7 @@ recurrent models                       a longer pre-roll, in which their results
 boxes of a detector, held where it     by the refresh, from finds of half a second
 misses them
 given mattes                           each belongs to one frame
+followed regions                       followed through the video before it is divided
 background held against noise          by the background's refresh, at the chunk's first frame
 video behind people                    gets the time of the whole render's first frame
 faces: places, tracks                  by the refresh, from detections. Ids are joined by place in
@@ -149,7 +150,7 @@ def _free_bytes() -> float:
 
 
 def divide_video(
-    request: Request, info: VideoInfo, workers: int, cancel: threading.Event, *, begun: bool
+    request: Request, info: VideoInfo, frames: FrameIndex, workers: int, *, begun: bool
 ) -> list[Chunk]:
     """Divide a video for a number of workers.
 
@@ -157,10 +158,8 @@ def divide_video(
 
     Raises:
         NotDivisibleError: The video cannot be divided.
-        RenderCancelledError: ``cancel`` was set.
     """
     config = request.config
-    frames = index_frames(config, info, cancel)
     count = max(_chunk_count(config, len(frames.pts), workers), 1 + begun)
     held = 0
     if config.detector.file is not None:
@@ -189,13 +188,13 @@ def check_divisible(request: Request, info: VideoInfo) -> None:
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
         text = f"--face {config.face.mode} needs all earlier frames to identify people"
         raise NotDivisibleError(text)
-    if any(region.follow for region in config.all_regions):
-        raise NotDivisibleError("a followed region needs all earlier frames")
     pre_roll_frames(config)
 
 
 def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
     """Return True if dividing a video is expected to save time."""
+    if any(region.follow for region in config.all_regions):
+        return False  # following them first takes as long as chunks save
     count = info.estimated_frames or 0
     if config.duration_seconds is not None:
         count = min(count, round(config.duration_seconds * info.frame_rate))

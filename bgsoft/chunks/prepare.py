@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bgsoft.chunks.folder import WorkFolder
@@ -18,6 +19,7 @@ from bgsoft.settings.config import RenderConfig
 if TYPE_CHECKING:
     from bgsoft.chunks.tasks import RenderChunk
     from bgsoft.media.info import VideoInfo
+    from bgsoft.regions.follow import FollowedRegions
 
 _MIN_CORES = 4
 """Minimum number of cores for rendering in chunks without ``--chunks``."""
@@ -44,13 +46,21 @@ class ChunkedRender(NamedTuple):
     """Cores that each of the workers plans for."""
     started: float
     """Start of planning by :func:`time.monotonic`."""
+    followed: FollowedRegions | None = None
+    """Motion of followed regions, if there are any."""
 
     def tasks(self) -> list[RenderChunk]:
         """Return one task for each chunk."""
         from bgsoft.chunks.tasks import RenderChunk
 
+        chunks: Sequence[Chunk] = self.chunks
+        if (known := self.followed) is not None:
+            chunks = [
+                replace(each, followed=known.between(each.frames.first, each.frames.end))
+                for each in chunks
+            ]
         config = self.request.config
-        return [RenderChunk(config, self.info, *each) for each in enumerate(self.chunks)]
+        return [RenderChunk(config, self.info, *each) for each in enumerate(chunks)]
 
 
 def prepare(
@@ -73,7 +83,7 @@ def prepare(
         BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole` that show before
             rendering.
     """
-    started, config = time.monotonic(), request.config
+    started, config, cancel = time.monotonic(), request.config, cancel or threading.Event()
     # A trace covers one process.
     if config.chunks == 1 or config.trace is not None or request.is_skipped:
         return WholeRender()
@@ -93,14 +103,20 @@ def prepare(
     try:
         plan.check_divisible(request, info)
         ahead(min(workers, config.chunks or workers))
-        chunks = plan.divide_video(request, info, workers, cancel or threading.Event(), begun=begun)
+        frames = plan.index_frames(config, info, cancel)
+        chunks = plan.divide_video(request, info, frames, workers, begun=begun)
     except NotDivisibleError as exc:
         return WholeRender(info, _notices(config, str(exc)))
+    followed = None
+    if any(region.follow for region in config.all_regions):
+        from bgsoft.chunks.follow import follow_regions
+
+        followed = follow_regions(config, info, frames.pts, cancel)
     with made_folders(config.videos, lambda _text: None):
         request.check_writable(info)
         chunks = folder.prepare(config, chunks)
     threads = plan.threads_for(config, min(workers, len(chunks)))
-    return ChunkedRender(request, folder, info, tuple(chunks), threads, started)
+    return ChunkedRender(request, folder, info, tuple(chunks), threads, started, followed)
 
 
 def _notices(config: RenderConfig, reason: str) -> tuple[Event, ...]:

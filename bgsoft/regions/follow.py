@@ -7,6 +7,8 @@ they are tracked from the last frame. One rotation, scale and shift is fitted to
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,9 +18,10 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
-from bgsoft.records import dataclass
+from bgsoft.records import NamedTuple, dataclass
 from bgsoft.regions.places import Corners, PlacedRegion, bounds, coverage
 from bgsoft.report import Event
+from bgsoft.settings.regions import Region
 
 _MAX_POINTS = 200
 _MIN_POINTS = 6
@@ -30,6 +33,40 @@ _WINDOW = (15, 15)
 _LEVELS = 3
 
 Picture = NDArray[np.uint8]
+Transform = NDArray[np.float64]
+"""(2, 3): rotation, scale and shift of points of the analysis frame."""
+
+
+class Motion(NamedTuple):
+    """Motion of a region from the frame in which it was drawn."""
+
+    pts: array[int]
+    """Frames in which it was followed, in order."""
+    moved: list[Transform]
+    """The transform in each of them; later frames keep the last one."""
+
+    def at(self, pts: int) -> Transform:
+        """Return the transform in a frame from the first one on."""
+        return self.moved[bisect_right(self.pts, pts) - 1]
+
+    def between(self, first: int | None, end: int | None) -> Motion:
+        """Return the part for the frames of a range; None: without a limit."""
+        begin = 0 if first is None else max(0, bisect_right(self.pts, first) - 1)
+        part = slice(begin, None if end is None else bisect_left(self.pts, end))
+        return Motion(self.pts[part], self.moved[part])
+
+
+class FollowedRegions(NamedTuple):
+    """Motion of all followed regions of a video."""
+
+    motions: dict[Region, Motion]
+    lost: list[Event]
+    """An event for each region that was lost."""
+
+    def between(self, first: int | None, end: int | None) -> FollowedRegions:
+        """Return the part for the frames of a range; None: without a limit."""
+        parts = {region: each.between(first, end) for region, each in self.motions.items()}
+        return self._replace(motions=parts)
 
 
 @dataclass(slots=True, eq=False)
@@ -40,8 +77,8 @@ class _Followed:
     """The frame in which it was drawn."""
     points: NDArray[np.float32]
     """(N, 1, 2): the tracked points in ``start``."""
-    moved: NDArray[np.float64]
-    """(2, 3): transform from ``start`` to the last frame."""
+    moved: Transform
+    """From ``start`` to the last frame."""
     is_lost: bool = False
     """It stays at its last known position."""
 
@@ -66,6 +103,8 @@ class Follower:
         self._shift = 8 * (format.bytes_per_sample - 1)
         self._states: dict[PlacedRegion, _Followed] = {}
         self._last: Picture | None = None
+        self._is_cut = False
+        """The next frame begins a new scene."""
         self._corners: dict[int, dict[PlacedRegion, Corners]] = {}
         """By pts of the frames of the last call."""
 
@@ -77,6 +116,12 @@ class Follower:
         """Follow the regions into the next frames of a scene."""
         self._corners = {}
         for frame, analysis in zip(frames, reduced, strict=True):
+            for placed, state in [*self._states.items()]:
+                if frame.pts >= placed.end:
+                    del self._states[placed]
+                elif self._is_cut and not state.is_lost:
+                    self._lose(placed, state, "at a cut")
+            self._is_cut = False
             if not any(placed.holds_at(frame.pts) for placed in self._regions):
                 self._last = None
                 continue
@@ -91,9 +136,7 @@ class Follower:
 
     def reset(self) -> None:
         """Begin a new scene: regions that are followed are lost."""
-        for placed, state in self._states.items():
-            if not state.is_lost:
-                self._lose(placed, state, "at a cut")
+        self._is_cut = True
         self._last = None
 
     def _corners_in(self, placed: PlacedRegion, frame: Frame, picture: Picture) -> Corners:
@@ -109,10 +152,19 @@ class Follower:
                 self._lose(placed, state, f"at {frame.time_seconds:.2f} s")
             else:
                 state.moved = moved
-        turned: Corners = drawn @ state.moved[:, :2].T + self._factor * state.moved[:, 2]
-        return turned
+        return _turned(drawn, state.moved, self._factor)
 
-    def _track(self, state: _Followed, picture: Picture) -> NDArray[np.float64] | None:
+    def moved(self, placed: PlacedRegion) -> Transform | None:
+        """Return a region's transform in the last frame; None if it is still to be drawn."""
+        state = self._states.get(placed)
+        return None if state is None else state.moved
+
+    def is_lost(self, placed: PlacedRegion) -> bool:
+        """Return True if a region stays in place from now on."""
+        state = self._states.get(placed)
+        return state is not None and state.is_lost
+
+    def _track(self, state: _Followed, picture: Picture) -> Transform | None:
         """Return the transform from the region's first frame to this one; None if it is lost."""
         expected = cv2.transform(state.points, state.moved).astype(np.float32)
         found = _flow(state.start, picture, state.points, expected)
@@ -126,6 +178,41 @@ class Follower:
         state.is_lost = True
         text = f"{placed.region.name} was lost {when}; from then on it stays in place"
         self._on_event(Event(kind="notice", stage="composite", message=text))
+
+
+class RecordedFollower:
+    """A :class:`Follower` of regions that were followed before, in the frames of a chunk.
+
+    Args:
+        followed: Motions in these frames.
+        format: Format of the frames.
+        on_event: Called when a region is lost in any frame of the video.
+    """
+
+    def __init__(
+        self, followed: FollowedRegions, format: FrameFormat, on_event: Callable[[Event], None]
+    ) -> None:
+        self._motions = followed.motions
+        self._factor = analysis_factor(format.width, format.height)
+        for event in followed.lost:
+            on_event(event)
+
+    def corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
+        """Return a region's corners in a frame."""
+        motion = self._motions[placed.region]
+        return _turned(placed.corners(frame.pts), motion.at(frame.pts), self._factor)
+
+    def update(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
+        """Do nothing: all motion is known."""
+
+    def reset(self) -> None:
+        """Do nothing: cuts are known."""
+
+
+def _turned(drawn: Corners, moved: Transform, factor: int) -> Corners:
+    """Return moved corners, frame pixels; ``factor``: frame pixels per analysis sample."""
+    turned: Corners = drawn @ moved[:, :2].T + factor * moved[:, 2]
+    return turned
 
 
 def _points(picture: Picture, corners: Corners) -> NDArray[np.float32]:
@@ -153,9 +240,7 @@ def _flow(
     return np.where(good[:, :, None], found, np.float32(np.nan))
 
 
-def _similarity(
-    points: NDArray[np.float32], found: NDArray[np.float32]
-) -> NDArray[np.float64] | None:
+def _similarity(points: NDArray[np.float32], found: NDArray[np.float32]) -> Transform | None:
     """Fit a rotation, scale and shift to most of the points; None if too few agree."""
     good = np.isfinite(found).all(axis=(1, 2))
     if good.sum() < max(_MIN_POINTS, len(points) / 4):

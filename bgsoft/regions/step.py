@@ -16,7 +16,7 @@ from bgsoft.hide.plan import HidePlan, Place, Raster, Rectangle, whole_samples
 from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.media.info import VideoInfo
 from bgsoft.ops.placement import Placement
-from bgsoft.regions.follow import Follower
+from bgsoft.regions.follow import FollowedRegions, Follower, RecordedFollower
 from bgsoft.regions.places import Corners, PlacedRegion, bounds, coverage, place_regions, touched
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
@@ -36,6 +36,7 @@ class RegionStep:
         placement: Host or device that holds the frames.
         pool: Threads that hide regions of several frames in parallel.
         on_event: Called for a region outside the rendered time, and for a lost region.
+        followed: Motion of the followed regions, if it is known.
 
     Raises:
         ConfigError: A region cannot be used on this video.
@@ -48,6 +49,7 @@ class RegionStep:
         placement: Placement,
         pool: LanePool,
         on_event: Callable[[Event], None],
+        followed: FollowedRegions | None = None,
     ) -> None:
         self._placement, self._pool = placement, pool
         self._factor = analysis_factor(info.format.width, info.format.height)
@@ -63,8 +65,12 @@ class RegionStep:
                 )
             self._hidden = []
         self._hider = Hider(HidePlan.of(config, info.format), placement)
-        followed = [one for one in self._edited + self._hidden if one.region.follow]
-        self._follower = Follower(followed, info.format, on_event) if followed else None
+        moving = [one for one in self._edited + self._hidden if one.region.follow]
+        self._follower: Follower | RecordedFollower | None = None
+        if moving and followed is not None:
+            self._follower = RecordedFollower(followed, info.format, on_event)
+        elif moving:
+            self._follower = Follower(moving, info.format, on_event)
         self.record = HiddenRecord("region")
         self._drawn: dict[object, tuple[Corners, Array]] = {}
         """The last drawing of each region, used again while its corners are the same."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
     from bgsoft.matte.given import MatteReader
+    from bgsoft.regions.follow import FollowedRegions
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 
@@ -266,6 +267,7 @@ class StageBuilder:
         *,
         trim_start: int | None = None,
         began: Fraction | None = None,
+        followed: FollowedRegions | None = None,
         measures: bool = False,
     ) -> PictureStages:
         """The stages between decoder and encoder.
@@ -279,6 +281,7 @@ class StageBuilder:
             face_data: Who takes the faces; None: nobody. The caller closes it.
             trim_start: pts of the first frame after the pre-roll; None: there is no pre-roll.
             began: When a background video starts, in the frames' seconds; None: at the first one.
+            followed: Motion of followed regions, if it is known.
             measures: The area of each matte is measured.
 
         Raises:
@@ -301,7 +304,7 @@ class StageBuilder:
                     config.matte, format, from_alpha=from_alpha, given=replaces, fine=fine
                 )
                 compositor = stages.compositor(config.effect, format, began)
-                regions = stages.regions(config, info)
+                regions = stages.regions(config, info, followed)
             segmenter, faces, detector = making.result()
             merger = None
             if reader is not None and replaces:

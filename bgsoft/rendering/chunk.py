@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.decode.base import PtsRange
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.report import RenderReport
+
+if TYPE_CHECKING:
+    from bgsoft.regions.follow import FollowedRegions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,8 @@ class Chunk:
     """Expected number of frames from ``trim_start`` on; for display only."""
     began: int
     """pts of the first frame of the whole render."""
+    followed: FollowedRegions | None = None
+    """Motion of followed regions in its frames; None: nothing is followed."""
 
 
 class ChunkResult(NamedTuple):

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bgsoft.face.step import FaceStep
     from bgsoft.matte.given import GivenSegmenter, MatteMerger, MatteReader
     from bgsoft.pipeline.trace import TraceRecorder
+    from bgsoft.regions.follow import FollowedRegions
     from bgsoft.regions.step import RegionStep
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
@@ -144,14 +145,16 @@ class StageFactory:
             began=began,
         )
 
-    def regions(self, config: RenderConfig, info: VideoInfo) -> RegionStep | None:
+    def regions(
+        self, config: RenderConfig, info: VideoInfo, followed: FollowedRegions | None
+    ) -> RegionStep | None:
         """Return the step that applies regions and inverts mattes; None if not needed."""
         if not (config.all_regions or config.effect.invert):
             return None
         from bgsoft.regions.step import RegionStep
 
         on_event = self._resources.on_event
-        return RegionStep(config, info, self._placement, self._pool, on_event)
+        return RegionStep(config, info, self._placement, self._pool, on_event, followed)
 
     def detector(
         self,

@@ -221,6 +221,7 @@ class _Session:
                 self._faces or self._face_data,
                 trim_start=self._trim_start,
                 began=None if chunk is None else chunk.began * info.time_base,
+                followed=None if chunk is None else chunk.followed,
                 # Nobody knows yet whether the render that joins the chunks writes a report.
                 measures=config.report is not None or chunk is not None,
             )

@@ -110,17 +110,6 @@ def test_invert_turns_the_matte_over(tmp_path: Path) -> None:
     assert (after[52:148, 52:148] == 16).all()
 
 
-def test_a_followed_region_is_rendered_whole(tmp_path: Path) -> None:
-    clip = write_noise(tmp_path / "in.mkv")
-    file = write_regions(tmp_path / "r.toml", 'action = "hide"\nbox = "9,9,50,50"\nfollow = true')
-    report = bgsoft.render(
-        clip, tmp_path / "out.mkv", regions=file, chunks=2, codec="ffv1", **AS_IT_IS
-    )
-    reasons = [event.message for event in report.events if "chunks" in event.message]
-    assert len(reasons) == 1
-    assert "a followed region needs all earlier frames" in reasons[0]
-
-
 @pytest.mark.parametrize(
     ("region", "settings", "message"),
     [

@@ -16,7 +16,7 @@ from av.container import OutputContainer
 from numpy.typing import NDArray
 
 import bgsoft
-from bgsoft.errors import DecodeError
+from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.report import RenderReport
 from tests.detectors import write_detector
 from tests.marks import slow
@@ -66,6 +66,22 @@ def scene(number: int) -> NDArray[np.uint8]:
     return image
 
 
+def patch(number: int) -> NDArray[np.uint8]:
+    """Rough ground, over which a patch moves and turns; another scene from frame 66 on; RGB."""
+    rng = np.random.default_rng(3)
+    ground, fine = (
+        cv2.resize(rng.integers(60, 200, size, np.uint8), SIZE) for size in ((18, 32), (36, 64))
+    )
+    if number >= 66:
+        ground = ground[::-1, ::-1] // 2
+    turn = cv2.getRotationMatrix2D((50, 60), 0.8 * number, 1 + 0.002 * number)
+    turn[:, 2] += 1.3 * number, 0.4 * number
+    mask = np.zeros_like(ground)
+    mask[35:85, 25:75] = 255
+    moved, inside = cv2.warpAffine(fine, turn, SIZE), cv2.warpAffine(mask, turn, SIZE) > 127
+    return np.repeat(np.where(inside, moved, ground)[..., None], 3, axis=2)
+
+
 def matte(number: int) -> NDArray[np.uint8]:
     disc = np.zeros(SIZE[::-1], np.uint8)
     x, y = place(number)
@@ -76,6 +92,11 @@ def matte(number: int) -> NDArray[np.uint8]:
 @made_once
 def write_scene(path: Path, *, rate: int = RATE) -> Path:
     return encode(path, scene, FRAMES, Fraction(rate))
+
+
+@made_once
+def write_patch(path: Path) -> Path:
+    return encode(path, patch, FRAMES, Fraction(RATE))
 
 
 @made_once
@@ -152,3 +173,38 @@ def test_a_detector_that_finds_nothing_is_reported_once(tmp_path: Path) -> None:
     file = write_detector(tmp_path / "own.onnx", keys='hide = ["blue"]')
     _, report = both_ways(clip, tmp_path, detector=str(file), **QUICK)
     assert sum("found nothing to hide" in event.message for event in report.events) == 1
+
+
+REGIONS = """
+[[region]]
+action = "hide"
+box = "25,35,50,50"
+follow = true
+
+[[region]]
+action = "keep"
+ellipse = "40,50,50,40"
+from = 0.6
+to = 2.64  # where the other scene begins
+follow = true
+"""
+
+
+@pytest.mark.parametrize("given", [{}, slow({"start": 0.08, "duration": 3.2})], ids=str)
+def test_followed_regions(given: dict[str, Any], tmp_path: Path) -> None:
+    clip, file = write_patch(tmp_path / "in.mkv"), tmp_path / "r.toml"
+    begin = given.get("start", 0)
+    file.write_text(REGIONS.replace("follow", f"from = {begin}\nfollow", 1))
+    first, _ = both_ways(clip, tmp_path, regions=str(file), **QUICK, **given)
+    lost = [event.message for event in first.events if "was lost" in event.message]
+    assert lost == ["region 1 of r.toml was lost at a cut; from then on it stays in place"]
+    assert len({tuple(sides) for run in first.hidden for _, *sides in run.boxes}) > 2
+
+
+def test_a_region_that_cannot_be_followed_leaves_nothing(tmp_path: Path) -> None:
+    clip, file = write_patch(tmp_path / "in.mkv"), tmp_path / "r.toml"
+    file.write_text(REGIONS)
+    given = {**LOOK, **QUICK, "regions": str(file), "start": 0.2}
+    with pytest.raises(ConfigError, match="cannot follow region 1"):
+        render_in_chunks(settings(clip, tmp_path / "out.mkv", chunks=3, **given))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.mkv", "r.toml"]

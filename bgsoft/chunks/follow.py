@@ -1,0 +1,77 @@
+"""Following of regions through a whole video, before its chunks are rendered.
+
+A region is followed from the frame in which it was drawn, so a chunk cannot follow it alone. On
+the host at 1080p, following takes a fifth of the processor time of a render.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import partial
+
+from bgsoft.analysis.base import REACH
+from bgsoft.analysis.reduce import Reducer
+from bgsoft.analysis.scenes import LumaProbe
+from bgsoft.decode.base import DecodeSettings, PtsRange
+from bgsoft.decode.cpu import CpuDecoder, decoder_threads
+from bgsoft.errors import RenderCancelledError
+from bgsoft.media.info import VideoInfo
+from bgsoft.regions.follow import FollowedRegions, Follower, Motion
+from bgsoft.regions.places import place_regions
+from bgsoft.rendering.host import host_planes
+from bgsoft.report import Event
+from bgsoft.resources import Resources
+from bgsoft.ring import FrameRing
+from bgsoft.settings.config import RenderConfig
+
+
+def follow_regions(
+    config: RenderConfig, info: VideoInfo, pts: Sequence[int], cancel: threading.Event
+) -> FollowedRegions:
+    """Follow the regions of a render that are to be followed.
+
+    Args:
+        config: Settings of the render.
+        info: The video.
+        pts: Times of all frames that are rendered, in order.
+        cancel: Set it to stop.
+
+    Raises:
+        ConfigError: A region cannot be used on this video.
+        OpenError, DecodeError: The video cannot be read.
+        RenderCancelledError: ``cancel`` was set.
+    """
+    placed = [one for one in place_regions(config, info, lambda _: None) if one.region.follow]
+    lost: list[Event] = []
+    follower = Follower(placed, info.format, lost.append)
+    motions = {one.region: Motion(array("q"), []) for one in placed}
+    reducer, scenes = Reducer(info.format), LumaProbe(info.format)
+    ring = FrameRing(1, partial(host_planes, info.format))
+    # REACH more frames, so that the same scene cuts are detected as in a render.
+    first = max(0, bisect_left(pts, min(one.first for one in placed)) - REACH)
+    if first >= len(pts):
+        return FollowedRegions(motions, lost)
+    settings = DecodeSettings(
+        range=PtsRange(pts[first], pts[-1] + 1, first),
+        threads=decoder_threads(Resources(threads=config.backends.threads)),
+    )
+    with CpuDecoder(info.path, settings, info=info) as decoder:
+        for frame in decoder.frames(ring):
+            if cancel.is_set():
+                raise RenderCancelledError("interrupted")
+            reduced = reducer.reduce([frame])
+            if scenes.cuts(reduced)[0]:
+                follower.reset()
+            follower.update([frame], reduced)
+            ring.release(frame)
+            for one in placed:
+                moved = follower.moved(one)
+                if moved is not None and one.holds_at(frame.pts):
+                    motions[one.region].pts.append(frame.pts)
+                    motions[one.region].moved.append(moved)
+            if all(follower.is_lost(one) or frame.pts >= one.end for one in placed):
+                break
+    return FollowedRegions(motions, lost)
