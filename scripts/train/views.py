@@ -65,10 +65,16 @@ class Batch(NamedTuple):
     """(N + T, 1, S, S) float32: 1, or 0 where nobody knows."""
 
 
-def read_photos(archives: Sequence[Path]) -> list[Photo]:
-    """Read what ``pack.py`` wrote, with the masks of ``teach.py`` where there are any.
+def read_photos(archives: Sequence[Path], taught: bool = True) -> list[Photo]:
+    """Read what ``pack.py`` wrote.
 
-    Pictures without labels, in which more than a little of the people is unknown, are left out.
+    Args:
+        archives: Files.
+        taught: Take the masks of ``teach.py`` where there are any. Otherwise there are labels only.
+
+    Returns:
+        The pictures that have a mask, without those that have no label and in which more than a
+        little of the people is unknown.
     """
 
     def read(job: tuple[str, bool, list[bytes]]) -> Photo:
@@ -83,9 +89,9 @@ def read_photos(archives: Sequence[Path]) -> list[Photo]:
 
     jobs = []
     for path in archives:
-        taught = path.with_name(f"taught-{path.name}")
+        beside = path.with_name(f"taught-{path.name}")
         files: dict[str, bytes] = {}
-        for each in (path, taught) if taught.exists() else (path,):
+        for each in (path, beside) if taught and beside.exists() else (path,):
             with zipfile.ZipFile(each) as archive:
                 files |= {name: archive.read(name) for name in archive.namelist()}
         for name in files:
