@@ -164,6 +164,12 @@ class DaemonThread(threading.Thread):
         self._over = threading.Event()
         self._over.set()
         self._process = 0
+        self.held: object = None
+        """Resources that live as long as the thread."""
+
+    def hold(self, resources: object) -> None:
+        """Keep resources that a thread which does not end may be using."""
+        self.held = resources
 
     def start(self) -> None:
         self._process = os.getpid()
@@ -186,6 +192,11 @@ class DaemonThread(threading.Thread):
 
     def is_alive(self) -> bool:
         return not self._over.is_set() and self._process == os.getpid()  # a fork has no threads
+
+
+def any_thread_holds() -> bool:
+    """Return whether a thread that did not end keeps resources."""
+    return any(getattr(thread, "held", None) is not None for thread in threading.enumerate())
 
 
 class LanePool(Closing):

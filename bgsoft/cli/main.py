@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     Handler = Callable[[int, FrameType | None], object] | signal.Handlers
 
 
-_terminated = False
-"""Whether another signal than Ctrl-C's ended it."""
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the program.
 
@@ -41,15 +37,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console()
     Console.forget()
     early = signal.getsignal(signal.SIGINT) is _quit
+    others: list[int] = []
+    """Signals other than Ctrl-C's that ended it."""
+
+    def terminate(number: int, _frame: FrameType | None) -> NoReturn:
+        others.append(number)
+        raise KeyboardInterrupt
+
     try:
         if early:
-            _handle(signal.default_int_handler, _terminate)
+            _handle(signal.default_int_handler, terminate)
         code = execute(sys.argv[1:] if argv is None else argv, console)
         if early:
             _handle(signal.SIG_IGN, signal.SIG_IGN)  # all work is done
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
-    if code == ExitCode.INTERRUPTED and _terminated:
+    if code == ExitCode.INTERRUPTED and others:
         code = ExitCode.TERMINATED
     if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED) and not Console.failed:
         console.error(f"{ExitCode(code).name.lower()}; no output was written")
@@ -89,13 +92,6 @@ def _handle(interrupt: Handler, others: Handler) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, others)
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    """Close everything that is open, as on Ctrl-C."""
-    global _terminated
-    _terminated = True
-    raise KeyboardInterrupt
 
 
 def _quit(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -12,8 +12,9 @@ NO_GPU = "no NVIDIA GPU found"
 _DRIVER_FILE = Path("/proc/driver/nvidia/version")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
-_only: int | None = None
-"""The only GPU that is visible to this process."""
+_SHOWN = "BGSOFT_SHOWN_GPU"
+"""Environment variable with the user's number of the only visible GPU, for this process and its
+children."""
 
 
 def show_only(gpu: int) -> None:
@@ -22,34 +23,30 @@ def show_only(gpu: int) -> None:
     Some libraries use other GPUs than the chosen one. Call it only in a process of ours; ``gpu``
     counts from 0 among the GPUs that are visible now.
     """
-    global _only
+    if gpu == shown_gpu():
+        return
     visible = os.environ.get(_VISIBLE)
     listed = None if visible is None else visible.split(",")
     if listed is not None and gpu >= len(listed):
         return  # there is no such GPU: its first use reports that
-    os.environ[_VISIBLE] = str(gpu) if listed is None else listed[gpu]
-    _only = gpu
-
-
-def shown_by_parent(gpu: int | None) -> None:
-    """Record the only visible GPU, in a process whose parent has hidden the others."""
-    global _only
-    _only = gpu
+    os.environ |= {_VISIBLE: str(gpu) if listed is None else listed[gpu], _SHOWN: str(gpu)}
 
 
 def shown_gpu() -> int | None:
     """Return the only visible GPU; None if all are."""
-    return _only
+    number = os.environ.get(_SHOWN, "")
+    return int(number) if number.isdecimal() else None
 
 
 def cuda_number(gpu: int) -> int:
     """Return CUDA's number, in this process, of the user's GPU number."""
-    return 0 if gpu == _only else gpu
+    return 0 if gpu == shown_gpu() else gpu
 
 
 def shown_number(number: int) -> int:
     """Return the user's number of a GPU from CUDA's."""
-    return number if _only is None else _only
+    shown = shown_gpu()
+    return number if shown is None else shown
 
 
 def driver_problem(gpu: int) -> str | None:

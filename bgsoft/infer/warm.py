@@ -48,6 +48,13 @@ class _WarmNetwork(WrappedNetwork):
             self._put_away(self._network)
 
 
+class _LastingPool(LanePool):
+    """A pool that outlives the render that closes it."""
+
+    def close(self) -> None:
+        """Do nothing: the next render uses it."""
+
+
 class WarmNetworks:
     """Loads networks, or reuses idle ones. Thread-safe.
 
@@ -58,6 +65,10 @@ class WarmNetworks:
     def __init__(self, most: int = _MAX_IDLE) -> None:
         self._most = most
         self._idle: OrderedDict[tuple[Hashable, int], Network] = OrderedDict()
+        self.pool = _LastingPool()
+        """A second thread for networks."""
+        self.streams: dict[tuple[int, int], Any] = {}
+        """CuPy streams of networks, by device and by number within a render."""
 
     def get(self, key: Hashable, load: Callable[[], Network]) -> Network:
         """Return a network for one user; ``key`` must include all that is loaded."""
@@ -85,7 +96,7 @@ class LastingThread:
 
     _IDLE = "idle networks"
     _calls: queue.SimpleQueue[LastingThread] = queue.SimpleQueue()
-    _server: threading.Thread | None = None
+    _server: DaemonThread | None = None
 
     def __init__(self, target: Callable[[], None], name: str) -> None:
         self._target = target
@@ -125,12 +136,15 @@ class LastingThread:
     def is_alive(self) -> bool:
         return not self._done.is_set()
 
+    def hold(self, resources: object) -> None:
+        if self._server is not None:
+            self._server.hold(resources)
+
 
 StageThread = DaemonThread | LastingThread
 
 _warm: WarmNetworks | None = None
-_network_pool: LanePool | None = None
-_streams: dict[tuple[int, int], Any] = {}
+"""Networks that this process keeps; None: each render loads its own."""
 
 
 def keep_warm() -> None:
@@ -151,24 +165,14 @@ def network_thread(target: Callable[[], None], name: str) -> StageThread:
 
 def network_pool() -> LanePool:
     """Return a second thread for networks, kept as long as they are."""
-    global _network_pool
-    if _warm is None:
-        return LanePool()
-    _network_pool = _network_pool or _LastingPool()
-    return _network_pool
-
-
-class _LastingPool(LanePool):
-    """A pool that outlives the render that closes it."""
-
-    def close(self) -> None:
-        """Do nothing: the next render uses it."""
+    return LanePool() if _warm is None else _warm.pool
 
 
 def network_stream(device: CudaDevice, number: int = 0) -> Any:
     """Return the CuPy stream of a number within one render; kept networks stay on theirs."""
     if _warm is None:
         return device.new_stream()
-    if (device.number, number) not in _streams:
-        _streams[device.number, number] = device.new_stream()
-    return _streams[device.number, number]
+    key = device.number, number
+    if key not in _warm.streams:
+        _warm.streams[key] = device.new_stream()
+    return _warm.streams[key]

@@ -19,7 +19,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import wait
 
 from bgsoft.closing import Closing
-from bgsoft.cuda.driver import driver_problem, shown_gpu
+from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.mps import shared_gpus
 from bgsoft.errors import WorkerCrashedError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, Update
@@ -132,7 +132,7 @@ class Pool(Closing):
         started = []
         for slot in slots:
             gpu = self._gpus[slot % len(self._gpus)] if self._gpus else None
-            settings = WorkerSettings(gpu=gpu, only_gpu=shown_gpu(), ahead=self._ahead)
+            settings = WorkerSettings(gpu=gpu, ahead=self._ahead)
             worker = self._workers[slot] = _WorkerProcess(settings, self._shared)
             started.append(worker)
         if self._variables is None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-from bgsoft.cuda.driver import context_fault, show_only, shown_by_parent
+from bgsoft.cuda.driver import context_fault, show_only, shown_gpu
 from bgsoft.errors import RenderCancelledError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Message, Task, TaskContext, Update
 from bgsoft.records import dataclass
@@ -37,8 +37,6 @@ class WorkerSettings:
     """Settings that a worker receives once, before environment variables and its first task."""
 
     gpu: int | None
-    only_gpu: int | None
-    """The only GPU that the parent has left visible, also to its own children."""
     ahead: Ahead | None
     """Called before the first task."""
 
@@ -80,9 +78,7 @@ class _TaskLoop:
         self._cancel = threading.Event()
 
     def work(self, settings: WorkerSettings) -> NoReturn:
-        if settings.only_gpu is not None:
-            shown_by_parent(settings.only_gpu)
-        elif settings.gpu is not None:
+        if settings.gpu is not None and shown_gpu() is None:
             show_only(settings.gpu)
         threading.Thread(target=self._listen, daemon=True).start()
         from bgsoft.infer.warm import keep_warm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from bgsoft.cli.main import main
-from bgsoft.cuda import driver
 from bgsoft.rendering.listener import Listener
 from bgsoft.rendering.request import Request
 from bgsoft.report import AudioReport, Event, ModelReport, Progress, RenderReport, StageReport
@@ -48,12 +47,11 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 @pytest.fixture(autouse=True)
-def _all_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """``--gpu`` hides the other GPUs from the process, which goes on after a test."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    yield
-    driver.shown_by_parent(None)
+    for name in ("CUDA_VISIBLE_DEVICES", "BGSOFT_SHOWN_GPU"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -16,11 +17,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @pytest.fixture(autouse=True)
-def _unchanged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv(VISIBLE, "")
-    monkeypatch.delenv(VISIBLE)
-    yield
-    driver.shown_by_parent(None)
+def _unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (VISIBLE, "BGSOFT_SHOWN_GPU"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +44,12 @@ def test_one_gpu_is_shown(
     monkeypatch.setattr(backends, "driver_problem", {0: None}.__getitem__)
     assert backends.chosen_gpu(gpu) == 0
     assert backends.probe("composite", "cuda").device == f"cuda:{gpu}"
+    code = (
+        f"from bgsoft.cuda import driver; driver.show_only({gpu}); print(driver.cuda_number({gpu}))"
+    )
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert child.stdout.split() == [b"0"]
+    assert os.environ[VISIBLE] == shown
 
 
 def test_a_gpu_that_is_not_listed_stays_away(monkeypatch: pytest.MonkeyPatch) -> None:
