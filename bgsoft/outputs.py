@@ -84,10 +84,10 @@ def check_target(
         OutputError: It cannot be written, exists, or is one of the others.
     """
     if path != DASH:
-        _check(path, f"the {what}", overwrite, others, folder=f"the {what}'s folder")
+        _check(path, f"the {what}", others, overwrite=overwrite, folder=f"the {what}'s folder")
 
 
-def _check(path: Path, what: str, overwrite: bool, others: Iterable[Path], *, folder: str) -> Path:
+def _check(path: Path, what: str, others: Iterable[Path], *, overwrite: bool, folder: str) -> Path:
     """Return the file to write, with symbolic links followed."""
     title = f"{what} {path}"
     target = check_apart(path, what, others)
@@ -420,7 +420,7 @@ class AtomicOutput(OutputFile):
         self._path = path
         self._overwrite = overwrite
         self._receipt = receipt
-        self._target = _check(path, "output", overwrite, inputs, folder="output folder")
+        self._target = _check(path, "output", inputs, overwrite=overwrite, folder="output folder")
         if not _is_regular(self._target):
             raise OutputError(f"cannot write output {path}: it is not a regular file", path=path)
         self._found = stamp(self._target)

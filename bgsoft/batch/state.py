@@ -132,7 +132,7 @@ class BatchState(Closing):
         with ExitStack() as stack:
             self.lock = self._locked(folder)
             stack.callback(self.close)
-            self._read(replace_unusable)
+            self._read(replace_unusable=replace_unusable)
             stack.pop_all()
 
     def _locked(self, folder: Path) -> int:
@@ -145,7 +145,7 @@ class BatchState(Closing):
                 raise ConfigError(f"cannot use output folder {folder}: another batch is using it")
         return lock
 
-    def _read(self, replace_unusable: bool) -> None:
+    def _read(self, *, replace_unusable: bool) -> None:
         """Read the entries of earlier runs."""
         if not self._path.exists():
             return

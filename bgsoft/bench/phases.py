@@ -72,7 +72,7 @@ class Measurement:
     """Reasons why others do not work."""
     runs: list[Run] = field(default_factory=list)
 
-    def take(self, keep: bool) -> None:
+    def take(self, *, keep: bool) -> None:
         """Run once more, unless it has proved impossible."""
         while self.configs:
             try:

@@ -18,6 +18,7 @@ from bgsoft.diagnose.machine import hardware
 from bgsoft.errors import ConfigError
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
+from bgsoft.records import dataclass
 from bgsoft.rendering.backends import chosen_gpu
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import RenderConfig
@@ -29,122 +30,107 @@ SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 """The sample video in a checkout; an installed package has none."""
 
 
-def run_bench(
-    source: Path | None,
-    *,
-    preset: Preset,
-    flags: Layer,
-    seconds: float,
-    rounds: int,
-    baseline: Path | None,
-    command: Sequence[str],
-    log: Callable[[str], None],
-) -> dict[str, Any]:
-    """Measure a clip.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """The clip, its renders, and the comparison."""
 
-    Args:
-        source: The clip; None: the sample.
-        preset: Preset of the renders.
-        flags: Settings of the renders, on top of the preset.
-        seconds: Length of video in each render; a shorter clip is rendered whole.
-        rounds: Number of measured renders of each row.
-        baseline: Earlier results to compare with.
-        command: The command line, for the record.
-        log: Receives progress messages.
+    source: Path | None = None
+    """The clip; None: the sample."""
+    preset: Preset
+    flags: Layer
+    """Settings of the renders, on top of the preset."""
+    seconds: float
+    """Length of video in each render; a shorter clip is rendered whole."""
+    rounds: int
+    """Number of measured renders of each row."""
+    baseline: Path | None = None
+    """Earlier results to compare with."""
+    chunks: Sequence[int] = ()
+    """Numbers of chunks to compare, instead of backends."""
+    files: int = 0
+    """Number of files of a batch to compare with a shell loop, instead of backends."""
+    command: Sequence[str] = ()
+    """The command line, for the record."""
+
+
+def run_bench(options: BenchOptions, log: Callable[[str], None]) -> dict[str, Any]:
+    """Measure a clip; ``log`` receives progress messages.
 
     Returns:
-        The results: plain JSON types under stable names.
+        The results: plain JSON types under stable names. Comparisons of chunks and files have
+        ``ways``, as :func:`bgsoft.bench.ways.measure` returns them.
 
     Raises:
         ConfigError: A setting or the baseline is invalid, or there is no sample.
         BgsoftError: The clip cannot be read, or a render failed.
     """
-    before = None if baseline is None else baselines.load(baseline)
-    with _opened(source, preset, flags, seconds) as (config, info):
-        folder = config.output.parent
-        found = measure_phases(config, info, folder, rounds=rounds, cores=usable_cores(), log=log)
-    results = {
-        **_record(baselines.SCHEMA, config, info, preset, seconds, rounds, command),
-        **found,
-        "baseline": None,
-    }
-    frames = [run["frames"] for phase in found["phases"] for run in phase["runs"]]
-    results["clip"]["frames"] = frames[0] if frames else info.estimated_frames or 0
+    before = None if options.baseline is None else baselines.load(options.baseline)
+    with _opened(options) as (config, info):
+        measure = _compare_ways if options.chunks or options.files else _measure_phases
+        frames, found = measure(options, config, info, log)
+    results = {**_record(options, config, info), **found}
+    results["clip"]["frames"] = frames
     if before is not None:
-        results["baseline"] = baselines.compare(results, before, str(baseline))
+        results["baseline"] = baselines.compare(results, before, str(options.baseline))
     return results
 
 
-def run_ways(
-    source: Path | None,
-    *,
-    preset: Preset,
-    flags: Layer,
-    seconds: float,
-    rounds: int,
-    command: Sequence[str],
-    log: Callable[[str], None],
-    chunks: Sequence[int] = (),
-    files: int = 0,
-) -> dict[str, Any]:
-    """Compare renders in these numbers of chunks, or a batch of files with a shell loop.
+def _measure_phases(
+    options: BenchOptions, config: RenderConfig, info: VideoInfo, log: Callable[[str], None]
+) -> tuple[int, dict[str, Any]]:
+    """Return the number of frames, and the results."""
+    folder, cores = config.output.parent, usable_cores()
+    found = measure_phases(config, info, folder, rounds=options.rounds, cores=cores, log=log)
+    frames = [run["frames"] for phase in found["phases"] for run in phase["runs"]]
+    count = frames[0] if frames else info.estimated_frames or 0
+    return count, {"schema": baselines.SCHEMA, **found, "baseline": None}
 
-    Arguments, and errors, are those of :func:`run_bench`. The results have ``ways``, as
-    :func:`bgsoft.bench.ways.measure` returns them.
-    """
-    with _opened(source, preset, flags, seconds) as (config, info):
-        folder = config.output.parent
-        if chunks:
-            rows = ways.chunk_rows(config, info, folder, chunks)
-        else:
-            rows = ways.file_rows(config, info, folder, files)
-        found = ways.measure(rows, rounds, log)
-    record = _record(ways.SCHEMA, config, info, preset, seconds, rounds, command)
-    record["clip"]["frames"] = next((row.runs[0].frames for row in rows if row.runs), 0)
-    return {**record, "ways": found}
+
+def _compare_ways(
+    options: BenchOptions, config: RenderConfig, info: VideoInfo, log: Callable[[str], None]
+) -> tuple[int, dict[str, Any]]:
+    """Return the number of frames, and the results."""
+    folder = config.output.parent
+    if options.chunks:
+        rows = ways.chunk_rows(config, info, folder, options.chunks)
+    else:
+        rows = ways.file_rows(config, info, folder, options.files)
+    found = ways.measure(rows, options.rounds, log)
+    frames = next((row.runs[0].frames for row in rows if row.runs), 0)
+    return frames, {"schema": ways.SCHEMA, "ways": found}
 
 
 @contextmanager
-def _opened(
-    source: Path | None, preset: Preset, flags: Layer, seconds: float
-) -> Iterator[tuple[RenderConfig, VideoInfo]]:
+def _opened(options: BenchOptions) -> Iterator[tuple[RenderConfig, VideoInfo]]:
     """Probe the clip; yield the settings of its render into a temporary folder."""
-    if source is None and not SAMPLE.is_file():
+    if options.source is None and not SAMPLE.is_file():
         raise ConfigError("cannot start: name a video, as the package has no sample")
-    path = source or SAMPLE
+    path = options.source or SAMPLE
     info = probe(path)
     length = info.duration_seconds
-    limit = None if length is not None and length <= seconds else seconds
+    limit = None if length is not None and length <= options.seconds else options.seconds
     with tempfile.TemporaryDirectory(prefix="bgsoft-bench-") as name:
         config = build_config(
             path.absolute(),
             Path(name) / "out.mkv",  # Matroska holds every codec
-            preset=preset,
-            flags=flags,
+            preset=options.preset,
+            flags=options.flags,
             duration_seconds=limit,
         )
         yield config, info
 
 
-def _record(
-    schema: str,
-    config: RenderConfig,
-    info: VideoInfo,
-    preset: Preset,
-    seconds: float,
-    rounds: int,
-    command: Sequence[str],
-) -> dict[str, Any]:
+def _record(options: BenchOptions, config: RenderConfig, info: VideoInfo) -> dict[str, Any]:
     """Describe clip, settings and machine."""
     return {
-        "schema": schema,
+        "schema": None,
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "bgsoft_version": __version__,
         "settings": {
-            "rounds": rounds,
-            "seconds": seconds,
-            "preset": preset.name,
-            "command": list(command),
+            "rounds": options.rounds,
+            "seconds": options.seconds,
+            "preset": options.preset.name,
+            "command": list(options.command),
             "render": _settings(config),
         },
         "hardware": hardware(chosen_gpu(config.backends.gpu)),

@@ -53,8 +53,10 @@ class BatchRun:
     def __init__(self, flags: BatchFlags, settings: dict[str, dict[str, Any]]) -> None:
         self._flags = flags
         self._console = Console()
-        self._kind = read_progress(flags.progress, flags.quiet)
-        self._view = make_batch_view(self._kind, self._console, flags.quiet, flags.verbose)
+        self._kind = read_progress(flags.progress, quiet=flags.quiet)
+        self._view = make_batch_view(
+            self._kind, self._console, quiet=flags.quiet, verbose=flags.verbose
+        )
         self._timeout_seconds = _seconds(flags.timeout, "--timeout")
         self._settle_seconds = _seconds(flags.settle, "--settle") or _SETTLE_SECONDS
         _check_together(flags)

@@ -33,7 +33,9 @@ _NAME_CELLS = 40
 _BAR_CELLS = 16
 
 
-def make_batch_view(kind: ProgressKind, console: Console, quiet: bool, verbose: bool) -> BatchView:
+def make_batch_view(
+    kind: ProgressKind, console: Console, *, quiet: bool, verbose: bool
+) -> BatchView:
     """Return the view for a kind that :func:`bgsoft.cli.progress.read_progress` returned."""
     if kind is ProgressKind.JSON:
         return JsonBatchView(console)

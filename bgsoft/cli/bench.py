@@ -132,21 +132,21 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     require_runtime()
     go_on_in_child("measure that video")
     from bgsoft.bench.baseline import slower_than
-    from bgsoft.bench.run import run_bench, run_ways
+    from bgsoft.bench.run import BenchOptions, run_bench
     from bgsoft.cli.bench_tables import tables, write_bench_plot
 
-    common: dict[str, Any] = {
-        "preset": preset,
-        "flags": settings,
-        "seconds": own.seconds,
-        "rounds": own.rounds,
-        "command": ["bgsoft", *sys.argv[1:]],
-        "log": (lambda _text: None) if own.quiet else console.err,
-    }
-    if chunks or own.files:
-        results = run_ways(own.input, chunks=chunks, files=own.files or 0, **common)
-    else:
-        results = run_bench(own.input, baseline=own.baseline, **common)
+    options = BenchOptions(
+        source=own.input,
+        preset=preset,
+        flags=settings,
+        seconds=own.seconds,
+        rounds=own.rounds,
+        baseline=own.baseline,
+        chunks=chunks,
+        files=own.files or 0,
+        command=["bgsoft", *sys.argv[1:]],
+    )
+    results = run_bench(options, (lambda _text: None) if own.quiet else console.err)
     files.write(results, partial(write_bench_plot, results), console)
     if not own.quiet and own.json_file != DASH:
         for table in tables(results):

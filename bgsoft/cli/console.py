@@ -110,7 +110,7 @@ def rich_console(*, stderr: bool = False) -> RichConsole:
 
 
 @contextlib.contextmanager
-def traceback_on_error(wanted: bool) -> Iterator[None]:
+def traceback_on_error(*, wanted: bool) -> Iterator[None]:
     """Print the traceback of an exception, if wanted, and raise it again."""
     try:
         yield

@@ -207,7 +207,7 @@ def add_command(
         cls = type(cls.__name__, (cls,), {"briefs": staticmethod(briefs)})
 
     def run(**values: Any) -> int:
-        with traceback_on_error(values["verbose"]):
+        with traceback_on_error(wanted=values["verbose"]):
             flags = own(**{name: values.pop(name) for name in names})
             return command(flags, settings_from_options(values, from_text=True))
 

@@ -147,7 +147,9 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
     require_runtime()
     go_on_in_child(f"continue {', '.join(str(camera.source) for camera in cameras)}")
     from bgsoft.live.figures import stats_line
-    from bgsoft.live.run import run_live
+    from bgsoft.live.run import LiveOptions, run_live
+
+    options = LiveOptions(flags=settings, user=user, overwrite=own.overwrite, trace=own.trace)
 
     def on_stats(figures: dict[str, Any]) -> None:
         if own.stats == "json":
@@ -157,16 +159,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
 
     sys.setswitchinterval(_SWITCH_SECONDS)
     with StopSignals(console) as stop:
-        failures = run_live(
-            cameras,
-            settings,
-            cancel=stop.cancel,
-            report=report,
-            on_stats=on_stats,
-            overwrite=own.overwrite,
-            trace=own.trace,
-            user=user,
-        )
+        failures = run_live(cameras, options, cancel=stop.cancel, report=report, on_stats=on_stats)
     if failures:
         raise failures[0]
     return 0

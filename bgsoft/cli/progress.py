@@ -42,7 +42,7 @@ class ProgressKind(StrEnum):
     NONE = "none"
 
 
-def read_progress(text: str, quiet: bool) -> ProgressKind:
+def read_progress(text: str, *, quiet: bool) -> ProgressKind:
     """Parse ``--progress``; ``auto`` is resolved.
 
     Raises:

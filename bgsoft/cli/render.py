@@ -96,7 +96,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     from bgsoft.threads import use_batch_scheduling
 
     console = Console()
-    kind = read_progress(own.progress, own.quiet)
+    kind = read_progress(own.progress, quiet=own.quiet)
     preset = read_user_config().preset(own.preset)
     config = build_config(own.input, own.output, preset=preset, flags=settings)
     check_stdout(config.report, kind, config.output)

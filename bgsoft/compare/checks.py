@@ -69,8 +69,8 @@ def structure_checks(a: FileFacts, b: FileFacts) -> list[Check]:
     aspect_a, aspect_b = (f.info.sample_aspect_ratio for f in (a, b))
     return [
         Check.equal("picture size", size_a, size_b, " upright"),
-        _cropping(a, b, size_a == size_b),
-        _rotation(a, b, size_a == size_b),
+        _cropping(a, b, same_size=size_a == size_b),
+        _rotation(a, b, same_size=size_a == size_b),
         Check.equal("pixel aspect", _ratio(aspect_a), _ratio(aspect_b)),
         _color(a, b),
         _hdr(a, b),
@@ -90,7 +90,7 @@ def _ratio(value: Fraction) -> str:
     return f"{value.numerator}:{value.denominator}"
 
 
-def _cropping(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
+def _cropping(a: FileFacts, b: FileFacts, *, same_size: bool) -> Check:
     """Compare the sizes of shown pictures, as :func:`_rotation` does."""
     crop_a, crop_b = a.info.crop, b.info.crop
     words = ["none" if crop == Crop() else "{}:{}:{}:{}".format(*crop) for crop in (crop_a, crop_b)]
@@ -112,7 +112,7 @@ def _carried(a: FileFacts, b: FileFacts) -> list[Check]:
     return checks or [Check("side data", True, "none")]
 
 
-def _rotation(a: FileFacts, b: FileFacts, same_size: bool) -> Check:
+def _rotation(a: FileFacts, b: FileFacts, *, same_size: bool) -> Check:
     """Compare upright pictures: a rotation flag of one file may be applied in the other."""
     turn_a, turn_b = a.info.orientation, b.info.orientation
     one, other = (

@@ -79,7 +79,7 @@ def compare(
         MediaError: A file cannot be read.
     """
     limits = limits or Limits()
-    ffmpeg, reason = _find_vmaf(limits, vmaf)
+    ffmpeg, reason = _find_vmaf(limits, wanted=vmaf)
     facts_a, facts_b = read_facts(a), read_facts(b)
     result = Comparison(a=str(a), b=str(b), versions=library_versions())
     result.pictures_reason = difference_of_size(facts_a.info.format, facts_b.info.format)
@@ -102,7 +102,7 @@ def compare(
     return result
 
 
-def _find_vmaf(limits: Limits, wanted: bool) -> tuple[Ffmpeg | None, str | None]:
+def _find_vmaf(limits: Limits, *, wanted: bool) -> tuple[Ffmpeg | None, str | None]:
     """Return the ffmpeg that scores VMAF, or the reason why none does."""
     if not wanted:
         if limits.vmaf is not None:

@@ -74,7 +74,7 @@ def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) ->
     options = provider_options(model, stream, graphs=graphs)
     alone = stream is not None
     if backend != "tensorrt":
-        return _session(model, [(PROVIDERS[backend], options)], alone)
+        return _session(model, [(PROVIDERS[backend], options)], alone=alone)
     versions = {"onnxruntime": ort.__version__, "tensorrt": tensorrt_version()}
     key = engine_key(model, options, versions)
     # Nodes that TensorRT does not support run on CUDA, on the same stream.
@@ -83,7 +83,7 @@ def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) ->
 
     def load(cache: dict[str, str]) -> Any:
         wanted = (PROVIDERS["tensorrt"], {**options, **cache})
-        return _session(model, [wanted, (PROVIDERS["cuda"], shared)], alone)
+        return _session(model, [wanted, (PROVIDERS["cuda"], shared)], alone=alone)
 
     with _building, span(f"TensorRT engine of {model.path.name}"):
         return _with_engines(key, load, model.tell)
@@ -117,7 +117,7 @@ def _open_provider(gpu: int) -> None:
         session.run(None, {name: np.zeros(shape, np.float32) for name, shape in shapes.items()})
 
 
-def _session(model: GpuModel, providers: list[tuple[str, dict[str, str]]], alone: bool) -> Any:
+def _session(model: GpuModel, providers: list[tuple[str, dict[str, str]]], *, alone: bool) -> Any:
     """Open a session; ``alone``: no node may run on the host."""
     provider = providers[0][0]
     options = ort.SessionOptions()

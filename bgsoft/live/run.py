@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.stream import LiveStream
 from bgsoft.outputs import check_target, made_folders
 from bgsoft.pipeline.trace import TraceRecorder
+from bgsoft.records import dataclass
 from bgsoft.settings.presets import Layer
 from bgsoft.settings.user import NO_CONFIG, UserConfig
 from bgsoft.suggestions import network_address
@@ -23,28 +25,36 @@ from bgsoft.suggestions import network_address
 _CAMERAS = "/dev/video"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveOptions:
+    """Settings of a run, in addition to its sources."""
+
+    flags: Layer = field(default_factory=dict)
+    """Settings on top of each source's preset."""
+    user: UserConfig = NO_CONFIG
+    """The user's defaults."""
+    overwrite: bool = False
+    """Whether recordings and the trace may be replaced."""
+    trace: Path | None = None
+    """Where to write a trace."""
+
+
 def run_live(
     cameras: Sequence[CameraConfig],
-    flags: Layer,
+    options: LiveOptions,
     *,
     cancel: threading.Event,
     report: Callable[[str], None],
     on_stats: Callable[[dict[str, Any]], None] = lambda _figures: None,
-    overwrite: bool = False,
-    trace: Path | None = None,
-    user: UserConfig = NO_CONFIG,
 ) -> list[BgsoftError]:
     """Run sources until ``cancel`` is set or all have ended.
 
     Args:
         cameras: The sources and their sinks.
-        flags: Settings on top of each source's preset.
+        options: Their settings.
         cancel: Set it to end the run; recordings are finished.
         report: Receives a line for each event; called from any thread.
         on_stats: Receives the figures of each stream, every few seconds and at the end.
-        overwrite: Whether recordings and the trace may be replaced.
-        trace: Where to write a trace.
-        user: The user's defaults.
 
     Returns:
         Errors that have ended a source or a sink early, in order.
@@ -52,13 +62,14 @@ def run_live(
     Raises:
         BgsoftError: Settings contradict each other, or a sink or backend cannot be opened.
     """
+    flags, trace = options.flags, options.trace
     targets = [to for each in cameras for to in each.to]
     if "encode" in flags and all(to.startswith(_CAMERAS) for to in targets):
         raise ConfigError("cannot use --codec or its options: they need a --to FILE or address")
     files = [
         Path(to) for to in targets if network_address(to) is None and not to.startswith(_CAMERAS)
     ]
-    if overwrite and not files and trace is None:
+    if options.overwrite and not files and trace is None:
         raise ConfigError("cannot use --overwrite: it needs a --to FILE or --trace FILE")
     taken = set[str]()
     for target in targets:
@@ -67,14 +78,14 @@ def run_live(
             raise ConfigError(f"--to {target} must be given once")
         taken.add(path)
     specs = [camera.spec for camera in cameras]
-    configs = [picture_config(camera.preset, flags, user) for camera in cameras]
+    configs = [picture_config(camera.preset, flags, options.user) for camera in cameras]
     inputs = [
         file
         for spec, config in zip(specs, configs, strict=True)
         for file in (*spec.files, *config.inputs[1:])  # the first is nowhere
     ]
     if trace is not None:
-        check_target(trace, "trace", overwrite=overwrite, others=[*inputs, *files])
+        check_target(trace, "trace", overwrite=options.overwrite, others=[*inputs, *files])
         files.append(trace)
     recorder = None if trace is None else TraceRecorder()
     engine = Engine(configs[0], report, len(cameras), on_stats=on_stats, recorder=recorder)
@@ -83,7 +94,7 @@ def run_live(
         with engine:
             for camera, spec, config in zip(cameras, specs, configs, strict=True):
                 stream = engine.add(camera.name, spec, config)
-                _open_sinks(stream, camera, flags, user, report, inputs, overwrite=overwrite)
+                _open_sinks(stream, camera, options, report, inputs)
             for text in made:  # after the sinks are open, as a failure prints one line
                 report(f"notice: {text}")
             engine.run(cancel)
@@ -95,12 +106,9 @@ def run_live(
 def _open_sinks(
     stream: LiveStream,
     camera: CameraConfig,
-    flags: Layer,
-    user: UserConfig,
+    options: LiveOptions,
     report: Callable[[str], None],
     inputs: Sequence[Path],
-    *,
-    overwrite: bool,
 ) -> None:
     """Open a stream's sinks, which must not replace an input of any stream."""
     if not camera.to and camera.share is None and camera.preview is None:
@@ -112,10 +120,10 @@ def _open_sinks(
 
             stream.sinks.add(VirtualCamera(target, config, info))
         else:
-            encoded = EncodedSink(
-                target, config, info, overwrite=overwrite, inputs=inputs, report=report
+            overwrite = options.overwrite
+            stream.sinks.add(
+                EncodedSink(target, config, info, overwrite=overwrite, inputs=inputs, report=report)
             )
-            stream.sinks.add(encoded)
     if camera.share is not None:
         from bgsoft.live.shared import SharedWriter
 
@@ -124,8 +132,9 @@ def _open_sinks(
     if camera.preview is not None:
         from bgsoft.live.preview import PreviewServer
 
+        figures = lambda: stream.figures.newest  # noqa: E731
         settings = LiveSettings(
-            camera.preset, flags, stream.stages.apply, lambda: stream.figures.newest, user
+            camera.preset, options.flags, stream.stages.apply, figures, options.user
         )
         server = PreviewServer(camera.preview, settings)
         stream.sinks.add(server)

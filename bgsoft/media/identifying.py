@@ -182,7 +182,7 @@ class MetadataFilter:
         strips: Leave it out; else everything is kept.
     """
 
-    def __init__(self, strips: bool) -> None:
+    def __init__(self, *, strips: bool) -> None:
         self.strips = strips
         self._tags: dict[str, None] = {}
         self._others: dict[str, None] = {}

@@ -103,8 +103,8 @@ class MessageReader:
 
     def _messages(self, data: bytes) -> Iterator[Message]:
         if self._codec in UNITS:
-            return _sei_of(data, self._prefix, UNITS[self._codec], self._fields)
-        return _obus(data) if self._codec == "av1" else _mpeg_user_data(data, self._fields)
+            return _sei_of(data, self._prefix, UNITS[self._codec], fields=self._fields)
+        return _obus(data) if self._codec == "av1" else _mpeg_user_data(data, fields=self._fields)
 
 
 def _prefix_bytes(codec: str, extradata: bytes) -> int:
@@ -132,7 +132,7 @@ def _units(data: bytes, prefix: int) -> Iterator[tuple[int, int]]:
         begin = data.find(START, begin) + 3
 
 
-def _sei_of(data: bytes, prefix: int, layout: UnitLayout, fields: bool) -> Iterator[Message]:
+def _sei_of(data: bytes, prefix: int, layout: UnitLayout, *, fields: bool) -> Iterator[Message]:
     for begin, end in _units(data, prefix):
         kind = layout.kind(data, begin)
         if kind == layout.sei:
@@ -171,7 +171,7 @@ def _registered(payload: bytes) -> Message:
     return Message(Kind.USER_DATA)
 
 
-def _mpeg_user_data(data: bytes, fields: bool) -> Iterator[Message]:
+def _mpeg_user_data(data: bytes, *, fields: bool) -> Iterator[Message]:
     """User data of MPEG-1 and MPEG-2, which have a start code of their own before the slices."""
     at = data.find(START)
     while at >= 0 and (fields or data[at + 3] not in _SLICES):

@@ -82,7 +82,7 @@ class Muxer(Writer):
         self._closed = False
         self._damaged: Counter[int] = Counter()
         self._copied = copied
-        self._filter = MetadataFilter(not copied.identifying)
+        self._filter = MetadataFilter(strips=not copied.identifying)
         self._settled = False
         self._tick = info.time_base.as_integer_ratio()
         self._grid: FrameGrid | None = None

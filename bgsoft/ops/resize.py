@@ -165,7 +165,7 @@ def resampling(
     else:
         mode = _LINEAR
         tables = [
-            _linear_table(_positions(s, t, area), s, fixed_point)
+            _linear_table(_positions(s, t, area=area), s, fixed_point=fixed_point)
             for s, t in zip(source, target, strict=True)
         ]
     return _arguments(placement, mode, *tables)
@@ -187,7 +187,7 @@ def aligned_resampling(
     return _arguments(placement, _LERP, *tables)
 
 
-def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:
+def _positions(source: int, target: int, *, area: bool) -> NDArray[np.float64]:
     """Return each output sample's position in the source; 0 is the first sample's centre."""
     scale = source / target
     if not area:
@@ -200,7 +200,7 @@ def _positions(source: int, target: int, area: bool) -> NDArray[np.float64]:
 
 
 def _linear_table(
-    positions: NDArray[np.float64], source: int, fixed_point: bool
+    positions: NDArray[np.float64], source: int, *, fixed_point: bool
 ) -> NDArray[np.float32]:
     """Return (n, 4) float32: two source indices and their weights."""
     first = np.floor(positions)

@@ -25,7 +25,7 @@ from bgsoft.threads import DaemonThread, lower_priority
 _POLL_SECONDS = 0.05
 """Interval at which the calling thread checks for cancellation and reports progress."""
 LEAVE_SECONDS = 3.0
-"""Default of ``leave_seconds``."""
+"""Default of :attr:`RunOptions.leave_seconds`."""
 
 
 class FrameStage(Protocol):
@@ -92,12 +92,31 @@ class PipelineResult:
     """Time from the start of the run to the first frame passed to the encoder."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Callbacks and limits of a run."""
+
+    on_tick: Callable[[], None] = lambda: None
+    """Called from the calling thread about every 50 ms."""
+    on_failure: Callable[[], None] = lambda: None
+    """Called from any thread once the run has failed, to end waits outside."""
+    outside: Callable[[], int] = lambda: 0
+    """Return a number that grows while the run waits for the other end of a pipe; then no stage has
+    stalled."""
+    cancel: threading.Event = field(default_factory=threading.Event)
+    """Set it to stop the run."""
+    stall_seconds: float | None = None
+    """Fail once no frame has passed any stage for this time; None: never."""
+    leave_seconds: float = field(default_factory=lambda: LEAVE_SECONDS)
+    """Time that a thread gets to finish its current work once the run has failed."""
+
+
 class Pipeline:
     """Runs one render from the first frame to the last.
 
     Frames keep their order. The first error in any thread stops all of them; :meth:`run` raises it
     again with its stage, frame and pts. All threads have ended when :meth:`run` returns or raises,
-    except for one that does not respond: then :attr:`stuck` is set.
+    except for those in :attr:`stuck`.
 
     Args:
         decoder: Source of the frames.
@@ -105,14 +124,7 @@ class Pipeline:
         sink: Receives them.
         ring: Slots for the frames; limits how many are in progress.
         metrics: Clocks of ``decode`` and ``encode`` are kept here; the stage keeps its own.
-        on_tick: Called from the calling thread about every 50 ms.
-        on_failure: Called from any thread once the run has failed, to end waits outside.
-        outside: A number that grows while the run waits for the other end of a pipe; then no stage
-            has stalled.
-        cancel: Set it to stop the run.
-        stall_seconds: Fail once no frame has passed any stage for this time; None: never.
-        leave_seconds: Time that a thread gets to finish its current work once the run has failed;
-            None: 3.
+        options: Callbacks and limits.
     """
 
     def __init__(
@@ -123,28 +135,18 @@ class Pipeline:
         sink: FrameSink,
         ring: FrameRing,
         metrics: Metrics,
-        on_tick: Callable[[], None] | None = None,
-        on_failure: Callable[[], None] = lambda: None,
-        outside: Callable[[], int] = lambda: 0,
-        cancel: threading.Event | None = None,
-        stall_seconds: float | None = None,
-        leave_seconds: float | None = None,
+        options: RunOptions | None = None,
     ) -> None:
-        self.stuck = False
-        """After a failed run, a thread is still inside a stage: nothing that it may use can be
-        closed."""
-        self._stall_seconds = stall_seconds
-        self._leave_seconds = LEAVE_SECONDS if leave_seconds is None else leave_seconds
+        self.stuck: list[StageThread] = []
+        """Threads that are still inside a stage after a failed run: nothing that they may use can
+        be closed."""
+        self._options = options or RunOptions()
         self._decoder = decoder
         self._stage = stage
         self._sink = sink
         self._ring = ring
         self._metrics = metrics
         ring.waiting.observer = metrics.observer
-        self._on_tick = on_tick
-        self._on_failure = on_failure
-        self._outside = outside
-        self._cancel = cancel or threading.Event()
         # The stage keeps some frames back while it waits for a full batch. With fewer slots than
         # for these and the batch, the decoder would wait for ever. A second batch's slots let the
         # threads run in parallel.
@@ -190,7 +192,7 @@ class Pipeline:
             name: make(partial(self._guard, name, body), f"bgsoft-{name}")
             for name, make, body in stages
         }
-        self.stuck = True  # until the threads have ended, also if an interrupt comes
+        self.stuck = [*threads.values()]  # until they have ended, also if an interrupt comes
         try:
             for thread in threads.values():
                 thread.start()
@@ -198,10 +200,10 @@ class Pipeline:
         except BaseException as exc:
             self._fail(exc)
         finally:
-            until = time.monotonic() + self._leave_seconds
+            until = time.monotonic() + self._options.leave_seconds
             for thread in threads.values():
                 thread.join(max(0.0, until - time.monotonic()))
-            self.stuck = any(thread.is_alive() for thread in threads.values())
+            self.stuck = [thread for thread in self.stuck if thread.is_alive()]
         if self._error is not None:
             raise self._error
         check_pts(self._result.decoded_pts, self._result.encoded_pts, "encoded", "became")
@@ -209,25 +211,24 @@ class Pipeline:
 
     def _watch(self, threads: dict[str, StageThread]) -> None:
         """Wait for the threads; report progress, and check for cancellation and stalls."""
-        stall = StallWatch(self._stall_seconds, threads.items())
+        stall = StallWatch(self._options.stall_seconds, threads.items())
         encoder, failed = threads["encode"], False
         while encoder.is_alive():
             encoder.join(_POLL_SECONDS)
-            if self._cancel.is_set():
+            if self._options.cancel.is_set():
                 raise RenderCancelledError("interrupted")
             if self._error is not None and not failed:
-                failed, stall = True, StallWatch(self._leave_seconds, ())
+                failed, stall = True, StallWatch(self._options.leave_seconds, ())
             # The models' first run may take longer.
             if failed or self._started_stage.is_set():
                 stall.check(self._passed())
-            if self._on_tick is not None:
-                self._on_tick()
+            self._options.on_tick()
 
     def _passed(self) -> tuple[int, ...]:
         """Return the counts of frames that have passed each stage."""
         decoded, encoded = self._result.decoded_pts, self._result.encoded_pts
         passed_over = self._decoder.stats.passed_over
-        return passed_over, len(decoded), self._clock.calls, len(encoded), self._outside()
+        return passed_over, len(decoded), self._clock.calls, len(encoded), self._options.outside()
 
     def _guard(self, name: str, body: Callable[[], None]) -> None:
         try:
@@ -248,7 +249,7 @@ class Pipeline:
             if channel is not None:
                 channel.abort()
         self._ring.close()
-        self._on_failure()
+        self._options.on_failure()
 
     def _decode(self) -> None:
         lower_priority()

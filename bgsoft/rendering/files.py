@@ -44,7 +44,7 @@ def file_reports(request: Request, report: RenderReport) -> list[FileReport]:
         OpenError: A file can no longer be read.
     """
     config, source = request.config, request.source
-    files = [_file("input", config.input, source.kind is EndpointKind.PIPE)]
+    files = [_file("input", config.input, is_pipe=source.kind is EndpointKind.PIPE)]
     names = {
         "background": config.effect.background,
         "regions": config.regions.file,
@@ -62,13 +62,13 @@ def file_reports(request: Request, report: RenderReport) -> list[FileReport]:
     for output in request.outputs:
         role = "output" if output.is_main else "matte"
         is_pipe = output.destination.kind is EndpointKind.PIPE
-        files.append(_file(role, output.destination.path, is_pipe))
+        files.append(_file(role, output.destination.path, is_pipe=is_pipe))
     if config.face_data is not None and config.face_data.exists():
         files.append(_file("face data", config.face_data))
     return files
 
 
-def _file(role: str, path: Path, is_pipe: bool = False) -> FileReport:
+def _file(role: str, path: Path, *, is_pipe: bool = False) -> FileReport:
     digest = None
     if not is_pipe:
         digest = hash_files(source_for(path).pictures or (path,))

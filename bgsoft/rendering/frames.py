@@ -37,6 +37,8 @@ from bgsoft.threads import DaemonThread
 
 _AHEAD = 2
 """Finished pictures in the queue, in addition to frames inside the render."""
+_THREAD = "bgsoft-frames"
+"""Name of the threads of renders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,15 +151,11 @@ class HandOver:
         self._queue.abort()
 
 
-_ending: list[DaemonThread] = []
-"""Threads of abandoned renders."""
-
-
 @atexit.register
 def _wait_for_ending() -> None:
     """Join abandoned renders: Python would crash if it stopped a thread in a C++ library."""
     until = time.monotonic() + 2 * LEAVE_SECONDS
-    for thread in _ending:
+    for thread in [each for each in threading.enumerate() if each.name == _THREAD]:
         thread.join(max(0.0, until - time.monotonic()))
 
 
@@ -168,7 +166,7 @@ class _Rendering:
     """
 
     def __init__(
-        self, config: RenderConfig, alpha: bool, on_event: Callable[[Event], None] | None
+        self, config: RenderConfig, *, alpha: bool, on_event: Callable[[Event], None] | None
     ) -> None:
         self._config = config
         self._on_event = on_event
@@ -194,7 +192,7 @@ class _Rendering:
             raise ConfigError("cannot take a frame inside on_event: its render waits for on_event")
         with self._lock:
             if self._thread is None and not self._cancel.is_set():
-                self._thread = DaemonThread(self._render, "bgsoft-frames")
+                self._thread = DaemonThread(self._render, _THREAD)
                 self._thread.start()
         if self._cancel.is_set():
             return None
@@ -241,8 +239,6 @@ class _Rendering:
         # The collector may run in a thread that the render waits for.
         here = threading.current_thread() is threading.main_thread()
         self.stop(2 * LEAVE_SECONDS if here else 0)
-        if self._thread is not None and self._thread.is_alive():
-            _ending[:] = [*filter(DaemonThread.is_alive, _ending), self._thread]
 
 
 class Frames(Closing):
@@ -256,7 +252,7 @@ class Frames(Closing):
     def __init__(
         self, config: RenderConfig, *, alpha: bool, on_event: Callable[[Event], None] | None
     ) -> None:
-        self._rendering = _Rendering(config, alpha, on_event)
+        self._rendering = _Rendering(config, alpha=alpha, on_event=on_event)
         weakref.finalize(self, self._rendering.drop)
 
     def __iter__(self) -> Self:

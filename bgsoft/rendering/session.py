@@ -24,7 +24,7 @@ from bgsoft.media.pipe import PipeInput
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import OutputFile, made_folders
 from bgsoft.pipeline.metrics import ProgressMeter
-from bgsoft.pipeline.runner import FrameSink, Pipeline, check_pts
+from bgsoft.pipeline.runner import FrameSink, Pipeline, RunOptions, check_pts
 from bgsoft.rendering.backends import matte_out_encoder, may_use_gpu
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.rendering.files import file_reports
@@ -41,17 +41,13 @@ from bgsoft.rendering.request import Request
 from bgsoft.report import Event, RenderReport
 from bgsoft.settings.config import RenderConfig
 from bgsoft.startup import StartupPool, logged, span
-from bgsoft.threads import lower_priority
+from bgsoft.threads import any_thread_holds, lower_priority
 
 if TYPE_CHECKING:
     from bgsoft.encode.base import Taker
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.rendering.build import StageBuilder
-
-
-_unclosed_stacks: list[ExitStack] = []
-"""Resources that a stage which never came back may still be using, until the process ends."""
 
 
 def render_whole(
@@ -163,7 +159,7 @@ class _Session:
             raise
         finally:
             device = sys.modules.get("bgsoft.cuda.device")
-            if device is not None and not _unclosed_stacks:
+            if device is not None and not any_thread_holds():
                 device.free_unused()
 
     def _render(self) -> ChunkResult:
@@ -299,7 +295,8 @@ class _Session:
 
     def _run_pipeline(self, stages: RenderStages) -> PipelineOutcome:
         """Let all frames pass."""
-        config, chunk, log, taker = self._config, self._chunk, self._log, self._taker
+        config, chunk, log = self._config, self._chunk, self._log
+        takers = [] if self._taker is None else [self._taker]
         meter = ProgressMeter(
             _expected_frames(stages.info, config) if chunk is None else chunk.length,
             log.metrics,
@@ -326,11 +323,13 @@ class _Session:
             sink=sink,
             ring=ring,
             metrics=log.metrics,
-            on_tick=tick,
-            on_failure=stop,
-            outside=lambda: sum(end.waits for end in ends) + (0 if taker is None else taker.waits),
-            cancel=self._listener.cancel,
-            stall_seconds=config.backends.stall_seconds,
+            options=RunOptions(
+                on_tick=tick,
+                on_failure=stop,
+                outside=lambda: sum(end.waits for end in [*ends, *takers]),
+                cancel=self._listener.cancel,
+                stall_seconds=config.backends.stall_seconds,
+            ),
         )
         on_value = None if log.recorder is None else log.recorder.counter
         with GpuWatch(stages.builder.used_device, on_value) as watch:
@@ -338,11 +337,12 @@ class _Session:
                 result = pipeline.run()
             finally:
                 if pipeline.stuck:
-                    _unclosed_stacks.append(self._stack.pop_all())
-        reader, part = stages.pictures.reader, None if chunk is None else chunk.frames
-        is_last = config.duration_seconds is None and (part is None or part.end is None)
-        if reader is not None and is_last:
-            reader.check_end((0 if part is None else part.index) + len(result.decoded_pts))
+                    resources = self._stack.pop_all()
+                    for thread in pipeline.stuck:
+                        thread.hold(resources)
+        reader = stages.pictures.reader
+        if reader is not None and config.duration_seconds is None:
+            reader.check_end(len(result.decoded_pts))
         stages.pictures.close()  # on a GPU, the last clocks are read now
         return PipelineOutcome(
             result=result,

@@ -241,7 +241,7 @@ def read_value(
         if setting.unit == " seconds" and isinstance(value, str):
             number: float | None = parse_seconds(value, label)
         else:
-            number = _number(kind, value, from_text)
+            number = _number(kind, value, from_text=from_text)
         if number is None:
             noun = "a whole number" if kind is int else "a number"
             extra = " or off" if optional else ""
@@ -256,7 +256,7 @@ def read_value(
     return value
 
 
-def _number(kind: type, value: object, from_text: bool) -> float | int | None:
+def _number(kind: type, value: object, *, from_text: bool) -> float | int | None:
     if from_text and isinstance(value, str):
         try:
             return int(value) if kind is int else float(value)

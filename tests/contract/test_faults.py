@@ -29,7 +29,6 @@ from bgsoft.jobs.task import Finished, Task, TaskContext
 from bgsoft.jobs.worker import STAGE_THREADS, TaskError
 from bgsoft.outputs import remove_leftovers
 from bgsoft.pipeline import runner
-from bgsoft.rendering import session
 from bgsoft.report import STAGE_NAMES, RenderReport
 from bgsoft.settings.config import RenderConfig
 from tests.faults import (
@@ -84,7 +83,6 @@ def config(clips: dict[int, Path], tmp_path: Path) -> Iterator[RenderConfig]:
     clip = clips[FEW]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "LEAVE_SECONDS", 0.2)
-        patch.setattr(session, "_unclosed_stacks", [])
         yield _config(clip, tmp_path)
 
 
@@ -123,12 +121,13 @@ def judge(
         error = exc
     assert time.monotonic() - started < 20
     assert plant.reached.is_set()
+    held = [thread.held for thread in threading.enumerate() if getattr(thread, "held", None)]
     plant.back.set()
     freed.cancel()
     while any(thread.name in STAGE_THREADS for thread in threading.enumerate()):
         time.sleep(0.01)
-    while session._unclosed_stacks:  # by what hung
-        session._unclosed_stacks.pop().close()
+    for stack in set(held):  # by what hung
+        stack.close()
     until = time.monotonic() + 5
     while left := set(threading.enumerate()) - threads:
         assert time.monotonic() < until, left

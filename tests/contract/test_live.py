@@ -26,7 +26,7 @@ from bgsoft.live.base import LiveFrame
 from bgsoft.live.cameras import CameraConfig
 from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.engine import Engine
-from bgsoft.live.run import run_live
+from bgsoft.live.run import LiveOptions, run_live
 from bgsoft.live.settings import LiveSettings, picture_config
 from bgsoft.live.source import parse_source
 from bgsoft.live.stages import LiveStages
@@ -71,11 +71,10 @@ class Live:
         self._work = lambda: self.failures.extend(
             run_live(
                 cameras,
-                more.pop("flags", {}),
+                LiveOptions(**more),
                 cancel=self.cancel,
                 report=self.lines.append,
                 on_stats=self.stats.append,
-                **more,
             )
         )
         self._thread = threading.Thread(target=self._work)

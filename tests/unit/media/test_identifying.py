@@ -76,7 +76,7 @@ def test_unknown_tags_identify() -> None:
 
 
 def test_a_filter_names_everything_once() -> None:
-    strict, lax = MetadataFilter(True), MetadataFilter(False)
+    strict, lax = MetadataFilter(strips=True), MetadataFilter(strips=False)
     tags = {"title": "t", "make": "m", "model": "x"}
     for _ in range(2):
         assert strict.tags(tags) == {"title": "t"}

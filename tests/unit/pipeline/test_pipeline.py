@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -17,17 +18,20 @@ from bgsoft.frame import Frame
 from bgsoft.jobs import worker
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.metrics import Metrics
-from bgsoft.pipeline.runner import Pipeline
+from bgsoft.pipeline.runner import Pipeline, RunOptions
 from bgsoft.pipeline.trace import TraceRecorder
 from bgsoft.ring import RingClosedError
 from tests.fakes import FakeDecoder, FakeSink, FakeStage, small_ring
 
 
 def build(
-    decoder: FakeDecoder, stage: FakeStage, sink: FakeSink, *, slots: int = 4, **extra: object
+    decoder: FakeDecoder, stage: FakeStage, sink: FakeSink, *, slots: int = 4, **extra: Any
 ) -> Pipeline:
-    values = {"ring": small_ring(slots), "metrics": Metrics(), **extra}
-    return Pipeline(decoder=decoder, stage=stage, sink=sink, **values)  # type: ignore[arg-type]
+    ring, metrics = extra.pop("ring", small_ring(slots)), extra.pop("metrics", Metrics())
+    options = RunOptions(**extra)
+    return Pipeline(
+        decoder=decoder, stage=stage, sink=sink, ring=ring, metrics=metrics, options=options
+    )
 
 
 def acting(
@@ -230,7 +234,7 @@ def test_an_error_comes_out_though_the_encoder_does_not_return(waits: bool) -> N
     threading.Thread(target=lambda: [step() for step in take], daemon=True).start()
     with pytest.raises(InferenceError, match="broken"):
         pipeline.run()
-    assert pipeline.stuck is not waits
+    assert bool(pipeline.stuck) is not waits
     back.set()
     while alive_stage_threads():
         time.sleep(0.01)
