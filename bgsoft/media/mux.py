@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
@@ -18,14 +18,16 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from bgsoft.errors import EncodeError, UnsupportedFormatError, translated
+from bgsoft.media.completion import Completion
 from bgsoft.media.containers import Container
-from bgsoft.media.headers import ROOM, disable_track, write_languages, write_pixel_aspect
+from bgsoft.media.headers import ROOM
 from bgsoft.media.identifying import MetadataFilter
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.pyav import TAG_OPTIONS, exact
+from bgsoft.media.muxer_options import muxer_options
+from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.media.source import open_input, rendered_packets
-from bgsoft.media.tags import Labels, file_tags, is_picture, is_picture_tag, stream_tags
-from bgsoft.media.timeline import FrameGrid, Timeline
+from bgsoft.media.tags import file_tags, is_picture_tag, stream_tags
+from bgsoft.media.timeline import OutputClock, Timeline, earliest_start
 from bgsoft.media.tracks import SHOWS_ALL, CopiedTracks
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import writing
@@ -35,9 +37,6 @@ from bgsoft.report import AudioReport, Event
 if TYPE_CHECKING:
     from bgsoft.media.sent import SentFile
 
-_INTERLEAVE_US = 1_000_000
-"""How much FFmpeg's muxer holds back while a track (subtitles, say) has no packet. The tracks come
-in step anyway, and its default of ten seconds would be a gigabyte of ProRes."""
 _HEVC_NAME = "hvc1"
 """In MP4 and QuickTime: with its parameter sets in the header. Apple's players open no other."""
 
@@ -83,9 +82,7 @@ class Muxer(Writer):
         self._damaged: Counter[int] = Counter()
         self._copied = copied
         self._filter = MetadataFilter(strips=not copied.identifying)
-        self._settled = False
         self._tick = info.time_base.as_integer_ratio()
-        self._grid: FrameGrid | None = None
         self._copied_tracks: CopiedTracks | None = None
         self._video_tags: dict[str, str] = {}
         self._sent: SentFile | None = None
@@ -94,14 +91,12 @@ class Muxer(Writer):
             self.timeline = Timeline.plan(
                 info,
                 container,
-                _earliest_start(source),
+                earliest_start(source),
                 copied.start_seconds,
                 copied.duration_seconds,
             )
-            self._shift = self.timeline.ticks(info.time_base)
-            """What is subtracted from timestamps; settled by the first."""
             tags = {} if source is None else self._filter.tags(file_tags(source.metadata))
-            options = _muxer_options(container, info, source, tags)
+            options = muxer_options(container, info, source, tags)
             with self._writing:
                 if self._pipe is not None or container.header_first:
                     from bgsoft.media.sent import SentFile
@@ -219,15 +214,11 @@ class Muxer(Writer):
         if self._video is not None:
             raise ValueError("the output has its video stream already")
         self._video = stream
+        self.clock = OutputClock(self.info, self.container, self.timeline)
         if self.container.numbers_frames:
-            # A source of the same kind has numbers already, and may have left some out.
-            untimed = self.info.is_untimed
-            rate = 1 / self.info.time_base if untimed else self.info.nominal_rate
-            stream.time_base = 1 / rate  # one frame is the unit of its clock
-            self._grid = FrameGrid(self.container, rate, self.info.time_base)
-            self._grid.check_source(self.info, self.timeline)
+            stream.time_base = self.clock.frame_ticks
         stream.metadata.update(self._video_tags)
-        if self._tells_aspect:
+        if self._named_aspect is not None:
             stream.metadata["title"] = self._video_tags.get("title", "") + ROOM
         stream.disposition = Disposition.default
         if self._copied_tracks is not None:
@@ -249,10 +240,11 @@ class Muxer(Writer):
             self.report("notice", f"tag {name} left out: {SHOWS_ALL}")
 
     @property
-    def _tells_aspect(self) -> bool:
-        """The pixel aspect has to be added to the finished header."""
+    def _named_aspect(self) -> Fraction | None:
+        """The pixel aspect, if it has to be added to the finished header."""
         added = self.container.is_matroska or self.container.header_first
-        return added and self.info.sample_aspect_ratio != 1
+        aspect = self.info.sample_aspect_ratio
+        return aspect if added and aspect != 1 else None
 
     def timestamp(self, pts: int) -> int:
         """The output timestamp of a source timestamp, both in ``info.time_base``.
@@ -262,21 +254,9 @@ class Muxer(Writer):
         Raises:
             UnsupportedFormatError: The container cannot show a frame at that time.
         """
-        first, self._settled = not self._settled, True
-        if first and self._grid is not None:
-            self.timeline.origin = pts * self.info.time_base
-        elif (
-            first
-            and self.timeline.include(pts * self.info.time_base)
-            and self._copied_tracks is not None
-        ):
+        if self.clock.settle(pts) and self._copied_tracks is not None:
             self._copied_tracks.write_chapters(self._output)
-        if first:
-            self._shift = self.timeline.ticks(self.info.time_base)
-        shifted = pts - self._shift
-        if self._grid is not None:
-            self._grid.check(shifted)
-        return shifted
+        return self.clock.timestamp(pts)
 
     def write_video(self, packets: Iterable[Packet[Any]]) -> None:
         """Write video packets, in decoding order, and the other tracks up to their time.
@@ -291,7 +271,7 @@ class Muxer(Writer):
                 raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
             if self._sent is not None and not self.video_pts:
                 self._send_header(self._sent)
-            self.video_pts.append(packet.pts + self._shift)
+            self.video_pts.append(packet.pts + self.clock.shift)
             self.video_durations.append(packet.duration or 0)
             if self._copied_tracks is not None:
                 self._mux_copied(self._copied_tracks.pull(packet.dts * numerator / denominator))
@@ -303,10 +283,9 @@ class Muxer(Writer):
 
     def _send_header(self, sent: SentFile) -> None:
         """Begin what is written once and in order."""
-        aspect = self.info.sample_aspect_ratio if self._tells_aspect else None
         with self._writing:
             self._output.start_encoding()
-            sent.send_header(self.container, aspect)
+            sent.send_header(self.container, self._named_aspect)
 
     def _mux_copied(self, packets: Iterable[Packet[Any]]) -> None:
         """Write packets of other tracks; those too damaged for the muxer are left out."""
@@ -326,49 +305,17 @@ class Muxer(Writer):
             self._mux_copied(self._copied_tracks.drain())
         for index, count in self._damaged.items():
             self.report("repair", f"output track {index}: {count} damaged packets left out")
-        if self._video is not None and self._tells_aspect:
+        if self._video is not None and self._named_aspect is not None:
             self._video.metadata.pop("title")
             self._video.metadata.update(self._video_tags)
-        wanted = Labels.of(self._output)
-        languages = [stream.metadata.get("language", "") for stream in self._output.streams]
-        enabled = self._wrongly_enabled()
+        completion = Completion(self._output, self.container, self._file, self._sent)
         with self._writing:
             self._output.close()
-            if self.container.muxer == "mov":
-                write_languages(self._file, languages)
-            if enabled is not None:
-                disable_track(self._file, enabled)
-            if self._sent is not None:
-                self._sent.close()
-            elif self._tells_aspect:
-                with self._file.open("r+b") as file:
-                    write_pixel_aspect(file, self.info.sample_aspect_ratio)
+            completion.correct(self._named_aspect)
         self._closed = True
         self.close()
-        kept = self._kept()
-        lost = [] if kept is None else wanted.lost_in(kept)
-        if lost:
+        if lost := completion.lost():
             self.report("notice", f"{self.container.name} cannot hold {', '.join(lost)}: left out")
-
-    def _wrongly_enabled(self) -> int | None:
-        """Number of the subtitle track that FFmpeg's muxer enables though none is the default."""
-        if not self.container.edit_lists:
-            return None
-        tracks = [stream for stream in self._output.streams if not is_picture(stream)]
-        subtitles = [stream for stream in tracks if stream.type == "subtitle"]
-        if not subtitles or any(each.disposition & Disposition.default for each in subtitles):
-            return None
-        return tracks.index(subtitles[0])
-
-    def _kept(self) -> Labels | None:
-        """Return the description in the finished output; None where that cannot be read back."""
-        if self._sent is not None:
-            return self._sent.labels()
-        if not self.container.reads_back:
-            return None
-        # No decoder is let near it: decoding its first picture takes 10 ms and more.
-        with open_input(self._file, codec_whitelist="none") as kept:
-            return Labels.of(kept)
 
     def close(self) -> None:
         """Free everything; an unfinished file is removed. Safe to call twice."""
@@ -385,44 +332,3 @@ class Muxer(Writer):
                 self._sent.close()
         if self._copied_tracks is not None:
             self._copied_tracks.close()
-
-
-def _earliest_start(source: InputContainer | None) -> Fraction | None:
-    """Start of the first track to start, seconds, exact; None where unknown."""
-    if source is None:
-        return None
-    starts = [
-        stream.start_time * tick
-        for stream in source.streams
-        if stream.start_time is not None and (tick := exact(stream.time_base))
-    ]
-    return min(starts, default=None)
-
-
-def _muxer_options(
-    container: Container, info: VideoInfo, source: InputContainer | None, tags: Mapping[str, str]
-) -> dict[str, str]:
-    """The container's options, with those that depend on the input and on the tags to write."""
-    options = dict(container.options) | {"max_interleave_delta": str(_INTERLEAVE_US)}
-    if container.free_origin and info.container == "mpegts":
-        # The same clock in and out; otherwise the muxer shifts everything by its start-up delay.
-        options["mpegts_copyts"] = "1"
-    if container.edit_lists and source is not None and info.is_mov:
-        # Keys of the source's own (a phone's place and model) need another box than players'
-        # title and artist, and there it holds no cover.
-        covers = any(stream.disposition & Disposition.attached_pic for stream in source.streams)
-        if not covers and _loses_tags(container, tags):
-            options["movflags"] = options.get("movflags", "") + "+use_metadata_tags"
-    return options
-
-
-def _loses_tags(container: Container, tags: Mapping[str, str]) -> bool:
-    """Return whether the container's usual boxes lack places for tags: an empty file shows it."""
-    file = io.BytesIO()
-    with av.open(file, "w", format=container.muxer, **TAG_OPTIONS) as empty:
-        empty.add_mux_stream("h264", rate=25, width=16, height=16)
-        empty.metadata.update(tags)
-        empty.start_encoding()
-    file.seek(0)
-    with av.open(file, "r", **TAG_OPTIONS) as kept:
-        return not tags.keys() <= kept.metadata.keys()

@@ -11,12 +11,14 @@ from fractions import Fraction
 from typing import Any, Self
 
 from av.audio.stream import AudioStream
+from av.container import InputContainer
 from av.packet import Packet
 
 from bgsoft.errors import OpenError, UnsupportedFormatError
 from bgsoft.media.containers import Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.layouts import read_layout
+from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets
 from bgsoft.records import dataclass
 
@@ -109,6 +111,18 @@ class Timeline:
     def is_part(self) -> bool:
         """The output starts later than the input."""
         return self.begin is not None
+
+
+def earliest_start(source: InputContainer | None) -> Fraction | None:
+    """Start of the first track to start, seconds, exact; None where unknown."""
+    if source is None:
+        return None
+    starts = [
+        stream.start_time * tick
+        for stream in source.streams
+        if stream.start_time is not None and (tick := exact(stream.time_base))
+    ]
+    return min(starts, default=None)
 
 
 class FrameGrid:
@@ -205,3 +219,51 @@ class SteadySound:
             stored_bytes = int(bits[0]) // 8 if bits else 1
             return Fraction(packet.size // (stored_bytes * self._channels), rate)
         return (packet.duration or 0) * (packet.time_base or Fraction(0))
+
+
+class OutputClock:
+    """Output timestamps of the video; its first frame settles the timeline.
+
+    Args:
+        info: The video to be rendered.
+        container: The output.
+        timeline: Shift and kept part.
+    """
+
+    def __init__(self, info: VideoInfo, container: Container, timeline: Timeline) -> None:
+        self._info, self._timeline = info, timeline
+        self.shift = timeline.ticks(info.time_base)
+        """What is subtracted from timestamps; settled by the first frame."""
+        self._settled = False
+        self._grid: FrameGrid | None = None
+        if container.numbers_frames:
+            # A source of the same kind has numbers already, and may have left some out.
+            rate = 1 / info.time_base if info.is_untimed else info.nominal_rate
+            self.frame_ticks = 1 / rate
+            """The unit of the clock of a container that numbers its frames."""
+            self._grid = FrameGrid(container, rate, info.time_base)
+            self._grid.check_source(info, timeline)
+
+    def settle(self, pts: int) -> bool:
+        """Settle the timeline by the first frame; return whether that moves it for all tracks."""
+        if self._settled:
+            return False
+        self._settled = True
+        tick, moves = self._info.time_base, False
+        if self._grid is None:
+            moves = self._timeline.include(pts * tick)
+        else:
+            self._timeline.origin = pts * tick
+        self.shift = self._timeline.ticks(tick)
+        return moves
+
+    def timestamp(self, pts: int) -> int:
+        """Return the output timestamp of a source timestamp, both in ``info.time_base``.
+
+        Raises:
+            UnsupportedFormatError: The container cannot show a frame at that time.
+        """
+        shifted = pts - self.shift
+        if self._grid is not None:
+            self._grid.check(shifted)
+        return shifted
