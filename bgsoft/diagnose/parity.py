@@ -57,10 +57,6 @@ class Tolerance(NamedTuple):
 # In 8-bit codes.
 TENSOR = Tolerance(most=2.5, usual=0.2, rare=0.01)
 """A model's input: a tie in a float sum may be rounded differently before the colour matrix."""
-TENSOR_8_BITS = TENSOR._replace(rare=0.0001)
-"""A model's input from 8-bit frames, where such ties are rare."""
-MAX_WHOLE_FRAME_DIFFERENCE = 3.5
-"""Replaces 2.5 for odd sizes: chroma falls between samples, where OpenCV rounds intermediates."""
 MATTE = Tolerance(usual=2, rare=0.001, mean=0.1)
 """The guided filter adds in another order."""
 _COMPOSITE_CODES = {8: 1, 10: 4}
@@ -74,27 +70,10 @@ _MASK_TENSORRT = 0.15
 only
 an environment variable for the whole process. The mask of an embedded model then changes by up to
 0.11 at steep edges, and by 0.0001 on average."""
-BLENDED = 1e-4
-"""Weighted sums of masks."""
 CELLS = 1e-5
 """Means over cells, and other values that are only rounded."""
-SCHEDULED_MASK = Tolerance(usual=0.05, rare=0.002, mean=0.002)
-"""Masks of several passes, whose weights differ by some codes in places."""
-AVERAGED_MATTE = Tolerance(usual=0.05, rare=0.01, mean=0.004)
-RECURRENT_ALPHA = Tolerance(most=3 / 255, usual=1e-5, rare=0.02)
-"""Except for samples whose picture differs by a code value."""
-
-# Of faces.
-FACE_SIZE_SHARE = 0.005
-"""Mean distance of landmarks through both models, in face widths."""
-FACE_BOX_SHARE = 0.02
-"""Distance of boxes through the detector, in sides of the view."""
-PRESENCE = 0.02
-"""Difference of a face's presence, through both models."""
 
 # Least PSNR of whole pictures, in dB.
-STRUCTURED_DB = 70.0
-"""Composites of structured pictures, in addition to the other limits."""
 MIN_MATTE_DB = {"cuda": 45.0, "tensorrt": 35.0}
 """Every matte of a render; TensorRT computes with ten bits of the fraction."""
 MIN_SCHEDULED_MATTE_DB = 35.0
@@ -103,8 +82,6 @@ MIN_ENCODED_DB = 34.0
 """Luma of an encoder at its default quality."""
 MIN_COMBINATION_DB = 40.0
 """Luma of any combination of backends, after encoding."""
-MIN_FACES_DB = 32.0
-"""Luma with faces, or batches of other sizes."""
 
 _STALE = 77
 """Value of alpha before a matte is written; none may remain."""

@@ -4,31 +4,69 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
-from bgsoft.ops.placement import Placement
+from bgsoft.ops.placement import HOST, Placement, current_device
+from bgsoft.records import NamedTuple
+from bgsoft.settings.config import MatteConfig
 from bgsoft.threads import LanePool
+
+if TYPE_CHECKING:
+    from bgsoft.cuda.device import CudaDevice
+
+
+class MatteSetup(NamedTuple):
+    """Settings and surroundings of a matte stage."""
+
+    config: MatteConfig
+    format: FrameFormat
+    """Geometry and sample format of all frames."""
+    pool: LanePool
+    """Threads, one lane per frame; one lane on a device."""
+    batch: int = 1
+    """Frames at a time; no fewer than lanes."""
+    device: CudaDevice | None = None
+    """Device of the frames, on whose current stream the stage works; None: on the host."""
+    from_alpha: bool = False
+    """The model's masks are mattes of the frame's size."""
+    given: bool = False
+    """Masks are mattes of the frame's size, uint8, from a file."""
+    fine: bool = False
+    """Style soft fits the edge on the frame, not on the grid: for another background."""
+
+    @property
+    def placement(self) -> Placement:
+        """Place of the frames."""
+        return HOST if self.device is None else current_device()
+
+
+class MatteBatch(NamedTuple):
+    """Consecutive frames of one scene, and their mattes, which are to be filled."""
+
+    masks: Sequence[Array | None]
+    frames: Sequence[Frame]
+    reduced: Sequence[AnalysisFrame]
+    mattes: Sequence[Matte]
+
+    def part(self, part: slice) -> MatteBatch:
+        """Return some of them."""
+        return MatteBatch(
+            self.masks[part], self.frames[part], self.reduced[part], self.mattes[part]
+        )
 
 
 class MatteStage(ABC):
-    """Turns raw masks into mattes for frames of one format; keeps the state between frames.
+    """Turns raw masks into mattes for frames of one format; keeps the state between frames."""
 
-    Args:
-        placement: Device of the frames, or the host.
-        format: Geometry of all frames.
-        pool: Threads, one lane per frame; one lane on a device.
-        batch: Frames at a time.
-    """
-
-    def __init__(
-        self, placement: Placement, format: FrameFormat, pool: LanePool, batch: int
-    ) -> None:
-        self._placement, self._pool = placement, pool
-        grid = analysis_shape(format.width, format.height)
-        self._made = [[placement.xp.empty(grid, np.uint8) for _ in range(batch)] for _ in range(2)]
+    def __init__(self, setup: MatteSetup) -> None:
+        self._placement, self._pool = setup.placement, setup.pool
+        grid = analysis_shape(setup.format.width, setup.format.height)
+        count, empty = max(setup.batch, setup.pool.lanes), self._placement.xp.empty
+        self._made = [[empty(grid, np.uint8) for _ in range(count)] for _ in range(2)]
         self._has_mask = False
 
     def refine(
@@ -59,18 +97,12 @@ class MatteStage(ABC):
             Matte(alpha=frame.planes.alpha, reduced=made, held=mask is None)
             for mask, frame, made in zip(masks, frames, self._made[0], strict=False)
         ]
-        self._refine(masks, frames, reduced, mattes)
+        self._refine(MatteBatch(masks, frames, reduced, mattes))
         self._has_mask = True
         return mattes
 
     @abstractmethod
-    def _refine(
-        self,
-        masks: Sequence[Array | None],
-        frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
-        mattes: Sequence[Matte],
-    ) -> None:
+    def _refine(self, batch: MatteBatch) -> None:
         """Fill the mattes; there is a mask for the first frame, or an earlier one."""
 
     def reset(self) -> None:

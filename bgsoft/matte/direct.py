@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import alpha_reducer
-from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
-from bgsoft.matte.base import MatteStage
+from bgsoft.frame import Array, Matte
+from bgsoft.matte.base import MatteBatch, MatteSetup, MatteStage
 from bgsoft.matte.contour import ContourSteps
-from bgsoft.ops.placement import Placement
-from bgsoft.settings.config import MatteConfig
-from bgsoft.threads import LanePool
 
 
 class DirectMatte(MatteStage):
@@ -21,42 +16,26 @@ class DirectMatte(MatteStage):
 
     Such a model has seen the whole picture and earlier frames, so nothing is smoothed, fitted or
     filled. Only expansion and feather are applied. A held frame gets the last matte unchanged.
-
-    Args:
-        placement, format, pool, batch: See :class:`MatteStage`.
-        config: Only expansion and feather are used.
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        config: MatteConfig,
-        format: FrameFormat,
-        pool: LanePool,
-        batch: int,
-    ) -> None:
+    def __init__(self, setup: MatteSetup) -> None:
+        super().__init__(setup)
+        config, format, placement = setup.config, setup.format, self._placement
         shape, grid = format.luma_shape, analysis_shape(format.width, format.height)
-        super().__init__(placement, format, pool, batch)
         # Faces may change the returned mattes, so the last ones are kept apart.
         self._last = placement.xp.empty(shape, np.uint8), placement.xp.empty(grid, np.uint8)
         self._opacity = placement.operation("matte", "opacity")
-        lanes = range(pool.lanes)
+        lanes = range(setup.pool.lanes)
         self._steps = [
             ContourSteps(placement, config, shape, smooths=False, lines=format.height)
             for _ in lanes
         ]
         self._reducers = [alpha_reducer(format, placement) for _ in lanes]
 
-    def _refine(
-        self,
-        masks: Sequence[Array | None],
-        frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
-        mattes: Sequence[Matte],
-    ) -> None:
-        self._pool.map(self._make, masks, mattes)
+    def _refine(self, batch: MatteBatch) -> None:
+        self._pool.map(self._make, batch.masks, batch.mattes)
         before = self._last
-        for matte in mattes:
+        for matte in batch.mattes:
             if matte.held:
                 self._copy(before, (matte.alpha, matte.reduced))
             before = (matte.alpha, matte.reduced)

@@ -22,22 +22,20 @@ Our settings correspond to its own:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 
 from bgsoft.analysis.reduce import alpha_reducer
-from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
-from bgsoft.matte.base import MatteStage
+from bgsoft.frame import Array, FrameFormat, Matte
+from bgsoft.matte.base import MatteBatch, MatteSetup, MatteStage
 from bgsoft.ops.placement import Placement
 from bgsoft.ops.resize import Resized
 from bgsoft.settings.config import MatteConfig
-from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
-    from bgsoft.cuda.device import CudaDevice
+    pass
 
 _SQUARE = np.ones((3, 3), np.uint8)
 
@@ -174,46 +172,29 @@ class ObsMatte(MatteStage):
     So every mask crosses PCIe twice (256 kB down and 64 kB up for 256×256, counted in the device's
     meter), and the host waits for it. Everything of frame size stays on the device.
 
-    A held frame gets the last matte unchanged.
-
-    Args:
-        placement, format, pool, batch: See :class:`MatteStage`.
-        config: The settings; ``softness`` and ``refine`` have no effect.
-        device: Device whose meter counts the copies; None: on the host.
+    A held frame gets the last matte unchanged. ``softness`` and ``refine`` have no effect.
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        config: MatteConfig,
-        format: FrameFormat,
-        pool: LanePool,
-        batch: int,
-        device: CudaDevice | None,
-    ) -> None:
-        super().__init__(placement, format, pool, batch)
-        self._device = device
-        self._mask = ObsMask(config)
-        self._edges = [ObsEdge(placement, config, format) for _ in range(pool.lanes)]
+    def __init__(self, setup: MatteSetup) -> None:
+        super().__init__(setup)
+        self._device = setup.device
+        self._mask = ObsMask(setup.config)
+        self._edges = [
+            ObsEdge(self._placement, setup.config, setup.format) for _ in range(setup.pool.lanes)
+        ]
 
     def reset(self) -> None:
         super().reset()
         self._mask.reset()
 
-    def _refine(
-        self,
-        masks: Sequence[Array | None],
-        frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
-        mattes: Sequence[Matte],
-    ) -> None:
-        for part in self._pool.parts(len(masks)):
+    def _refine(self, batch: MatteBatch) -> None:
+        for part in self._pool.parts(len(batch.masks)):
             backgrounds = []
-            for mask in masks[part]:
+            for mask in batch.masks[part]:
                 if mask is not None:
                     self._background = self._made_of(mask)
                 backgrounds.append(self._background)
-            self._pool.map(self._make, backgrounds, mattes[part])
+            self._pool.map(self._make, backgrounds, batch.mattes[part])
 
     def _made_of(self, mask: Array) -> Array:
         """Copy the background mask to the device of the masks."""

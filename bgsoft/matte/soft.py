@@ -13,21 +13,18 @@ has less to process and no removed noise in its windows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.analysis.reduce import alpha_reducer
-from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat, Matte
-from bgsoft.matte.base import MatteStage
+from bgsoft.frame import Array, Frame, FrameFormat, Matte
+from bgsoft.matte.base import MatteBatch, MatteSetup, MatteStage
 from bgsoft.matte.contour import ContourSteps, Shape
 from bgsoft.matte.guided import EdgeFitter
 from bgsoft.matte.islands import MAX_FRAMES, IslandFilter, MaskState
 from bgsoft.matte.temporal import EdgeSmoother, TemporalFilter
 from bgsoft.ops.placement import Placement
 from bgsoft.settings.config import MatteConfig, Refine
-from bgsoft.threads import LanePool
 
 
 class SoftMatte(MatteStage):
@@ -40,34 +37,25 @@ class SoftMatte(MatteStage):
     Where the mask is held, the edge is fitted to the new picture (if ``refine`` is guided); earlier
     steps are skipped.
 
-    Args:
-        placement, format, pool, batch: See :class:`MatteStage`.
-        config: The settings; steps that are off cost nothing.
-        fine: Fit the edge on the frame itself instead of the grid. For 34 portraits before drawn
-            rooms, in 720 lines, this reduces the mean squared error of alpha near the edge by 8 %,
-            that of its gradient by 14 %, and of the composite over black by 6 to 8 %. It takes 4 ms
-            of one core at 1080p.
+    With ``fine`` it is fitted on the frame itself instead of the grid. For 34 portraits before
+    drawn rooms, in 720 lines, this reduces the mean squared error of alpha near the edge by 8 %,
+    that of its gradient by 14 %, and of the composite over black by 6 to 8 %. It takes 4 ms of one
+    core at 1080p.
     """
 
-    def __init__(
-        self,
-        placement: Placement,
-        config: MatteConfig,
-        format: FrameFormat,
-        pool: LanePool,
-        batch: int,
-        *,
-        fine: bool = False,
-    ) -> None:
-        super().__init__(placement, format, pool, batch)
+    def __init__(self, setup: MatteSetup) -> None:
+        super().__init__(setup)
+        config, format, placement = setup.config, setup.format, self._placement
         self._temporal = TemporalFilter(placement, config)
-        self._fine = fine and config.refine is Refine.GUIDED
+        self._fine = setup.fine and config.refine is Refine.GUIDED
         smooths = self._fine and config.temporal > 0.0
         self._smoother = EdgeSmoother(placement, config.temporal, format) if smooths else None
-        self._lanes = [_Lane(placement, config, format, self._fine) for _ in range(pool.lanes)]
-        most = min(batch, MAX_FRAMES) if placement.on_device else 1
+        self._lanes = [
+            _Lane(placement, config, format, self._fine) for _ in range(setup.pool.lanes)
+        ]
+        most = min(setup.batch, MAX_FRAMES) if placement.on_device else 1
         self._islands = [IslandFilter(placement, format, config, most) for _ in self._lanes]
-        self._scratch = [_Scratch(placement, format) for _ in range(most * pool.lanes)]
+        self._scratch = [_Scratch(placement, format) for _ in range(most * setup.pool.lanes)]
         # The state for the next frames, while the others are reused.
         self._spare = MaskState(placement, self._made[0][0].shape)
         self._last: MaskState | None = None
@@ -78,26 +66,14 @@ class SoftMatte(MatteStage):
         if self._smoother is not None:
             self._smoother.fresh = True
 
-    def _refine(
-        self,
-        masks: Sequence[Array | None],
-        frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
-        mattes: Sequence[Matte],
-    ) -> None:
+    def _refine(self, batch: MatteBatch) -> None:
         at_once = len(self._scratch)
-        for first in range(0, len(frames), at_once):
-            part = slice(first, first + at_once)
-            self._refine_part(masks[part], frames[part], reduced[part], mattes[part])
+        for first in range(0, len(batch.frames), at_once):
+            self._refine_part(batch.part(slice(first, first + at_once)))
 
-    def _refine_part(
-        self,
-        masks: Sequence[Array | None],
-        frames: Sequence[Frame],
-        reduced: Sequence[AnalysisFrame],
-        mattes: Sequence[Matte],
-    ) -> None:
+    def _refine_part(self, batch: MatteBatch) -> None:
         """Make mattes of as many frames as there are buffers for."""
+        masks, frames, reduced, mattes = batch
         scratch, holds = self._scratch[: len(frames)], False
         for one, mask, picture in zip(scratch, masks, reduced, strict=True):
             one.luma, one.chroma = one.picture.of(picture.luma, picture.chroma)

@@ -17,7 +17,7 @@ from bgsoft.composite.effects import create_compositor
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.matte.area import AreaMeter
-from bgsoft.matte.base import MatteStage
+from bgsoft.matte.base import MatteSetup, MatteStage
 from bgsoft.matte.stage import create_matte_stage
 from bgsoft.media.info import VideoInfo
 from bgsoft.models.catalog import ResolvedModel
@@ -107,16 +107,17 @@ class StageFactory:
         given: bool = False,
         fine: bool = False,
     ) -> MatteStage:
-        return create_matte_stage(
+        setup = MatteSetup(
             config,
             format,
             self._pool,
-            device=self._frames_device,
-            batch=self.batch,
+            self.batch,
+            self._frames_device,
             from_alpha=from_alpha,
             given=given,
             fine=fine,
         )
+        return create_matte_stage(setup)
 
     def given_segmenter(self, reader: MatteReader) -> GivenSegmenter:
         """Return a segmenter that reads the mattes of a file."""

@@ -11,7 +11,6 @@ import pytest
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.diagnose.parity import AVERAGED_MATTE, BLENDED
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.ops.placement import current_device
 from bgsoft.report import Event
@@ -21,6 +20,7 @@ from bgsoft.settings.config import MatteQuality
 from bgsoft.threads import LanePool
 from tests.gpu.device_frames import frame_on_device, grid_on_device
 from tests.gpu.test_zoomed import person_walks
+from tests.gpu.tolerances import AVERAGED_MATTE, BLENDED
 from tests.pictures import frame_format
 from tests.recurrent_model import recurrent_model
 

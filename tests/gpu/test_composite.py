@@ -15,11 +15,12 @@ from bgsoft.composite.background import Hold
 from bgsoft.composite.compositor import PictureCompositor
 from bgsoft.composite.effects import create_compositor
 from bgsoft.composite.plan import CellsPlan
-from bgsoft.diagnose.parity import STRUCTURED_DB, DeviceUnderTest, compare_composites
+from bgsoft.diagnose.parity import DeviceUnderTest, compare_composites
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.ops.placement import HOST, current_device
 from bgsoft.settings.config import REPLACING, EffectConfig, EffectKind
 from tests.gpu.device_frames import frame_on_device, grid_on_device
+from tests.gpu.tolerances import STRUCTURED_DB
 from tests.pictures import (
     SIZES,
     background_files,

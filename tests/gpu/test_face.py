@@ -11,11 +11,6 @@ import pytest
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.diagnose.parity import (
-    FACE_BOX_SHARE,
-    FACE_SIZE_SHARE,
-    PRESENCE,
-)
 from bgsoft.face.canvas import Canvas, Canvases
 from bgsoft.face.create import finder_settings
 from bgsoft.face.detect import Detection
@@ -32,6 +27,7 @@ from bgsoft.ring import FrameRing
 from bgsoft.settings.config import FaceConfig, FaceMode, Precision
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
+from tests.gpu.tolerances import FACE_BOX_SHARE, FACE_SIZE_SHARE, PRESENCE
 from tests.pictures import frame_format, make_frame, random_frame
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,6 @@ import pytest
 
 import bgsoft
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.diagnose.parity import MIN_FACES_DB
 from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.base import Face
 from bgsoft.face.editor import MatteEditor
@@ -19,6 +18,7 @@ from bgsoft.face.geometry import Roi
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.placement import current_device
 from tests.face_clips import FACE, write_late_face, write_two_people
+from tests.gpu.tolerances import MIN_FACES_DB
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
 from tests.unit.face.shapes import make_face
 

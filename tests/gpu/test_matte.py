@@ -13,9 +13,9 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.diagnose.parity import MATTE, DeviceUnderTest, compare_mattes
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
-from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, MatteStyle, Refine
 from tests.gpu.device_frames import frame_on_device, grid_on_device
+from tests.mattes import matte_stage
 from tests.pictures import codes, flat_frame, frame_format, make_frame, random_frame
 from tests.unit.matte.scenes import discs
 
@@ -227,7 +227,7 @@ def test_a_bad_mask_does_not_stay(gpu: Any) -> None:
     import cupy
 
     format = frame_format((641, 359))
-    stage = create_matte_stage(MatteConfig(), format, device=gpu)
+    stage = matte_stage(MatteConfig(), format, device=gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(Reducer(format).reduce([frame])[0])
     for value, code in ((np.nan, None), (1.0, 255), (0.0, 0)):
@@ -242,7 +242,7 @@ def test_there_must_be_a_mask_to_hold(gpu: Any, style: MatteStyle) -> None:
     import cupy
 
     format = frame_format((64, 64))
-    stage = create_matte_stage(MatteConfig(style=style), format, device=gpu)
+    stage = matte_stage(MatteConfig(style=style), format, device=gpu)
     frame, _ = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(Reducer(format).reduce([frame])[0])
     with pytest.raises(ValueError, match="cannot hold the last mask"):
@@ -258,7 +258,7 @@ def test_frames_after_the_first_allocate_nothing(gpu: Any) -> None:
 
     format = frame_format((1280, 720))
     config = MatteConfig(expand_pct=0.7, feather_pct=1)
-    stage = create_matte_stage(config, format, device=gpu)
+    stage = matte_stage(config, format, device=gpu)
     frame, mask = person_at(format, np.random.default_rng(3), 0.5)
     twin, grid = frame_on_device(frame), grid_on_device(Reducer(format).reduce([frame])[0])
     on_device = cupy.asarray(mask)

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.diagnose.parity import TENSOR, TENSOR_8_BITS
+from bgsoft.diagnose.parity import TENSOR
 from bgsoft.frame import PixelLayout
 from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.placement import current_device
 from bgsoft.segment.preprocess import Preprocessor
 from tests.gpu.device_frames import grid_on_device
+from tests.gpu.tolerances import TENSOR_8_BITS
 from tests.pictures import frame_format, random_frame
 
 pytestmark = pytest.mark.gpu

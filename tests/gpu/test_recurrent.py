@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.diagnose.parity import (
-    CELLS,
-    MAX_WHOLE_FRAME_DIFFERENCE,
-    MIN_MATTE_DB,
-    RECURRENT_ALPHA,
-    TENSOR,
-    TENSOR_8_BITS,
-)
+from bgsoft.diagnose.parity import CELLS, MIN_MATTE_DB, TENSOR
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import ModelSpec, ResolvedModel
@@ -27,6 +20,7 @@ from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
 from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.threads import LanePool
 from tests.gpu.device_frames import frame_on_device
+from tests.gpu.tolerances import MAX_WHOLE_FRAME_DIFFERENCE, RECURRENT_ALPHA, TENSOR_8_BITS
 from tests.pictures import frame_format, random_frame
 from tests.recurrent_model import recurrent_model
 from tests.rendering import psnr, read_back

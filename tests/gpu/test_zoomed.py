@@ -11,12 +11,7 @@ import pytest
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.diagnose.parity import (
-    BLENDED,
-    CELLS,
-    SCHEDULED_MASK,
-    TENSOR,
-)
+from bgsoft.diagnose.parity import CELLS, TENSOR
 from bgsoft.face.networks import FaceGlance, wiring_of
 from bgsoft.frame import Frame, PixelLayout
 from bgsoft.infer.base import Network
@@ -31,6 +26,7 @@ from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.settings.config import MatteQuality, Precision
 from bgsoft.threads import LanePool
 from tests.gpu.device_frames import frame_on_device, grid_on_device
+from tests.gpu.tolerances import BLENDED, SCHEDULED_MASK
 from tests.pictures import frame_format, frame_of, random_frame
 
 pytestmark = pytest.mark.gpu

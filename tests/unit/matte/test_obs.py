@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, MatteStyle
+from tests.mattes import matte_stage
 from tests.unit.matte.scenes import Plane, blank_frame, discs, reduce
 
 MASK = (64, 64)
@@ -144,7 +144,7 @@ def config(**settings: Any) -> MatteConfig:
 def matte(masks: list[Plane], settings: MatteConfig, size: tuple[int, int] = SIZE) -> Plane:
     """Our alpha of the last of the masks."""
     frame = blank_frame(*size)
-    stage = create_matte_stage(settings, frame.format)
+    stage = matte_stage(settings, frame.format)
     for mask in masks:
         result = stage.refine([mask], [frame], [reduce(frame)])[0]
     assert result.alpha is frame.planes.alpha
@@ -230,7 +230,7 @@ def test_flat_masks(value: float, size: tuple[int, int]) -> None:
 
 def test_hold_and_reset() -> None:
     frame = blank_frame(*SIZE)
-    stage = create_matte_stage(config(temporal=0.5, threshold=0.2), frame.format)
+    stage = matte_stage(config(temporal=0.5, threshold=0.2), frame.format)
     first = stage.refine([SCENE], [frame], [reduce(frame)])[0].alpha.copy()
     frame.planes.alpha[:] = 3
     held = stage.refine([None], [frame], [reduce(frame)])[0]

@@ -12,10 +12,10 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.frame import Frame, Matte, PixelLayout
 from bgsoft.matte.base import MatteStage
-from bgsoft.matte.stage import create_matte_stage
 from bgsoft.settings.config import MatteConfig, Refine
 from bgsoft.threads import LanePool
 from tests.marks import crossed
+from tests.mattes import matte_stage
 from tests.unit.matte.scenes import Plane, blank_frame, discs, reduce
 
 PERSON = (0.5, 0.55, 0.35)
@@ -31,7 +31,7 @@ def run(
 ) -> Plane:
     """The full-size matte of one mask on its first frame."""
     frame = blank_frame(*size) if frame is None else frame
-    stage = create_matte_stage(MatteConfig(**settings), frame.format, fine=fine)
+    stage = matte_stage(MatteConfig(**settings), frame.format, fine=fine)
     return stage.refine([mask], [frame], [reduce(frame)])[0].alpha.copy()
 
 
@@ -47,7 +47,7 @@ def test_any_size_gives_flat_mattes_for_flat_masks(
     rng = np.random.default_rng(1)
     frame = blank_frame(*size, luma=rng.integers(16, 236, size[::-1]), layout=layout)
     config = MatteConfig(expand_pct=1, feather_pct=2)
-    stage = create_matte_stage(config, frame.format, fine=fine)
+    stage = matte_stage(config, frame.format, fine=fine)
     for value in (0.0, 1.0):
         stage.reset()
         matte = stage.refine([np.full(mask_shape, value, np.float32)], [frame], [reduce(frame)])[0]
@@ -94,7 +94,7 @@ def test_inside_is_255_and_outside_is_0(refine: Refine, fine: bool) -> None:
 
 def test_one_overflow_of_the_model_does_not_stay() -> None:
     frame = blank_frame(*ODD)
-    stage = create_matte_stage(MatteConfig(), frame.format)
+    stage = matte_stage(MatteConfig(), frame.format)
     for value, code in ((np.nan, 0), (1.0, 255)):
         mask = np.full((256, 256), value, np.float32)
         assert np.all(stage.refine([mask], [frame], [reduce(frame)])[0].alpha == code)
@@ -135,7 +135,7 @@ def test_a_fine_edge_is_as_wide_as_the_pictures() -> None:
 def test_a_fine_edge_is_that_of_the_matte_on_the_grid_too() -> None:
     frame = blank_frame(*ODD)
     config = MatteConfig(expand_pct=0.5, feather_pct=3)
-    stage = create_matte_stage(config, frame.format, fine=True)
+    stage = matte_stage(config, frame.format, fine=True)
     matte = stage.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])[0]
     padded = np.pad(matte.alpha.astype(float), ((0, 1), (0, 1)), mode="edge")
     cells = padded.reshape(180, 2, 321, 2).mean(axis=(1, 3))
@@ -173,7 +173,7 @@ def test_a_small_hole_stays_only_where_the_model_is_sure(
 def test_a_gap_opens_and_closes_with_what_the_model_sees() -> None:
     """Whatever the frame before had."""
     frame = blank_frame(*ODD)
-    stage = create_matte_stage(MatteConfig(temporal=0, min_area=0.005), frame.format)
+    stage = matte_stage(MatteConfig(temporal=0, min_area=0.005), frame.format)
     values = (0.0, 0.45, 0.45, 0.1, 0.45)
     alphas = [
         int(stage.refine([with_hole(value)], [frame], [reduce(frame)])[0].alpha[197, 320])
@@ -218,7 +218,7 @@ def test_feather_only_adds_outside(amount: float, size: tuple[int, int]) -> None
 def test_hold_repeats_the_matte_while_the_picture_stands_still(fine: bool) -> None:
     rng = np.random.default_rng(4)
     luma = rng.integers(40, 200, (720, 1280))
-    stage = create_matte_stage(MatteConfig(), blank_frame(1280, 720).format, fine=fine)
+    stage = matte_stage(MatteConfig(), blank_frame(1280, 720).format, fine=fine)
     frame = blank_frame(1280, 720, luma=luma)
     first = stage.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])[0]
     assert not first.held
@@ -238,7 +238,7 @@ def test_hold_fits_the_old_mask_to_a_moved_picture(fine: bool) -> None:
     x = (np.arange(256) + 0.5) * 641 / 256
     mask = np.clip(0.5 - (x - 320) / 20, 0, 1).astype(np.float32)[None, :].repeat(256, axis=0)
     first, second = scene(320), scene(324)
-    stage = create_matte_stage(MatteConfig(), first.format, fine=fine)
+    stage = matte_stage(MatteConfig(), first.format, fine=fine)
     before = stage.refine([mask], [first], [reduce(first)])[0].alpha.astype(int)
     after = stage.refine([None], [second], [reduce(second)])[0].alpha.astype(int)
     assert after.sum() > before.sum()
@@ -246,7 +246,7 @@ def test_hold_fits_the_old_mask_to_a_moved_picture(fine: bool) -> None:
 
 def test_there_must_be_a_mask_to_hold() -> None:
     frame = blank_frame(64, 64)
-    stage = create_matte_stage(MatteConfig(), frame.format)
+    stage = matte_stage(MatteConfig(), frame.format)
     with pytest.raises(ValueError, match="cannot hold the last mask"):
         stage.refine([None], [frame], [reduce(frame)])
     stage.refine([np.ones((256, 256), np.float32)], [frame], [reduce(frame)])
@@ -275,7 +275,7 @@ def test_reset_forgets() -> None:
         return result.alpha.copy()
 
     def fresh() -> MatteStage:
-        return create_matte_stage(MatteConfig(temporal=0.9), frame.format)
+        return matte_stage(MatteConfig(temporal=0.9), frame.format)
 
     assert np.array_equal(last(fresh(), 3, reset=True), last(fresh(), 1, reset=False))
     assert not np.array_equal(last(fresh(), 3, reset=False), last(fresh(), 1, reset=False))
@@ -283,7 +283,7 @@ def test_reset_forgets() -> None:
 
 def test_a_person_who_leaves_leaves_no_ghost() -> None:
     frame = blank_frame(*ODD)
-    stage = create_matte_stage(MatteConfig(temporal=1.0), frame.format)
+    stage = matte_stage(MatteConfig(temporal=1.0), frame.format)
     for _ in range(5):
         stage.refine([discs((256, 256), PERSON)], [frame], [reduce(frame)])
     empty = np.zeros((256, 256), np.float32)
@@ -305,7 +305,7 @@ def test_the_number_of_workers_changes_nothing(fine: bool) -> None:
         with LanePool(lanes) as pool:
             frames = [blank_frame(*ODD, luma=pictures[index // 3]) for index in range(len(masks))]
             config = MatteConfig(min_area=0.03)
-            stage = create_matte_stage(config, frames[0].format, pool, batch=size, fine=fine)
+            stage = matte_stage(config, frames[0].format, pool, batch=size, fine=fine)
             for start in range(0, len(frames), size):
                 batch = frames[start : start + size]
                 grids = Reducer(batch[0].format, pool, batch=size).reduce(batch)
@@ -333,7 +333,7 @@ def test_ten_bits_give_the_matte_of_eight(fine: bool) -> None:
 def test_results_go_to_the_same_arrays_every_time() -> None:
     """Nothing is allocated for a result: OpenCV must have taken every ``dst`` it was given."""
     frame = blank_frame(1280, 720)
-    stage = create_matte_stage(MatteConfig(expand_pct=0.7, feather_pct=1), frame.format)
+    stage = matte_stage(MatteConfig(expand_pct=0.7, feather_pct=1), frame.format)
     mask = discs((256, 256), PERSON)
     given = (mask, np.zeros_like(mask), mask, np.zeros_like(mask))
     planes = [stage.refine([each], [frame], [reduce(frame)])[0].reduced for each in given]
@@ -348,7 +348,7 @@ def test_a_fine_edge_is_steady_where_the_picture_stands_still() -> None:
         config = MatteConfig(temporal=temporal, threshold=None, smooth=0, min_area=0)
         first, second = blank_frame(640, 480), blank_frame(640, 480)
         second.luma[:] += np.uint8(brighter)
-        stage = create_matte_stage(config, first.format, fine=True)
+        stage = matte_stage(config, first.format, fine=True)
         alphas = []
         for frame, opacity in ((first, 0.5), (second, 0.6)):
             mask = np.full((480, 640), opacity, np.float32)

@@ -15,13 +15,13 @@ from bgsoft.errors import ModelError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.infer.loading import NetworkLoader
-from bgsoft.matte.stage import create_matte_stage
 from bgsoft.models.catalog import ResolvedModel, resolve
 from bgsoft.segment.base import Segmenter
 from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.families import downsample_ratio, wiring
 from bgsoft.settings.config import MatteConfig
 from bgsoft.threads import LanePool
+from tests.mattes import matte_stage
 from tests.pictures import flat_frame, frame_format
 from tests.recurrent_model import expected_alphas, recurrent_model, write_model
 from tests.rendering import read_back
@@ -179,7 +179,7 @@ def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
     rng = np.random.default_rng(5)
     masks = [rng.random(format.luma_shape, dtype=np.float32) for _ in range(2)]
     frames = [flat_frame(format, 0, 128, 128) for _ in range(3)]
-    stage = create_matte_stage(MatteConfig(), format, LanePool(3), from_alpha=True)
+    stage = matte_stage(MatteConfig(), format, LanePool(3), from_alpha=True)
     mattes = stage.refine([masks[0], masks[1], None], frames, [])
     for matte, frame, mask in zip(mattes, frames, (*masks, masks[1]), strict=True):
         assert matte.alpha is frame.planes.alpha
@@ -195,7 +195,7 @@ def test_a_matte_is_taken_as_it_is(size: tuple[int, int]) -> None:
 
 def test_a_held_matte_is_the_models_own() -> None:
     format = frame_format((64, 48))
-    stage = create_matte_stage(MatteConfig(), format, from_alpha=True)
+    stage = matte_stage(MatteConfig(), format, from_alpha=True)
     frames = flat_frames(format, [0, 0])
     (first,) = stage.refine([np.full((48, 64), 0.5, np.float32)], frames[:1], [])
     first.alpha[:], first.reduced[:] = 255, 255  # as if a face had been filled in
@@ -209,10 +209,10 @@ def test_the_edge_can_be_moved() -> None:
     mask = np.zeros((100, 200), np.float32)
     mask[:, 100:] = 1
     frames = flat_frames(format, [0])
-    wide = create_matte_stage(MatteConfig(expand_pct=3.0), format, from_alpha=True)
+    wide = matte_stage(MatteConfig(expand_pct=3.0), format, from_alpha=True)
     (matte,) = wide.refine([mask], frames, [])
     assert matte.alpha[50].astype(int).argmax() == 97
-    soft = create_matte_stage(MatteConfig(feather_pct=10.0), format, from_alpha=True)
+    soft = matte_stage(MatteConfig(feather_pct=10.0), format, from_alpha=True)
     (matte,) = soft.refine([mask], frames, [])
     assert (matte.alpha[50, 100:] == 255).all()
     assert 0 < matte.alpha[50, 95] < 255 == matte.alpha[50, 100]

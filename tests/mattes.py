@@ -1,0 +1,18 @@
+"""Matte stages as tests make them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bgsoft.frame import FrameFormat
+from bgsoft.matte.base import MatteSetup, MatteStage
+from bgsoft.matte.stage import create_matte_stage
+from bgsoft.settings.config import MatteConfig
+from bgsoft.threads import LanePool
+
+
+def matte_stage(
+    config: MatteConfig, format: FrameFormat, pool: LanePool | None = None, **options: Any
+) -> MatteStage:
+    """With one lane unless a pool is given; ``options`` are those of :class:`MatteSetup`."""
+    return create_matte_stage(MatteSetup(config, format, pool or LanePool(), **options))
