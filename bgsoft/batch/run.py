@@ -26,6 +26,7 @@ from bgsoft.errors import (
     RenderCancelledError,
     VerificationError,
 )
+from bgsoft.exitcodes import one_line
 from bgsoft.jobs.task import Finished, Message, Retrying, Started
 from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
@@ -145,7 +146,6 @@ class Batch:
         state: The state, with an entry for every job.
         view: Display of the batch.
         stop: Set it to stop the batch.
-        describe: Return one line about an error.
         more: Return further jobs; called regularly until the batch stops. None: no more come.
     """
 
@@ -157,7 +157,6 @@ class Batch:
         *,
         view: BatchView,
         stop: threading.Event,
-        describe: Callable[[BaseException], str],
         more: Callable[[], Sequence[BatchJob]] | None = None,
     ) -> None:
         self._waiting = deque(jobs)
@@ -165,7 +164,6 @@ class Batch:
         self._state = state
         self._view = view
         self._stop = stop
-        self._describe = describe
         self._more = more
         self._looked_at = 0.0
         self._rewritten: list[BatchJob] = []
@@ -323,7 +321,7 @@ class Batch:
         self._state.recover(entry)
         _clean_up(job, error)
         self._failed.append((job, error))
-        entry.state, entry.reason, entry.made_from = FileState.FAILED, self._describe(error), {}
+        entry.state, entry.reason, entry.made_from = FileState.FAILED, one_line(error), {}
         self._save(entry)
         self._view.failed(job, error, traceback)
 

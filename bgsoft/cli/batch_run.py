@@ -118,7 +118,6 @@ class BatchRun:
                 state,
                 view=self._view,
                 stop=stop.cancel,
-                describe=one_line,
                 more=more,
             ).run()
             if flags.report is not None:

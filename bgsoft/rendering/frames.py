@@ -28,6 +28,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.pipeline.channel import Channel, ChannelClosedError
 from bgsoft.pipeline.runner import LEAVE_SECONDS
 from bgsoft.records import dataclass
+from bgsoft.rendering.listener import Listener
 from bgsoft.rendering.request import picture_kind
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.report import Event, RenderReport
@@ -216,9 +217,8 @@ class _Rendering:
 
     def _render(self) -> None:
         try:
-            self.report = hand_over_frames(
-                self._config, self._taker, on_event=self._tell, cancel=self._cancel
-            )
+            listener = Listener(on_event=self._tell, cancel=self._cancel)
+            self.report = hand_over_frames(self._config, self._taker, listener)
         except BaseException as exc:
             if not self._cancel.is_set():
                 self._error = exc

@@ -98,22 +98,20 @@ def render_chunk(
 def hand_over_frames(
     config: RenderConfig,
     taker: Taker,
+    listener: Listener | None = None,
     *,
     faces: FaceTaker | None = None,
     chunk: Chunk | None = None,
     info: VideoInfo | None = None,
-    on_event: Callable[[Event], None] | None = None,
-    cancel: threading.Event | None = None,
 ) -> RenderReport:
     """Render one video, or a chunk of it, but give its frames to ``taker``; nothing is written.
 
     The faces of every frame go to ``faces``.
     The output of the settings is ignored; all else is as for :func:`render_whole`.
     """
-    request, listener = Request(config, writes=False), Listener(None, on_event, cancel)
-    return (
-        _Session(request, listener, info=info, chunk=chunk, taker=taker, faces=faces).run().report
-    )
+    request, listener = Request(config, writes=False), listener or Listener()
+    session = _Session(request, listener, info=info, chunk=chunk, taker=taker, faces=faces)
+    return session.run().report
 
 
 class _Session:

@@ -13,6 +13,7 @@ from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.outputs import check_target, write_whole
 from bgsoft.rendering.configure import build_config
+from bgsoft.rendering.listener import Listener
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, FaceMode, MatteQuality, RenderConfig
@@ -73,6 +74,6 @@ def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> Fac
     """
     check_target(config.output, "faces", overwrite=config.overwrite, others=config.inputs)
     recorder, taker = FacesRecorder(), _NoPictures()
-    hand_over_frames(config, taker, faces=recorder, on_event=on_event)
+    hand_over_frames(config, taker, Listener(on_event=on_event), faces=recorder)
     write_whole(config.output, "faces", recorder.text(taker.info))
     return recorder

@@ -133,7 +133,6 @@ class Run:
                 state,
                 view=self.view,
                 stop=self.stop,
-                describe=str,
                 more=more,
             ).run()
         assert self.executor.closed
