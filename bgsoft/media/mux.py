@@ -28,7 +28,8 @@ from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.media.source import open_input, rendered_packets
 from bgsoft.media.tags import file_tags, is_picture_tag, stream_tags
 from bgsoft.media.timeline import OutputClock, Timeline, earliest_start
-from bgsoft.media.tracks import SHOWS_ALL, CopiedTracks
+from bgsoft.media.track_maker import SHOWS_ALL
+from bgsoft.media.tracks import CopiedTracks
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import writing
 from bgsoft.pipes import PipeOutput

@@ -173,7 +173,7 @@ def test_a_stage_that_stands_still_is_tried_again_and_then_reported(tmp_path: Pa
     run = Run(tmp_path, "a")
     (entry,) = run(render).failed
     assert run.executor.submitted == ["a", "a"]
-    assert (entry.attempts, entry.reason) == (2, "no frame")
+    assert (entry.attempts, entry.reason) == (2, "encode: no frame")
 
 
 @pytest.mark.parametrize("published", [False, True])

@@ -1,0 +1,319 @@
+"""Output tracks for the sound, subtitles, covers, attachments and data of the input."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from av.audio.stream import AudioStream
+from av.container import InputContainer, OutputContainer
+from av.stream import AttachmentStream, Discard, Disposition, Stream
+from av.subtitles.stream import SubtitleStream
+from av.video.stream import VideoStream
+
+from bgsoft.media.copied import (
+    codec_name,
+    conversion,
+    copied_stream,
+    describe,
+    holds,
+    priming,
+)
+from bgsoft.media.identifying import (
+    DEFAULT_HANDLERS,
+    MetadataFilter,
+    anonymous_header,
+    has_coordinates,
+)
+from bgsoft.media.muting import Muting
+from bgsoft.media.pyav import exact
+from bgsoft.media.sound_check import SoundCheck
+from bgsoft.media.source import read_packets
+from bgsoft.media.timeline import SteadySound, Timeline
+from bgsoft.media.track import CopiedTrack, CoverTrack, OutputTrack
+from bgsoft.media.transcode import (
+    READABLE,
+    TextTrack,
+    TranscodedTrack,
+    add_audio_stream,
+    add_text_stream,
+    is_lossless,
+)
+from bgsoft.media.writer import CopyOptions, Writer
+from bgsoft.report import AudioReport
+
+_ENDLESS_SECONDS = 3600
+"""FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
+
+SHOWS_ALL = "nothing is hidden or replaced in it"
+"""Why a picture is left out."""
+_FONTS = (b"\0\1\0\0", b"OTTO", b"true", b"typ1", b"ttcf", b"wOFF", b"wOF2")
+"""What they begin with: TrueType, OpenType, collections of them, WOFF."""
+_COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
+
+
+class TrackMaker:
+    """Chooses whether a track is copied, converted or left out, and makes its output track.
+
+    Args:
+        source: The input.
+        writer: The output; conversions, and what cannot be kept, are reported through it.
+        timeline: Shift and kept part.
+        copied: What is kept.
+        metadata: Decides on what identifies people or places.
+        in_order: The header cannot be completed later.
+    """
+
+    def __init__(
+        self,
+        source: InputContainer,
+        writer: Writer,
+        timeline: Timeline,
+        copied: CopyOptions,
+        metadata: MetadataFilter,
+        *,
+        in_order: bool,
+    ) -> None:
+        self.audio: list[AudioReport] = []
+        """Outcome of each audio track."""
+        self.steady: dict[int, SteadySound] = {}
+        """Watches over the sound of a container that has no times, by input track."""
+        self.unread: set[int] = set()
+        """Text tracks of a pipe, in which coordinates may come."""
+        self.muting = Muting(copied.muted, writer.info, timeline) if copied.muted else None
+        self._source, self._writer = source, writer
+        info, container = writer.info, writer.container
+        self._info, self._container = info, container
+        self._timeline = timeline
+        self._copied = copied
+        self._metadata = metadata
+        self._cut_at_zero: set[int] = set()
+        """Audio tracks whose packets before zero cannot be kept."""
+        self._sound = SoundCheck(info, container, timeline, source.metadata, in_order=in_order)
+        self._is_pipe = info.pipe is not None
+
+    def add(self, output: OutputContainer, stream: Stream) -> OutputTrack | None:
+        """Add the output stream of one input stream; None where no packets need be read."""
+        if isinstance(stream, AudioStream):
+            return self._add_audio(output, stream)
+        if isinstance(stream, SubtitleStream):
+            return self._add_subtitle(output, stream)
+        if isinstance(stream, VideoStream):
+            return self._add_picture(output, stream)
+        if isinstance(stream, AttachmentStream):
+            self._add_attachment(output, stream)
+        elif stream.type == "data" and not self._is_rewritten(stream):
+            if self._metadata.strips:
+                handler = stream.metadata.get("handler_name", "")
+                name = stream.name if handler.lower() in DEFAULT_HANDLERS else handler
+                self._metadata.leave_out(f"data track {stream.index} ({name or 'unknown'})")
+                return None
+            if self._container.copies is None and holds(self._container, stream):
+                return self._copy(output, stream)
+            self._notice(f"data track {stream.index} ({stream.name or 'unknown'}) left out")
+        return None
+
+    def _notice(self, message: str) -> None:
+        self._writer.report("notice", message)
+
+    def _left_out(self, what: str, reason: str = "") -> None:
+        self._notice(f"{what} left out: {reason or f'{self._container.name} cannot hold it'}")
+
+    def _is_rewritten(self, stream: Stream) -> bool:
+        """Return whether the muxer writes such a track itself: MP4's titles or timecode."""
+        titles = stream.discard is Discard.all and bool(self._source.chapters())
+        return self._info.is_mov and ("timecode" in stream.metadata or titles)
+
+    def _copy(self, output: OutputContainer, stream: Stream) -> OutputTrack:
+        # A codec's priming lies before zero. MP4 hides it with an edit list. Matroska has a field
+        # for its length, and players skip as much of whatever comes first; up to FFmpeg 8 it is
+        # filled from Matroska and from Opus headers only.
+        # Numbered packets are fitted to the picture by SteadySound.
+        keep = self._container.edit_lists or self._container.numbers_frames
+        skipped = Fraction(0)
+        if self._container.is_matroska:
+            skipped = priming(stream)
+            known = self._info.container.startswith("matroska") or codec_name(stream) == "opus"
+            keep = skipped > 0 or (known and not self._timeline.is_part)
+        if isinstance(stream, AudioStream) and not keep and not self._timeline.is_part:
+            self._cut_at_zero.add(stream.index)
+        target = copied_stream(output, stream, self._metadata)
+        if self._sound.is_described_late(stream):
+            target.codec_context.extradata = self._sound.description(stream)
+        elif self._metadata.strips:
+            self._clean_header(stream, target)
+        return CopiedTrack(
+            stream,
+            target,
+            self._timeline,
+            keep_lead_in=keep,
+            lead_in=skipped,
+            fine_clock=self._container.edit_lists,
+        )
+
+    def _clean_header(self, stream: Stream, target: Stream) -> None:
+        """Take authors and file names out of the header of a copied track."""
+        header = None if stream.codec_context is None else stream.codec_context.extradata
+        cleaned = anonymous_header(codec_name(stream) or "", header or b"")
+        if header and cleaned != header:
+            target.codec_context.extradata = cleaned
+            self._metadata.leave_out(f"comments of {stream.type} track {stream.index}")
+
+    def make_room(self) -> None:
+        """Move the origin back for sound that would lose a packet of which most is played.
+
+        A video begins with the end of a codec's priming, or with what a cut left of a packet.
+        """
+        waiting, origin = self._cut_at_zero, self._timeline.origin
+        # Of a pipe, pictures tell when it is enough, before much of it is kept.
+        also = () if not self._is_pipe else (self._info.stream_index,)
+        for packet in read_packets(self._info.source, *waiting, *also) if waiting else ():
+            tick = exact(packet.time_base)
+            if packet.pts is None or tick is None:
+                continue
+            start = packet.pts * tick
+            middle = start + (packet.duration or 0) * tick / 2
+            if start < origin <= middle and packet.stream_index in waiting:
+                video_tick = self._info.time_base
+                self._timeline.include(math.floor(start / video_tick) * video_tick)
+            waiting.discard(packet.stream_index)
+            if not waiting or start > origin + 1:
+                return
+
+    def _add_audio(self, output: OutputContainer, stream: AudioStream) -> OutputTrack | None:
+        number, codec = len(self.audio), codec_name(stream)
+        if not self._copied.sound:
+            self._note(number, codec or "unknown", "dropped", "--audio none")
+            return None
+        if codec is None:
+            self._drop_audio(number, "unknown", "its codec is not known")
+            return None
+        reason = self._sound.reason_to_encode(number, codec, stream)
+        # In a container that numbers its packets, only the track's times may be in the way.
+        numbered = self._container.numbers_frames and codec in (self._container.copies or ())
+        again = (
+            reason is None
+            and self.muting is not None
+            and self.muting.concerns(self._source, stream)
+        )
+        if again:
+            reason = "parts of it are muted"
+        if reason is None:
+            self._note(number, codec, "copied")
+            self._watch(stream.index, stream)
+            return self._copy(output, stream)
+        chosen = conversion(self._container, stream, keeps_codec=again or numbered)
+        if chosen is not None:
+            target = add_audio_stream(output, chosen.encoder, stream, chosen.mix.target)
+            describe(target, stream, self._metadata)
+            name = target.codec.canonical_name
+            self._note(number, name, "transcoded", reason)
+            what = f"audio track {number}"
+            channels = chosen.mix.describe()
+            text = f"{what} converted from {codec} to {name}: {reason}"
+            if again and name == codec:
+                text = f"{what} is encoded again: {reason}"
+            if channels or name != codec or not is_lossless(name):
+                self._notice(f"{text}; {channels}" if channels else text)
+            self._watch(stream.index, target)
+            return TranscodedTrack(
+                stream,
+                target,
+                self._timeline,
+                from_zero=self._container.numbers_frames,
+                muting=self.muting,
+                tell=lambda text: self._notice(f"{what}: from now on {text}"),
+            )
+        self._drop_audio(number, codec, reason)
+        return None
+
+    def _note(self, number: int, codec: str, action: str, reason: str | None = None) -> None:
+        report = AudioReport(track=number, codec=codec, action=action, reason=reason)
+        self.audio.append(report)
+
+    def _drop_audio(self, number: int, codec: str, reason: str) -> None:
+        self._note(number, codec, "dropped", reason)
+        self._left_out(f"audio track {number} ({codec})", reason)
+
+    def _watch(self, index: int, sound: AudioStream) -> None:
+        if self._container.numbers_frames:
+            self.steady[index] = SteadySound(sound, self._container)
+
+    def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> OutputTrack | None:
+        codec = codec_name(stream)
+        what = f"subtitle track {stream.index}"
+        text_codec = self._container.text_subtitles
+        if self._metadata.strips and self._is_pipe:
+            self.unread.add(stream.index)
+        elif self._metadata.strips and any(
+            has_coordinates(bytes(packet)) for packet in read_packets(self._info.path, stream.index)
+        ):
+            self._metadata.leave_out(f"{what} (coordinates)")
+            return None
+        if codec is not None and holds(self._container, stream):
+            endless = self._container.edit_lists and codec not in READABLE
+            if not endless or (not self._is_pipe and self._have_ends(stream)):
+                return self._copy(output, stream)
+            reason = f"{self._container.name} cannot hold subtitles without an end time"
+            self._left_out(f"{what} ({codec})", reason)
+        elif codec in READABLE and text_codec is not None:
+            target = add_text_stream(output, text_codec, stream)
+            describe(target, stream, self._metadata)
+            self._notice(f"{what} converted from {codec} to {text_codec}")
+            return TextTrack(stream, target, self._timeline)
+        else:
+            self._left_out(f"{what} ({codec or 'unknown'})")
+        return None
+
+    def _have_ends(self, stream: SubtitleStream) -> bool:
+        """Return whether all packets of a track have an end time."""
+        lengths = (
+            (packet.duration or 0) * (exact(packet.time_base) or 0)
+            for packet in read_packets(self._info.path, stream.index)
+        )
+        return all(0 < seconds < _ENDLESS_SECONDS for seconds in lengths)
+
+    def _add_picture(self, output: OutputContainer, stream: VideoStream) -> OutputTrack | None:
+        """Copy cover art; further videos are left out."""
+        if not stream.disposition & Disposition.attached_pic:
+            self._left_out(f"video track {stream.index}", "one video is rendered")
+            return None
+        if not self._copied.pictures:
+            self._left_out("cover picture", SHOWS_ALL)
+            return None
+        if self._metadata.strips:
+            self._metadata.leave_out("cover picture")
+            return None
+        codec = codec_name(stream)
+        if self._container.muxer == "matroska" and codec in _COVER_NAMES:
+            cover = next(read_packets(self._info.source, stream.index), None)
+            if cover is not None:
+                output.add_attachment(*_COVER_NAMES[codec], bytes(cover))
+                return None
+        elif self._container.muxer == "mp4" and holds(self._container, stream):
+            return CoverTrack(stream, copied_stream(output, stream, self._metadata), self._timeline)
+        self._left_out("cover picture")
+        return None
+
+    def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
+        name = f"attachment {stream.name or stream.index}"
+        if not self._copied.pictures and not _is_font(stream):
+            self._left_out(name, SHOWS_ALL)
+        elif self._metadata.strips and not _is_font(stream):
+            self._metadata.leave_out(name)
+        elif self._container.muxer == "matroska" and stream.data:
+            output.add_attachment(
+                stream.name or f"attachment-{stream.index}",
+                stream.mimetype or "application/octet-stream",
+                stream.data,
+            )
+        else:
+            self._left_out(name)
+
+
+def _is_font(stream: AttachmentStream) -> bool:
+    """Return whether an attached file is a font, as subtitles need, by its name and contents."""
+    declared = (stream.mimetype or "").lower()
+    return ("font" in declared or "opentype" in declared) and (stream.data or b"").startswith(
+        _FONTS
+    )
