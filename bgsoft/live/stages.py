@@ -23,6 +23,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.given import OneByOne
 from bgsoft.rendering.host import host_planes
+from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.settings.config import EffectKind, RenderConfig
 
 _DIMMED = 0.4
@@ -75,9 +76,7 @@ class LiveStages(Closing):
             info,
             resolve(config.segment.model),
             metrics,
-            lambda _frame: None,
-            self._faces if takes_faces else None,
-            began=Fraction(0),
+            PictureOptions(began=Fraction(0), face_data=self._faces if takes_faces else None),
         )
         self._pictures = OneByOne(
             builder, self._stages, info, keeps_source=keeps_source, converting=converting

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from bgsoft.decode.base import Decoder, DecodeSettings
 from bgsoft.encode.base import Encoder, PictureKind
-from bgsoft.frame import Frame, FrameFormat
+from bgsoft.frame import FrameFormat
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.media.info import VideoInfo
@@ -27,6 +26,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.pipeline.picture import MaskSchedule, PictureStages
 from bgsoft.rendering import backends
 from bgsoft.rendering.backends import Choice
+from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.report import Event
 from bgsoft.resources import Resources
 from bgsoft.ring import FrameRing
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
     from bgsoft.matte.given import MatteReader
-    from bgsoft.regions.follow import FollowedRegions
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 
@@ -65,6 +64,9 @@ def _open_mattes(config: RenderConfig, info: VideoInfo, resources: Resources) ->
     from bgsoft.matte.given import MatteReader
 
     return MatteReader(config.segment, info, config.fps, threads=decoder_threads(resources))
+
+
+_DEFAULTS = PictureOptions()
 
 
 class StageBuilder:
@@ -262,13 +264,7 @@ class StageBuilder:
         info: VideoInfo,
         model: ResolvedModel,
         metrics: Metrics,
-        on_cut: Callable[[Frame], None],
-        face_data: FaceTaker | None = None,
-        *,
-        trim_start: int | None = None,
-        began: Fraction | None = None,
-        followed: FollowedRegions | None = None,
-        measures: bool = False,
+        options: PictureOptions = _DEFAULTS,
     ) -> PictureStages:
         """The stages between decoder and encoder.
 
@@ -277,12 +273,7 @@ class StageBuilder:
             info: The input.
             model: The segmentation model.
             metrics: Gets the clocks of the stages.
-            on_cut: Called for the first frame of each new scene.
-            face_data: Who takes the faces; None: nobody. The caller closes it.
-            trim_start: pts of the first frame after the pre-roll; None: there is no pre-roll.
-            began: When a background video starts, in the frames' seconds; None: at the first one.
-            followed: Motion of followed regions, if it is known.
-            measures: The area of each matte is measured.
+            options: Their surroundings.
 
         Raises:
             ConfigError, ModelError: Look or model cannot be used.
@@ -296,15 +287,15 @@ class StageBuilder:
         loop = stages if segment.similarity_db is None else stages.singly()
         reader, replaces = _open_mattes(config, info, self._resources), segment.replaces_matte
         with StartupPool() as pool, stages.current():
-            make_networks = partial(self._make_networks, config, info, model, face_data)
+            make_networks = partial(self._make_networks, config, info, model, options.face_data)
             making = pool.submit("networks", make_networks)
             with span("picture kernels"):
                 reducer, scenes = loop.reducer(format), loop.scenes(format)
                 matte = loop.matte_stage(
                     config.matte, format, from_alpha=from_alpha, given=replaces, fine=fine
                 )
-                compositor = stages.compositor(config.effect, format, began)
-                regions = stages.regions(config, info, followed)
+                compositor = stages.compositor(config.effect, format, options.began)
+                regions = stages.regions(config, info, options.followed)
             segmenter, faces, detector = making.result()
             merger = None
             if reader is not None and replaces:
@@ -313,8 +304,8 @@ class StageBuilder:
                 merger = stages.matte_merger(reader, segment.matte_mode, format)
             assert segmenter is not None
             for step in (faces, detector):
-                if step is not None and trim_start is not None:
-                    step.trim_start = trim_start
+                if step is not None and options.trim_start is not None:
+                    step.trim_start = options.trim_start
             return PictureStages(
                 execution=loop.execution(metrics.observer),
                 reducer=reducer,
@@ -330,10 +321,10 @@ class StageBuilder:
                 else MaskSchedule(segment.mask_every, segment.similarity_db),
                 merger=merger,
                 reader=reader,
-                areas=stages.areas() if measures else None,
+                areas=stages.areas() if options.measures else None,
                 metrics=metrics,
-                on_cut=on_cut,
-                trim_start=trim_start,
+                on_cut=options.on_cut,
+                trim_start=options.trim_start,
             )
 
     def _make_networks(

@@ -108,7 +108,7 @@ def _render_frame(
     ring = FrameRing(2, lambda slot: host_planes(info.format, slot))
     builder = StageBuilder(BackendConfig(batch=1).on_cpu(), lambda _event: None)
     model = resolve(config.segment.model)
-    stages = builder.make_picture_stages(config, info, model, Metrics(), lambda _frame: None)
+    stages = builder.make_picture_stages(config, info, model, Metrics())
     finder: FaceFinder | None = None
     if draws_faces:
         searched = finder_settings(config.face, info.format, writes_data=True)

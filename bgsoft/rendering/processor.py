@@ -29,6 +29,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.configure import config_from_keywords
 from bgsoft.rendering.given import OneByOne
+from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.keywords import PictureSettings
@@ -75,7 +76,7 @@ class _Stages(Closing):
         info = _info(*size)
         self._rgb = RgbPictures(info.format, interpolation=EXACT)
         self._stages = builder.make_picture_stages(
-            config, info, model, Metrics(), lambda _frame: None, began=Fraction(0)
+            config, info, model, Metrics(), PictureOptions(began=Fraction(0))
         )
         self._pictures = OneByOne(builder, self._stages, info, keeps_source=True)
         try:

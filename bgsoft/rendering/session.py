@@ -36,6 +36,7 @@ from bgsoft.rendering.outcome import (
     TrimmingSink,
     commit,
 )
+from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.rendering.report import RenderLog, skipped_report
 from bgsoft.rendering.request import Request
 from bgsoft.report import Event, RenderReport
@@ -211,13 +212,15 @@ class _Session:
                 info,
                 model,
                 log.metrics,
-                log.scene_cut,
-                self._faces or self._face_data,
-                trim_start=self._trim_start,
-                began=None if chunk is None else chunk.began * info.time_base,
-                followed=None if chunk is None else chunk.followed,
-                # Nobody knows yet whether the render that joins the chunks writes a report.
-                measures=config.report is not None or chunk is not None,
+                PictureOptions(
+                    on_cut=log.scene_cut,
+                    face_data=self._faces or self._face_data,
+                    trim_start=self._trim_start,
+                    began=None if chunk is None else chunk.began * info.time_base,
+                    followed=None if chunk is None else chunk.followed,
+                    # Nobody knows yet whether the render that joins the chunks writes a report.
+                    measures=config.report is not None or chunk is not None,
+                ),
             )
             open_decoder = partial(builder.open_decoder, source.path, settings, info)
             decoding = pool.submit("decoder", open_decoder)
