@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bgsoft.closing import Closing
 from bgsoft.errors import DiskFullError, OutputError, errors_as, os_errors_as, translated
-from bgsoft.part_names import TOKEN_CHARS, hidden_beside, hidden_parts, partial_beside, with_token
+from bgsoft.part_names import TOKEN_CHARS, hidden_parts, hidden_path, partial_path, with_token
 from bgsoft.suggestions import network_address
 from bgsoft.untrusted import parse_json
 
@@ -90,7 +90,7 @@ def check_target(
 def _check(path: Path, what: str, others: Iterable[Path], *, overwrite: bool, folder: str) -> Path:
     """Return the file to write, with symbolic links followed."""
     title = f"{what} {path}"
-    target = check_apart(path, what, others)
+    target = check_distinct(path, what, others)
     if target.is_dir():
         raise OutputError(f"cannot write {title}: it is a folder", path=path)
     if target.is_file() and not overwrite:
@@ -110,7 +110,7 @@ def _check(path: Path, what: str, others: Iterable[Path], *, overwrite: bool, fo
     return target
 
 
-def check_apart(path: Path, what: str, others: Iterable[Path]) -> Path:
+def check_distinct(path: Path, what: str, others: Iterable[Path]) -> Path:
     """Return the file to write, with symbolic links followed.
 
     Raises:
@@ -275,7 +275,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield path
         return
     target = path.resolve()
-    part = hidden_beside(target)
+    part = hidden_path(target)
     try:
         yield part
         put(part, target)
@@ -303,7 +303,7 @@ def _name_partial(part: Path, target: Path) -> Path:
     """Rename an incomplete file to its first unused partial name."""
     number = 1
     while True:
-        name = partial_beside(target, number)
+        name = partial_path(target, number)
         with suppress(FileExistsError):
             _name_new(part, name)
             return name

@@ -9,7 +9,7 @@ MAX_NAME_BYTES = 255
 TOKEN_CHARS = 8
 
 
-def hidden_beside(target: Path) -> Path:
+def hidden_path(target: Path) -> Path:
     """Return a hidden, unused name in the same folder."""
     return with_token(target, *hidden_parts(target))
 
@@ -31,7 +31,7 @@ def with_token(target: Path, prefix: str, ending: str) -> Path:
     return target.with_name(f"{prefix}{os.urandom(TOKEN_CHARS // 2).hex()}{ending}")
 
 
-def partial_beside(target: Path, number: int = 1) -> Path:
+def partial_path(target: Path, number: int = 1) -> Path:
     """Return the name of the ``number``-th incomplete file of a target."""
     ending = f".partial{f'-{number}' if number > 1 else ''}{target.suffix}"
     stem = os.fsencode(target.stem)[: MAX_NAME_BYTES - len(os.fsencode(ending))]

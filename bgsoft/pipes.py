@@ -18,7 +18,7 @@ from bgsoft.errors import ConfigError, RenderCancelledError
 from bgsoft.outputs import DASH, OutputFile, write_error, writing
 
 DEV_STDIN, DEV_STDOUT = Path("/dev/stdin"), Path("/dev/stdout")
-LOOK_MS = 100
+POLL_MS = 100
 """Interval at which a wait for the other end of a pipe checks whether to continue."""
 _SHORT_WAIT_SECONDS = 0.001
 _PIPE_BYTES = 1 << 20
@@ -114,7 +114,7 @@ class PipeOutput(OutputFile):
             except OSError as exc:
                 if exc.errno != errno.ENXIO:
                     raise
-            self._wait(LOOK_MS / 1000)  # there is no reader yet
+            self._wait(POLL_MS / 1000)  # there is no reader yet
 
     def _wait(self, seconds: float = 0.0) -> None:
         self.waits += 1
@@ -126,7 +126,7 @@ class PipeOutput(OutputFile):
         """Send bytes, however long the reader takes; raises OSError if there is none."""
         left = memoryview(data)
         while left and not self._stopped.is_set():
-            if not self._room.poll(LOOK_MS):
+            if not self._room.poll(POLL_MS):
                 self._wait()
                 continue
             try:

@@ -12,9 +12,9 @@ from bgsoft.outputs import write_whole
 from bgsoft.records import dataclass
 
 PICTURE_STAGES = ("segment", "face", "matte", "composite")
-"""They share one thread; on a GPU, its stream."""
+"""Stages that share one thread; on a GPU, its stream."""
 STAGE_NAMES = ("decode", *PICTURE_STAGES, "encode")
-"""In the order of the data."""
+"""All stages in the order of the data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class StageReport:
     """One stage of the render."""
 
     backend: str
-    """What really ran, e.g. ``cpu``; ``off`` where the stage had no work."""
+    """Backend that ran, e.g. ``cpu``; ``off`` where the stage had no work."""
     device: str
     """e.g. ``cpu`` or ``cuda:0 (NVIDIA H100)``."""
     ms_per_frame: float
@@ -92,7 +92,7 @@ class ChunkReport:
     """Rendered before it, so that it comes out as in one go, and dropped."""
     wall_s: float
     device: str
-    """Where it was composited."""
+    """Device that composited it."""
     reused: bool
     """An earlier run had finished it."""
 
@@ -138,7 +138,8 @@ class FileReport:
     name: str
     """Its path; of a model, its name."""
     sha256: str | None
-    """Of its bytes; of a sequence's pictures, of all their bytes in order. None: it was a pipe."""
+    """Hash of its bytes; of a sequence's pictures, of all their bytes in order. None: it was a
+    pipe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,7 @@ class RenderReport:
     fps: float = 0.0
     """Frames encoded over wall time."""
     first_frame_s: float | None = None
-    """From the start of the render to the first frame handed to the encoder."""
+    """Time from the start of the render to the first frame handed to the encoder."""
     process_s: float | None = None
     """How long the process had lived when the render began: where it does nothing else, the time
     that the interpreter and all imports take."""
@@ -186,8 +187,8 @@ class RenderReport:
     events: list[Event] = field(default_factory=list)
     audio: list[AudioReport] = field(default_factory=list)
     parts: list[ChunkReport] = field(default_factory=list)
-    """Of a render in chunks, in order; stages' times are means over all of them. Empty where it was
-    done in one go."""
+    """Chunks of the render, in order; stages' times are means over all of them. Empty if it was
+    rendered whole."""
     peak_rss_bytes: int
     peak_vram_bytes: int | None = None
     """Most GPU memory seen in use while frames ran: this process's, or where the driver does not

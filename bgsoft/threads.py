@@ -106,12 +106,12 @@ class Threads(Closing):
     other threads still render.
 
     Args:
-        most: Largest number of pieces at a time; others wait.
+        max_running: Largest number of pieces at a time; others wait.
         name: Name of the threads.
     """
 
-    def __init__(self, most: int, name: str) -> None:
-        self._room = threading.Semaphore(most)
+    def __init__(self, max_running: int, name: str) -> None:
+        self._room = threading.Semaphore(max_running)
         self._name = name
         self._lock = threading.Lock()
         self._begun: list[tuple[threading.Thread, Future[Any]]] = []

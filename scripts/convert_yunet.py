@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "bgsoft" / "models" / "data" / "yunet.onnx"
 GPU_TARGET = TARGET.with_name("yunet_gpu.onnx")
 GOLDEN = ROOT / "tests" / "golden"
-MIN_SCORE, MAX_OVERLAP, MOST = 0.1, 0.3, 5000
+MIN_SCORE, MAX_OVERLAP, MAX_FACES = 0.1, 0.3, 5000
 VALUES = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 
 
@@ -82,7 +82,7 @@ def record(source: Path) -> None:
         image = archive["image"][..., ::-1]
     network = cv2.dnn.readNet(str(source))
     detector = cv2.FaceDetectorYN.create(
-        str(source), "", image.shape[1::-1], MIN_SCORE, MAX_OVERLAP, MOST
+        str(source), "", image.shape[1::-1], MIN_SCORE, MAX_OVERLAP, MAX_FACES
     )
     names = network.getUnconnectedOutLayersNames()
     rows, faces = [], []

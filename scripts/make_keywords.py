@@ -58,7 +58,7 @@ def keyword_classes(text: str) -> str:
     of_picture, of_frames = (
         'class PictureSettings(TypedDict, total=False):\n    """Settings of one picture."""\n\n',
         "class FrameSettings(PictureSettings, total=False):\n"
-        '    """Those of frames in a row, with what one picture alone cannot have."""\n\n',
+        '    """Settings of consecutive frames, in addition to those of one picture."""\n\n',
     )
     for name, option in OPTIONS.items():
         line = f"    {name}: {annotation(option)} | None\n"

@@ -32,12 +32,12 @@ def masks_of(
     frames: list[Frame],
     backend: str = "cpu",
     gpu: Any = None,
-    tell: Any = lambda _text: None,
+    on_notice: Any = lambda _text: None,
 ) -> list[np.ndarray]:
     """Of frames on the host, all at a time."""
     pool = LanePool(len(frames))
     factory = HostSegmenterFactory(backend, frames[0].format, pool, gpu)
-    made = factory.create(NetworkLoader(model, tell=tell), MatteQuality.STANDARD)
+    made = factory.create(NetworkLoader(model, on_notice=on_notice), MatteQuality.STANDARD)
     made.start()
     reduced = Reducer(frames[0].format, pool).reduce(frames)
     masks = [mask.copy() for mask in made.masks(frames, reduced)]

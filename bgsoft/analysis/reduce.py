@@ -14,8 +14,7 @@ from bgsoft.threads import LanePool
 
 _KEPT_BATCHES = 4
 """Batches whose analysis frames exist at a time: one is segmented, one waits for its matte, one
-gets
-it, and one is composited."""
+gets it, and one is composited."""
 _MAX_FACTOR = 64
 
 

@@ -182,7 +182,7 @@ class LumaProbe:
 
         Called once for every frame, in order.
         """
-        self._look(reduced)
+        self._measure_all(reduced)
         return list(map(self._detector.update, self.thumbs[: len(reduced)]))
 
     def is_similar(self, reduced: AnalysisFrame, min_db: float) -> bool:
@@ -192,13 +192,13 @@ class LumaProbe:
         alone.
         """
         if not self._placement.on_device:
-            self._look([reduced])
+            self._measure_all([reduced])
         if not self._compared:
             return False
         error = int(self._host_errors[0]) / self._samples
         return error == 0 or 10 * math.log10(self._peak**2 / error) > min_db
 
-    def _look(self, reduced: Sequence[AnalysisFrame]) -> None:
+    def _measure_all(self, reduced: Sequence[AnalysisFrame]) -> None:
         if self._has_kept:
             self._errors.fill(0)
         for grid, arguments in zip(reduced, self._arguments, strict=False):

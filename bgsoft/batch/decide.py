@@ -72,7 +72,7 @@ def decide(job: BatchJob, state: BatchState, *, resume: bool) -> Decision:
     if known is not None and not other:
         entry.files = dict(known.files)
     if foreign and not config.overwrite:
-        reason = f"{foreign[0]} " + _whose(
+        reason = f"{foreign[0]} " + _describe_foreign(
             known, _name(foreign[0], state), resume=resume, other=other
         )
         return Decision(job, Act.REFUSE, reason, entry)
@@ -140,7 +140,7 @@ def _is_of_other_input(known: Entry, job: BatchJob, made_from: dict[str, str]) -
     return moved and bool(known.files) and known.made_from.get("input") != made_from["input"]
 
 
-def _whose(known: Entry | None, name: str, *, resume: bool, other: bool) -> str:
+def _describe_foreign(known: Entry | None, name: str, *, resume: bool, other: bool) -> str:
     """Return the message about a file at the place of an output, without its path."""
     if not resume or known is None:
         return "exists already"

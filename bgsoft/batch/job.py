@@ -31,7 +31,7 @@ from bgsoft.suggestions import did_you_mean
 
 _WIDEST = 255
 """Maximum width of a field in a name; file names cannot be longer."""
-_BESIDE = ("matte_out", "face_data", "trace")
+_NEXT_TO_OUTPUT = ("matte_out", "face_data", "trace")
 """Settings that name a file next to the output; here they are templates."""
 _NO_PART_OF_THE_RESULT = {
     *("input", "output", "preset", "overwrite", "skip_existing", "report", "trace", "receipt"),
@@ -46,7 +46,7 @@ class BatchJob:
 
     config: RenderConfig
     number: int
-    """From 1, in the order in which files were first found."""
+    """Number of the file, from 1, in the order in which files were first found."""
 
     @property
     def files(self) -> list[Path]:
@@ -143,8 +143,8 @@ class JobFactory:
         self._name = name
         self._preset = preset
         top = dict(flags.get(TOP, {}))
-        self._beside = {key: str(top.pop(key)) for key in _BESIDE if key in top}
-        for key, template in self._beside.items():
+        self._templates = {key: str(top.pop(key)) for key in _NEXT_TO_OUTPUT if key in top}
+        for key, template in self._templates.items():
             if template == "-":
                 flag = key.replace("_", "-")
                 raise ConfigError(
@@ -195,7 +195,7 @@ class JobFactory:
         return jobs
 
     def plan_each(
-        self, find: Callable[[], Iterable[Found]], tell: Callable[[str], None]
+        self, find: Callable[[], Iterable[Found]], on_notice: Callable[[str], None]
     ) -> list[BatchJob]:
         """Return the jobs for files found now; report and leave out a file with an error."""
         jobs = []
@@ -203,7 +203,7 @@ class JobFactory:
             try:
                 jobs += self.plan([found])
             except ConfigError as exc:
-                tell(f"{found.path}: left out: {exc}")
+                on_notice(f"{found.path}: left out: {exc}")
         return jobs
 
     def _job(self, found: Found) -> BatchJob:
@@ -226,11 +226,11 @@ class JobFactory:
         return BatchJob(config, number)
 
     def _config(self, found: Found, number: int) -> RenderConfig:
-        beside = {
+        files = {
             key: self._folder / expand(template, found, number)
-            for key, template in self._beside.items()
+            for key, template in self._templates.items()
         }
-        flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **beside}}
+        flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **files}}
         if found.path.suffix.lower() in STILL_SUFFIXES:
             # Flags for the sound of videos are no error for the pictures among them.
             copied = flags.get("copy", {})
@@ -304,10 +304,10 @@ def expand(template: str, found: Found, index: int) -> Path:
         unknown = min(used - values.keys(), default=None)
         if unknown is not None:
             near = did_you_mean(unknown, values)
-            raise ConfigError(f"unknown field {{{unknown}}} in name {template!r}{near}")
+            raise ConfigError(f"cannot use name {template!r}: unknown field {{{unknown}}}{near}")
         name = Path(template.format_map(values))
     except (ValueError, LookupError, AttributeError) as exc:
-        raise ConfigError(f"malformed name {template!r}: {exc}") from exc
+        raise ConfigError(f"cannot use name {template!r}: it is malformed: {exc}") from exc
     path = name if "parent" in used else found.folder / name
     if path.is_absolute() or ".." in path.parts or not path.name:
         raise ConfigError(f"cannot use name {template!r}: it leads out of the output folder")

@@ -35,7 +35,7 @@ from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.untrusted import parse_json
 
 _POLL_SECONDS = 0.2
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 """Interval at which a watched folder is asked for new files."""
 
 
@@ -165,7 +165,7 @@ class Batch:
         self._view = view
         self._stop = stop
         self._more = more
-        self._looked_at = 0.0
+        self._polled_at = 0.0
         self._rewritten: list[BatchJob] = []
         """Files that were written again while they were rendered."""
         self._running: dict[int, tuple[BatchJob, Entry]] = {}
@@ -183,7 +183,7 @@ class Batch:
         with self._folders:
             try:
                 while not self._stop.is_set():
-                    self._look()
+                    self._poll()
                     self._begin()
                     if not self._running and (summary.full or not (self._waiting or self._more)):
                         break
@@ -201,11 +201,11 @@ class Batch:
                 self._view.end(summary)
         return summary
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Add the files that have come into a watched folder."""
-        if self._more is None or time.monotonic() - self._looked_at < LOOK_SECONDS:
+        if self._more is None or time.monotonic() - self._polled_at < POLL_SECONDS:
             return
-        self._looked_at = time.monotonic()
+        self._polled_at = time.monotonic()
         found, self._rewritten = [*self._rewritten, *self._more()], []
         running = {job.config.output for job, _ in self._running.values()}
         waiting = {job.config.output for job in self._waiting}
@@ -313,7 +313,9 @@ class Batch:
             return None
         again = "" if self._more else "; render it again with --resume"
         names = " and ".join(READ_FILES[key] for key in keys)
-        return VerificationError(f"{names} changed during the render{again}")
+        return VerificationError(
+            f"cannot keep the result: {names} changed during the render{again}"
+        )
 
     def _fail(
         self, job: BatchJob, entry: Entry, error: BaseException, traceback: str | None

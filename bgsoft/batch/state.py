@@ -33,7 +33,7 @@ _LENGTHS = [1 << power for power in range(21)]
 _DIGITS = 8
 
 
-class Made(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file as the batch wrote it."""
 
     stamp: str
@@ -68,7 +68,7 @@ class Entry:
     """A file of a batch. Times are seconds since 1970."""
 
     output: Path
-    """Relative to the output folder."""
+    """Path of the output, relative to the output folder."""
     input: Path
     """Absolute path."""
     number: int
@@ -82,7 +82,7 @@ class Entry:
     """Files and settings that the output depends on, set when its render begins.
 
     See :meth:`bgsoft.batch.job.BatchJob.made_from`. Empty: no output is known."""
-    files: dict[str, Made] = field(default_factory=dict)
+    files: dict[str, WrittenFile] = field(default_factory=dict)
     """Files made by the batch: the output and those next to it, by name in the output folder."""
     is_current: bool = True
     """True: the file is in the latest batch, not only in an earlier one of this folder."""
@@ -391,7 +391,7 @@ def _entry(row: dict[str, Any]) -> Entry:
         row[name] = parse_json(row[name])
         if not isinstance(row[name], dict):
             raise TypeError(name)
-    row["files"] = {name: Made(*made) for name, made in row["files"].items()}
+    row["files"] = {name: WrittenFile(*made) for name, made in row["files"].items()}
     row["is_current"] = bool(row["is_current"])
     entry = Entry(**row)
     parse_json(entry.report or "{}")
@@ -421,16 +421,16 @@ class OutputStatus(StrEnum):
     """A file that somebody else made or changed."""
 
 
-def describe(path: Path) -> Made:
+def describe(path: Path) -> WrittenFile:
     """Describe a file as it is now; empty values if it cannot be read."""
     try:
         with path.open("rb") as file:
-            return Made(stamp(file.fileno()), _beginnings(file))
+            return WrittenFile(stamp(file.fileno()), _beginnings(file))
     except OSError:
-        return Made("", "")
+        return WrittenFile("", "")
 
 
-def classify_output(path: Path, made: Made | None) -> OutputStatus:
+def classify_output(path: Path, made: WrittenFile | None) -> OutputStatus:
     """Compare a file with the one that the batch made there; ``made`` is None if it made none."""
     now = stamp(path)
     if not now:
@@ -439,7 +439,7 @@ def classify_output(path: Path, made: Made | None) -> OutputStatus:
         return OutputStatus.FOREIGN
     if now == made.stamp:
         return OutputStatus.UNCHANGED
-    found = describe(path) if path.is_file() else Made("", "")  # a pipe would block
+    found = describe(path) if path.is_file() else WrittenFile("", "")  # a pipe would block
     is_cut = found.size < made.size and made.beginnings.startswith(found.beginnings)
     return OutputStatus.TRUNCATED if found.stamp and is_cut else OutputStatus.FOREIGN
 

@@ -29,7 +29,7 @@ class FolderWatch(Closing):
     """Complete files in watched sources, each once for every time that it is written.
 
     Sources, ``leave_out`` and ``exclude`` are as for :func:`bgsoft.batch.find.find`. A file counts
-    as complete if it has not changed for ``settle_seconds`` and nobody writes to it. ``tell``
+    as complete if it has not changed for ``settle_seconds`` and nobody writes to it. ``on_notice``
     receives one line about each problem.
 
     Raises:
@@ -44,11 +44,11 @@ class FolderWatch(Closing):
         leave_out: Path,
         exclude: Sequence[str],
         settle_seconds: float,
-        tell: Callable[[str], None],
+        on_notice: Callable[[str], None],
     ) -> None:
         self._find = partial(find, sources, leave_out=leave_out, exclude=exclude)
         self._settle_seconds = settle_seconds
-        self._tell = tell
+        self._on_notice = on_notice
         folders = [source for source in sources if os.path.isdir(source)]  # noqa: PTH112
         if not folders:
             raise ConfigError("cannot use --watch: no input is a folder; name a folder")
@@ -63,7 +63,7 @@ class FolderWatch(Closing):
         self._waiting: dict[Path, tuple[Found, str, float]] = {}
         """File → what was found, its stamp, and the time of the last change."""
         self._taken: dict[Path, str] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         """Suffixes of ignored files that were reported."""
         self._thread = threading.Thread(target=self._listen, args=folders, daemon=True)
         self._thread.start()
@@ -97,10 +97,10 @@ class FolderWatch(Closing):
                 if current and self._taken.get(found.path) != current:
                     self._waiting.setdefault(found.path, (found, current, now))
         except BgsoftError as exc:
-            self._tell(str(exc))
-        if passed_over and not self._told.issuperset(passed_over):
-            self._told |= passed_over.keys()
-            self._tell(passed_over_text(passed_over))
+            self._on_notice(str(exc))
+        if passed_over and not self._reported.issuperset(passed_over):
+            self._reported |= passed_over.keys()
+            self._on_notice(passed_over_text(passed_over))
 
     def _listen(self, *folders: str) -> None:
         try:
@@ -110,7 +110,7 @@ class FolderWatch(Closing):
                     self._watch(watched)
         except OSError as exc:
             if not self._stop.is_set():
-                self._tell(
+                self._on_notice(
                     f"cannot watch folders: {exc}; searching them every {_SCAN_SECONDS:.0f} s"
                 )
 

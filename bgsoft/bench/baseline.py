@@ -12,7 +12,8 @@ from bgsoft.errors import ConfigError, errors_as, os_errors_as
 
 SCHEMA = "bgsoft-bench/1"
 _MIN_NOISE = 0.03
-"""Relative. Machines differ by this from one hour to the next, however steady the samples."""
+"""Smallest assumed noise, as a share. Machines differ by this from one hour to the next, however
+steady the samples."""
 
 
 def load(path: Path) -> dict[str, Any]:

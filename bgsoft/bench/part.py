@@ -1,9 +1,9 @@
 """Part of a render, as a program: ``python -m bgsoft.bench.part PART IN SETTINGS.toml [SECONDS]``.
 
-PART is what is left of the pipeline of a render with these settings: all but the encoder
-(``picture``), the same in N chunks side by side (``chunks=N``), or the decoder alone (``decode``).
-One line of JSON on stdout has ``frames``, ``wall_s`` and ``first_frame_s`` as a render's report
-does; that of chunks has ``frames`` alone.
+PART is a part of the pipeline of a render with these settings: all but the encoder (``picture``),
+the same in N parallel chunks (``chunks=N``), or the decoder alone (``decode``). One line
+of JSON on stdout has ``frames``, ``wall_s`` and ``first_frame_s``, as in a render's report; that of
+chunks has only ``frames``.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ def run_process(command: Sequence[str]) -> tuple[float, float, str]:
 def _signals_put_off() -> Iterator[None]:
     """Handle signals that end this process after the block.
 
-    A process that it is just starting would be nobody's, and go on.
+    Otherwise a child that is just being started would lose its parent, and go on.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -134,7 +134,7 @@ def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
             raise JoinError(chunk.irregular)
         before = pts[max(0, len(pts) - len(chunk.pre_roll)) :]
         if before != chunk.pre_roll or bool(pts) != bool(chunk.pre_roll):
-            raise JoinError("decoding from the middle gives other frames")
+            raise JoinError("decoding from its middle gives different frames")
         pts.extend(chunk.kept)
     if any(after <= before for before, after in pairwise(pts)):
         raise JoinError("the times of its frames are not increasing")
@@ -192,7 +192,7 @@ def _copy(
         for pts_of_packet, length in zip(times, lengths, strict=True):
             packet = next(packets, None)
             if packet is None:
-                raise JoinError(f"packets are missing in {path.name}")
+                raise JoinError(f"{path.name} lacks packets")
             packet.pts, packet.dts = muxer.timestamp(pts_of_packet), next(decoding) - shift
             shown = after.get(pts_of_packet, pts_of_packet + length) - pts_of_packet
             packet.duration, packet.time_base = min(length, shown), info.time_base

@@ -74,7 +74,7 @@ _CORES_PER_WORKER = 2
 _THREADS_PER_CORE = 2
 """Threads of all workers together; the last running workers can use idle cores."""
 _WORKERS_PER_GPU = 4
-_SETTLED = 1e-3
+_FADED = 1e-3
 """Weight of earlier masks that counts as faded: less than a step of 8 bits."""
 _MAX_PRE_ROLL = BACKGROUND_REFRESH_OFFSET + 4 * REFRESH_INTERVAL
 _RECURRENT_PRE_ROLL = BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL
@@ -113,14 +113,14 @@ def workers_for(request: Request, info: VideoInfo) -> int:
     if _on_gpu(config):
         workers = min(workers, _WORKERS_PER_GPU * max(1, len(gpus_for(config))))
     pixels = info.format.width * info.format.height
-    least = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
-    least += _WORKER_BYTES_PER_PIXEL * pixels
+    needed = _WORKER_BYTES_ON_GPU if _on_gpu(config) else _WORKER_BYTES
+    needed += _WORKER_BYTES_PER_PIXEL * pixels
     if request.keeps_chroma(info):
-        least += _BYTES_PER_FINE_PIXEL * pixels
+        needed += _BYTES_PER_FINE_PIXEL * pixels
     spec = read_spec(config.segment.model)
     if spec.large:
-        least += _BYTES_PER_MODEL_PIXEL * spec.width * spec.height
-    return max(1, int(min(workers, _free_bytes() * _MEMORY_SHARE / least)))
+        needed += _BYTES_PER_MODEL_PIXEL * spec.width * spec.height
+    return max(1, int(min(workers, _free_bytes() * _MEMORY_SHARE / needed)))
 
 
 def threads_for(config: RenderConfig, workers: int) -> int:
@@ -165,7 +165,7 @@ def divide_video(
     if config.detector.file is not None:
         from bgsoft.detect.step import HOLD_SECONDS
 
-        held = _most_frames_in(math.floor(HOLD_SECONDS / info.time_base), frames.pts)
+        held = _max_frames_in(math.floor(HOLD_SECONDS / info.time_base), frames.pts)
     return divide(frames, count, pre_roll_frames(config, held))
 
 
@@ -198,8 +198,8 @@ def pays(config: RenderConfig, info: VideoInfo, workers: int) -> bool:
     count = info.estimated_frames or 0
     if config.duration_seconds is not None:
         count = min(count, round(config.duration_seconds * info.frame_rate))
-    _, least = _frames_per_chunk(config)
-    return workers > 1 and count >= 2 * least
+    _, min_frames = _frames_per_chunk(config)
+    return workers > 1 and count >= 2 * min_frames
 
 
 def _frames_per_chunk(config: RenderConfig) -> tuple[int, int]:
@@ -211,7 +211,7 @@ def _frames_per_chunk(config: RenderConfig) -> tuple[int, int]:
     return _MAX_FRAMES_ON_GPU, _MIN_FRAMES_ON_GPU
 
 
-def _most_frames_in(ticks: int, pts: Sequence[int]) -> int:
+def _max_frames_in(ticks: int, pts: Sequence[int]) -> int:
     """Return the largest number of frames from one to the first that is more than this later."""
     return max(bisect_right(pts, time + ticks) - at for at, time in enumerate(pts))
 
@@ -228,7 +228,7 @@ def pre_roll_frames(config: RenderConfig, held: int = 0) -> int:
     strength = 0.0 if replaces else config.matte.temporal
     masks = math.inf if strength >= 1 else 0.0
     if 0 < strength < 1:
-        masks = math.log(_SETTLED) / math.log(strength)
+        masks = math.log(_FADED) / math.log(strength)
     needed = masks * config.segment.mask_every
     if config.segment.similarity_db is not None:  # few frames are segmented
         needed = max(needed, BACKGROUND_REFRESH_OFFSET + REFRESH_INTERVAL)
@@ -269,9 +269,9 @@ def _chunk_count(config: RenderConfig, total: int, workers: int) -> int:
     """Return the number of chunks for ``total`` frames and a number of workers."""
     if config.chunks is not None:
         return config.chunks
-    most, least = _frames_per_chunk(config)
-    rounds = -(-total // (workers * most))
-    return max(1, min(workers * rounds, total // least))
+    max_frames, min_frames = _frames_per_chunk(config)
+    rounds = -(-total // (workers * max_frames))
+    return max(1, min(workers * rounds, total // min_frames))
 
 
 def divide(frames: FrameIndex, count: int, pre_roll: int) -> list[Chunk]:

@@ -99,7 +99,7 @@ class Renders(Closing):
         self._driver = driver
         self._threads = Threads(_THREADS, "bgsoft-files")
         self._cancel = threading.Event()
-        self._beside: dict[Future[Any], _Render] = {}
+        self._pending: dict[Future[Any], _Render] = {}
         """Files that are being planned or joined."""
         self._running: dict[int, _Render] = {}
         """Renders by their ids in the driver."""
@@ -111,7 +111,7 @@ class Renders(Closing):
     @property
     def idle(self) -> int:
         """Number of files that would start immediately."""
-        planned = sum(render.plan is None for render in self._beside.values())
+        planned = sum(render.plan is None for render in self._pending.values())
         return max(0, self._driver.idle - planned)
 
     def submit(self, config: RenderConfig, plan: ChunkedRender | None = None) -> int:
@@ -132,13 +132,13 @@ class Renders(Closing):
             # Several files use all cores, so one is divided only on request.
             workers = 1 if config.chunks is None else None
             planning = self._threads.submit(self._prepare, config, folder, workers)
-            self._beside[planning] = render
+            self._pending[planning] = render
         return render.id
 
     def poll(self, timeout: float) -> list[Update]:
         """Return updates since the last call; wait up to ``timeout`` seconds for one."""
-        for work in [each for each in self._beside if each.done()]:
-            self._take_work(self._beside.pop(work), work)
+        for work in [each for each in self._pending if each.done()]:
+            self._take_work(self._pending.pop(work), work)
         for update in self._driver.poll(0.0 if self._updates else timeout):
             self._hear(self._running[update.task_id], update)
         return [self._updates.popleft() for _ in range(len(self._updates))]
@@ -156,7 +156,7 @@ class Renders(Closing):
 
     def _divide(self, render: _Render, plan: ChunkedRender) -> None:
         render.plan = plan
-        tell = partial(self._tell, render)
+        tell = partial(self._take_message, render)
         render.progress = ChunksProgress([chunk.length for chunk in plan.chunks], tell)
         self._running[self._driver.submit(plan.tasks())] = render
 
@@ -165,7 +165,7 @@ class Renders(Closing):
         task = RenderWhole(render.config, render.threads, whole.info, whole.notices)
         self._running[self._driver.submit([task])] = render
 
-    def _tell(self, render: _Render, message: object) -> None:
+    def _take_message(self, render: _Render, message: object) -> None:
         self._updates.append(Message(render.id, message))
 
     def _hear(self, render: _Render, update: Update) -> None:
@@ -190,7 +190,7 @@ class Renders(Closing):
         if isinstance(message, Progress) and render.progress is not None:
             render.progress.update(chunk, message)
         else:
-            self._tell(render, message)
+            self._take_message(render, message)
 
     def _take_end(self, render: _Render, end: Finished) -> None:
         if end.error is not None:
@@ -201,7 +201,7 @@ class Renders(Closing):
             self._updates.append(Finished(render.id, end.result[0]))
             return
         reused = [bool(each) for each in end.result]
-        self._beside[self._threads.submit(self._join, render, render.plan, reused)] = render
+        self._pending[self._threads.submit(self._join, render, render.plan, reused)] = render
         if self._alone:
             self._driver.close()  # workers on a GPU take a while to end
 

@@ -115,11 +115,11 @@ def _render_chunks(
         elif isinstance(message, Progress):
             listener.progress(message)
 
-    def tell(kind: str, text: str) -> None:
+    def report(kind: str, text: str) -> None:
         hear(Event(kind=kind, message=text))
 
     for notice in notices:
-        tell("notice", notice)
+        report("notice", notice)
     pool.threads = plan.threads
     config = plan.request.config
     driver = Driver(pool, stall_seconds=stall_limit(config.backends.stall_seconds))
@@ -133,7 +133,7 @@ def _render_chunks(
                 if isinstance(update, Message):
                     hear(update.content)
                 elif isinstance(update, Retrying):
-                    tell("retry", f"a chunk is rendered again: {update.error}")
+                    report("retry", f"a chunk is rendered again: {update.error}")
                 elif isinstance(update, Finished):
                     if update.error is not None:
                         cause = TaskError(update.traceback) if update.traceback else None

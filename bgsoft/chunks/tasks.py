@@ -55,7 +55,7 @@ class RenderChunk:
     config: RenderConfig
     info: VideoInfo
     number: int
-    """From 0."""
+    """Number of the chunk, from 0."""
     chunk: Chunk
 
     def run(self, context: TaskContext) -> object:
@@ -65,7 +65,7 @@ class RenderChunk:
                 self._render(folder, context)
                 return False
         length = self.chunk.length
-        context.tell(
+        context.send(
             Progress(frames=length, total=length, elapsed_seconds=0, fps=0, eta_seconds=0, load={})
         )
         return True
@@ -100,7 +100,7 @@ class RenderChunk:
 
 
 def _listener(context: TaskContext) -> Listener:
-    return Listener(context.tell, context.tell, context.cancel)
+    return Listener(context.send, context.send, context.cancel)
 
 
 def _placed(config: RenderConfig, context: TaskContext, threads: int) -> RenderConfig:

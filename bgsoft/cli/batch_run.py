@@ -148,7 +148,9 @@ class BatchRun:
         if not found:
             rest = ", except excluded ones" if exclude else ""
             rest += f"; {passed_over_text(others)}" if others else ""
-            raise OpenError(f"no videos or pictures in {', '.join(self._sources)}{rest}")
+            raise OpenError(
+                f"cannot start the batch: no video or picture in {', '.join(self._sources)}{rest}"
+            )
         if others:
             self._view.notice(passed_over_text(others))
         return found
@@ -160,7 +162,7 @@ class BatchRun:
             leave_out=self._folder,
             exclude=self._flags.exclude or [],
             settle_seconds=self._settle_seconds,
-            tell=self._console.err,
+            on_notice=self._console.err,
         )
         return partial(
             self._job_factory.plan_each, stack.enter_context(watch).whole, self._console.err
@@ -186,7 +188,7 @@ class BatchRun:
             flags.ray,
             folder=self._folder,
             inputs=[*shared_inputs(self._common, left), *watched],
-            most=min(filter(None, (flags.jobs, tasks)), default=None),
+            max_tasks=min(filter(None, (flags.jobs, tasks)), default=None),
             threads=backends.threads or None,
             gpu_share=gpu_share,
             notice=self._view.notice,

@@ -124,7 +124,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
 
     console = Console()
     if own.fail_slower is not None and own.baseline is None:
-        raise ConfigError("--fail-slower needs --baseline FILE")
+        raise ConfigError("cannot use --fail-slower: it needs --baseline FILE")
     chunks = _counts(own)
     files = ResultFiles("results", own.json_file, own.plot, own.overwrite)
     files.check([own.input] if own.input is not None else ())
@@ -173,11 +173,13 @@ def _counts(own: BenchFlags) -> list[int]:
     if own.chunks is None and own.files is None:
         return []
     if own.chunks is not None and own.files is not None:
-        raise ConfigError("--chunks and --files are two comparisons; give one of them")
+        raise ConfigError(
+            "cannot combine --chunks and --files: they are two comparisons; choose one"
+        )
     flag = "--chunks" if own.files is None else "--files"
     for name, given in (("--plot", own.plot), ("--baseline", own.baseline)):
         if given is not None:
-            raise ConfigError(f"{name} has no effect with {flag}; leave it out")
+            raise ConfigError(f"cannot use {name} with {flag}: it has no effect; leave it out")
     counts = (own.chunks or "").split(",") if own.chunks is not None else []
     if not all(count.strip().isdecimal() and int(count) > 0 for count in counts):
         raise ConfigError(f"--chunks must be numbers from 1 on, such as 1,2,4, not {own.chunks!r}")

@@ -15,7 +15,7 @@ _EPILOG = flags.examples("faces in.mp4 faces.jsonl", "faces in.mp4 faces.jsonl -
 
 @dataclass(frozen=True, kw_only=True)
 class FacesFlags:
-    """Its arguments, and the flags that are no settings."""
+    """Arguments of the command, and the flags that are not settings."""
 
     input: flags.Input
     output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="File to write.")]

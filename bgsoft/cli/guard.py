@@ -32,7 +32,7 @@ def go_on_in_child(what: str, clean_up: Callable[[], object] = lambda: None) -> 
     takes 2 ms; the parent has no thread and has loaded no library.
 
     Args:
-        what: What fails if the child crashes, e.g. ``render in.mp4``.
+        what: Work that fails if the child crashes, e.g. ``render in.mp4``.
         clean_up: Removes the child's leftovers after a crash.
     """
     if not process.ends_after_command or sys.platform != "linux":

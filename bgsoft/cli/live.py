@@ -29,8 +29,7 @@ _STATS = ("text", "json")
 _ANY_PORT = "0"
 _SWITCH_SECONDS = 0.0005
 """Interval after which a thread yields the interpreter. With Python's 5 ms, each of eight streams
-on
-an H100 dropped a frame every few seconds; with this, none."""
+on an H100 dropped a frame every few seconds; with this, none."""
 
 
 class LiveCommand(flags.GroupedCommand):

@@ -295,7 +295,7 @@ def _summary_lines(report: RenderReport, *, verbose: bool = False) -> list[str]:
     lines = [_speed_text(report)]
     if report.concealed_frames:
         lines.append(f"{report.concealed_frames} damaged frames were concealed")
-    lines.append(_look_text(report.settings))
+    lines.append(_effect_text(report.settings))
     if report.settings.get("config_file") is not None:
         lines.append(f"your defaults: {report.settings['config_file']}")
     if report.pixel_format is not None:
@@ -334,7 +334,7 @@ def _speed_text(report: RenderReport) -> str:
     return text
 
 
-def _look_text(settings: Mapping[str, Any]) -> str:
+def _effect_text(settings: Mapping[str, Any]) -> str:
     """Format the effect and its lengths, e.g. ``blur strength 2.5 % = 27 px``."""
     effect, matte, places = settings["effect"], settings["matte"], settings["hide"]["regions"]
 

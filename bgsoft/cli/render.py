@@ -36,7 +36,7 @@ class RenderCommand(flags.GroupedCommand):
         left = self.make_parser(ctx).parse_args(list(args))[1]
         if left and not ctx.resilient_parsing:
             raise ConfigError(
-                f"unexpected argument {left[0]!r}: render takes one IN and one OUT; "
+                f"cannot use argument {left[0]!r}: bgsoft render takes one IN and one OUT; "
                 "for several files use bgsoft batch IN... OUT_DIR"
             )
         return super().parse_args(ctx, args)

@@ -30,25 +30,25 @@ class Limits:
 
     def __post_init__(self) -> None:
         ranges = (("vmaf", self.vmaf, 100), ("psnr", self.psnr_db, 200), ("ssim", self.ssim, 1))
-        for name, value, most in ranges:
-            if value is not None and not 0 <= value <= most:
-                raise ConfigError(f"--min-{name} must be between 0 and {most}, not {value:g}")
+        for name, value, maximum in ranges:
+            if value is not None and not 0 <= value <= maximum:
+                raise ConfigError(f"--min-{name} must be between 0 and {maximum}, not {value:g}")
 
     def missed(self, checks: list[Check], pictures: Pictures | None) -> Iterator[str]:
         """Yield the missed limits, as text."""
-        for metric, least, unit in (
+        for metric, minimum, unit in (
             ("vmaf", self.vmaf, ""),
             ("psnr", self.psnr_db, " dB"),
             ("ssim", self.ssim, ""),
         ):
-            if least is None or pictures is None:
+            if minimum is None or pictures is None:
                 continue
             statistic = pictures.statistic(metric, "y")
             name = f"{metric.upper()} (Y)"
             if statistic is None:
-                yield f"{name} has no value; the limit is {least:g}{unit}"
-            elif statistic.mean < least:
-                yield f"{name} is {statistic.mean:.4f}{unit}; the limit is {least:g}{unit}"
+                yield f"{name} has no value; the limit is {minimum:g}{unit}"
+            elif statistic.mean < minimum:
+                yield f"{name} is {statistic.mean:.4f}{unit}; the limit is {minimum:g}{unit}"
         failed = [check.name for check in checks if not check.ok]
         if self.strict and failed:
             yield f"checks failed: {', '.join(failed)}"

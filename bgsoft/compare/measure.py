@@ -52,9 +52,10 @@ def structural_similarity(
 ) -> float | None:
     """Return SSIM over 8 × 8 windows, four samples apart.
 
-    Wang et al., «Image quality assessment: from error visibility to structural similarity», 2004,
-    with the flat windows and the integer constants of FFmpeg's ``ssim`` filter (libavfilter,
-    vf_ssim.c: c1 = (0.01 peak)² · 64, c2 = (0.03 peak)² · 64 · 63, for sums instead of means).
+    The method is that of Wang et al., «Image quality assessment: from error visibility to
+    structural similarity», 2004. The flat windows and the integer constants are those of FFmpeg's
+    ``ssim`` filter (libavfilter, vf_ssim.c): c1 = (0.01 peak)² · 64, c2 = (0.03 peak)² · 64 · 63,
+    for sums instead of means.
 
     Args:
         a: (H, W) uint8 or uint16, code values of ``bit_depth`` bits.

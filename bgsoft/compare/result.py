@@ -40,7 +40,7 @@ class Statistic:
     worst_frame: int
     """Index of the first frame that has the worst value."""
     worst_seconds: float
-    """That frame's time in A, on A's clock."""
+    """Time of the worst frame in A, on A's clock."""
     frames: int
     """Frames that the measure applies to."""
     identical: bool = False

@@ -81,8 +81,8 @@ def parse_color(text: str) -> tuple[float, float, float]:
     else:
         hint = did_you_mean(word, _NAMES) if word.isascii() and word[:1].isalpha() else ""
         if not hint.startswith(";"):
-            hint = "; give #rrggbb or a CSS colour name"
-        raise ConfigError(f"--background {text!r} is not a colour{hint}")
+            hint = "; use #rrggbb or a CSS colour name"
+        raise ConfigError(f"cannot use --background {text!r}: it is not a colour{hint}")
     return (value >> 16) / 255, (value >> 8 & 255) / 255, (value & 255) / 255
 
 

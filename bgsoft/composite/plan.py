@@ -27,15 +27,15 @@ DITHER_ROWS = 128
 _DEAD_ZONE = 1 / 16
 """Part of a code value around whole ones that dithering leaves unchanged, for flat areas."""
 HOLD_STEPS = {8: 256, 10: 128}
-"""By bit depth: 16-bit full-scale steps up to which a change of a cell is ignored: one 8-bit code
-value, two of 10 bits."""
+"""Largest ignored change of a cell by bit depth, in 16-bit full-scale steps: one 8-bit code value,
+two of 10 bits."""
 
 _MIN_SIGMA_CELLS = 1.25
 _MIN_SIGMA_COARSE_CELLS = 2.25
 """Standard deviation of the blur in cells: large enough that bilinear enlargement is invisible (its
 error is 1 / 8σ² of the local contrast), small enough for small kernels."""
 _MIN_CHROMA_SIGMA_CELLS = 0.75
-"""The same for chroma cells, twice as large: the eye resolves colour less."""
+"""Smallest sigma of chroma cells, which are twice as large: the eye resolves colour less."""
 
 _MIN_RADIUS_CELLS = 2.5
 """Smallest radius of discs on the grid; smaller ones take finer cells."""
@@ -282,8 +282,7 @@ class PixelatePlan(NamedTuple):
     would get coloured rims."""
     cells: CellsPlan
     """Cells that blocks are averaged from: the largest that divide them. Chroma cells are as
-    large as
-    those of luma."""
+    large as those of luma."""
     top: int
     left: int
     """Cells of the first blocks above and left of the frame."""

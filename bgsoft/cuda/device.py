@@ -137,9 +137,9 @@ def device_planes(format: FrameFormat, slot: int) -> Planes:
     """Allocate the buffers of one ring slot on the current device.
 
     Luma and chroma share one allocation: chroma follows luma at the next multiple of
-    :data:`PLANE_ALIGNMENT`. For most sizes (a product of width and height that is a multiple of
-    256, as in 1280x720 and 1920x1080) this is the layout of NVDEC's and NVENC's surfaces, so that a
-    frame is one copy.
+    :data:`PLANE_ALIGNMENT`. If width times height is a multiple of 256, as for
+    1280x720 and 1920x1080, this is the layout of NVDEC's and NVENC's surfaces, so that a frame is
+    one copy.
     """
     alpha = cupy.zeros(format.luma_shape, np.uint8)
     # Other streams write it next, and do not wait for this one.

@@ -36,8 +36,8 @@ class GpuWatch:
     ) -> None:
         self.summary: dict[str, Any] | None = None
         """Set at the end of the block: ``samples``, ``interval_s``, ``memory_of`` (``process`` or
-        ``device``), ``mean`` and ``max`` of this GPU's figures (``memory_pct`` is the share of time
-        in which memory was read or written), and ``reason`` if nothing was sampled."""
+        ``device``), and ``mean`` and ``max`` of this GPU's figures. ``memory_pct`` is the share of
+        time in which memory was read or written. ``reason`` is there if nothing was sampled."""
         self.peak_bytes: int | None = None
         """Largest used device memory in bytes."""
         self._device = device

@@ -91,11 +91,13 @@ def caps_reason(caps: Mapping[str, int] | None, info: VideoInfo) -> str | None:
         return f"this GPU does not decode {label} at {depth} bits"
     width, height = info.coded_width, info.coded_height
     size = f"{width}x{height}"
-    most, least = (f"{caps[f'width_{end}']}x{caps[f'height_{end}']}" for end in ("max", "min"))
+    largest, smallest = (
+        f"{caps[f'width_{end}']}x{caps[f'height_{end}']}" for end in ("max", "min")
+    )
     if width > caps["width_max"] or height > caps["height_max"]:
-        return f"{size} is more than {most}, its maximum for {label}"
+        return f"{size} is more than {largest}, its maximum for {label}"
     if width < caps["width_min"] or height < caps["height_min"]:
-        return f"{size} is less than {least}, its minimum for {label}"
+        return f"{size} is less than {smallest}, its minimum for {label}"
     if -(-width // 16) * -(-height // 16) > caps["mb_num_max"]:
         return f"{size} has more than {caps['mb_num_max']} macroblocks, its maximum for {label}"
     return None

@@ -102,12 +102,12 @@ class StillDecoder(StreamDecoder[StillPicture]):
         if not (is_kept and self._settings.keeps_profile):
             still = in_srgb(still)
         for notice in still.notices:
-            self._tell(notice, picture.pts)
+            self._notice_once(notice, picture.pts)
         pixels = still.pixels
         if size != (format.width, format.height):
             self.stats.irregular = True
             text = f"picture size changes to {size[0]}x{size[1]}: fitted into"
-            self._tell(f"{text} {format.width}x{format.height}", picture.pts)
+            self._notice_once(f"{text} {format.width}x{format.height}", picture.pts)
         shown = VideoFrame.from_ndarray(pixels, format=name)
         self._writer.write(shown, planes)
         if self._settings.keeps_chroma:
@@ -120,7 +120,7 @@ class StillDecoder(StreamDecoder[StillPicture]):
                 profile=still.profile,
             )
 
-    def _tell(self, message: str, pts: int) -> None:
+    def _notice_once(self, message: str, pts: int) -> None:
         """Report a notice once, also where it applies to many pictures."""
         if message not in self._reported:
             self._reported.add(message)

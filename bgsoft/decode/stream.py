@@ -251,7 +251,9 @@ class StreamDecoder(Closing, Generic[P]):
             path = self.info.path
             if start is not None:
                 wanted = f"{self._settings.start_seconds:g} s"
-                raise ConfigError(f"{path.name}: no frame lies at or after {wanted}", path=path)
+                raise ConfigError(
+                    f"cannot start at {wanted}: {path.name} has no frame from there on", path=path
+                )
             raise DecodeError(
                 f"cannot decode {path}: it has no intact frame", stage="decode", path=path
             )
@@ -261,8 +263,8 @@ class StreamDecoder(Closing, Generic[P]):
         seconds = float(ticks * self.info.time_base)
         declared = self.info.duration_seconds
         missing = declared - seconds
-        most = last.picture.duration > 0 and missing > declared / 2
-        if most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
+        lost_most = last.picture.duration > 0 and missing > declared / 2
+        if lost_most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
             lengths = f"the video ends after {seconds:.2f} s, its header says {declared:.2f} s"
             self._report("notice", f"{lengths}; the file may have been cut off", last.pts)
         elif start is None and (short := self.info.shortage(self.stats.frames)) is not None:

@@ -1,4 +1,4 @@
-"""From a detector's raw output to the boxes in a frame."""
+"""Conversion of a detector's raw output to the boxes in a frame."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from bgsoft.records import NamedTuple
 Boxes = NDArray[np.float64]
 """(N, 4): left, top, right and bottom."""
 
-_LEAST_SPREAD_PX = 8
-"""If all centres are nearer than this to the corner, they are shares of the input or offsets in a
-grid. A YOLOX whose grid is decoded outside has offsets from -1.2 to 2.4."""
+_MIN_SPREAD_PX = 8
+"""Distance from the corner, input pixels. If all centres are nearer than this, they are shares of
+the input or offsets in a grid. A YOLOX whose grid is decoded outside has offsets from -1.2 to 2.4.
+"""
 _ROUNDING = 0.01
 """Scores may be so far outside 0 to 1: half precision rounds."""
 _MAX_BOXES = 1000
-"""Of a class in one frame. No scene shows as many plates or screens; noise below the threshold of a
-detector does. Each is compared with those of the last half second: 1,000 take 0.1 s a frame."""
+"""Largest number of boxes of a class in one frame. No scene shows as many plates or screens; noise
+below the threshold of a detector does. Each is compared with those of the last half second: 1,000
+take 0.1 s a frame."""
 
 
 class FoundBox(NamedTuple):
     """A thing that the detector sees."""
 
     name: str
-    """Of its class."""
+    """Name of its class."""
     box: NDArray[np.float64]
     """(4,): left, top, right and bottom, frame pixels. It may reach over the frame's edge."""
 
@@ -63,10 +65,10 @@ class BoxReader:
     """Reads the output of a detector, on the host.
 
     Args:
-        spec: Of the detector.
-        shape: Of its output.
+        spec: Contract of the detector.
+        shape: Shape of its output.
         pictures: Pictures of a run.
-        place: Of the frame in its input.
+        place: Place of the frame in its input.
 
     Raises:
         ModelError: The output is not what the contract says.
@@ -138,9 +140,9 @@ class BoxReader:
                         " [boxes] threshold"
                     )
                 found += [FoundBox(name, box) for box in self._place.in_frame(joined)]
-        if found and np.abs(planes[:2]).max() < _LEAST_SPREAD_PX:
+        if found and np.abs(planes[:2]).max() < _MIN_SPREAD_PX:
             raise ModelError(
-                f"cannot use detector {self._name}: all its boxes lie within {_LEAST_SPREAD_PX}"
+                f"cannot use detector {self._name}: all its boxes lie within {_MIN_SPREAD_PX}"
                 " pixels of a corner; export it with boxes in pixels of the input"
             )
         return found

@@ -29,7 +29,7 @@ class Detector:
         driver: Runs its network; closed with this.
         format: Format of the frames.
         pool: Threads that prepare inputs and read outputs; one lane per frame.
-        placement: Where the frames are.
+        placement: Host or device of the frames.
 
     Raises:
         ModelError: The network's output is not what the contract says.

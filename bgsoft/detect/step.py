@@ -34,10 +34,10 @@ HOLD_SECONDS = 0.5
 """How long a box is hidden after it was found last. A video of 25 frames a second shows 12 in it.
 """
 _GROWTH = 0.1
-"""By how much a box grows at least, as a part of its size: detectors' boxes are a little off."""
-_LEAST_GROWTH_PX = 2.0
-"""The same in frame pixels each way, for small boxes."""
-_LEAST_SECONDS = 1e-3
+"""Least growth of a box, as a part of its size: detectors' boxes are a little off."""
+_MIN_GROWTH_PX = 2.0
+"""Least growth in frame pixels each way, for small boxes."""
+_MIN_SECONDS = 1e-3
 """Frames closer than this do not tell how fast a box is."""
 _SAME = 0.1
 """Intersection over union from which a box is one that was there before."""
@@ -49,11 +49,12 @@ class _Held:
 
     name: str
     box: NDArray[np.float64]
-    """Where it was found last, frame pixels."""
+    """Place of the last detection, frame pixels."""
     seconds: float
     """When that was."""
     speed: NDArray[np.float64] | None = None
-    """Of each of its sides, pixels a second: half of it is the last movement. None: found once."""
+    """Speed of each of its sides, pixels a second: half of it is the last movement. None: it was
+    found once."""
     is_found: bool = False
     """It was found again, in a later frame."""
 
@@ -82,7 +83,7 @@ class _Memory:
             if shares.max() >= _SAME:
                 at = int(shares.argmax())
                 last, named[name][at] = before[at], False
-                speed = (box - last.box) / max(seconds - last.seconds, _LEAST_SECONDS)
+                speed = (box - last.box) / max(seconds - last.seconds, _MIN_SECONDS)
                 one.speed = speed if last.speed is None else (last.speed + speed) / 2
                 last.is_found = True
             now.append(one)
@@ -125,9 +126,9 @@ class DetectorStep:
 
     Args:
         detector: Closed with this.
-        model: What it runs.
+        model: Model of the detector.
         plan: How places are hidden.
-        placement: Where frames are.
+        placement: Host or device of the frames.
         pool: Threads that hide places; one lane per frame.
     """
 
@@ -182,7 +183,7 @@ class DetectorStep:
         """The enlarged box, to whole samples of chroma; None: outside the frame."""
         low, high = box[:2], box[2:]
         size = high - low
-        growth = np.maximum(_GROWTH * size / 2, _LEAST_GROWTH_PX) + self._plan.margin * size / 2
+        growth = np.maximum(_GROWTH * size / 2, _MIN_GROWTH_PX) + self._plan.margin * size / 2
         edge = self._plan.format.width, self._plan.format.height
         low, high = (low - growth).clip(0, edge), (high + growth).clip(0, edge)
         if (low >= high).any():

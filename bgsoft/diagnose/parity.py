@@ -38,7 +38,7 @@ EFFECTS = tuple(EffectConfig(kind=kind) for kind in _WITHOUT_FILE)
 class Tolerance(NamedTuple):
     """Allowed differences of the GPU's results from the CPU's."""
 
-    most: float = math.inf
+    maximum: float = math.inf
     """Largest difference."""
     usual: float = 0.0
     """Difference that at most :attr:`rare` of the samples exceed."""
@@ -48,14 +48,14 @@ class Tolerance(NamedTuple):
     def allows(self, differences: NDArray[Any]) -> bool:
         """Return whether absolute differences are within the tolerance."""
         return bool(
-            differences.max() <= self.most
+            differences.max() <= self.maximum
             and (differences > self.usual).mean() <= self.rare
             and differences.mean() <= self.mean
         )
 
 
 # In 8-bit codes.
-TENSOR = Tolerance(most=2.5, usual=0.2, rare=0.01)
+TENSOR = Tolerance(maximum=2.5, usual=0.2, rare=0.01)
 """A model's input: a tie in a float sum may be rounded differently before the colour matrix."""
 MATTE = Tolerance(usual=2, rare=0.001, mean=0.1)
 """The guided filter adds in another order."""
@@ -67,9 +67,8 @@ _MASK = 5e-3
 _MASK_FP16 = 0.1
 _MASK_TENSORRT = 0.15
 """TensorRT rounds inputs of convolutions to TF32's ten bits. ONNX Runtime has no switch for it;
-only
-an environment variable for the whole process. The mask of an embedded model then changes by up to
-0.11 at steep edges, and by 0.0001 on average."""
+only an environment variable for the whole process. The mask of an embedded model then changes by
+up to 0.11 at steep edges, and by 0.0001 on average."""
 CELLS = 1e-5
 """Means over cells, and other values that are only rounded."""
 
@@ -217,8 +216,8 @@ def _tensor(ours: HostUnderTest, frame: Frame, spec: ModelSpec) -> Parity:
     ]
     std = np.array(spec.std).reshape((3, 1, 1) if spec.layout == "NCHW" else 3)
     found = (np.abs(tensors[0].astype(np.float64) - tensors[1]) * std * 255).ravel()
-    tolerance = f"max {TENSOR.most:g} of 255"
-    ok = bool(found.max() <= TENSOR.most)
+    tolerance = f"max {TENSOR.maximum:g} of 255"
+    ok = bool(found.max() <= TENSOR.maximum)
     return _result(f"preprocess, {format.bit_depth} bits", found, tolerance, ok)
 
 

@@ -76,7 +76,7 @@ class Encoder(Protocol):
         ...
 
 
-class Taker(Encoder, Protocol):
+class FrameTaker(Encoder, Protocol):
     """Receiver of finished frames in an encoder's place."""
 
     on_host_only: bool

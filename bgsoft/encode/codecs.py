@@ -71,7 +71,8 @@ def choose_codec(
     if alpha and container.alpha_codec is None:
         names = ", ".join(c.extensions[0] for c in CONTAINERS if c.alpha_codec is not None)
         raise UnsupportedFormatError(
-            f"{container.name} cannot hold an alpha channel; write one of {names}", stage="encode"
+            f"cannot write {container.name}: it cannot hold an alpha channel; write one of {names}",
+            stage="encode",
         )
     codec = settings.codec
     if codec is Codec.AUTO:
@@ -86,12 +87,14 @@ def choose_codec(
     if codec not in container.codecs:
         fits = ", ".join(c.extensions[0] for c in CONTAINERS if codec in c.codecs)
         raise UnsupportedFormatError(
-            f"{container.name} cannot hold {codec_label(codec)}; write one of {fits}, "
-            "or leave --codec out",
+            f"cannot write {container.name}: it cannot hold {codec_label(codec)}; write one of "
+            f"{fits}, or leave --codec out",
             stage="encode",
         )
     if alpha and not SPECS[codec].alpha:
-        raise ConfigError(f"--codec {codec} cannot hold an alpha channel here; leave --codec out")
+        raise ConfigError(
+            f"cannot use --codec {codec}: it has no alpha channel here; leave --codec out"
+        )
     return codec
 
 
@@ -298,7 +301,7 @@ def _x264_assembly(width: int) -> str:
     """Return x264 parameters for reproducible pictures; may be empty.
 
     x264's AVX-512 code for the macroblock tree reads memory behind a row of macroblocks, unless
-    their number is a multiple of eight: pictures then depended on what the process had done before.
+    their number is a multiple of eight. Pictures then depend on earlier work of the process.
     AVX2 takes up to a tenth more time, so AVX-512 is kept for such widths (1280, 1920).
     """
     macroblocks = -(-width // 16)

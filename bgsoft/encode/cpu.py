@@ -60,10 +60,10 @@ class CpuEncoder:
         self.name, self.pixel_format = choice.encoder, choice.coded_format
         self.frames = 0
         size = f"{format.width}x{format.height}"
-        most = _MAX_DIMENSIONS.get(choice.encoder)
-        if most is not None and max(format.width, format.height) > most:
-            text = f"{choice.encoder} takes pictures of up to {most} pixels a side, not {size}"
-            raise UnsupportedFormatError(f"{text}: FFV1 in .mkv takes larger ones", stage="encode")
+        max_px = _MAX_DIMENSIONS.get(choice.encoder)
+        if max_px is not None and max(format.width, format.height) > max_px:
+            text = f"cannot encode {size}: {choice.encoder} is limited to {max_px} pixels a side"
+            raise UnsupportedFormatError(f"{text}; write FFV1 in .mkv", stage="encode")
         self._muxer = muxer
         self._durations: dict[int, int] = {}
         """Durations of the frames inside the encoder, by output timestamp."""

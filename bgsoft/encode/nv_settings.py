@@ -30,7 +30,7 @@ from bgsoft.settings.config import Codec, EncodeConfig
 
 GOP = 250
 """Frames from one key frame to the next, as in x264 and x265."""
-_LOOKAHEAD, _LEAST_LOOKAHEAD = 20, 4
+_LOOKAHEAD, _MIN_LOOKAHEAD = 20, 4
 _LOOKAHEAD_PIXELS = 4096 * 2304
 """Largest picture with the full look-ahead: NVENC keeps each of its pictures in memory."""
 _OPTIONS = {
@@ -203,7 +203,7 @@ def fit_to_caps(
             missing.append(name)
     if "lookahead" in options:
         depth = _LOOKAHEAD * _LOOKAHEAD_PIXELS // (width * height)
-        options["lookahead"] = str(min(_LOOKAHEAD, max(_LEAST_LOOKAHEAD, depth)))
+        options["lookahead"] = str(min(_LOOKAHEAD, max(_MIN_LOOKAHEAD, depth)))
     notices = choice.notices
     if missing:
         notices += (f"this GPU encodes {label} without {', '.join(missing)}",)

@@ -25,7 +25,7 @@ class RgbPictures:
 
     Args:
         format: Layout of the frames.
-        kind: What is shown: the colour, or the matte.
+        kind: Picture to make: the colour, or the matte.
         interpolation: Flags of swscale; bicubic alone is the default of FFmpeg and OpenCV.
         blue_first: B'G'R', as in OpenCV.
         depth: Bits of a sample, 8 or 16. None: 8, or 16 for deeper sources with red first.

@@ -33,8 +33,8 @@ class EncoderSpec:
     chroma: str = "420"
     """Subsampling, as in FFmpeg's names of pixel formats."""
     full_chroma: str = "420"
-    """Subsampling with an alpha channel, and for odd sizes: H.264 and HEVC cannot crop 4:2:0 to
-    an odd width or height (ITU-T H.264, 7.4.2.1.1: in units of a chroma sample)."""
+    """Subsampling with an alpha channel, and for odd sizes. H.264 and HEVC cannot crop 4:2:0 to
+    an odd width or height: they crop in units of a chroma sample (ITU-T H.264, 7.4.2.1.1)."""
     keeps_chroma: tuple[Chroma, ...] = ()
     """Values of ``--chroma`` with which it keeps the source's 4:2:2 or 4:4:4. With AUTO among
     them it does so unasked; without, only on request, as phones and browsers do not play it. Empty:
@@ -59,13 +59,13 @@ class EncoderSpec:
     parameters: tuple[str, str] = ("", "")
     """(option, fixed part) of the encoder's own ``key=value:…`` parameters."""
     parameter_keys: tuple[str, ...] = ()
-    """Those that ``--encoder-option`` passes on: they decide only how pictures are coded, and
+    """Parameters that ``--encoder-option`` passes on: they decide only how pictures are coded, and
     FFmpeg mostly does not know them."""
     common_options: tuple[str, ...] | None = None
     """Options that FFmpeg accepts for every encoder and that have an effect on this one; others
     are rejected. None: all are passed on."""
     thread_key: str = ""
-    """Which of these parameters is the number of threads; empty: FFmpeg's option ``threads``."""
+    """The parameter that is the number of threads; empty: FFmpeg's option ``threads``."""
     min_threads: int = 0
     """Fewest threads that give the same pictures as more; 0: any number does."""
 

@@ -70,11 +70,11 @@ def choose_still(
     if kind is PictureKind.COLOR_ALPHA and not still.alpha:
         able = [each for each in CONTAINERS if each.still is not None and each.still.alpha]
         names = ", ".join(each.extensions[0] for each in able)
-        text = f"{name} cannot hold an alpha channel; write one of {names}"
+        text = f"cannot write {name}: it cannot hold an alpha channel; write one of {names}"
         raise UnsupportedFormatError(text, stage="encode")
     if max(format.width, format.height) > still.max_side:
-        text = f"{name} holds {still.max_side} pixels each way, not {format.width}x{format.height}"
-        raise UnsupportedFormatError(text, stage="encode")
+        text = f"its limit is {still.max_side} pixels each way, not {format.width}x{format.height}"
+        raise UnsupportedFormatError(f"cannot write {name}: {text}", stage="encode")
     if settings.codec is not Codec.AUTO:
         raise ConfigError(f"cannot use --codec with {name}: it is a picture")
     if settings.speed is not None:

@@ -15,7 +15,7 @@ from bgsoft.frame import Frame
 from bgsoft.hide.plan import Ellipse
 from bgsoft.records import dataclass
 
-LOOK_AHEAD = 8
+LOOKAHEAD_FRAMES = 8
 """Frames whose faces are known beyond the one whose faces are hidden."""
 
 FACE_OVAL = (
@@ -30,21 +30,21 @@ _FLAT_OVAL = 3 * np.array(FACE_OVAL) + np.array([[0], [1]])
 """Indices of their x and y among the (468, 3) numbers."""
 
 SQUARE_SCALE, SQUARE_FALL = 1.54, 0.055
-"""The square that landmarks are found in: its side, and how far its middle lies below that of the
-detector's box, towards the chin, over the geometric mean of the box's sides. Means over 155 faces
-of 6 clips and 81 portraits, standard deviations 0.066 and 0.017."""
+"""Side of the square that landmarks are found in, and distance of its middle from that of the
+detector's box, towards the chin. The unit is the geometric mean of the box's sides. They are means
+over 155 faces of 6 clips and 81 portraits; standard deviations are 0.066 and 0.017."""
 
 EXPECTED_HALF, EXPECTED_RISE = (0.31, 0.36), 0.04
-"""Half axes of the outline of a face, across and along it, and how far its middle lies above the
-square's, in parts of the square's side: means over 1,459 faces of 6 clips, also swung, rolled and
-shrunk, and of 50 portraits. Standard deviations are 0.02 of the half axes, 0.03 of the middle."""
+"""Half axes of the outline of a face, across and along it, and the height of its middle above the
+square's, in parts of the square's side. They are means over 1,459 faces of 6 clips, also swung,
+rolled and shrunk, and of 50 portraits. Standard deviations are 0.02 and 0.03 (middle)."""
 
 NO_LANDMARKS = np.zeros((0, 3), np.float32)
 _NOWHERE = Roi(0.0, 0.0, 0.0, 0.0)
 _MARGIN_ACROSS = 1.3
 """An ellipse that hides a face is wider than the outline by this: ears and turned heads."""
 _MARGIN_ALONG = 1.35
-"""The same along the face: hair and chin."""
+"""Margin along the face, for hair and chin."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -52,7 +52,7 @@ class Face:
     """One face of one frame, in upright frame pixels; on the host whatever the frame's device."""
 
     id: int
-    """The same through a track, never used again after it; from 0."""
+    """Id of the track, from 0; never used again after it."""
     score: float
     """How sure the models are, 0–1."""
     box_xyxy: Box
@@ -63,7 +63,7 @@ class Face:
     angle: float = 0.0
     """Radians by which it is turned clockwise on the screen; 0: upright."""
     square: Roi = _NOWHERE
-    """Where the landmark model looks."""
+    """Square that the landmark model reads."""
     detected: bool
     """True where the detector saw it in this frame, False where it is expected."""
     age_frames: int
@@ -88,7 +88,7 @@ class FaceTaker(Protocol):
     """Whoever wants the faces of every frame."""
 
     wants_landmarks: bool
-    """They are those with landmarks; the detector looks at every frame for them."""
+    """It takes faces with landmarks, so the detector runs on every frame."""
 
     def write(self, frame: Frame, faces: Sequence[Face]) -> object:
         """Take those of the next frame; raises OutputError where it cannot."""

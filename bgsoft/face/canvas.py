@@ -12,7 +12,7 @@ _BORDER_PX = 32
 """Width of the mirrored border, input pixels. Of faces that an edge cuts through the middle, the
 detector finds 35 of 45 without it, 45 of 45 with 48 or 32."""
 _MULTIPLE = 32
-"""Of the sides of the detector's input: its coarsest grid's stride."""
+"""The sides of the detector's input are multiples of this: the stride of its coarsest grid."""
 _QUARTERS = (1, 1j, -1, -1j)
 
 
@@ -23,7 +23,7 @@ class Canvas(NamedTuple):
     frame_height: int
     width: int
     height: int
-    """Of the input, pixels."""
+    """Height of the input, pixels."""
     scale: float
     """Input pixels a frame pixel."""
 
@@ -48,6 +48,6 @@ class Canvases(NamedTuple):
 
     whole: Canvas
     half: Canvas | None
-    """At half the scale."""
+    """Canvas at half the scale."""
     on_side: Canvas | None
     """Turned by a quarter."""

@@ -1,4 +1,4 @@
-"""From settings to the face step."""
+"""Creation of the face step from the settings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bgsoft.face.base import LOOK_AHEAD, FaceTaker
+from bgsoft.face.base import LOOKAHEAD_FRAMES, FaceTaker
 from bgsoft.face.canvas import Canvases
 from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.editor import MatteEditor
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _COARSE_PX = 320
 """Input pixels of the frame's long side where only faces matter that the mask may have missed."""
 _SMALLEST_PX, _LARGEST_PX = 640, 960
-"""The same where small ones do, too: smaller frames are enlarged, up to twice, and larger ones
-reduced, at most by two. Enlarged by 1.5, hands and prints on shirts have up to 0.83. At 4K a
-reduction by 4 shows 28 of 40 faces of 24 to 70 pixels."""
+"""Canvas sizes if small faces are detected, too: smaller frames are enlarged, up to twice, and
+larger ones reduced, at most by two. Enlarged by 1.5, hands and prints on shirts have up to 0.83. At
+4K a reduction by 4 shows 28 of 40 faces of 24 to 70 pixels."""
 _REGULAR_SECONDS, _SELDOM_SECONDS = 0.13, 0.2
 
 
@@ -45,7 +45,7 @@ def finder_settings(
     if hides or config.small_faces:
         enlarged, reduced = _SMALLEST_PX / long_side, _LARGEST_PX / long_side
         scale = min(enlarged, 2.0) if enlarged > 1 else min(1.0, max(reduced, 0.5))
-    seconds, most_frames = _SELDOM_SECONDS, LOOK_AHEAD
+    seconds, most_frames = _SELDOM_SECONDS, LOOKAHEAD_FRAMES
     if hides:  # larger frames take long
         seconds = 0.0 if long_side <= _LARGEST_PX else _REGULAR_SECONDS
     elif config.mode is FaceMode.MAIN:
@@ -75,12 +75,12 @@ def create_faces(
     """The face step; None where no faces are wanted.
 
     Args:
-        config: Of the render.
+        config: Settings of the render.
         info: The video.
         make_networks: Makes the networks where the frames are, for some canvases.
         data: Whoever wants the faces of every frame.
-        backend: What runs the networks.
-        device: Where the frames are, which is current; None: on the host.
+        backend: Backend of the networks.
+        device: Current device of the frames; None: the host.
 
     Raises:
         ConfigError: The file of faces cannot be used.

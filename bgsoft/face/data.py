@@ -37,7 +37,7 @@ class FaceDataWriter(Closing):
 
     Args:
         path: The file.
-        file: What gives it its name.
+        file: Commits the data under their name.
     """
 
     wants_landmarks = True

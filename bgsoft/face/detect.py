@@ -1,4 +1,4 @@
-"""From the face detector's raw output to the faces of a picture."""
+"""Conversion of the face detector's raw output to the faces of a picture."""
 
 from __future__ import annotations
 
@@ -81,20 +81,20 @@ class DetectionReader:
 
     Args:
         height, width: Of the detector's input, pixels.
-        most: Views that are read at a time.
+        max_views: Views that are read at a time.
     """
 
-    def __init__(self, height: int, width: int, most: int) -> None:
+    def __init__(self, height: int, width: int, max_views: int) -> None:
         self._cells = grid_cells(height, width)
-        self._left = np.empty((most, len(self._cells)), np.int32)
-        self._scores = np.empty((most, len(self._cells)), np.float32)
+        self._left = np.empty((max_views, len(self._cells)), np.int32)
+        self._scores = np.empty((max_views, len(self._cells)), np.float32)
         self._find = HOST.operation("detections", "find_faces")
         self._found = np.empty((0, 0))
         self._reserve(64)
 
     def _reserve(self, faces: int) -> None:
         """Make room for so many faces a view."""
-        self._most = faces
+        self._max_faces = faces
         self._found = np.empty((len(self._left), 1 + faces * _VALUES))
 
     def read(
@@ -103,7 +103,7 @@ class DetectionReader:
         """The faces of each view, best first, in frame pixels.
 
         Args:
-            views: What was seen.
+            views: The views.
             faces: (views or more, N, 16) float32, the output of ``scripts/convert_yunet.py``.
             min_score: Of a prediction that counts, in (0, 1].
         """
@@ -113,11 +113,11 @@ class DetectionReader:
             found = self._found
             self._find(
                 *((1, count), places, faces, self._cells, self._left, self._scores, found),
-                *(count, len(self._cells), self._most, min_score, MAX_OVERLAP),
+                *(count, len(self._cells), self._max_faces, min_score, MAX_OVERLAP),
             )
-            if not count or found[:count, 0].max() < self._most:
+            if not count or found[:count, 0].max() < self._max_faces:
                 return [*map(_detections, found[:count])]
-            self._reserve(4 * self._most)
+            self._reserve(4 * self._max_faces)
 
 
 def _detections(found: NDArray[np.float64]) -> list[Detection]:

@@ -33,10 +33,10 @@ _SQUARE = np.dtype([(name, np.float64) for name in ("x", "y", "across", "down")]
 """``Square`` of ``bgsoft/ops/face.cu``."""
 
 _COVER_BLOCK, _MISSING_BLOCK = (256, 1, 1), (128, 1, 1)
-"""Threads of a device that measure one face, how it is covered and what its matte lacks."""
-_MAX_ASKED = 64
+"""Threads of a device that measure one face, how it is covered and what its matte missing."""
+_MAX_MEASURED_TOGETHER = 64
 """Faces of which what their mattes lack is waited for together, at most."""
-_TOLD_EVERY = 16
+_COVERAGE_BATCH = 16
 """Frames of a device with covers whose coverage is waited for together."""
 
 OnCoverage = Callable[[Sequence[int], Sequence[float]], None]
@@ -52,7 +52,7 @@ class MatteEditor:
 
     Args:
         format: Format of the frames.
-        placement: Where the mattes are.
+        placement: Host or device of the mattes.
         device: Whose copies are counted; None: on the host.
     """
 
@@ -68,11 +68,11 @@ class MatteEditor:
         self._edit_matte = placement.operation("face", "edit_matte")
         self._staged = Readback(placement, grid, np.uint8) if placement.on_device else None
         self._samples = placement.array(EXPECTED_SAMPLES)
-        self._lacks = Readback(placement, _MAX_ASKED, np.float64)
+        self._missing = Readback(placement, _MAX_MEASURED_TOGETHER, np.float64)
         self._sizes = *grid, *format.luma_shape, factor.bit_length() - 1
         self._lines = placement.scratch(2 * grid[1] * factor, np.uint16)
-        told = (_TOLD_EVERY if placement.on_device else 1, MAX_MEASURED)
-        self._told = Readback(placement, told, np.float32)
+        shape = (_COVERAGE_BATCH if placement.on_device else 1, MAX_MEASURED)
+        self._coverage = Readback(placement, shape, np.float32)
         self._listeners: list[tuple[OnCoverage, list[int]]] = []
 
     def read(self, matte: Matte) -> Plane8:
@@ -96,17 +96,17 @@ class MatteEditor:
         Of the faces that landmarks would be made of in these squares; what lies beyond the frame
         does not count.
         """
-        cell, samples, lacks = self._cell, self._samples, self._lacks
+        cell, samples, missing = self._cell, self._samples, self._missing
         size, points = (1, _MISSING_BLOCK[0]), samples.shape[1]
         shares: list[float] = []
-        for first in range(0, len(asked), _MAX_ASKED):
-            part = asked[first : first + _MAX_ASKED]
+        for first in range(0, len(asked), _MAX_MEASURED_TOGETHER):
+            part = asked[first : first + _MAX_MEASURED_TOGETHER]
             for index, (matte, (x, y, side, angle)) in enumerate(part):
                 across, down = cell * side * math.cos(angle), cell * side * math.sin(angle)
                 own = np.array([(cell * x, cell * y, across, down)], _SQUARE)
-                arguments = matte.reduced, own, samples, lacks.array, points, *self._grid
+                arguments = matte.reduced, own, samples, missing.array, points, *self._grid
                 self._measure_missing(size, *arguments, index)
-            shares += lacks.read(len(part)).tolist()
+            shares += missing.read(len(part)).tolist()
         return shares
 
     def apply(
@@ -119,12 +119,12 @@ class MatteEditor:
         """Cut a matte down to ``limit``, (gh, gw), then fill in the faces that are missing from it.
 
         Both of its planes are changed in place. Faces are filled in as opaque as given (0–1); of
-        those that are whole so, what it had in between is told to ``on_coverage``.
+        those that are whole so, its coverage in between is reported to ``on_coverage``.
         """
         outlines, ids = lay_outlines(faces, self._cell, self._grid)
         if limit is None and not len(outlines):
             return
-        most = None if limit is None else self._placement.array(limit)
+        ceiling = None if limit is None else self._placement.array(limit)
         if limit is not None and self._device is not None:
             self._device.copies.add_h2d(limit.nbytes)
         measured = 0 if on_coverage is None else len(ids)
@@ -133,27 +133,27 @@ class MatteEditor:
         strengths = self._placement.xp.empty(count, np.int32)
         # All is looked at before anything is filled in: faces may overlap.
         if count:
-            told = self._told.array[len(self._listeners)]
+            coverage = self._coverage.array[len(self._listeners)]
             self._measure_covers(
                 (1, count * _COVER_BLOCK[0]),
-                *(matte.reduced, most, laid, shares, strengths, told),
+                *(matte.reduced, ceiling, laid, shares, strengths, coverage),
                 *(*self._grid, count, measured, MISSED_SHARE, FILLED_SHARE),
             )
         planes = matte.reduced, matte.alpha, self._lines
-        self._edit_matte(self._grid, most, laid, shares, strengths, *planes, count, *self._sizes)
+        self._edit_matte(self._grid, ceiling, laid, shares, strengths, *planes, count, *self._sizes)
         if on_coverage is not None and measured:
             self._listeners.append((on_coverage, ids))
-            if len(self._listeners) == len(self._told.array):
-                self._tell()
+            if len(self._listeners) == len(self._coverage.array):
+                self._report_coverage()
 
-    def _tell(self) -> None:
-        """Tell of the coverage that has been measured, in order; waits for the stream."""
-        self._receive(self._told)
+    def _report_coverage(self) -> None:
+        """Report the measured coverage, in order; waits for the stream."""
+        self._receive(self._coverage)
         listeners, self._listeners = self._listeners, []
-        for (on_coverage, ids), row in zip(listeners, self._told.host, strict=False):
+        for (on_coverage, ids), row in zip(listeners, self._coverage.host, strict=False):
             on_coverage(ids, row[: len(ids)].tolist())
 
     def close(self) -> None:
         """Tell of what is outstanding; safe to call twice."""
         if self._listeners:
-            self._tell()
+            self._report_coverage()

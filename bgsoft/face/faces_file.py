@@ -93,7 +93,7 @@ class FacesFile:
     path: Path
     width: int
     height: int
-    """Of the video's frames."""
+    """Size of the video's frames."""
     tracks: list[SavedTrack]
 
     @property

@@ -29,10 +29,10 @@ turned view, where gestures have up to 0.84; and in the closer view of one place
 hand is hidden in 4 of 144 frames of clips; with 0.83, 87 % of small faces in dark noise are hidden,
 not 91."""
 CLEAR_SCORE, _LARGE_PART = 0.81, 0.15
-"""The same of what the frame's edge cuts, and of what is larger than this part of the frame's short
-side: mirrored things and prints on shirts have up to 0.8. At half the scale, where prints have up
-to 0.82, large things are never sure. Of 160 faces cut between the eyes and the edge all are found.
-"""
+"""Score of a sure face that the frame's edge cuts, or that is larger than this part of the frame's
+short side: mirrored things and prints on shirts have up to 0.8. At half the scale, where prints
+have up to 0.82, large detections are never sure. All of 160 faces cut between the eyes and the edge
+are found."""
 FAINT_SCORE, KNOWN_SCORE = 0.1, 0.3
 """Score from which a detection continues a track: where faces are hidden, when it is also worth a
 closer view; and elsewhere."""
@@ -120,7 +120,7 @@ class FaceFinder(Closing):
         """Return the faces of consecutive frames of one scene, a list a frame, largest first.
 
         Args:
-            frames: Where the networks read them, any number.
+            frames: The frames, on the networks' host or device; any number.
             reduced: The same frames on the analysis frame.
 
         Raises:
@@ -142,9 +142,9 @@ class FaceFinder(Closing):
         Where landmarks of all faces are made, the others have none.
 
         Args:
-            frame: Where the networks read it; frames come in order.
-            reduced: The same on the analysis frame.
-            faces: Some that :meth:`find` has found in it.
+            frame: The frame, on the networks' host or device; frames come in order.
+            reduced: Its analysis frame.
+            faces: Some of the faces that :meth:`find` returned for it.
 
         Raises:
             InferenceError: A model failed; carries the frame's pts.
@@ -208,8 +208,8 @@ class FaceFinder(Closing):
         if half is None or on_side is None:
             return seen
         turn, is_half = divmod(self._passes, 2)
-        is_settled = any(each.is_sure for each in seen) and not self._tracker.is_missing
-        is_all = not self._passes or not is_settled
+        is_established = any(each.is_sure for each in seen) and not self._tracker.is_missing
+        is_all = not self._passes or not is_established
         self._passes += 1
         if is_all or is_half:
             for each in views.see(at, half):
@@ -224,7 +224,7 @@ class FaceFinder(Closing):
         return shared_area(found.box, self._frame) >= _MIN_VISIBLE * box_area(found.box)
 
     def notices(self) -> list[str]:
-        """Nothing is left to be reported after the last frame."""
+        """Return no notice: nothing is left to report after the last frame."""
         return []
 
     def close(self) -> None:
@@ -250,16 +250,16 @@ class _Views:
             asked = [(*pair, view) for pair in part]
             for place, found in enumerate(self._networks.detect(canvas, asked, self._min_score)):
                 self._known[at + place, canvas, quarters] = found
-        least = TURNED_SCORE if quarters else SURE_SCORE
+        min_score = TURNED_SCORE if quarters else SURE_SCORE
         return [
-            each._replace(is_sure=self._is_sure(each, least))
+            each._replace(is_sure=self._is_sure(each, min_score))
             for each in self._known[at, canvas, quarters]
         ]
 
-    def _is_sure(self, found: Detection, least: float) -> bool:
+    def _is_sure(self, found: Detection, min_score: float) -> bool:
         is_cut = shared_area(found.box, self._frame) < box_area(found.box)
         is_large = face_size(found.box) > _LARGE_PART * min(self._frame[2:])
-        return found.score > (max(least, CLEAR_SCORE) if is_cut or is_large else least)
+        return found.score > (max(min_score, CLEAR_SCORE) if is_cut or is_large else min_score)
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
         """Return detections as a closer view shows them; None where it is not sure of a face."""

@@ -28,15 +28,15 @@ MISSED_SHARE = 0.05
 """A mask that lacks more of a face than this has missed it. It lacked a hundredth at most of faces
 that it had found in clips and portraits, a third and more of others."""
 FILLED_SHARE = 0.15
-"""From here on a face is filled in fully; in between evenly more."""
+"""Lacking share from which a face is filled in fully; below, the filling fades evenly."""
 
 MAY_MISS_SHARE = 0.01
 """Landmarks are made where the matte lacks more of an expected face than this. Of 19,533 faces in
 damaged mattes that lack more than :data:`MISSED_SHARE`, 25 have less. Of whole mattes, no face in
 clips and a tenth of those in portraits has more."""
 _EXPECTED_SCALE = 0.95
-"""Of the expected outline in which that is measured. At its full size more of the background than
-of the face lies between the two."""
+"""Scale of the expected outline in which that is measured. At full size, more of the background
+than of the face lies between the two."""
 _AXIS = (np.arange(20) + 0.5) / 10 - 1
 _SQUARE = np.stack(np.meshgrid(_AXIS, _AXIS))
 _DISC = _SQUARE[:, np.hypot(*_SQUARE) < 1].T
@@ -45,13 +45,14 @@ EXPECTED_SAMPLES = (_DISC * (_EXPECTED_SCALE * np.array(EXPECTED_HALF)) - (0.0, 
 from its middle, in parts of the square's side."""
 
 _GROWTH = 0.95
-"""What enlarging cells and an outline a little off may add beyond the face is less than this takes
-away."""
+"""Scale of an outline, so that enlarged cells and an inexact outline do not reach beyond the face.
+"""
 _FEATHER = 0.05
 """Width of the soft edge, as a fraction of the face's width on the grid."""
 _FADE_STEP = 0.25
-"""A face that appears in the middle of a scene is guarded fully from its fourth frame on, and one
-that goes fades as fast: a false detection is gone before it shows, and nothing pops."""
+"""Change of a guard's strength in each frame. A face that appears within a scene is guarded fully
+from its fourth frame on, and a lost one fades as fast. So a false detection ends before it is
+visible, and nothing pops."""
 
 OUTLINE = np.dtype(
     [

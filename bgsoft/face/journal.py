@@ -31,7 +31,7 @@ class FaceJournal:
     """Counts tracks and frames, and lists what needs a look.
 
     Args:
-        format: Of the frames.
+        format: Format of the frames.
         measures: Mattes are measured.
         hides: Faces are hidden.
     """
@@ -43,7 +43,7 @@ class FaceJournal:
         self._recent: dict[int, tuple[Face, float, dict[str, Any]]] = {}
         """Each face where it was seen last, when, and the frame's entry."""
         self._before: list[list[float]] = []
-        self._frames_with_faces = self._most = 0
+        self._frames_with_faces = self._max_count = 0
         left_out = (
             *(() if measures else ("missed",)),
             *(() if hides else ("vanished", "doubtful")),
@@ -94,7 +94,7 @@ class FaceJournal:
             return
         self._tracks.update(face.id for face in faces)
         self._frames_with_faces += bool(faces)
-        self._most = max(self._most, len(faces))
+        self._max_count = max(self._max_count, len(faces))
         likely = [_rounded(each.box) for each in doubts if each.score >= LIKELY_SCORE]
         if likely:
             self.note("doubtful", entry, boxes=likely)
@@ -147,7 +147,7 @@ class FaceJournal:
         return {
             "tracks": len(self._tracks),
             "frames_with_faces": self._frames_with_faces,
-            "most_faces": self._most,
+            "most_faces": self._max_count,
             **{f"{name}_frames": count for name, count in self._counts.items()},
             **self._lists,
         }

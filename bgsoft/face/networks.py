@@ -44,9 +44,9 @@ A = TypeVar("A", list[Detection], Mesh)
 CLOSE_PX = 128
 """Side of the detector's input for one face and its surroundings, turned upright,"""
 CLOSE_SCALE = 2.0
-"""and how many times the face's size that is. Upright and at 64 to 80 pixels, faces that the other
-passes see at 0.1 or more have 0.75 and more (846 of 846, turned by any multiple of 30 degrees, in
-six clips), what else they see there less than 0.82 (393)."""
+"""Side of that view in face sizes. The view shows a face upright, 64 to 80 pixels large. There all
+846 faces that other passes see with a score of 0.1 or more have 0.75 or more (six clips, turned by
+any multiple of 30 degrees). Other things that they see have less than 0.82 (393)."""
 
 
 _GLANCE_PX, _GLANCE_SCORE = 320, 0.65
@@ -88,10 +88,10 @@ class FaceNetworks(Closing):
 
     Args:
         format: Format of the frames.
-        canvases: What the detector is shown of whole frames.
+        canvases: Inputs of the detector, made of whole frames.
         make_network: Loads a network.
         batch: Views of a run.
-        placement: Where the frames are.
+        placement: Host or device of the frames.
 
     Raises:
         ModelError: A model's file is damaged.

@@ -12,7 +12,7 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import FrameFaces, HiddenFaces
-from bgsoft.face.base import LOOK_AHEAD, Face, FaceTaker
+from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, FaceTaker
 from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
@@ -42,13 +42,13 @@ class FoundFaces:
     seen: FrameFaces
     """For hiding."""
     limit: Plane8 | None = None
-    """What its matte must not exceed; None: anything."""
+    """Upper limit of its matte; None: no limit."""
 
 
 class FaceStep(Closing):
     """Does to a video what the face settings ask for, frame by frame.
 
-    For frames of one scene at a time, in order: :meth:`find`; with their mattes :meth:`look_at`,
+    For frames of one scene at a time, in order: :meth:`find`; with their mattes :meth:`inspect`,
     then :meth:`edit_mattes`; after compositing :meth:`finish`, which may keep frames back for a
     while; after the last frame :meth:`flush`. The first two wait for models, and are made to be
     called by another thread than the others.
@@ -87,7 +87,7 @@ class FaceStep(Closing):
         elif chosen is None and (hides or config.mode is FaceMode.MAIN):
             self._picker = SubjectPicker(config.subjects, format, hides=hides)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
-        self.held = LOOK_AHEAD if hides else 0
+        self.held = LOOKAHEAD_FRAMES if hides else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
         self.trim_start = -math.inf
         """Frames with an earlier pts are not counted."""
@@ -102,8 +102,8 @@ class FaceStep(Closing):
         """Faces of each frame that counts."""
         self._cut = False
         self.every = 1
-        """Faces are looked for on every Nth frame of a scene, and are taken to stay there
-        meanwhile; never where they are hidden. May be changed between frames."""
+        """Interval of detection: faces are detected on every Nth frame of a scene, and keep their
+        places in between. It is 1 where faces are hidden. May be changed between frames."""
         self._since = 0
         self._found: FoundFaces | None = None
 
@@ -202,14 +202,14 @@ class FaceStep(Closing):
         seen = FrameFaces(faces if self.held else (), shown, seconds, self._scene, is_decided)
         return FoundFaces(faces, main, covered, cut, seen)
 
-    def look_at(
+    def inspect(
         self,
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
         mattes: Sequence[Matte],
         found: Sequence[FoundFaces],
     ) -> None:
-        """Look at mattes, and say in ``found`` what :meth:`edit_mattes` is to do.
+        """Inspect mattes, and note in ``found`` the edits for :meth:`edit_mattes`.
 
         Raises:
             InferenceError: A model failed.

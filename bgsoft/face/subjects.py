@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.face.base import LOOK_AHEAD, Face, outline_polygon
+from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, outline_polygon
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.guard import Plane8
 from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
-_SETTLE_SECONDS = 1.0
+_STANDING_SECONDS = 1.0
 """Time constant of a face's standing: who stays longest gets most, a passer-by little."""
 _CHALLENGE_RATIO, _CHALLENGE_SECONDS = 1.5, 1.0
 """A challenger has to lead by this much, for this long: a main person who turns away for a moment
@@ -37,7 +37,8 @@ _SAME_PLACE = MIN_AGREEMENT
 """Intersection over union of a new track with where a main person was last seen, from which it is
 that person. As much as a track needs to go on: less is somebody else. Without: 8.9 %, not 7.8."""
 _WITNESS_SECONDS = 1.0
-"""So long before a main face is lost somebody else in sight may have come to stand there."""
+"""Time before the loss of a main face in which another person in sight may have come to stand
+there."""
 _TRIAL_FRAMES = 3
 """A track that begins in the middle of a scene counts from this age on."""
 
@@ -53,8 +54,8 @@ class SubjectPicker:
     """Picks the most prominent faces: large, near the centre, there for long.
 
     Args:
-        count: So many.
-        format: Of the frames.
+        count: Number of main faces.
+        format: Format of the frames.
         hides: Everybody else is hidden. Then the first frames of a scene decide, and nobody else
             becomes main in it: a main face that was lost comes back only where it cannot be
             anybody who was in sight meanwhile.
@@ -74,7 +75,7 @@ class SubjectPicker:
         self._led_since: float | None = None
         self._time: float | None = None
         self._frames = 0
-        """With faces, so far."""
+        """Number of frames with faces so far."""
         self._witnesses: set[int] = set()
         """Others who were in sight shortly before a main face was lost, or since."""
 
@@ -90,10 +91,10 @@ class SubjectPicker:
     @property
     def is_decided(self) -> bool:
         """Return whether later frames change nothing of who is main."""
-        return not self._hides or self._frames > LOOK_AHEAD
+        return not self._hides or self._frames > LOOKAHEAD_FRAMES
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        """Look at the faces of the next frame, shown at that time.
+        """Take the faces of the next frame, which is shown at a time in seconds.
 
         Returns:
             The main ones by id, where they were last seen, whether or not they are in sight now.
@@ -105,7 +106,7 @@ class SubjectPicker:
         fresh = self._time is None
         elapsed = 0.0 if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds
-        weight = 1.0 if fresh else 1 - math.exp(-elapsed / _SETTLE_SECONDS)
+        weight = 1.0 if fresh else 1 - math.exp(-elapsed / _STANDING_SECONDS)
         in_sight = {face.id: face for face in faces}
         self._frames += bool(faces)
         self._inherit(in_sight, seconds)

@@ -19,10 +19,10 @@ from bgsoft.face.landmarks import square_of, steadied
 from bgsoft.records import dataclass
 
 MIN_AGREEMENT = 0.4
-"""Intersection over union of a detection with the expected place of a settled face. Below it, the
-detection is somebody else. A detection that is not sure needs as much to continue any track."""
-_SETTLED, _SOON_SECONDS = 3, 0.14
-"""Sightings from which a face is settled, and for how long after the last one."""
+"""Intersection over union of a detection with the expected place of an established face. Below it,
+the detection is somebody else. A detection that is not sure needs as much to continue any track."""
+_MIN_SIGHTINGS, _SOON_SECONDS = 3, 0.14
+"""Sightings from which a face is established, and for how long after the last one."""
 _MAX_GROWTH = 1.6
 """Factor by which a face's size may change between two sightings."""
 _NEAR, _NEAR_YOUNG = 0.8, 3.0
@@ -43,7 +43,7 @@ class FaceTrack:
     """One face through time."""
 
     box: Box
-    """Of the last sighting."""
+    """Box of the last sighting."""
     angle: float
     score: float
     seen_at: float
@@ -58,12 +58,12 @@ class FaceTrack:
     id: int = -1
     """Given when the face is first reported."""
     frames: int = 0
-    """In which it was reported."""
+    """Number of frames in which it was reported."""
     sightings: int = 1
     unseen: int = 0
     """Detector passes in a row without it."""
     detected: bool = True
-    """In this frame."""
+    """The face was detected in this frame."""
     is_sure: bool = True
     """The last detection was."""
 
@@ -191,8 +191,8 @@ class FaceTracker:
 
     def _is_another(self, track: FaceTrack, found: Detection) -> bool:
         """Return whether a detection shows somebody else where the track's face was expected."""
-        is_settled = track.sightings >= _SETTLED and not track.unseen
-        if not is_settled or self._seconds - track.seen_at > _SOON_SECONDS:
+        is_established = track.sightings >= _MIN_SIGHTINGS and not track.unseen
+        if not is_established or self._seconds - track.seen_at > _SOON_SECONDS:
             return False
         return box_iou(track.expected, found.box) < MIN_AGREEMENT
 

@@ -40,8 +40,7 @@ FrameView = tuple[Frame, AnalysisFrame, Affine]
 model's input to those of the frame."""
 
 EDGE, MIRRORED = -1, -2
-"""What a model is shown beyond a frame: the samples at its edge, or the frame mirrored; as in
-``ops/warp.cu``."""
+"""Samples beyond a frame: those at its edge, or the frame mirrored; as in ``ops/warp.cu``."""
 
 
 class Warper:
@@ -49,35 +48,35 @@ class Warper:
 
     Args:
         spec: The network's contract; its input has channels first.
-        format: Of the frames.
-        most: Views that are written at a time.
-        placement: Where frames and input are.
-        border: What is beyond a frame.
+        format: Format of the frames.
+        max_views: Views that are written at a time.
+        placement: Host or device of the frames and the input.
+        border: Samples beyond a frame: ``EDGE`` or ``MIRRORED``.
     """
 
     def __init__(
         self,
         spec: ModelSpec,
         format: FrameFormat,
-        most: int = 1,
+        max_views: int = 1,
         placement: Placement = HOST,
         border: int = EDGE,
     ) -> None:
         self._placement, self._shape, self._border = placement, (spec.height, spec.width), border
         constants = fixed_matrix(spec, format), normalisation(spec)
         self._constants = [*map(placement.array, constants)]
-        self._rows = np.zeros(most, _VIEW)
+        self._rows = np.zeros(max_views, _VIEW)
         self._views: Array = self._rows
         if placement.on_device:
             from bgsoft.cuda.device import pinned_array
 
-            self._rows = pinned_array((most,), _VIEW)
+            self._rows = pinned_array((max_views,), _VIEW)
             self._views = placement.xp.empty(self._rows.nbytes, np.uint8)
         bits = 8 * format.bytes_per_sample
         self._warp = placement.operation("warp", "warp_views", sample_bits=bits)
 
     def write(self, asked: Sequence[FrameView], tensor: Array) -> None:
-        """Sample, convert and normalise some views, at most ``most``.
+        """Sample, convert and normalise some views, at most ``max_views``.
 
         Args:
             asked: The views; a device's stream must have passed those before.

@@ -42,7 +42,7 @@ class Hider:
         # Cells without weight are black; solid has no others.
         cells = self._xp.zeros(MAX_CELLS * MAX_CELLS * 5, np.float32)
         solid, smooth = plan.style is HideStyle.SOLID, int(plan.style is HideStyle.BLUR)
-        least = MIN_ALPHA if solid or plan.by_alpha else 0.0
+        min_share = MIN_ALPHA if solid or plan.by_alpha else 0.0
         for patch in plan.patches(frame, places):
             left, top, right, bottom = patch.hidden
             hidden.append(patch.hidden)
@@ -53,6 +53,6 @@ class Hider:
             e = patch.ellipse
             ellipse = (e.x, e.y, e.cos, e.sin, e.across, e.along, plan.feather)
             size = bottom - top, right - left, 2
-            look = smooth, *plan.clear, least, *ellipse
-            self._draw(size, *planes, cells, patch.inside, *place, *look)
+            drawing = smooth, *plan.clear, min_share, *ellipse
+            self._draw(size, *planes, cells, patch.inside, *place, *drawing)
         return hidden

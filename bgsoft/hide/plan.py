@@ -197,5 +197,5 @@ class HidePlan(NamedTuple):
 
 def _edge(wanted: float, longest: float) -> int:
     """Return an even number of frame pixels per cell that gives few enough cells."""
-    least = longest / (MAX_CELLS - 2)
-    return 2 * max(1, math.ceil(max(wanted, least) / 2))
+    smallest = longest / (MAX_CELLS - 2)
+    return 2 * max(1, math.ceil(max(wanted, smallest) / 2))

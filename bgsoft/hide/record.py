@@ -34,7 +34,7 @@ class HiddenRecord:
     def __init__(self, source: str) -> None:
         self._source = source
         self.runs: list[HiddenRun] = []
-        """With the boxes of all key frames, also those that rest: for :func:`join_runs`."""
+        """Runs with the boxes of all key frames, also of unmoved ones: for :func:`join_runs`."""
         self._alive: list[HiddenRun] = []
 
     def add(self, frame: Frame, places: Iterable[HiddenPlace]) -> None:

@@ -60,7 +60,7 @@ class GpuModel:
     """fp16 lets TensorRT use half precision; CUDA uses the file's own types."""
     sha256: str = ""
     """Hash of the file and of changes to it, for the engine cache."""
-    tell: Callable[[str], None] = lambda _text: None
+    on_notice: Callable[[str], None] = lambda _text: None
     """Called with a notice before an engine is built, which takes about a minute."""
     largest_batch: int | None = None
     """Largest batch of the engine, which then runs smaller ones too; None: that of ``shapes``."""
@@ -68,8 +68,7 @@ class GpuModel:
     """Contents to load instead of the file, where it was changed."""
     must_run: bool = False
     """Whether a model that does not run, or not entirely on this provider, is an error: another
-    file
-    can replace it."""
+    file can replace it."""
 
 
 @dataclass(frozen=True, slots=True)

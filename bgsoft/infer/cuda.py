@@ -123,7 +123,7 @@ class GpuNetwork(Network):
 
 
 class MixedNetwork(HostNetwork):
-    """A model that several providers share, on the runtime's own streams, which the host awaits.
+    """A model that several providers run, on ONNX Runtime's streams, synchronised with the host.
 
     On a stream of ours, or if a run returned early, outputs would be read too early: the process
     crashed, or masks were torn. Its arrays are on the host.

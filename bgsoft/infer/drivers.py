@@ -120,7 +120,7 @@ class BatchDriver(Driver):
                     self._shrink(exc, frames[start])
                 else:
                     message = f"{exc}; trying the batch again"
-                    self._tell("retry", message, frames[start])
+                    self._report("retry", message, frames[start])
                     retried = True
             else:
                 start, retried = stop, False
@@ -143,16 +143,16 @@ class BatchDriver(Driver):
             self.size = max(1, self.size // 2)
             self._graphs = False
             message = f"the model failed; loading it again, {self.size} at a time"
-            self._tell("retry", message, frame)
+            self._report("retry", message, frame)
             try:
                 return self._make(self.size, False)
             except (BackendUnavailableError, *_FAULTS):
                 continue
         self._on_cpu = True
-        self._tell("fallback", "the model failed on the GPU; the CPU takes over", frame)
+        self._report("fallback", "the model failed on the GPU; the CPU takes over", frame)
         return self._make_twin()
 
-    def _tell(self, kind: str, message: str, frame: Frame | None) -> None:
+    def _report(self, kind: str, message: str, frame: Frame | None) -> None:
         where = {} if frame is None else {"frame": frame.index, "pts": frame.pts}
         self._on_event(Event(kind=kind, stage="segment", message=message, **where))
 
@@ -193,14 +193,14 @@ class RecoveringNetwork(WrappedNetwork):
         except InferenceError as exc:
             if self._make_twin is None:
                 raise
-            self._tell("retry", f"{exc}; trying again")
+            self._report("retry", f"{exc}; trying again")
             self._run_again(self._make_twin)
 
     def _run_again(self, make_twin: Callable[[], Network]) -> None:
         try:
             self._network.run()
         except InferenceError as exc:
-            self._tell("fallback", f"{exc}; the CPU takes over")
+            self._report("fallback", f"{exc}; the CPU takes over")
             failed = self._network
             self._use(make_twin())
             self._make_twin = None
@@ -209,5 +209,5 @@ class RecoveringNetwork(WrappedNetwork):
             failed.close()
             self._network.run()
 
-    def _tell(self, kind: str, message: str) -> None:
+    def _report(self, kind: str, message: str) -> None:
         self._on_event(Event(kind=kind, stage=self._stage, message=message))

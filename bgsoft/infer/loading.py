@@ -44,8 +44,8 @@ class NetworkLoader:
     Args:
         model: The model.
         precision: Precision on a GPU.
-        tell: Receives notices: an engine is built; a GPU leaves a part of the model to the CPU; a
-            file for it does not run.
+        on_notice: Receives notices: an engine is built; a GPU leaves a part of the model to the
+            CPU; a file for it does not run.
         cores: Cores for one run on the CPU, where nothing else runs at the same time.
         instead: Backends that may replace one that several providers would share.
         user: User of shared or reused models; None: they are not shared.
@@ -55,7 +55,7 @@ class NetworkLoader:
         self,
         model: ResolvedModel,
         precision: Precision = Precision.FP32,
-        tell: Callable[[str], None] = lambda _text: None,
+        on_notice: Callable[[str], None] = lambda _text: None,
         cores: int | None = None,
         instead: tuple[str, ...] = (),
         user: ModelUser | None = None,
@@ -64,16 +64,16 @@ class NetworkLoader:
         self._user = user
         self.cores = cores or usable_cores()
         self._precision = precision
-        self._tell = tell
+        self._on_notice = on_notice
         self._instead = instead
         self._mixed: set[str] = set()
         """Backends that share this model with other providers."""
         self._reported: set[str] = set()
         """Notices of files that do not run, so that each is reported once."""
 
-    def beside(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
+    def sibling(self, model: ResolvedModel, precision: Precision | None = None) -> NetworkLoader:
         """Return a loader of another model that runs with this one; None: in this precision."""
-        more = self._tell, self.cores, self._instead, self._user
+        more = self._on_notice, self.cores, self._instead, self._user
         return NetworkLoader(model, precision or self._precision, *more)
 
     def check(self, backend: str) -> None:
@@ -185,7 +185,7 @@ class NetworkLoader:
         notice = f"{plain.path.name} in place of {chosen.path.name}: {reason}"
         if notice not in self._reported:
             self._reported.add(notice)
-            self._tell(notice)
+            self._on_notice(notice)
         return network
 
     def _file_on_gpu(
@@ -207,7 +207,7 @@ class NetworkLoader:
             outputs=wiring.asked,
             precision=self._precision,
             sha256=sha256,
-            tell=self._tell,
+            on_notice=self._on_notice,
             largest_batch=run.largest_batch,
             source=source,
             must_run=must_run,
@@ -219,7 +219,7 @@ class NetworkLoader:
         network = loaded(key, load)
         if network.mixed and run.backend not in self._mixed:
             self._mixed.add(run.backend)
-            self._tell(network.mixed)
+            self._on_notice(network.mixed)
         return network
 
     def _load_on_gpu(

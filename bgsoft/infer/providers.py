@@ -207,8 +207,8 @@ def provider_options(model: GpuModel, stream: int | None, *, graphs: bool = True
         "trt_builder_optimization_level": "3",
     }
     # A larger run would fail, not rebuild the engine.
-    most = model.largest_batch or next(iter(model.shapes.values()))[0]
-    for name, batch in (("min", 1), ("opt", most), ("max", most)):
+    largest = model.largest_batch or next(iter(model.shapes.values()))[0]
+    for name, batch in (("min", 1), ("opt", largest), ("max", largest)):
         options[f"trt_profile_{name}_shapes"] = ",".join(
             f"{tensor}:{'x'.join(map(str, (batch, *shape[1:])))}"
             for tensor, shape in model.shapes.items()

@@ -86,7 +86,7 @@ def open_session(model: GpuModel, stream: int | None, *, graphs: bool = True) ->
         return _session(model, [wanted, (PROVIDERS["cuda"], shared)], alone=alone)
 
     with _building, span(f"TensorRT engine of {model.path.name}"):
-        return _with_engines(key, load, model.tell)
+        return _with_engines(key, load, model.on_notice)
 
 
 _opening = threading.Lock()
@@ -146,7 +146,7 @@ def _session(model: GpuModel, providers: list[tuple[str, dict[str, str]]], *, al
     # ONNX Runtime drops a provider that does not start without raising an error.
     if provider not in session.get_providers():
         reason = loader_problem(provider) or "ONNX Runtime gives no reason"
-        raise BackendUnavailableError(f"{provider} cannot start: {reason}", stage="infer")
+        raise BackendUnavailableError(f"cannot start {provider}: {reason}", stage="infer")
     return session
 
 
@@ -172,7 +172,9 @@ def engine_key(model: GpuModel, options: Mapping[str, str], versions: Mapping[st
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[[str], None]) -> T:
+def _with_engines(
+    key: str, load: Callable[[dict[str, str]], T], on_notice: Callable[[str], None]
+) -> T:
     """Load a model with its cached engines, or build and cache them.
 
     Processes that need the same engines wait for each other. Engines appear in their folder once
@@ -184,7 +186,7 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
 
     def on_wait() -> None:
         if not folder.exists():
-            tell("another process is building the TensorRT engine: waiting for it")
+            on_notice("another process is building the TensorRT engine: waiting for it")
 
     with ExitStack() as stack:
         try:
@@ -196,16 +198,16 @@ def _with_engines(key: str, load: Callable[[dict[str, str]], T], tell: Callable[
                 except MixedModelError:
                     raise  # the engines are not at fault
                 except BackendUnavailableError as exc:
-                    tell(
+                    on_notice(
                         f"cannot load the cached TensorRT engine; building it again: {exc.message}"
                     )
                 shutil.rmtree(folder)
             else:
-                tell("building the TensorRT engine, once, about a minute")
+                on_notice("building the TensorRT engine, once, about a minute")
             shutil.rmtree(building, ignore_errors=True)
             building.mkdir()
         except OSError as exc:
-            tell(
+            on_notice(
                 f"cannot keep the TensorRT engine in {folder.parent}: {exc.strerror}; "
                 "building it for this run alone, about a minute"
             )

@@ -136,7 +136,7 @@ class _Part(Network):
     def __init__(self, shared: SharedNetwork, network: Network, user: ModelUser) -> None:
         self.provider, self.mixed, self.user = network.provider, network.mixed, user
         self.inputs = {name: _own(array, shared.items) for name, array in network.inputs.items()}
-        batch = shared.items * shared.most
+        batch = shared.items * shared.max_users
         self.outputs = {
             name: _own(array, shared.items)
             for name, array in network.outputs.items()
@@ -160,7 +160,7 @@ def _own(array: Array, items: int) -> Array:
     return own
 
 
-class _Asked:
+class _Request:
     """A requested run, and its user's wait for it."""
 
     def __init__(self, part: _Part, mark: Any) -> None:
@@ -183,11 +183,11 @@ class SharedNetwork:
 
     def __init__(self, network: Network, items: int, order: Order) -> None:
         self.items = items
-        self.most = next(iter(network.inputs.values())).shape[0] // items
+        self.max_users = next(iter(network.inputs.values())).shape[0] // items
         """Number of users in one run."""
         self._network, self._order = network, order
         self._parts: set[_Part] = set()
-        self._asked: list[_Asked] = []
+        self._requests: list[_Request] = []
         self._is_over = False
         self._changed = threading.Condition()
         self._thread = DaemonThread(self._serve, "bgsoft-network")
@@ -218,63 +218,66 @@ class SharedNetwork:
         Raises:
             InferenceError: The network failed; all users in the run get the error.
         """
-        asked = _Asked(part, self._order.mark())
+        request = _Request(part, self._order.mark())
         with self._changed:
             part.frame = part.user.frames
-            self._asked.append(asked)
+            self._requests.append(request)
             self._changed.notify_all()
-        asked.done.wait()
-        if isinstance(asked.error, (InferenceError, MemoryError)):
-            raise InferenceError(str(asked.error), stage="segment") from asked.error
-        if asked.error is not None:
-            raise asked.error
-        self._order.after(asked.mark)
+        request.done.wait()
+        if isinstance(request.error, (InferenceError, MemoryError)):
+            raise InferenceError(str(request.error), stage="segment") from request.error
+        if request.error is not None:
+            raise request.error
+        self._order.after(request.mark)
 
     def _serve(self) -> None:
         with self._order.working():
-            while asked := self._next():
+            while requests := self._next():
                 try:
-                    self._run(asked)
+                    self._run(requests)
                 except Exception as exc:
-                    for each in asked:
+                    for each in requests:
                         each.error = exc
-                for each in asked:
+                for each in requests:
                     each.done.set()
-                del asked
+                del requests
             self._network.close()
 
-    def _next(self) -> list[_Asked]:
+    def _next(self) -> list[_Request]:
         """Return the requests of the next run; empty: the network is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._asked or self._is_over)
-            if not self._asked:
+            self._changed.wait_for(lambda: self._requests or self._is_over)
+            if not self._requests:
                 return []
-            until = self._asked[0].since + _DEADLINE_SECONDS
-            while len(self._asked) < self.most and self._is_awaited():
+            until = self._requests[0].since + _DEADLINE_SECONDS
+            while len(self._requests) < self.max_users and self._is_awaited():
                 left = until - time.monotonic()
                 if left <= 0:
                     break
                 self._changed.wait(left)
-            asked, self._asked = self._asked[: self.most], self._asked[self.most :]
-            return asked
+            requests, self._requests = (
+                self._requests[: self.max_users],
+                self._requests[self.max_users :],
+            )
+            return requests
 
     def _is_awaited(self) -> bool:
         """Return whether a user works on a frame that it has not requested yet."""
-        have_asked = {part.user for part in self._parts if part.frame == part.user.frames}
-        users = {part.user for part in self._parts} - have_asked
+        requesting = {part.user for part in self._parts if part.frame == part.user.frames}
+        users = {part.user for part in self._parts} - requesting
         return any(user in user.models.at_work for user in users)
 
-    def _run(self, asked: list[_Asked]) -> None:
+    def _run(self, requests: list[_Request]) -> None:
         network, items = self._network, self.items
-        places = [slice(at * items, (at + 1) * items) for at in range(len(asked))]
-        for place, each in zip(places, asked, strict=True):
+        places = [slice(at * items, (at + 1) * items) for at in range(len(requests))]
+        for place, each in zip(places, requests, strict=True):
             self._order.after(each.mark)
             for name, array in each.part.inputs.items():
                 network.inputs[name][place] = array
         network.run()
-        for place, each in zip(places, asked, strict=True):
+        for place, each in zip(places, requests, strict=True):
             for name, array in each.part.outputs.items():
                 array[...] = network.outputs[name][place]
         mark = self._order.mark()
-        for each in asked:
+        for each in requests:
             each.mark = mark

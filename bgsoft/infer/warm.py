@@ -59,11 +59,11 @@ class WarmNetworks:
     """Loads networks, or reuses idle ones. Thread-safe.
 
     Args:
-        most: Number of idle networks to keep; the longest unused is freed.
+        max_idle: Number of idle networks to keep; the longest unused is freed.
     """
 
-    def __init__(self, most: int = _MAX_IDLE) -> None:
-        self._most = most
+    def __init__(self, max_idle: int = _MAX_IDLE) -> None:
+        self._max_idle = max_idle
         self._idle: OrderedDict[tuple[Hashable, int], Network] = OrderedDict()
         self.pool = _LastingPool()
         """A second thread for networks."""
@@ -81,7 +81,7 @@ class WarmNetworks:
 
     def _keep(self, key: Hashable, network: Network) -> None:
         self._idle[key, id(network)] = network
-        while len(self._idle) > self._most:
+        while len(self._idle) > self._max_idle:
             _, oldest = self._idle.popitem(last=False)
             oldest.close()
 

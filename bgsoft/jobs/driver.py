@@ -170,7 +170,7 @@ class Driver(Closing):
         if limit is not None:
             for job in {run.job for run in (*self._running.values(), *self._queue)}:
                 if job.started_at is not None and now - job.started_at > limit:
-                    self._give_up(job, WorkerDiedError(f"not done after {limit:g} s"))
+                    self._give_up(job, WorkerDiedError(f"it was not finished after {limit:g} s"))
         if self._stall is None:
             return
         for task_id, run in self._running.items():

@@ -1,7 +1,7 @@
 """Worker processes on this machine.
 
-They are started as programs of their own, not by :mod:`multiprocessing`, which runs the caller's
-main module again: a script that calls bgsoft without a guard of its main part would run once more
+They are started as programs of their own, not by :mod:`multiprocessing`, which imports the caller's
+main module again. A script that calls bgsoft without a ``__main__`` guard would then run once more
 in every worker.
 """
 
@@ -23,7 +23,7 @@ from bgsoft.cuda.driver import driver_problem
 from bgsoft.cuda.mps import shared_gpus
 from bgsoft.errors import WorkerCrashedError, WorkerDiedError
 from bgsoft.jobs.task import Finished, Started, Task, Update
-from bgsoft.jobs.worker import GRACE_SECONDS, Ahead, Exiting, WorkerSettings
+from bgsoft.jobs.worker import GRACE_SECONDS, Exiting, PrepareWorker, WorkerSettings
 from bgsoft.rendering.backends import may_use_gpu
 from bgsoft.settings.config import BackendConfig
 from bgsoft.threads import usable_cores
@@ -74,7 +74,7 @@ class Pool(Closing):
         gpus: Sequence[int] = (),
         environment: AbstractContextManager[Mapping[str, str]] | None = None,
         shared: Sequence[int] = (),
-        ahead: Ahead | None = None,
+        ahead: PrepareWorker | None = None,
     ) -> None:
         self._shared = shared
         self._ahead = ahead

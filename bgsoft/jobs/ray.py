@@ -52,7 +52,7 @@ class RayExecutor(Closing):
         address: As for :func:`bgsoft.jobs.ray_cluster.connected`.
         folder: Folder that tasks write to; nodes that do not see it, or ``inputs``, are not used.
         inputs: Files and folders that tasks read.
-        most: Largest number of tasks at a time; None: as many as get two cores each.
+        max_tasks: Largest number of tasks at a time; None: as many as get two cores each.
         threads: Cores that a task reserves and plans for; None: as many as that leaves.
         gpu_share: Share of a GPU that a task reserves, up to 1; None: a half, if there are GPUs.
         notice: Receives a line about each node that cannot be used.
@@ -68,7 +68,7 @@ class RayExecutor(Closing):
         *,
         folder: Path,
         inputs: Sequence[Path] = (),
-        most: int | None = None,
+        max_tasks: int | None = None,
         threads: int | None = None,
         gpu_share: float | None = None,
         notice: Callable[[str], None] = lambda _line: None,
@@ -82,8 +82,8 @@ class RayExecutor(Closing):
         self._updates: list[Update] = []
         with ExitStack() as stack:
             self._ray = stack.enter_context(connected(address))
-            share = choose_share(self._ray, most, threads, gpu_share)
-            self._nodes = Nodes(self._ray, folder, inputs, share, most, notice)
+            share = choose_share(self._ray, max_tasks, threads, gpu_share)
+            self._nodes = Nodes(self._ray, folder, inputs, share, max_tasks, notice)
             stack.enter_context(self._nodes).check()
             self._stack = stack.pop_all()
 

@@ -25,7 +25,7 @@ from bgsoft.errors import BackendUnavailableError, ConfigError, errors_as
 from bgsoft.jobs.ray_worker import RayWorker, node_problem
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.outputs import write_whole
-from bgsoft.part_names import hidden_beside
+from bgsoft.part_names import hidden_path
 from bgsoft.records import dataclass
 from bgsoft.threads import usable_cores
 
@@ -126,7 +126,7 @@ class Share:
         return min(slots, int(room.get("GPU", 0)) * int(1 / self.gpu)) if self.gpu > 0 else slots
 
 
-def choose_share(ray: Any, most: int | None, threads: int | None, gpu: float | None) -> Share:
+def choose_share(ray: Any, max_tasks: int | None, threads: int | None, gpu: float | None) -> Share:
     """Return the reservation of tasks; :class:`bgsoft.jobs.ray.RayExecutor` explains None."""
     nodes = [node for node in ray.nodes() if node["Alive"]]
     if gpu is None:
@@ -134,7 +134,7 @@ def choose_share(ray: Any, most: int | None, threads: int | None, gpu: float | N
         gpu = 1 / TASKS_A_GPU if has_gpus else 0.0
     if threads is None:
         room = {cores: sum(map(Share(cores, gpu).slots, nodes)) for cores in _THREADS}
-        tasks = max(1, min(most or room[CORES_A_TASK], room[CORES_A_TASK]))
+        tasks = max(1, min(max_tasks or room[CORES_A_TASK], room[CORES_A_TASK]))
         threads = max((cores for cores in _THREADS if room[cores] >= tasks), default=1)
     return Share(threads, gpu)
 
@@ -155,26 +155,26 @@ class Nodes(Closing):
         folder: Path,
         inputs: Iterable[Path],
         share: Share,
-        most: int | None,
+        max_tasks: int | None,
         notice: Callable[[str], None],
     ) -> None:
         self._ray = ray
-        self._marker, token = hidden_beside(folder.resolve() / "ray"), secrets.token_hex(16)
+        self._marker, token = hidden_path(folder.resolve() / "ray"), secrets.token_hex(16)
         there = [path.absolute() for path in inputs if path.exists()]
         sizes = {path: path.stat().st_size if path.is_file() else None for path in there}
         self._wanted = (__version__, self._marker, token, sizes)
         self._share = share
-        self._most = most
+        self._max_tasks = max_tasks
         self._notice = notice
-        self._asked: dict[str, Any] = {}
+        self._pending: dict[str, Any] = {}
         """Node → the reference of its answer, until that has come."""
         self._problems: dict[str, str | None] = {}
         """Node that has answered → why it is unusable; None: it is usable."""
-        self._looked_at = self._manned_at = -float("inf")
+        self._checked_at = self._manned_at = -float("inf")
         self.usable: frozenset[str] = frozenset()
         """Ids of the usable nodes."""
         self.slots = 0
-        """Number of tasks at a time on all of them, at most ``most``."""
+        """Number of tasks at a time on all of them, at most ``max_tasks``."""
         write_whole(self._marker, "mark for the cluster's nodes", token)
 
     def check(self) -> None:
@@ -184,24 +184,24 @@ class Nodes(Closing):
             BackendUnavailableError: There is no usable node, and none is expected.
         """
         now = time.monotonic()
-        if now - self._looked_at < _CHECK_SECONDS:
+        if now - self._checked_at < _CHECK_SECONDS:
             return
         nodes = {node["NodeID"]: node for node in self._ray.nodes() if node["Alive"]}
         room = {id: slots for id, node in nodes.items() if (slots := self._share.slots(node))}
-        for id in room.keys() - self._asked.keys() - self._problems.keys():
+        for id in room.keys() - self._pending.keys() - self._problems.keys():
             ask = self._ray.remote(node_problem)
             ask = ask.options(num_cpus=0, max_retries=0, label_selector=_on_nodes([id]))
-            self._asked[id] = ask.remote(*self._wanted)
-        for id in [*self._asked]:
+            self._pending[id] = ask.remote(*self._wanted)
+        for id in [*self._pending]:
             if id not in nodes:
-                del self._asked[id]
-            elif self._ray.wait([self._asked[id]], timeout=0)[0]:
-                self._problems[id] = self._answer(nodes[id], self._asked.pop(id))
-        self._looked_at = -float("inf") if self._asked else now
+                del self._pending[id]
+            elif self._ray.wait([self._pending[id]], timeout=0)[0]:
+                self._problems[id] = self._answer(nodes[id], self._pending.pop(id))
+        self._checked_at = -float("inf") if self._pending else now
         self.usable = frozenset(id for id in room if self._problems.get(id, "") is None)
         slots = sum(room[id] for id in self.usable)
-        self.slots = min(slots, self._most or slots)
-        if self.usable or self._asked:
+        self.slots = min(slots, self._max_tasks or slots)
+        if self.usable or self._pending:
             self._manned_at = now
             return
         problem = next(filter(None, map(self._problems.get, room)), None)

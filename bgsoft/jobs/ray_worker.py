@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from bgsoft import __version__
 from bgsoft.infer.warm import keep_warm
 from bgsoft.jobs.task import Started
-from bgsoft.jobs.worker import GRACE_SECONDS, News, perform
+from bgsoft.jobs.worker import GRACE_SECONDS, WorkerMessage, perform
 
 
 def node_problem(
@@ -54,7 +54,7 @@ class RayWorker:
         if self._gpu is None:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._name = f"{socket.gethostname()}, pid {os.getpid()}"
-        self._news: SimpleQueue[str | News] = SimpleQueue()
+        self._news: SimpleQueue[str | WorkerMessage] = SimpleQueue()
         self._news.put(self._name)
         self._cancel = threading.Event()
         self._thread: threading.Thread | None = None
@@ -67,7 +67,7 @@ class RayWorker:
         self._thread = threading.Thread(target=perform, args=given, daemon=True)
         self._thread.start()
 
-    def news(self) -> list[str | News]:
+    def news(self) -> list[str | WorkerMessage]:
         """Wait for news and return it; the first is the worker's name."""
         news = [self._news.get()]
         while not self._news.empty():

@@ -18,7 +18,7 @@ TASKS_A_GPU = 2
 class TaskContext:
     """Values that a worker provides to its task: messages, cancellation, cores and GPU."""
 
-    tell: Callable[[object], None]
+    send: Callable[[object], None]
     """Sends a picklable message to the parent: Progress, Event or one of the task's own. It may be
     called from any thread."""
     cancel: threading.Event

@@ -37,7 +37,7 @@ class WorkerSettings:
     """Settings that a worker receives once, before environment variables and its first task."""
 
     gpu: int | None
-    ahead: Ahead | None
+    ahead: PrepareWorker | None
     """Called before the first task."""
 
 
@@ -46,8 +46,8 @@ class Exiting:
     """Sent by a worker before the end of its last task: its process ends after that."""
 
 
-News = Update | Exiting
-Ahead = Callable[[int | None], None]
+WorkerMessage = Update | Exiting
+PrepareWorker = Callable[[int | None], None]
 """Prepares a process for its tasks, on the GPU that is assigned to it. Picklable."""
 
 
@@ -114,7 +114,7 @@ def perform(
     task_id: int,
     pickled: bytes,
     threads: int,
-    send: Callable[[News], None],
+    send: Callable[[WorkerMessage], None],
     cancel: threading.Event,
     gpu: int | None,
 ) -> None:
@@ -123,16 +123,16 @@ def perform(
     Exiting is sent before its end if the process must be replaced. The other arguments are those of
     :class:`bgsoft.jobs.task.TaskContext`.
     """
-    tell = _throttled(lambda content: send(Message(task_id, content)))
-    context = TaskContext(tell=tell, cancel=cancel, threads=threads, gpu=gpu)
+    throttled = _throttled(lambda content: send(Message(task_id, content)))
+    context = TaskContext(send=throttled, cancel=cancel, threads=threads, gpu=gpu)
     finished = _result(task_id, pickled, context)
     if must_restart(finished.error):
         send(Exiting())
     send(finished)
 
 
-def _throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
-    """Return ``tell`` limited to a few progress messages a second."""
+def _throttled(send: Callable[[object], None]) -> Callable[[object], None]:
+    """Return ``send`` limited to a few progress messages a second."""
     last = 0.0
 
     def told(message: object) -> None:
@@ -142,7 +142,7 @@ def _throttled(tell: Callable[[object], None]) -> Callable[[object], None]:
             if now - last < _PROGRESS_SECONDS and message.frames != message.total:
                 return
             last = now
-        tell(message)
+        send(message)
 
     return told
 

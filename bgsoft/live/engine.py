@@ -36,7 +36,7 @@ class Engine(Closing):
     """The streams of one process.
 
     Args:
-        config: Where stages run, for all streams.
+        config: Backends of the stages, for all streams.
         report: Receives a line for each event; called from any thread.
         count: Number of streams that will be added.
         on_stats: Receives the figures of each stream, every :data:`STATS_SECONDS`.

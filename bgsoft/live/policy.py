@@ -210,7 +210,7 @@ class Ladder:
     def __init__(self, now: float, steps: tuple[Quality, ...] = LADDER) -> None:
         self.level = 0
         self._steps = steps
-        self._looked = now
+        self._checked_at = now
         self._counts: tuple[int, int, float] | None = None
         self._idle_since: float | None = None
         self._patience = _PATIENCE_SECONDS
@@ -222,11 +222,11 @@ class Ladder:
 
     def check(self, now: float, frames_in: int, dropped: int, busy_seconds: float) -> bool:
         """Update the level, from counts since the start; return whether it has changed."""
-        seconds = now - self._looked
+        seconds = now - self._checked_at
         if seconds < _CHECK_SECONDS:
             return False
         before, self._counts = self._counts, (frames_in, dropped, busy_seconds)
-        self._looked = now
+        self._checked_at = now
         if before is None:  # frames dropped during the start do not count
             return False
         came, lost, busy = (new - old for new, old in zip(self._counts, before, strict=True))
@@ -235,7 +235,7 @@ class Ladder:
         if busy / seconds >= _IDLE_SHARE:
             self._idle_since = None
             return False
-        self._idle_since = self._looked if self._idle_since is None else self._idle_since
+        self._idle_since = self._checked_at if self._idle_since is None else self._idle_since
         if self.level == 0 or now - self._idle_since < self._patience:
             return False
         self.level -= 1

@@ -263,7 +263,9 @@ def _open(path: Path) -> int | None:
 def _check(header: Any, magic: bytes, name: str, path: Path) -> None:
     if header["magic"] != magic or header["version"] != layout.VERSION:
         what = f"layout {header['version']}, not {layout.VERSION}"
-        raise OpenError(f"{_cannot(name)}: another version wrote them ({what})", path=path)
+        raise OpenError(
+            f"{_cannot(name)}: another version of bgsoft writes them ({what})", path=path
+        )
 
 
 def _cannot(name: str) -> str:

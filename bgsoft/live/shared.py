@@ -34,8 +34,7 @@ class SharedWriter(Closing):
     """Publishes frames under a name; the sink of ``--share``.
 
     Readers map the memory read-only and write nothing to it, so none can delay the writer.
-    Leftovers
-    of killed writers are removed, whatever their names.
+    Leftovers of killed writers are removed, whatever their names.
 
     Args:
         name: Letters, digits, ``-`` and ``_``.

@@ -39,7 +39,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.pipe import MAX_READ_ERRORS, PipeInput
 from bgsoft.media.probe import describe
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
-from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
+from bgsoft.media.source import MAX_PIXELS, open_input, select_video_stream
 from bgsoft.pipes import input_name
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.suggestions import network_address
@@ -222,7 +222,7 @@ class Feed(Closing):
         self._codec.thread_type = "SLICE"
 
     def _open(self) -> InputContainer:
-        spec, decoding = self._spec, {"max_pixels": str(MOST_PIXELS)}
+        spec, decoding = self._spec, {"max_pixels": str(MAX_PIXELS)}
         if spec.kind is SourceKind.FILE:
             return open_input(Path(spec.name))
         if spec.kind is SourceKind.PIPE:

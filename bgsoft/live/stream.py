@@ -40,7 +40,7 @@ class LiveStream:
     Args:
         name: For messages and figures.
         spec: The source.
-        config: What to do with its frames.
+        config: Settings of the stream.
         builder: Makes the stages, of models that other streams share.
         report: Called with a line for each thing that happens.
         recorder: Keeps a trace, where one is asked for.
@@ -123,7 +123,7 @@ class LiveStream:
             self._failed += 1
             if self.stages.never_starts(exc, self._failed):
                 raise
-            self._tell(exc)
+            self._report_failure(exc)
         finally:
             self.watchdog.begin()
         self.figures.busy_ns += time.perf_counter_ns() - began
@@ -131,7 +131,7 @@ class LiveStream:
         if change := self.stages.adapt(now, *counts):
             self._report(change)
 
-    def _tell(self, exc: BgsoftError) -> None:
+    def _report_failure(self, exc: BgsoftError) -> None:
         """Report what is wrong with a picture; once, if it goes on."""
         text = one_line(exc)
         if text != self._last_message:

@@ -18,7 +18,7 @@ from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
 
 STARTING = "the start of the picture stages"
 _START_TRIES = 3
-"""Of stages whose models do not run at first: a device may be short of memory for a moment."""
+"""Number of tries to start stages: a device may be short of memory for a moment."""
 
 
 def _ladder(config: RenderConfig) -> tuple[Quality, ...]:

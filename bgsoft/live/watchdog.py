@@ -25,7 +25,7 @@ class Watchdog:
     def __init__(self, run: Callable[[], None], name: str) -> None:
         self._run, self._name = run, name
         self._doing = ("", 0.0)
-        """What the thread does, and since when; empty: nothing."""
+        """Current work of the thread, and its start; empty: none."""
         self.thread: DaemonThread | None = None
 
     def start(self) -> None:

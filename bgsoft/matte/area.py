@@ -17,7 +17,7 @@ class AreaMeter:
     """Measures mattes of consecutive frames, on the host or a device.
 
     Args:
-        placement: Where the mattes are.
+        placement: Host or device of the mattes.
     """
 
     def __init__(self, placement: Placement) -> None:

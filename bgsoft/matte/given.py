@@ -142,7 +142,7 @@ class MatteReader(Closing):
             pass
         if self._count != frames:
             text = f"{self.path} contains {self._count} mattes, but the video {frames} frames"
-            raise DecodeError(f"--matte-in: {text}", stage="segment", path=self.path)
+            raise DecodeError(f"cannot use --matte-in: {text}", stage="segment", path=self.path)
 
     def _shortage(self) -> str:
         if self._by_time:

@@ -72,11 +72,11 @@ class IslandFilter:
         placement: Device of the planes, or the host.
         format: Format of the frames.
         config: The size limits.
-        most: Frames at a time, up to :data:`MAX_FRAMES` on a device.
+        max_frames: Frames at a time, up to :data:`MAX_FRAMES` on a device.
     """
 
     def __init__(
-        self, placement: Placement, format: FrameFormat, config: MatteConfig, most: int = 1
+        self, placement: Placement, format: FrameFormat, config: MatteConfig, max_frames: int = 1
     ) -> None:
         self._placement, self._format, xp = placement, format, placement.xp
         self._scale = lru_cache(1)(lambda mask_shape: mask_scale(format, mask_shape))
@@ -84,14 +84,14 @@ class IslandFilter:
         self._shape = shape = analysis_shape(format.width, format.height)
         self._half = half = half_shape(shape)
         self._cleans = config.min_area > 0
-        self._least = math.ceil(config.min_area * half[0] * half[1])
+        self._min_area = math.ceil(config.min_area * half[0] * half[1])
         self._gap = _SURE * (0.5 if config.threshold is None else config.threshold)
         self._resized = Resized(placement, shape, np.uint8)
-        self._labels = [xp.empty((most, *half), np.int32) for _ in range(2)]
+        self._labels = [xp.empty((max_frames, *half), np.int32) for _ in range(2)]
         reach = max(1, round(_SKIRT / 2.0 * min(shape) / 270.0))
         width = 2 * reach + 1
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (width, width))
-        self._limits = [xp.empty((most, *half), np.uint8) for _ in range(2)]
+        self._limits = [xp.empty((max_frames, *half), np.uint8) for _ in range(2)]
         """Upper limits of alpha, and of the background's opacity."""
         self._frame_limits = [*zip(*self._limits, strict=True)]
         room = placement.scratch(4 * half[1], np.uint16)
@@ -106,7 +106,7 @@ class IslandFilter:
                 )
             )
             self._window = placement.array(half_widths(self._skirt)), reach
-            self._areas = [xp.empty((most, *half), np.int32) for _ in range(2)]
+            self._areas = [xp.empty((max_frames, *half), np.int32) for _ in range(2)]
             self._masks = np.zeros(1, _MASKS)
             self._addresses = [self._masks[name][0] for name in _MASKS.fields or ()]
         else:
@@ -126,7 +126,7 @@ class IslandFilter:
         if self._placement.on_device:
             self._apply_on_device(opacities, states, scale)
             return
-        most, rest = self._frame_limits[0]
+        ceiling, rest = self._frame_limits[0]
         for opacity, state in zip(opacities, states, strict=True):
             alpha = state.opacity
             alpha[...] = self._resized.arguments(opacity, self._shape, scale=scale)[0]
@@ -136,9 +136,9 @@ class IslandFilter:
             _, person = cv2.threshold(self._small, 127, 255, cv2.THRESH_BINARY)
             person = self._large(person, 8, None)
             background = self._large(~person, 4, state.mask)
-            cv2.blur(cv2.dilate(person, self._skirt), (3, 3), dst=most)
+            cv2.blur(cv2.dilate(person, self._skirt), (3, 3), dst=ceiling)
             cv2.blur(cv2.dilate(background, self._skirt), (3, 3), dst=rest)
-            self._limit(self._shape, alpha, most, rest, *self._limit_args)
+            self._limit(self._shape, alpha, ceiling, rest, *self._limit_args)
 
     def _large(self, binary: Array, connectivity: int, mask: Array | None) -> Array:
         """Return the large regions of a plane of 0 and 255; a mask shows which holes are gaps."""
@@ -146,9 +146,9 @@ class IslandFilter:
         count, _ = cv2.connectedComponents(
             binary, labels=labels, connectivity=connectivity, ltype=cv2.CV_32S
         )
-        if count == 2 and cv2.countNonZero(binary) >= self._least:  # nearly always
+        if count == 2 and cv2.countNonZero(binary) >= self._min_area:  # nearly always
             return binary
-        stays = np.bincount(self._flat, minlength=count) >= self._least
+        stays = np.bincount(self._flat, minlength=count) >= self._min_area
         if np.logical_and.reduce(stays[1:]):
             return binary
         if mask is not None:
@@ -190,7 +190,7 @@ class IslandFilter:
             self._merge(size, labels, *half, int(index == 0))
             self._count(size, labels, areas, *half, self._gap if index else 0.0, *gaps)
             limits = *self._window, limit, following[index]
-            self._decide(size, labels, areas, self._least, *limits, *half)
+            self._decide(size, labels, areas, self._min_area, *limits, *half)
         for state, limits in zip(states, self._frame_limits, strict=False):
             self._limit(shape, state.opacity, *limits, *self._limit_args)
 

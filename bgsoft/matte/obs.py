@@ -1,10 +1,13 @@
 """The matte of the OBS background-removal filter, in a file renderer.
 
 The order and the constants are those of obs-backgroundremoval 1.2 (steps 1 to 7 below), which works
-on an 8-bit *background* mask (255 = background). Its known properties are kept: holes in the
-background's outline are filled, so gaps between arm and body close; persons surrounded by
-background on all sides vanish; a newly covered place stays background for a few frames; the
-feather reaches into the person. Style soft has none of them.
+on an 8-bit *background* mask (255 = background). Its known properties are kept, which style soft
+does not have:
+
+- Holes in the background's outline are filled, so gaps between arm and body close.
+- Persons surrounded by background on all sides vanish.
+- A newly covered place stays background for a few frames.
+- The feather reaches into the person.
 
 Our settings correspond to its own:
 

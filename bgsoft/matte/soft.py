@@ -3,8 +3,8 @@
 Order: temporal smoothing of the raw mask, soft threshold, enlargement to the analysis frame,
 islands and holes, fit of the edge to the picture, contour smoothing, expansion, feather,
 enlargement to the frame. With another background, the edge is fitted, steadied over time, expanded
-and feathered at the end, on the frame: a soft edge is invisible before its own blurred wall, but
-looks like haze before a white one.
+and feathered at the end, on the frame. A soft edge is invisible in front of its own blurred wall,
+but looks like haze in front of a white one.
 
 The mask is smoothed over time before the threshold, because a change still has its true size there;
 after the steep step noise would look like movement. Islands are removed before the fit, which then
@@ -53,9 +53,9 @@ class SoftMatte(MatteStage):
         self._lanes = [
             _Lane(placement, config, format, self._fine) for _ in range(setup.pool.lanes)
         ]
-        most = min(setup.batch, MAX_FRAMES) if placement.on_device else 1
-        self._islands = [IslandFilter(placement, format, config, most) for _ in self._lanes]
-        self._scratch = [_Scratch(placement, format) for _ in range(most * setup.pool.lanes)]
+        max_frames = min(setup.batch, MAX_FRAMES) if placement.on_device else 1
+        self._islands = [IslandFilter(placement, format, config, max_frames) for _ in self._lanes]
+        self._scratch = [_Scratch(placement, format) for _ in range(max_frames * setup.pool.lanes)]
         # The state for the next frames, while the others are reused.
         self._spare = MaskState(placement, self._made[0][0].shape)
         self._last: MaskState | None = None

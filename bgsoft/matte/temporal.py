@@ -90,9 +90,9 @@ def soft_step(threshold: float | None, softness: float) -> tuple[float, float]:
 class EdgeSmoother:
     """Averages mattes of the frame's size over time where the picture is still; call in order.
 
-    The fit of an edge follows each picture's noise. ``state += (1 − strength) · (alpha − state)``,
-    but never further from alpha than a reach, which is 0 where the picture moves, nor further than
-    alpha is from 0 or 255: clear and opaque samples are unchanged.
+    The fit of an edge follows each picture's noise. ``state += (1 − strength) · (alpha − state)``.
+    The state is never further from alpha than a reach, which is 0 where the picture moves. Nor is
+    it further than alpha is from 0 or 255, so clear and opaque samples are unchanged.
     """
 
     def __init__(self, placement: Placement, strength: float, format: FrameFormat) -> None:

@@ -24,7 +24,7 @@ class StillFormat:
     profiles: bool = True
     """It has a place for a colour profile."""
     quality: int | None = None
-    """What ``--quality`` is where it is not given, of 1 to 100 (best); None: it is lossless."""
+    """Default of ``--quality``, of 1 to 100 (best); None: it is lossless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Container:
     reads_back: bool = True
     """FFmpeg can read it, too."""
     still: StillFormat | None = None
-    """What a picture file holds; None: it is no picture file."""
+    """Format of a picture file; None: it is not one."""
 
     @property
     def has_sound(self) -> bool:

@@ -24,8 +24,8 @@ _PROJECTION, _PROJECTION_TYPE = b"\x76\x70", b"\x76\x71"
 _PROJECTIONS = {1: "equirectangular", 2: "cubemap", 3: "mesh"}
 _ADDITION, _DATA_TYPE, _DATA = b"\x41\xe4", b"\x41\xe7", b"\x41\xed"
 _DOLBY_VISION = (b"dvcC", b"dvvC", b"dvwC")
-"""Their data hold the profile in the upper seven bits of the third byte (Dolby Vision Streams
-Within the ISO Base Media File Format, 3.2)."""
+"""Boxes of Dolby Vision. The profile is in the upper seven bits of the third byte (Dolby Vision
+Streams Within the ISO Base Media File Format, 3.2)."""
 CENTRE = 2
 _CHROMA_LOCATIONS = {(2, 2): CENTRE, (1, 1): 3, (2, 1): 4}
 """Matroska's horizontal and vertical siting to AVChromaLocation: 1 is the beginning of two samples,
@@ -40,7 +40,7 @@ class Declared(NamedTuple):
     crop: Crop = Crop()
     """Pixels of the stored picture that are not shown."""
     projection: str | None = None
-    """Of 360° video; None: it is flat."""
+    """Projection of 360° video; None: it is flat."""
     dolby_vision: int | None = None
     """Dolby Vision profile; None: it has none."""
 

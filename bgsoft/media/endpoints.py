@@ -18,7 +18,7 @@ from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.media.containers import CONTAINERS, Container, container_for
 from bgsoft.media.patterns import is_pattern, picture_number
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
-from bgsoft.outputs import AtomicOutput, OutputFile, check_apart, remove_leftovers, stamp
+from bgsoft.outputs import AtomicOutput, OutputFile, check_distinct, remove_leftovers, stamp
 from bgsoft.pipes import DEV_STDIN, DEV_STDOUT, PipeOutput
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.report import Event
@@ -80,7 +80,7 @@ class Source:
         """Describe the video, or the pictures as a video.
 
         Args:
-            pipe: What :meth:`open_pipe` returned.
+            pipe: Result of :meth:`open_pipe`.
             rate: Frames per second of pictures; None: 25.
 
         Raises:
@@ -195,9 +195,9 @@ class Destination:
         """Return whether there is such an output."""
         return os.path.exists(self.path)  # noqa: PTH110 - also of a name too long
 
-    def check_apart(self, others: Iterable[Path]) -> None:
+    def check_distinct(self, others: Iterable[Path]) -> None:
         """Raise OutputError where it would replace one of these files."""
-        check_apart(self.path, "output", others)
+        check_distinct(self.path, "output", others)
 
     def check_writable(self, info: VideoInfo, options: WriteOptions) -> None:
         """Raise what :meth:`open` would, as far as it shows without the input's tracks."""
@@ -223,9 +223,9 @@ class Destination:
         path = self.path
         if self.container.still is not None and len(info.stills) != 1:
             raise ConfigError(
-                f"{path} is one picture: for all frames of a video name a pattern like"
-                f" {path.stem}/%05d{path.suffix}, for one of them use bgsoft preview, for an"
-                " animation write .gif or add --format webp"
+                f"cannot write {path}: one picture cannot hold a video; name a pattern like"
+                f" {path.stem}/%05d{path.suffix}, use bgsoft preview for one frame, or write .gif"
+                " or add --format webp for an animation"
             )
         overwrite, receipt = options.overwrite, options.receipt
         return AtomicOutput(path, overwrite=overwrite, inputs=options.inputs, receipt=receipt)
@@ -263,7 +263,7 @@ class PipeDestination(Destination):
             raise UnsupportedFormatError(text, stage="encode", path=self.path)
         return container
 
-    def check_apart(self, others: Iterable[Path]) -> None:
+    def check_distinct(self, others: Iterable[Path]) -> None:
         """Do nothing: a pipe replaces no file."""
 
     def _create(self, info: VideoInfo, options: WriteOptions) -> OutputFile:
@@ -288,7 +288,7 @@ class SequenceDestination(Destination):
             return any(picture_number(self.path, name) is not None for name in names)
         return False
 
-    def check_apart(self, others: Iterable[Path]) -> None:
+    def check_distinct(self, others: Iterable[Path]) -> None:
         """Do nothing: the pictures' names are compared when the folder is made."""
 
     def _create(self, info: VideoInfo, options: WriteOptions) -> OutputFile:

@@ -30,7 +30,8 @@ from typing import BinaryIO
 _CODE = "[a-z]{3}"
 _HEADER_BYTES = 8
 _FIELD = {0: 28, 1: 40}
-"""Where a media header (``mdhd``) has its language, by its version; bytes from the box's start."""
+"""Offset of the language in a media header (``mdhd``), by its version; bytes from the box's start.
+"""
 
 
 def write_languages(path: Path, languages: Sequence[str]) -> None:
@@ -38,7 +39,7 @@ def write_languages(path: Path, languages: Sequence[str]) -> None:
 
     Args:
         path: The file, its movie header before the data.
-        languages: Of each track; what is no code of three letters is left as it is.
+        languages: Language of each track; one that is not a code of three letters is not written.
     """
     with path.open("r+b") as file:
         at, movie, tracks = _tracks(file)
@@ -52,7 +53,7 @@ def write_languages(path: Path, languages: Sequence[str]) -> None:
 
 
 def disable_track(path: Path, number: int) -> None:
-    """Clear what says that a track is enabled; of a file as :func:`write_languages` takes it."""
+    """Clear the enabled flag of a track; the file is as for :func:`write_languages`."""
     with path.open("r+b") as file:
         at, movie, tracks = _tracks(file)
         track = next(itertools.islice(tracks, number, None))

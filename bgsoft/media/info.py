@@ -14,13 +14,13 @@ from bgsoft.records import NamedTuple, dataclass
 UNTIMED = "avi"
 """The demuxer of files that store no presentation times."""
 STILLS = "stills"
-"""In place of a demuxer: the input is picture files."""
+"""Name in place of a demuxer's: the input is picture files."""
 _FALLBACK_RATE = Fraction(25)
 """Nominal frame rate where the header gives none; timestamps don't depend on it."""
 _MAX_RATE = Fraction(1000)
 _SHORTAGE, _SHORTAGE_FRAMES = 0.1, 10
-"""Share and number of the header's frames that may be missing without a notice: some headers count
-frames that begin before the first key frame, or come after the last that is shown."""
+"""Share and number of the header's frames that may be missing without a notice. Some headers count
+frames before the first key frame, or after the last shown frame."""
 
 
 class Orientation(NamedTuple):
@@ -66,7 +66,7 @@ class VideoInfo:
     pixel_format: str
     """FFmpeg's name, before conversion."""
     sampling: str = "4:2:0"
-    """Of its chroma, upright; RGB is 4:4:4, and grey pictures have no chroma to lose: 4:2:0."""
+    """Chroma sampling, upright; RGB is 4:4:4, and grey pictures have no chroma to lose: 4:2:0."""
     coded_width: int
     coded_height: int
     """Picture size as stored, before cropping and rotation, pixels."""
@@ -82,7 +82,7 @@ class VideoInfo:
     start_pts: int | None
     """pts of the first frame shown, in ``time_base``; None where it carries none."""
     duration_seconds: float | None
-    """From the header; None where unknown."""
+    """Duration in the header; None where unknown."""
     num_frames_from_header: int | None
     """None where the header does not say; never trusted for correctness."""
     sample_aspect_ratio: Fraction = Fraction(1)
@@ -99,11 +99,11 @@ class VideoInfo:
     notices: tuple[str, ...] = ()
     """Conversions the user should know of, e.g. «alpha channel dropped»."""
     pipe: PipeInput | None = None
-    """What is read once; None: a file, which is opened as often as need be."""
+    """Pipe that is read once; None: a file, which can be opened again."""
 
     @property
     def lost_chroma(self) -> tuple[str, ...]:
-        """The notice where the pipeline's 4:2:0 is all that is used; of stills people keep all."""
+        """Notice if the pipeline's 4:2:0 loses chroma; picture files keep all of it for people."""
         if self.sampling == "4:2:0" or self.stills:
             return ()
         return (f"{self.sampling} converted to 4:2:0",)
@@ -143,10 +143,10 @@ class VideoInfo:
         return (self.start_pts or 0) + math.ceil(seconds / self.time_base)
 
     def shortage(self, frames: int) -> str | None:
-        """A notice where far fewer frames came out of the whole video than its header says.
+        """A notice if far fewer frames were decoded of the whole video than its header says.
 
-        A header counts frames, too, that an edit list hides: no more are expected than fill the
-        time that is shown, unless the file has no place for most of those that are counted.
+        A header also counts frames that an edit list hides. So no more are expected than fill the
+        shown time, unless most of the counted frames do not fit into the file.
         """
         counted = declared = self.num_frames_from_header or 0
         if self.duration_seconds and self.frame_rate:

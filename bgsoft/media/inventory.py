@@ -43,7 +43,7 @@ _APPLIED = frozenset(
 )
 """Side data that are applied to pictures, or that encoders are given."""
 _UNASKED = frozenset({"MOTION_VECTORS", "VIDEO_ENC_PARAMS", "STEREO3D"})
-"""Those of the decoder's own, and those whose notice depends on more."""
+"""Side data that are not reported here: the decoder's own, and those with a notice of their own."""
 _IN_PACKETS = {
     "A53_CC": Kind.CAPTIONS,
     "AFD": Kind.ACTIVE_FORMAT,
@@ -78,15 +78,15 @@ def named_kinds(
     data: Mapping[str, bytes],
     size: tuple[int, int],
     *,
-    packets_tell: bool,
+    reads_packets: bool,
 ) -> Iterator[str]:
     """The kinds of a stream that no output has, as notices name them; each once.
 
     Args:
-        declared: What its container says.
+        declared: Declarations of its container.
         data: Side data of its first pictures.
         size: (width, height) of a picture as stored, pixels.
-        packets_tell: Its messages are read from packets.
+        reads_packets: Its messages are read from packets.
     """
     names: dict[str, None] = {}
     if declared.projection is not None:
@@ -94,7 +94,7 @@ def named_kinds(
     if declared.dolby_vision is not None:
         names[Kind.DOLBY_VISION] = None
     for kind, content in data.items():
-        if kind in _APPLIED | _UNASKED or (packets_tell and kind in _IN_PACKETS):
+        if kind in _APPLIED | _UNASKED or (reads_packets and kind in _IN_PACKETS):
             continue
         if not _says_nothing(kind, content, size):
             usual = kind.lower().replace("_", " ")

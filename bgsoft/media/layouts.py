@@ -162,7 +162,7 @@ class Mix(NamedTuple):
     source: Layout
     target: Layout
     gains: tuple[_Gains, ...]
-    """By channel of the source: channels of the target, and the gain of each."""
+    """Gains by channel of the source: channels of the target, and the gain of each."""
 
     @classmethod
     def of(cls, source: Layout, target: Layout) -> Mix:

@@ -49,7 +49,7 @@ class UnitLayout(NamedTuple):
     byte: int
     shift: int
     mask: int
-    """Where a unit's type is in its header."""
+    """Bits of a unit's header that are its type."""
     sei: int
     """Type of those that hold SEI messages before a picture."""
     pictures: range
@@ -74,11 +74,11 @@ class Message(NamedTuple):
 
     kind: Kind
     payload: bytes = b""
-    """From its T.35 country on; empty where it has another form and cannot be passed on."""
+    """Message from its T.35 country on; empty if it has another form and cannot be passed on."""
 
 
 class MessageReader:
-    """Reads the messages in a stream's packets, each a picture.
+    """Reads the messages in a stream's packets, each of which is a picture.
 
     Args:
         codec: FFmpeg's name, one of :data:`MESSAGE_CODECS`, or any other: it has none.

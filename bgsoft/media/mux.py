@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from bgsoft.media.sent import SentFile
 
 _HEVC_NAME = "hvc1"
-"""In MP4 and QuickTime: with its parameter sets in the header. Apple's players open no other."""
+"""Name of HEVC in MP4 and QuickTime, with parameter sets in the header. Apple's players open no
+other."""
 
 
 class Muxer(Writer):
@@ -52,9 +53,9 @@ class Muxer(Writer):
     Args:
         path: The file to write, normally :attr:`bgsoft.outputs.AtomicOutput.temporary`; or what
             sends it away.
-        container: What to write; the path's extension plays no part.
+        container: Container to write; the path's extension is ignored.
         info: The video that is rendered.
-        copied: What is kept of the input besides the picture.
+        copied: Tracks and metadata of the input to keep.
         output_path: The name to give in errors; None: ``path``.
         on_event: Called for conversions, and for tracks that cannot be kept.
 
@@ -207,7 +208,9 @@ class Muxer(Writer):
 
     def _cannot_hold(self, codec: str) -> UnsupportedFormatError:
         return UnsupportedFormatError(
-            f"{self.container.name} cannot hold {codec} video", path=self._path, stage="encode"
+            f"cannot write {self.container.name}: it cannot hold {codec} video",
+            path=self._path,
+            stage="encode",
         )
 
     def _adopt(self, stream: Stream) -> None:
@@ -250,12 +253,12 @@ class Muxer(Writer):
     def timestamp(self, pts: int) -> int:
         """The output timestamp of a source timestamp, both in ``info.time_base``.
 
-        The first call settles the clock, so it must be the first frame's.
+        The first call sets the clock, so it must be the first frame's.
 
         Raises:
             UnsupportedFormatError: The container cannot show a frame at that time.
         """
-        if self.clock.settle(pts) and self._copied_tracks is not None:
+        if self.clock.fix(pts) and self._copied_tracks is not None:
             self._copied_tracks.write_chapters(self._output)
         return self.clock.timestamp(pts)
 
@@ -269,7 +272,10 @@ class Muxer(Writer):
         numerator, denominator = self._tick
         for packet in packets:
             if packet.pts is None or packet.dts is None:
-                raise EncodeError("the encoder made a packet without a timestamp", stage="encode")
+                raise EncodeError(
+                    "cannot write the video: the encoder returned a packet without a timestamp",
+                    stage="encode",
+                )
             if self._sent is not None and not self.video_pts:
                 self._send_header(self._sent)
             self.video_pts.append(packet.pts + self.clock.shift)
@@ -301,7 +307,9 @@ class Muxer(Writer):
     def finish(self) -> None:
         """Write the rest of the other tracks and the trailer, and close the file."""
         if not self.video_pts:
-            raise EncodeError("no frame was encoded", path=self._path, stage="encode")
+            raise EncodeError(
+                "cannot write the video: no frame was encoded", path=self._path, stage="encode"
+            )
         if self._copied_tracks is not None:
             self._mux_copied(self._copied_tracks.drain())
         for index, count in self._damaged.items():

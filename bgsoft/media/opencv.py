@@ -1,4 +1,4 @@
-"""OpenCV's decoder of pictures, without its view of those that are damaged on stderr."""
+"""OpenCV's decoder of pictures, without its messages about damaged ones on stderr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _lock = threading.Lock()
 _inside = 0
 """How many want it silent now, in all threads."""
 _level = _SILENT
-"""What it was before the first of them."""
+"""Log level before the first of them."""
 
 
 @contextmanager

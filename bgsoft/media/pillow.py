@@ -42,12 +42,12 @@ class CodedPicture(NamedTuple):
 
     is_heif: bool
     image: Any
-    """Pillow's, or what acts as one."""
+    """Pillow's image, or an object with the same methods."""
     orientation: int
     """EXIF's, of the decoded picture."""
     profile: bytes
     bits: int
-    """Of a sample as stored."""
+    """Bits of a stored sample."""
     color: tuple[int, int]
     """Primaries and transfer (ITU-T H.273) that it declares; 0: it declares none."""
     frames: int
@@ -85,7 +85,9 @@ def _open_avif(data: bytes) -> CodedPicture:
     from PIL import Image, features
 
     if not features.check("avif"):
-        raise UnsupportedFormatError("this Pillow reads no AVIF; install pillow 11.3 or later")
+        raise UnsupportedFormatError(
+            "the installed Pillow lacks AVIF; install pillow 11.3 or later"
+        )
     try:
         image = Image.open(io.BytesIO(data), formats=["AVIF"])
     except (OSError, SyntaxError, Image.DecompressionBombError) as exc:

@@ -1,8 +1,8 @@
 """Input that can be read once: a pipe.
 
-Its first bytes are kept until the render begins, so that all who have to look at the beginning
-(the probe, the choice of a decoder, the tracks) can open it for themselves. Then it is read once
-more from there, by one demuxer, whose packets go to the decoder and to the copied tracks.
+Its first bytes are kept until the render begins. So the probe, the choice of a decoder and the
+tracks can each open it. Then one demuxer reads it from its beginning, and passes packets to the
+decoder and to the copied tracks.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from av.packet import Packet
 
 from bgsoft.closing import Closing
 from bgsoft.errors import DecodeError, OpenError, RenderCancelledError, os_errors_as
-from bgsoft.pipes import DEV_STDIN, LOOK_MS, widen
+from bgsoft.pipes import DEV_STDIN, POLL_MS, widen
 
-MOST_HEAD_BYTES = 512 << 20
-"""Of the beginning: three raw pictures of 8K are 300 MB."""
-MOST_WAITING_BYTES = 64 << 20
+MAX_HEAD_BYTES = 512 << 20
+"""Bytes of a pipe's beginning that are kept: three raw pictures of 8K are 300 MB."""
+MAX_WAITING_BYTES = 64 << 20
 """Packets that wait for the decoder, or for the copied tracks: far more than encoders are late by,
 as compressed video and sound come in step."""
 MAX_READ_ERRORS = 64
 """Read errors in a row, without a packet between them, after which an input is given up."""
-_MOST_AT_ONCE = 1 << 20
+_MAX_READ_BYTES = 1 << 20
 _ITEM_BYTES = 512
-"""What a packet takes beside its data."""
+"""Memory of a packet in addition to its data."""
 
 
 class PipeInput(Closing):
@@ -54,7 +54,7 @@ class PipeInput(Closing):
         self.packets: PipePackets | None = None
         """The reading that is rendered, once it is begun."""
         self.beginning = threading.Lock()
-        """Of :attr:`packets`."""
+        """Lock of the start of :attr:`packets`."""
         self._cancel = cancel
         self._stopped = threading.Event()
         self._head = bytearray()
@@ -90,17 +90,19 @@ class PipeInput(Closing):
             if at < len(self._head):
                 return bytes(memoryview(self._head)[at : at + size])
             if at < self._received:
-                raise OpenError(f"{self.path}: what it began with is gone", path=self.path)
+                raise OpenError(
+                    f"cannot read {self.path}: its beginning is no longer in memory", path=self.path
+                )
             if not self._keeps:
                 self._head = bytearray()
             data = self._receive(size)
             self._received += len(data)
             if not self._keeps:
                 return data
-            if len(self._head) + len(data) > MOST_HEAD_BYTES:
-                most = f"{MOST_HEAD_BYTES >> 20} MB"
-                text = f"{self.path}: no video in its first {most}, more of a pipe is not kept"
-                raise OpenError(text, path=self.path)
+            if len(self._head) + len(data) > MAX_HEAD_BYTES:
+                limit = f"{MAX_HEAD_BYTES >> 20} MB"
+                text = f"its first {limit} contain no video; write it to a file"
+                raise OpenError(f"cannot read {self.path}: {text}", path=self.path)
             self._head += data
             return data
 
@@ -108,11 +110,11 @@ class PipeInput(Closing):
         while True:
             if self._stopped.is_set() or self._cancel.is_set():
                 raise RenderCancelledError("interrupted")
-            if not self._ready.poll(LOOK_MS):
+            if not self._ready.poll(POLL_MS):
                 self.waits += 1
                 continue
             try:
-                return os.read(self._fd, min(size, _MOST_AT_ONCE))
+                return os.read(self._fd, min(size, _MAX_READ_BYTES))
             except BlockingIOError:
                 self.waits += 1
 
@@ -240,10 +242,10 @@ class PipePackets:
             self._check("sound and subtitles", self._others.put(packet, packet.size))
 
     def _check(self, what: str, waiting_bytes: int) -> None:
-        if waiting_bytes > MOST_WAITING_BYTES:
+        if waiting_bytes > MAX_WAITING_BYTES:
             raise DecodeError(
-                f"{self._pipe.path}: {what} come more than {MOST_WAITING_BYTES >> 20} MB before "
-                "what belongs to them, which is more than is kept of a pipe: write it to a file",
+                f"cannot read {self._pipe.path}: its {what} are more than"
+                f" {MAX_WAITING_BYTES >> 20} MB ahead of its other tracks; write it to a file",
                 stage="decode",
                 path=self._pipe.path,
             )
@@ -263,7 +265,7 @@ class _Waiting:
         self._lock = threading.Lock()
 
     def put(self, item: Packet[Any] | Exception, size: int) -> int:
-        """Append an item; returns the bytes of those before it, with what each takes by itself."""
+        """Append an item; return the bytes of the items before it, including their overhead."""
         with self._lock:
             before = self._bytes
             self._items.append((item, size + _ITEM_BYTES))

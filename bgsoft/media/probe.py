@@ -40,11 +40,11 @@ from bgsoft.media.messages import MESSAGE_CODECS
 from bgsoft.media.pipe import PipeInput
 from bgsoft.media.pyav import PYAV_ERRORS, exact
 from bgsoft.media.side_data import integers, read_side_data
-from bgsoft.media.source import MOST_PIXELS, open_input, select_video_stream
+from bgsoft.media.source import MAX_PIXELS, open_input, select_video_stream
 
-_FRAMES_LOOKED_AT = 3
+_PROBED_FRAMES = 3
 """The first frame may be progressive where the rest is not."""
-_MOST_SECONDS = 1e7
+_MAX_SECONDS = 1e7
 """A header that says more, a hundred days, does not know."""
 _TOLERANCE_DEGREES = 1.0
 """How far a rotation may lie off a quarter turn without a notice."""
@@ -63,7 +63,7 @@ _SAMPLINGS = {
     (16, 64): "4:1:1",
     (16, 16): "4:1:0",
 }
-"""By the chroma samples in 64 columns and in 64 rows."""
+"""Sampling by the number of chroma samples in 64 columns and in 64 rows."""
 
 
 ALPHA_DROPPED = "alpha channel dropped"
@@ -134,16 +134,16 @@ def probe(source: Path | PipeInput) -> VideoInfo:
         context = stream.codec_context
         context.thread_type = ThreadType.NONE
         declared = context.width, context.height  # a decoder that cannot be opened forgets it
-        frames = list(itertools.islice(_decoded(container, stream), _FRAMES_LOOKED_AT))
+        frames = list(itertools.islice(_decoded(container, stream), _PROBED_FRAMES))
         if not frames:
             width, height = max(declared, (context.width, context.height))
-            if width * height > MOST_PIXELS:
+            if width * height > MAX_PIXELS:
                 size = f"{width}x{height}"
-                text = f"{path}: pictures of {size} are too large; 80 megapixels are read"
+                text = f"cannot read {path}: pictures of {size} exceed the limit of 80 megapixels"
                 raise UnsupportedFormatError(text, path=path)
-            raise OpenError(f"{path}: no video frame in it can be decoded", path=path)
+            raise OpenError(f"cannot read {path}: no video frame can be decoded", path=path)
         info = replace(describe(path, container, stream, frames), pipe=pipe)
-    if (info.duration_seconds or 0.0) > _MOST_SECONDS:  # the AVI of a muxer that cannot go back
+    if (info.duration_seconds or 0.0) > _MAX_SECONDS:  # the AVI of a muxer that cannot go back
         info = replace(info, duration_seconds=None, num_frames_from_header=None)
     return info
 
@@ -191,7 +191,7 @@ def describe(
             declared,
             reduce(operator.or_, reversed([data, *later])),
             (frame.width, frame.height),
-            packets_tell=codec in MESSAGE_CODECS,
+            reads_packets=codec in MESSAGE_CODECS,
         )
     )
     notices += [f"{kind} left out" for kind in others]
@@ -208,7 +208,7 @@ def describe(
         width, height, aspect = height, width, 1 / aspect
     time_base = exact(stream.time_base)
     if not time_base:
-        raise OpenError(f"{path}: its video has no time base", path=path)
+        raise OpenError(f"cannot read {path}: its video has no time base", path=path)
     return VideoInfo(
         path=path,
         container=container.format.name,

@@ -16,12 +16,12 @@ import numpy as np
 from bgsoft.media.planes import Plane
 
 _SPACE = slice(16, 20)
-"""Where a profile's header says what samples it is for (ICC.1:2022, 7.2.6)."""
+"""Colour space in a profile's header (ICC.1:2022, 7.2.6)."""
 RGB, GRAY, CMYK = b"RGB ", b"GRAY", b"CMYK"
 _STEPS = 9
 """Samples each way of the grid on which a profile is compared with sRGB."""
 _SAME = 2
-"""How far it may be off, of 255: sRGB is written in many ways."""
+"""Largest difference from sRGB, of 255: sRGB is written in many ways."""
 
 
 def profile_space(profile: bytes) -> bytes:

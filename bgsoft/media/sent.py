@@ -19,14 +19,14 @@ from bgsoft.media.tags import Labels
 from bgsoft.pipes import PipeOutput
 
 _MORE_BYTES = 1 << 18
-"""Kept of what follows a header: MPEG-TS has none, but tables among its first packets."""
+"""Bytes kept after a header: MPEG-TS has no header, but tables among its first packets."""
 
 
 class SentFile(Closing):
     """Target of FFmpeg's muxer: a file without ``seek``.
 
     Args:
-        target: Where it goes: a pipe, which stays open, or the path of a file.
+        target: Target: a pipe, which stays open, or the path of a file.
     """
 
     def __init__(self, target: PipeOutput | Path) -> None:

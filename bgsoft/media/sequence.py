@@ -42,14 +42,14 @@ def list_pictures(path: Path) -> tuple[Path, ...]:
         names = [name for name in names if Path(name).suffix.lower() in STILL_SUFFIXES]
         found = sorted((name for name in names if not name.startswith(".")), key=_natural)
         if not found:
-            text = f"{path} is a folder without pictures; several videos are for bgsoft batch"
+            text = f"cannot read {path}: no picture is in this folder; for videos use bgsoft batch"
             raise OpenError(text, path=path)
         return tuple(path / name for name in found)
     numbered = [
         (number, name) for name in names if (number := picture_number(path, name)) is not None
     ]
     if not numbered:
-        raise OpenError(f"there is no picture of the name {path}", path=path)
+        raise OpenError(f"cannot read {path}: no picture has such a name", path=path)
     return tuple(path.with_name(name) for _, name in sorted(numbered))
 
 
@@ -153,33 +153,35 @@ class SequenceOutput(OutputFile):
         self._pattern = pattern
         self._folder = folder = resolved(pattern.absolute().parent, "output folder")
         if folder.exists() and not folder.is_dir():
-            raise OutputError(f"output folder {pattern.parent} is no folder", path=pattern)
+            raise OutputError(f"cannot write to {pattern.parent}: it is not a folder", path=pattern)
         for other in inputs:
             places = (other.parent.resolve() / other.name, other.resolve())  # a link is a name, too
             if any(
                 picture_number(pattern, x.name) is not None and x.parent == folder for x in places
             ):
                 raise OutputError(
-                    f"output {pattern} is the same as the input {other}", path=pattern
+                    f"cannot write {pattern}: it would replace its input {other}; choose another"
+                    " folder",
+                    path=pattern,
                 )
-        with os_errors_as(OutputError, f"output folder {pattern.parent}", path=pattern):
+        with os_errors_as(OutputError, f"cannot write to {pattern.parent}", path=pattern):
             self._is_new = not folder.exists()
             taken = [] if self._is_new else [x for x in folder.iterdir() if x.name[0] != "."]
         if taken and not overwrite:
-            text = f"output folder {pattern.parent} has files in it; use --overwrite to write there"
+            text = f"cannot write to {pattern.parent}: the folder is not empty; use --overwrite"
             raise OutputError(text, path=pattern)
         self.temporary, self._lock = self._create()
         """The hidden folder."""
 
     def _create(self) -> tuple[Path, int | None]:
-        """Make and lock the hidden folder, beside the one to come, or in the one that is there."""
-        beside = _beside(self._folder)
-        prefix, ending = hidden_parts(beside)
+        """Make and lock the hidden folder, next to the one to come, or in the one that is there."""
+        lock_name = _lock_name(self._folder)
+        prefix, ending = hidden_parts(lock_name)
         with writing(self._pattern):
-            beside.parent.mkdir(parents=True, exist_ok=True)
-            _remove_hidden(beside)
+            lock_name.parent.mkdir(parents=True, exist_ok=True)
+            _remove_hidden(lock_name)
             while True:
-                temporary = with_token(beside, prefix, ending)
+                temporary = with_token(lock_name, prefix, ending)
                 temporary.mkdir()
                 # Another run may take it for a leftover before it is locked.
                 with suppress(FileNotFoundError, BlockingIOError):
@@ -227,7 +229,7 @@ class SequenceOutput(OutputFile):
             os.close(lock)
 
 
-def _beside(folder: Path) -> Path:
+def _lock_name(folder: Path) -> Path:
     """A name next to the hidden folder of a sequence."""
     return folder / folder.name if folder.exists() else folder
 
@@ -235,17 +237,17 @@ def _beside(folder: Path) -> Path:
 def remove_leftover_sequences(pattern: Path) -> None:
     """Remove the hidden folders of runs that were killed while they wrote a sequence."""
     folder = pattern.absolute().parent.resolve()
-    for beside in {folder, _beside(folder)}:
+    for lock_name in {folder, _lock_name(folder)}:
         with suppress(OSError):
-            _remove_hidden(beside)
+            _remove_hidden(lock_name)
 
 
-def _remove_hidden(beside: Path) -> None:
-    """Remove hidden folders beside a path whose owners have died: their locks are free."""
-    prefix, ending = hidden_parts(beside)
-    for name in os.listdir(beside.parent):  # noqa: PTH208 - names only, no stat each
+def _remove_hidden(lock_name: Path) -> None:
+    """Remove hidden folders next to a path whose owners have died: their locks are free."""
+    prefix, ending = hidden_parts(lock_name)
+    for name in os.listdir(lock_name.parent):  # noqa: PTH208 - names only, no stat each
         if name.startswith(prefix) and name.endswith(ending):
-            _remove_leftover(beside.with_name(name))
+            _remove_leftover(lock_name.with_name(name))
 
 
 def _remove_leftover(folder: Path) -> None:

@@ -36,7 +36,7 @@ def read_side_data(frame: VideoFrame, codec: str) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     if codec in _NAMED_PROFILES:
-        frame = _take_away(frame, dict([_PROFILE]), found)
+        frame = _remove(frame, dict([_PROFILE]), found)
     data: Any
     try:
         data = frame.side_data
@@ -44,13 +44,13 @@ def read_side_data(frame: VideoFrame, codec: str) -> dict[str, bytes]:
         known: set[Any] = {kind.value for kind in Type}
         unknown = (number for number in range(_MAX_KIND) if number not in known)
         names = {number: _NEWER.get(number, f"kind {number}") for number in unknown}
-        data = _take_away(frame, names, found).side_data
+        data = _remove(frame, names, found).side_data
     # Iterating gives the kinds from PyAV 19 on, what there is of them before.
     every = (data[each] if isinstance(each, Type) else each for each in data)
     return found | {each.type.name: bytes(each) for each in every}
 
 
-def _take_away(frame: VideoFrame, kinds: dict[int, str], found: dict[str, bytes]) -> VideoFrame:
+def _remove(frame: VideoFrame, kinds: dict[int, str], found: dict[str, bytes]) -> VideoFrame:
     """The frame without some kinds of data; those that it had are noted in ``found``."""
     for number, name in kinds.items():
         if _filtered(frame, "select", number) is not None:

@@ -26,9 +26,10 @@ _MAX_LEAD_SECONDS = 1.0
 """Sound before the picture that may be left out where it cannot be kept; broadcasts often have
 some."""
 MAX_BEHIND_SECONDS = 2
-"""How far behind the end of a part a pipe is read, which may have none, for what belongs to it."""
+"""Time after a part for which a pipe is still read, to find its sound and subtitles."""
 _TRIED_SECONDS = (Fraction(1, 10), Fraction(3, 2))
-"""How much sound shows whether a container takes it. Of TrueHD in MPEG-TS a second is needed."""
+"""Lengths of sound that are written to test whether a container takes it. TrueHD in MPEG-TS needs a
+second."""
 
 
 class SoundCheck:
@@ -38,7 +39,7 @@ class SoundCheck:
         info: The rendered video.
         container: The output.
         timeline: Shift and kept part.
-        tags: Of the input file.
+        tags: Tags of the input file.
         in_order: The header cannot be completed later.
     """
 
@@ -110,8 +111,8 @@ class SoundCheck:
         late = float(stream.start_time * stream.time_base - self._timeline.origin)
         if late < -_MAX_LEAD_SECONDS:
             raise UnsupportedFormatError(
-                f"{self._container.name} cannot begin with sound alone: audio track {number} "
-                f"starts {-late:.2f} s before the picture; write .mp4, .mov or .mkv",
+                f"cannot write {self._container.name}: audio track {number} starts {-late:.2f} s"
+                " before the picture; write .mp4, .mov or .mkv",
                 stage="encode",
             )
         return late > _MAX_LATE_SECONDS

@@ -1,8 +1,8 @@
-"""Opening of inputs: local files and pipes, single, and video; whatever they claim to be.
+"""Opening of inputs: single local files and pipes, with video, whatever they claim to be.
 
-A media file is untrusted. FFmpeg can be led by a playlist, a reference movie or an image pattern
-to open other files and network addresses, so only demuxers that read nothing but the file itself
-are admitted, only FFmpeg's ``file`` protocol is, and the name is passed as a ``file:`` URL so that
+A media file is untrusted. A playlist, a reference movie or an image pattern can make FFmpeg open
+other files and network addresses. So only demuxers that read nothing but the file itself are
+admitted, and only FFmpeg's ``file`` protocol. The name is passed as a ``file:`` URL, so that
 ``http:a.mp4`` or ``%03d.png`` is just a name.
 """
 
@@ -39,9 +39,9 @@ to other files unless enabled (``enable_drefs``, off)."""
 
 _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
 _HEAD_BYTES = 512
-MOST_PIXELS = 80_216_064
-"""Of a picture: those of 12K (HEVC's level 6.3). A kilobyte can claim far more, and gigabytes of
-memory with that; decoders refuse it before they allocate anything."""
+MAX_PIXELS = 80_216_064
+"""Largest number of pixels of a picture: 12K (HEVC's level 6.3). A kilobyte can claim far more, and
+gigabytes of memory with that; decoders refuse it before they allocate anything."""
 
 
 # Bytes that identify kinds of files: (offset, bytes, name).
@@ -104,11 +104,11 @@ def read_head(path: Path) -> bytes:
     with translated(OSError, ValueError, to=lambda exc: _unreadable(path, exc)):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            raise OpenError(f"{path} is a folder, not a video file", path=path)
+            raise OpenError(f"cannot read {path}: it is a folder; name a video file", path=path)
         if not stat.S_ISREG(mode):
             # A pipe or device would block, and cannot be read twice.
-            text = "is not a regular file; of pipes only render reads, and only its input"
-            raise OpenError(f"{path} {text}", path=path)
+            text = "it is not a regular file; only the input of bgsoft render may be a pipe"
+            raise OpenError(f"cannot read {path}: {text}", path=path)
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     return _not_empty(path, head)
@@ -116,7 +116,7 @@ def read_head(path: Path) -> bytes:
 
 def _not_empty(path: Path, head: bytes) -> bytes:
     if not head:
-        raise OpenError(f"{path} is empty (0 bytes)", path=path)
+        raise OpenError(f"cannot read {path}: it is empty (0 bytes)", path=path)
     return head
 
 
@@ -124,16 +124,16 @@ def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
     if not isinstance(exc, FileNotFoundError):
         denied = isinstance(exc, PermissionError)
         reason = "permission denied" if denied else getattr(exc, "strerror", None) or exc
-        text = f"{path} cannot be read: {reason}"
+        text = f"cannot read {path}: {reason}"
     elif (address := network_address(path)) is not None:
         text = (
-            f"{address} is an address: only local files are read, as an input is read more "
-            "than once and must lead nowhere else; download it first"
+            f"cannot read {address}: it is an address, and only local files are read; download it"
+            " first"
         )
     elif path == DASH:
-        text = "- is stdin, which only render reads"
+        text = "cannot read stdin here: only bgsoft render reads it; name a file"
     else:
-        text = f"{path} does not exist"
+        text = f"cannot read {path}: it does not exist"
     return OpenError(text, path=path)
 
 
@@ -152,18 +152,21 @@ def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
     playlist = _match(head.lstrip(b"\xef\xbb\xbf \t\r\n"), _PLAYLISTS)
     if playlist:
         return UnsupportedFormatError(
-            f"{path} is a playlist or manifest ({playlist}); give the video file itself", path=path
+            f"cannot read {path}: it is a playlist or manifest ({playlist}); name the video file",
+            path=path,
         )
     known = _match(head, _DEMUXERS)
     if known:
-        text = f"{path} is damaged or incomplete: its header cannot be read"
+        text = f"cannot read {path}: its header is damaged or incomplete"
         if known == "mov":
             text += " (the file may have been cut off while it was written)"
         return OpenError(text, path=path)
     if isinstance(exc, av.error.ArgumentError):
-        # What the format whitelist answers with: FFmpeg knows the format, we don't admit it.
-        return UnsupportedFormatError(f"{path} is not in a supported video container", path=path)
-    return OpenError(f"{path} is not a media file, or is damaged", path=path)
+        # The error of the format whitelist: FFmpeg knows the format, but bgsoft does not admit it.
+        return UnsupportedFormatError(
+            f"cannot read {path}: its container is not supported", path=path
+        )
+    return OpenError(f"cannot read {path}: it is not a media file, or is damaged", path=path)
 
 
 def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
@@ -197,7 +200,7 @@ def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
 
     def opened(demuxer: str | None = None) -> InputContainer:
         file = f"file:{path}" if pipe is None else pipe.reader()
-        limits, decoding = _OPTIONS | options, {"max_pixels": str(MOST_PIXELS)}
+        limits, decoding = _OPTIONS | options, {"max_pixels": str(MAX_PIXELS)}
         container: InputContainer = av.open(
             file, "r", format=demuxer, options=decoding, container_options=limits, **TAG_OPTIONS
         )
@@ -260,9 +263,11 @@ def select_video_stream(container: InputContainer, path: Path) -> VideoStream:
         found = "a cover picture but " if container.streams.video else ""
         if not found and container.streams.audio:
             found = "sound but "
-        raise OpenError(f"{path} holds {found}no video", path=path)
+        raise OpenError(f"cannot read {path}: it holds {found}no video", path=path)
     decodable = [stream for stream in candidates if stream.codec_context is not None]
     if not decodable:
-        raise UnsupportedFormatError(f"{path}: no decoder for its video codec", path=path)
+        raise UnsupportedFormatError(
+            f"cannot read {path}: FFmpeg has no decoder for its video codec", path=path
+        )
     best = container.streams.best("video")
     return next((s for s in decodable if best is not None and s.index == best.index), decodable[0])

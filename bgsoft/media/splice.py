@@ -17,8 +17,8 @@ from av.packet import Packet
 BACKWARD_SECONDS = 1
 """A clock that steps back by this much has been restarted; less is jitter."""
 FORWARD_SECONDS = 12 * 3600
-"""So has one that leaps ahead by this much. The 33 bits of a broadcast clock are 26.5 hours, and
-FFmpeg takes a restart for an overflow."""
+"""A clock that leaps ahead by this much has been restarted, too. The 33 bits of a broadcast clock
+are 26.5 hours, and FFmpeg takes a restart for an overflow."""
 _MISFIT_SECONDS = Fraction(1, 2)
 """Sound that steps back by this much waits for the picture to do so as well."""
 _MAX_HELD = 500
@@ -44,7 +44,7 @@ class SplicedClock:
         self._held: list[Packet[Any]] = []
 
     def feed(self, packet: Packet[Any]) -> list[Packet[Any]]:
-        """Packets whose times are settled, moved; perhaps none, perhaps several."""
+        """Packets whose times are final, moved; perhaps none, perhaps several."""
         if packet.stream_index == self._video_index:
             held = self.flush() if self._watch(packet) else []
             _shift(packet, self._shifts[0])
@@ -68,7 +68,7 @@ class SplicedClock:
         return held
 
     def _watch(self, packet: Packet[Any]) -> bool:
-        """Follow the picture; whether its clock was restarted."""
+        """Follow the picture; return whether its clock was restarted."""
         if packet.pts is None or not packet.time_base:
             return False
         shift, last = self._shifts[0], self._video_last

@@ -55,7 +55,9 @@ class StillFiles(Writer):
 
     def finish(self) -> None:
         if not self.video_pts:
-            raise EncodeError("no frame was encoded", path=self._path, stage="encode")
+            raise EncodeError(
+                "cannot write pictures: no frame was encoded", path=self._path, stage="encode"
+            )
 
     def close(self) -> None:
         """Nothing to free: what is not committed is removed with its file or folder."""

@@ -37,11 +37,11 @@ _JPEG_PART = 65_519
 
 
 CODED = ("avif", "heif")
-"""Those of them that have a video codec's pictures in the boxes of MP4."""
+"""Kinds with a video codec's pictures in the boxes of MP4."""
 
 
 class _BrokenError(Exception):
-    """A file is not what its first bytes promise; the message says how."""
+    """A file is damaged; the message states the damage."""
 
 
 @dataclass(slots=True)
@@ -52,11 +52,11 @@ class StillFacts:
     """One of :data:`bgsoft.media.containers.STILL_NAMES`."""
     width: int = 0
     height: int = 0
-    """As stored, pixels."""
+    """Stored height, pixels."""
     orientation: int = 1
-    """EXIF's; from 5 on width and height change places."""
+    """EXIF's orientation; from 5 on, width and height are swapped."""
     bits: int = 8
-    """Of a sample."""
+    """Bits of a sample."""
     profile: bytes = b""
     """ICC profile of the colours; empty: there is none."""
     metadata: dict[str, None] = field(default_factory=dict)
@@ -99,17 +99,19 @@ def read_file(path: Path) -> tuple[StillFacts, bytes]:
     """
     kind = still_kind(read_head(path))
     if kind is None:
-        text = f"{path} is no picture that is read: {', '.join(STILL_NAMES.values())}"
+        text = f"cannot read {path}: it is none of {', '.join(STILL_NAMES.values())}"
         raise UnsupportedFormatError(text, path=path)
-    with os_errors_as(OpenError, f"{path} cannot be read", path=path):
+    with os_errors_as(OpenError, f"cannot read {path}", path=path):
         if path.stat().st_size > _MAX_FILE_BYTES:
-            raise UnsupportedFormatError(f"{path} is too large for a picture", path=path)
+            raise UnsupportedFormatError(
+                f"cannot read {path}: it is too large for a picture", path=path
+            )
         data = path.read_bytes()
     try:
         facts = _coded(path, data, kind) if kind in CODED else _FACTS[kind](data)
     except (_BrokenError, struct.error, IndexError, ValueError, zlib.error) as exc:
         reason = f": {exc}" if isinstance(exc, _BrokenError) else ""
-        raise OpenError(f"{path} is damaged or cut off{reason}", path=path) from exc
+        raise OpenError(f"cannot read {path}: it is damaged or cut off{reason}", path=path) from exc
     facts.kind = kind
     _check(path, facts)
     return facts, data
@@ -140,17 +142,17 @@ def _coded(path: Path, data: bytes, kind: str) -> StillFacts:
 def _check(path: Path, facts: StillFacts) -> None:
     size = f"{facts.width}x{facts.height}"
     if facts.width < 1 or facts.height < 1:
-        raise OpenError(f"{path} is damaged: its size is {size}", path=path)
+        raise OpenError(f"cannot read {path}: it is damaged: its size is {size}", path=path)
     if facts.width * facts.height > _MAX_PIXELS:
-        text = f"{path} declares {size} pixels; no more than {_MAX_PIXELS} are read"
+        text = f"cannot read {path}: its {size} pixels exceed the limit of {_MAX_PIXELS}"
         raise UnsupportedFormatError(text, path=path)
     if facts.animated:
-        text = f"{path} is an animated picture: make a video of it first"
+        text = f"cannot read {path}: it is an animated picture; convert it to a video first"
         raise UnsupportedFormatError(text, path=path)
 
 
 def _bmp(data: bytes) -> StillFacts:
-    """BMP, whose header is one of several, by its length; OpenCV finds what is cut off."""
+    """Read the header of a BMP file, whose length decides its form."""
     if data[14:18] == _BMP_HEADERS[0]:
         width, height = struct.unpack_from("<HH", data, 18)
     else:
@@ -166,7 +168,7 @@ def _png(data: bytes) -> StillFacts:
         name, body = data[at + 4 : at + 8], data[at + 8 : at + 8 + length]
         (checksum,) = struct.unpack_from(">I", data, at + 8 + length)
         if checksum != zlib.crc32(body, zlib.crc32(name)):
-            raise _BrokenError(f"the checksum of its part {name.decode('latin-1')} is wrong")
+            raise _BrokenError(f"wrong checksum of its {name.decode('latin-1')} chunk")
         if at == 8:
             if name != b"IHDR":
                 raise _BrokenError("it has no header")
@@ -195,7 +197,7 @@ def _jpeg(data: bytes) -> StillFacts:
     parts: dict[int, bytes] = {}
     while True:
         if data[at] != 0xFF:
-            raise _BrokenError("its header is no header")
+            raise _BrokenError("invalid JPEG marker")
         marker = data[at + 1]
         if marker == 0xFF:  # fill bytes
             at += 1

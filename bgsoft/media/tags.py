@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 _FILE_TAGS_DROPPED = frozenset(
     {"encoder", "major_brand", "minor_version", "compatible_brands", "duration"}
 )
-"""They describe the old file, not its content; muxers write their own."""
+"""Tags that describe the old file, not its content; muxers write their own."""
 
 _STREAM_TAGS_DROPPED = frozenset(
     {"encoder", "vendor_id", "rotate", "duration", "alpha_mode", "filename", "mimetype"}
 )
 _STATISTICS = ("BPS", "NUMBER_OF_", "SOURCE_ID", "_STATISTICS_")
 """Prefixes of the statistics that mkvmerge writes as tags."""
-_TOLD_KINDS = ("video", "audio", "subtitle")
-_UNTOLD_TAGS = frozenset({"handler_name"})
-_UNTOLD_FLAGS = Disposition.attached_pic
+_REPORTED_KINDS = ("video", "audio", "subtitle")
+_UNREPORTED_TAGS = frozenset({"handler_name"})
+_UNREPORTED_FLAGS = Disposition.attached_pic
 """Pictures are counted."""
 
 _PICTURE_TAGS = ("metadata_block_picture", "coverart")
@@ -104,7 +104,7 @@ class Labels(NamedTuple):
 
     tags: Mapping[str, str]
     tracks: Mapping[str, tuple[Mapping[str, str], Disposition]]
-    """By name, such as ``audio track 0``: tags and flags."""
+    """Tags and flags of tracks, by name, such as ``audio track 0``."""
     pictures: int
     """Covers and attachments."""
 
@@ -114,7 +114,7 @@ class Labels(NamedTuple):
         others = [stream for stream in container.streams if not is_picture(stream)]
         tracks = {
             f"{kind} track {number}": (said_tags(stream_tags(stream.metadata)), stream.disposition)
-            for kind in _TOLD_KINDS
+            for kind in _REPORTED_KINDS
             for number, stream in enumerate(s for s in others if s.type == kind)
         }
         pictures = len(container.streams) - len(others)
@@ -129,10 +129,10 @@ class Labels(NamedTuple):
             lost += [
                 f"the {key} {value!r} of {name}" if key == "language" else f"the {key} of {name}"
                 for key, value in tags.items()
-                if key not in _UNTOLD_TAGS
+                if key not in _UNREPORTED_TAGS
                 and (key not in kept_tags or (key == "language" and kept_tags[key] != value))
             ]
-            missing = flags & ~kept_flags & ~_UNTOLD_FLAGS
+            missing = flags & ~kept_flags & ~_UNREPORTED_FLAGS
             if self._is_played_anyway(name):
                 missing &= ~Disposition.default
             lost += [f"the {flag.name} flag of {name}" for flag in Disposition if flag & missing]

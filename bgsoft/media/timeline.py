@@ -53,11 +53,11 @@ class Timeline:
     ) -> Self:
         """Choose the shift.
 
-        A whole file keeps its timestamps, negative and late starts included, with two exceptions:
-        a broadcast clock is set to zero where the output's clock has a meaning or something lies
-        before zero, as FFmpeg has it of a clock that wraps, and a video that starts before zero is
-        moved there, since no container shows pictures before zero. A part
-        of a file starts at zero, and so does the video in a container that knows no other start.
+        A whole file keeps its timestamps, including negative and late starts. There are two
+        exceptions. A broadcast clock is set to zero if the output's clock has a meaning, or if a
+        timestamp is negative, as FFmpeg makes them of a clock that wraps. A video that starts
+        before zero is moved to zero, since no container shows pictures before zero. A part of a
+        file starts at zero, and so does the video in a container that knows no other start.
 
         Args:
             info: The video to be rendered.
@@ -145,9 +145,9 @@ class FrameGrid:
         place = pts * self._tick * self._rate
         if abs(place - round(place)) > self._tolerance:
             raise UnsupportedFormatError(
-                f"{self._container.name} cannot hold a varying frame rate: the frame at "
-                f"{float(pts * self._tick):.3f} s fits no {float(self._rate):g} frames a second; "
-                "write .mp4, .mov or .mkv",
+                f"cannot write {self._container.name}: it cannot hold a varying frame rate, and the"
+                f" frame at {float(pts * self._tick):.3f} s does not fit {float(self._rate):g} "
+                "frames/s; write .mp4, .mov or .mkv",
                 stage="encode",
             )
 
@@ -201,8 +201,8 @@ class SteadySound:
             offset = float(seconds - self._written)
             if abs(offset) > _MAX_OFFSET_SECONDS:
                 raise UnsupportedFormatError(
-                    f"{self._container.name} cannot hold a gap in the sound: {abs(offset):.2f} s "
-                    f"at {float(seconds):.2f} s; write .mp4, .mov or .mkv",
+                    f"cannot write {self._container.name}: it cannot hold a gap in the sound, such"
+                    f" as {abs(offset):.2f} s at {float(seconds):.2f} s; write .mp4, .mov or .mkv",
                     stage="encode",
                 )
             self._written += length
@@ -222,7 +222,7 @@ class SteadySound:
 
 
 class OutputClock:
-    """Output timestamps of the video; its first frame settles the timeline.
+    """Output timestamps of the video; its first frame fixes the timeline.
 
     Args:
         info: The video to be rendered.
@@ -233,8 +233,8 @@ class OutputClock:
     def __init__(self, info: VideoInfo, container: Container, timeline: Timeline) -> None:
         self._info, self._timeline = info, timeline
         self.shift = timeline.ticks(info.time_base)
-        """What is subtracted from timestamps; settled by the first frame."""
-        self._settled = False
+        """Ticks to subtract from timestamps; fixed by the first frame."""
+        self._has_first = False
         self._grid: FrameGrid | None = None
         if container.numbers_frames:
             # A source of the same kind has numbers already, and may have left some out.
@@ -244,11 +244,11 @@ class OutputClock:
             self._grid = FrameGrid(container, rate, info.time_base)
             self._grid.check_source(info, timeline)
 
-    def settle(self, pts: int) -> bool:
-        """Settle the timeline by the first frame; return whether that moves it for all tracks."""
-        if self._settled:
+    def fix(self, pts: int) -> bool:
+        """Fix the timeline by the first frame; return whether that moves it for all tracks."""
+        if self._has_first:
             return False
-        self._settled = True
+        self._has_first = True
         tick, moves = self._info.time_base, False
         if self._grid is None:
             moves = self._timeline.include(pts * tick)

@@ -48,7 +48,7 @@ _ENDLESS_SECONDS = 3600
 SHOWS_ALL = "nothing is hidden or replaced in it"
 """Why a picture is left out."""
 _FONTS = (b"\0\1\0\0", b"OTTO", b"true", b"typ1", b"ttcf", b"wOFF", b"wOF2")
-"""What they begin with: TrueType, OpenType, collections of them, WOFF."""
+"""First bytes of font files: TrueType, OpenType, collections of them, WOFF."""
 _COVER_NAMES = {"mjpeg": ("cover.jpg", "image/jpeg"), "png": ("cover.png", "image/png")}
 
 
@@ -222,7 +222,7 @@ class TrackMaker:
                 self._timeline,
                 from_zero=self._container.numbers_frames,
                 muting=self.muting,
-                tell=lambda text: self._notice(f"{what}: from now on {text}"),
+                on_notice=lambda text: self._notice(f"{what}: from now on {text}"),
             )
         self._drop_audio(number, codec, reason)
         return None

@@ -38,7 +38,7 @@ class CopiedTracks:
         source: The input, opened for this purpose and owned from here on; or the pipe's demuxer.
         writer: The output; conversions, and what cannot be kept, are reported through it.
         timeline: Shift and kept part.
-        copied: What is kept.
+        copied: Tracks and metadata to keep.
         metadata: Decides on what identifies people or places.
         in_order: The header cannot be completed later.
     """
@@ -116,8 +116,8 @@ class CopiedTracks:
                 self._position = float("inf")
                 self._packets.close()
                 return
-            for settled in (packet,) if self._splices is None else self._splices.feed(packet):
-                yield from self._feed(settled)
+            for timed in (packet,) if self._splices is None else self._splices.feed(packet):
+                yield from self._feed(timed)
 
     def drain(self) -> Iterator[Packet[Any]]:
         """All remaining packets, the encoders' included."""

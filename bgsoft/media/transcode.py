@@ -35,7 +35,8 @@ _RATES = {
     "aac": (96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000, 8_000),
 }
 _OPUS_SURROUND = {"mapping_family": "1"}
-"""With its own choice, FFmpeg (8 and 9) interchanges channels of 5.0 and 6.1."""
+"""Option of the Opus encoder for surround sound. By default, FFmpeg (8 and 9) interchanges channels
+of 5.0 and 6.1."""
 _DEEP_FLAC = {"strict": "experimental", "bits_per_raw_sample": "32"}
 """Without these, FFmpeg's encoder leaves out the lowest 8 of 32 bits."""
 _SILENT_FRAMES, _SILENT_SAMPLES = 4, 1024
@@ -153,7 +154,7 @@ class TranscodedTrack(OutputTrack):
         source, output, timeline: As for :class:`bgsoft.media.track.OutputTrack`.
         from_zero: Silence fills the time from zero to a late start.
         muting: Makes parts of it silent.
-        tell: Takes a line where the track changes its channels in the middle.
+        on_notice: Takes a line where the track changes its channels in the middle.
     """
 
     def __init__(
@@ -164,10 +165,10 @@ class TranscodedTrack(OutputTrack):
         *,
         from_zero: bool,
         muting: Muting | None = None,
-        tell: Callable[[str], None],
+        on_notice: Callable[[str], None],
     ) -> None:
         super().__init__(source, output, timeline)
-        self._tell = tell
+        self._on_notice = on_notice
         self._muting = muting
         self._is_early = False
         """The packet lies before the kept part, and only makes the decoder ready."""
@@ -217,7 +218,7 @@ class TranscodedTrack(OutputTrack):
                 # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
                 yield from self._pull(self._graph, None)
             if mix.source.channels != self._source.channels and mix.describe():
-                self._tell(mix.describe())
+                self._on_notice(mix.describe())
             self._source = mix.source
             self._graph, self._input_format = self._build(frame, mix), wanted
         if frame.pts is not None:

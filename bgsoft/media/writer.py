@@ -46,7 +46,7 @@ class Writer(Closing):
     """Writes one video, or the pictures of one.
 
     Args:
-        container: What is written.
+        container: Container to write.
         info: The video that is rendered.
         output_path: The name to give in errors.
         on_event: Called for conversions, and for tracks that cannot be kept.
@@ -66,7 +66,7 @@ class Writer(Closing):
         self.video_pts: array[int] = array("q")
         """Source pts of every picture written, in decoding order, in ``info.time_base``."""
         self.video_durations: array[int] = array("q")
-        """Their durations; 0 where unknown."""
+        """Durations of the frames; 0 where unknown."""
         self.messages: Counter[str] = Counter()
         """Messages of frames that were written, by kind."""
 

@@ -100,7 +100,7 @@ def pull(
 
     Args:
         url: Address of the published file.
-        path: Where to save it; folders are created.
+        path: Path of the saved file; folders are created.
         size_bytes: Expected size; None: unknown.
         checksum: Expected hash.
         on_progress: Called with (bytes so far, total bytes or 0).

@@ -99,7 +99,7 @@ class ModelSpec:
     """Models that take the frame: its width and height, where the file fixes them."""
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
-    """By channel in ``color_order``: the model takes (value / divisor − mean) / std."""
+    """Deviation by channel in ``color_order``: the model takes (value / divisor − mean) / std."""
     divide_by: str = "255"
     """The divisor: ``255``, or ``maximum``, the picture's own largest value."""
     output: str = ""
@@ -171,13 +171,14 @@ class ResolvedModel(NamedTuple):
             if precision is Precision.FP32:
                 return self
             raise BackendUnavailableError(
-                f"--precision {precision} needs GPU inference; the CPU runs fp32"
+                f"cannot use --precision {precision}: the CPU runs only fp32; it needs a GPU"
             )
         if precision is Precision.FP32 or backend == "tensorrt":
             further = (spec.cuda if backend == "cuda" and replays else None) or spec.gpu
         elif spec.fp16 is None:
             raise BackendUnavailableError(
-                f"there is no fp16 version of {spec.name}; TensorRT makes its own"
+                f"cannot use fp16 with {spec.name}: it has no such file; use TensorRT, which makes"
+                " its own"
             )
         else:
             further = spec.fp16
@@ -301,10 +302,10 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
         sha256 = known.value
     else:
         sha256 = cache.hash_files([path, *(check_model(path) if known is None else ())])
-    return ResolvedModel(spec=_settled(spec, path), path=path, sha256=sha256)
+    return ResolvedModel(spec=_completed(spec, path), path=path, sha256=sha256)
 
 
-def _settled(spec: ModelSpec, path: Path) -> ModelSpec:
+def _completed(spec: ModelSpec, path: Path) -> ModelSpec:
     """Complete the contract by the file: names that were left out, and its batch."""
     if spec.embedded:  # the catalogue is complete, and only the batch is free
         return spec
@@ -349,10 +350,13 @@ def _read_sidecar(path: Path, families: Collection[str]) -> ModelSpec:
     _check_effects(table, spec, sidecar)
     for key in ("state", "downsample_ratio"):
         if key in table and not spec.of_family.in_order:
-            raise ConfigError(f'{sidecar}: [{key}] is for family = "recurrent"', path=sidecar)
+            raise ConfigError(
+                f'cannot use {sidecar}: [{key}] has no effect; it needs family = "recurrent"',
+                path=sidecar,
+            )
     if not spec.of_family.takes_frame and not 0 < 3 * spec.width * spec.height <= MAX_SAMPLES:
         text = "needs width and height" if not spec.width * spec.height else "is too large"
-        raise ConfigError(f"{sidecar}: [input] {text}", path=sidecar)
+        raise ConfigError(f"cannot use {sidecar}: [input] {text}", path=sidecar)
     return spec
 
 
@@ -372,7 +376,7 @@ def _check_keys(table: Mapping[str, Any], sidecar: Path) -> None:
         for key in values:
             if key not in places[name] and not _NOT_READ.fullmatch(key):
                 near = did_you_mean(key, places[name])
-                raise ConfigError(f"{sidecar}: unknown key {key!r}{near}", path=sidecar)
+                raise ConfigError(f"cannot use {sidecar}: unknown key {key!r}{near}", path=sidecar)
 
 
 def _check_effects(table: Mapping[str, Any], spec: ModelSpec, sidecar: Path) -> None:
@@ -402,7 +406,9 @@ def _check_effects(table: Mapping[str, Any], spec: ModelSpec, sidecar: Path) -> 
     ]
     if unread:
         key, where = min(unread)
-        raise ConfigError(f"{sidecar}: {key} has no effect in {where}; leave it out", path=sidecar)
+        raise ConfigError(
+            f"cannot use {sidecar}: {key} has no effect in {where}; leave it out", path=sidecar
+        )
 
 
 def _mask_output(outputs: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -422,7 +428,7 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         or not all(isinstance(output, Mapping) for output in outputs)
     ):
         keys = _DETECTOR_KEYS if table.get("family") == BOXES else _SIDECAR_KEYS
-        raise ConfigError(f"{where}: model {name} needs {keys}")
+        raise ConfigError(f"cannot use {where}: model {name} needs {keys}")
     output = _mask_output(outputs)
     ratio = table.get("downsample_ratio", {})
     sections = {"": table, "input": image, "output": output, "downsample_ratio": ratio}
@@ -443,7 +449,7 @@ def _parse(name: str, table: Mapping[str, Any], where: str) -> ModelSpec:
         loops = _read_loops(table.get("state", {}))
         boxes = read_boxes(table.get(BOXES), values["family"])
     except ConfigError as exc:
-        raise ConfigError(f"{where}: model {name}: {exc}") from None
+        raise ConfigError(f"cannot use {where}: model {name}: {exc}") from None
     values["color_order"] = values["color_order"].lower()
     return ModelSpec(name=name, loops=loops, boxes=boxes, **values)
 
@@ -511,5 +517,5 @@ def _read_loops(table: Any) -> tuple[tuple[str, str], ...]:
         raise ConfigError(f"state must be a table, not {table!r}")
     made, taken = (table.get(key, []) for key in ("outputs", "inputs"))
     if not all(isinstance(names, list) for names in (made, taken)) or len(made) != len(taken):
-        raise ConfigError("[state] must have as many inputs as outputs")
+        raise ConfigError("[state] has different numbers of inputs and outputs")
     return tuple((str(one), str(other)) for one, other in zip(made, taken, strict=True))

@@ -30,11 +30,11 @@ class Family(NamedTuple):
     """Properties of all models of a family."""
 
     makes_masks: bool = False
-    """They segment people, so ``--model`` takes them."""
+    """Models of the family segment people, so ``--model`` takes them."""
     takes_frame: bool = False
-    """Their input has the size of the frame; that of others is in their tables."""
+    """The input has the size of the frame; sizes of other inputs are in the models' tables."""
     makes_alpha: bool = False
-    """Their masks are mattes of the frame's size, which need no refining."""
+    """Masks are mattes of the frame's size, which need no refining."""
     channels: int = 3
     """Channels of their input; where it is not R'G'B', :mod:`bgsoft.segment.families` has the code
     that writes it."""

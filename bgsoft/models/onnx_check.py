@@ -111,7 +111,7 @@ class _Check:
                 continue
             domain, kind = _word(node, _NODE_DOMAIN), _word(node, _NODE_KIND)
             if domain not in _DOMAINS and f"{domain}.{kind}" not in self._functions:
-                raise self._refuse(f"its operator {domain}.{kind} is not ONNX's")
+                raise self._refuse(f"its operator {domain}.{kind} is not part of ONNX")
             made = _word(node, _NODE_OUTPUT)
             inputs = []
             for field, _, value in fields(node):
@@ -120,9 +120,9 @@ class _Check:
                 elif field == _NODE_ATTRIBUTE:
                     self._attribute(value, made, depth)
             if domain in ("", "ai.onnx") and kind in _SIZED:
-                most = max((self._numbers.get(name, 0.0) for name in inputs), default=0.0)
-                if most > MAX_SAMPLES:
-                    raise self._refuse(f"a node ({kind}) makes a tensor of {most:.0e} numbers")
+                count = max((self._numbers.get(name, 0.0) for name in inputs), default=0.0)
+                if count > MAX_SAMPLES:
+                    raise self._refuse(f"a node ({kind}) makes a tensor of {count:.0e} numbers")
 
     def _attribute(self, attribute: Message, made: str, depth: int) -> None:
         self._numbers[made] = _product(attribute, *_ATTRIBUTE_NUMBERS)

@@ -180,8 +180,8 @@ def bake(
     with reading(path):
         model = bytearray()
         for number, kind, value in fields(path.read_bytes()):
-            settled = _graph(value, shapes, constants) if number == MODEL_GRAPH else value
-            model += _field(number, kind, settled)
+            fixed = _graph(value, shapes, constants) if number == MODEL_GRAPH else value
+            model += _field(number, kind, fixed)
         return bytes(model)
 
 

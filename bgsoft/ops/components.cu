@@ -173,13 +173,13 @@ DEVICE_KERNEL(count_components)(
 // The skirt's most cells: a grid's short side is 320 at most.
 #define MAX_REACH 5
 
-// Decides which components stay, those of `least` cells, and makes the limit that they set.
+// Decides which components stay, those of `min_area` cells, and makes the limit that they set.
 //
 // labels, areas: as count_components left them. spans: 2 * reach + 1 half-widths of the skirt's disc,
 // row by row. limit: (rows, columns), what stays with its skirt, blurred by 3 x 3. next_labels: initial
 // labels of the complement; null where nobody needs them.
 DEVICE_KERNEL(decide_components)(
-    const int* __restrict__ labels, const int* __restrict__ areas, int least,
+    const int* __restrict__ labels, const int* __restrict__ areas, int min_area,
     const int* __restrict__ spans, int reach, u8* __restrict__ limit, int* __restrict__ next_labels,
     int rows, int columns)
 {
@@ -194,7 +194,7 @@ DEVICE_KERNEL(decide_components)(
         int x = left - halo + i % wide, y = top - halo + i / wide, label = NO_LABEL;
         if (x >= 0 && x < columns && y >= 0 && y < rows)
             label = labels[y * columns + x];
-        staying[i / wide][i % wide] = label != NO_LABEL && areas[label] >= least;
+        staying[i / wide][i % wide] = label != NO_LABEL && areas[label] >= min_area;
     }
     __syncthreads();
     for (int i = thread; i < 10 * 34; i += 256) {

@@ -65,11 +65,11 @@ OP bool is_finite_row(const float *row)
 // Faces of each view, best first.
 //
 // places: (views, 6), Affine of bgsoft/face/geometry.py. rows: (views, cells, 16). cells: (cells, 3).
-// left: (views, cells). scores: (views, cells). found: (views, 1 + 15 * most): how many, then of each what FACE
+// left: (views, cells). scores: (views, cells). found: (views, 1 + 15 * max_faces): how many, then of each what FACE
 // has; the rest is unchanged.
 KERNEL(find_faces)(
     const double *places, const float *rows, const Cell *cells, int *left, float *scores, double *found,
-    int views, int count, int most, float min_score, float max_overlap)
+    int views, int count, int max_faces, float min_score, float max_overlap)
 {
     for_samples(1, views, [=](int, int view) INLINED {
         const double *place = places + 6 * view;
@@ -83,9 +83,9 @@ KERNEL(find_faces)(
             if (score[cell] >= min_score && is_finite_row(own + cell * VALUES))
                 candidates[candidate_count++] = cell;
         }
-        double *number = found + (size_t)view * (1 + most * FACE), *face = number + 1;
+        double *number = found + (size_t)view * (1 + max_faces * FACE), *face = number + 1;
         int faces = 0;
-        for (; faces < most && candidate_count > 0; faces++, face += FACE) {
+        for (; faces < max_faces && candidate_count > 0; faces++, face += FACE) {
             int best = candidates[0];
             for (int i = 1; i < candidate_count; i++)
                 if (score[candidates[i]] > score[best])

@@ -145,7 +145,7 @@ KERNEL(measure_covers)(
     float* told, int rows, int grid_columns, int count, int measured, float missed, float filled)
 {
     SHARED u64 all_inside, all_covers;
-    const u8* most = limit ? limit : reduced;
+    const u8* ceiling = limit ? limit : reduced;
     for_blocks(count, [&](int index, int thread) INLINED {
         const Outline& outline = outlines[index];
         const Box& box = outline.box;
@@ -172,7 +172,7 @@ KERNEL(measure_covers)(
                     const u8 share = own[y * columns + x] = enclosed(sums[lane]);
                     const u32 weight = fill_opacity(share, FULL_STRENGTH);
                     own_inside += weight;
-                    own_covers += weight * min(reduced[at], most[at]);
+                    own_covers += weight * min(reduced[at], ceiling[at]);
                 }
             }
         }
@@ -243,7 +243,7 @@ KERNEL(edit_matte)(
     u8* alpha, u16* lines, int count, int rows, int columns, int height, int width, int shift)
 {
     const Planes matte = {reduced, alpha, rows, columns, height, width, shift};
-    const auto cut = [](u8 sample, u8 most) INLINED { return (u8)min(sample, most); };
+    const auto cut = [](u8 sample, u8 ceiling) INLINED { return (u8)min(sample, ceiling); };
     if (limit)
         change_box(matte, {0, 0, columns, rows}, limit, lines, cut);
     for (int index = 0; index < count; ++index) {

@@ -12,7 +12,7 @@
 // edges are better where the matte is right, and worse where it is not.
 #define HOLD 0.1f
 // Of a neighbour that shows nothing of the colour.
-#define LEAST_WEIGHT 1e-4f
+#define MIN_WEIGHT 1e-4f
 
 OP void add(float4 &sum, float4 value, float weight)
 {
@@ -52,7 +52,7 @@ OP float4 doubled(const float4 *colors, Level coarse, int y, int x)
 // A colour times what it counts, which is w.
 OP float4 counted(float4 color, float share)
 {
-    const float weight = share * share * (share * share) + LEAST_WEIGHT;
+    const float weight = share * share * (share * share) + MIN_WEIGHT;
     return make_float4(color.x * weight, color.y * weight, color.z * weight, weight);
 }
 

@@ -117,7 +117,7 @@ OP float mixed(float first, float second, float weight)
 template <int STEP>
 OP void draw(
     const Place<STEP> &place, sample_t *plane, const float *cells, const u8 *inside, bool smooth,
-    float clear, float least, const Ellipse &ellipse)
+    float clear, float min_share, const Ellipse &ellipse)
 {
     const int left = max(place.left, 0), right = min(place.right, place.width);
     const int top = max(place.top, 0), bottom = min(place.bottom, place.height);
@@ -155,12 +155,12 @@ OP void draw(
                 INDEPENDENT
                 for (int x = from; x < upto; ++x) {
                     const float near = across.weight(x - place.left);
-                    const float share = mixed(first[STEP], second[STEP], near) + least;
+                    const float share = mixed(first[STEP], second[STEP], near) + min_share;
                     const float weight = ellipse.weight<STEP>(y, x);
                     UNROLLED
                     for (int channel = 0; channel < STEP; ++channel) {
                         const float mean = mixed(first[channel], second[channel], near);
-                        const float value = (mean + least * clear) / share;
+                        const float value = (mean + min_share * clear) / share;
                         sample_t *sample = line + x * STEP + channel;
                         const sample_t shown = to_sample(mixed((float)*sample, value, weight));
                         // Where nothing is hidden not a bit changes, whatever the low bits hold.
@@ -174,12 +174,13 @@ OP void draw(
 
 // Replaces the inside of an ellipse of a place by its cells, in place. smooth: enlarged smoothly, else
 // unchanged. inside: (rows / 2, columns / 2) of the place, not 0 where it is hidden; or nothing, and
-// all of it is. clear_luma, clear_chroma: samples of black; least: the share at which it counts half.
+// all of it is. clear_luma, clear_chroma: samples of black; min_share: the share that
+// counts half.
 // Covers the place, two planes deep.
 KERNEL(hide_draw)(
     sample_t *luma, sample_t *chroma, const float *cells, const u8 *inside, int height, int width,
     int left, int top, int right, int bottom, int edge, int smooth, int clear_luma,
-    int clear_chroma, float least, float x, float y, float cosine, float sine, float across,
+    int clear_chroma, float min_share, float x, float y, float cosine, float sine, float across,
     float along, float feather)
 {
     const Place<1> light(height, width, left, top, right, bottom, edge);
@@ -187,7 +188,7 @@ KERNEL(hide_draw)(
     const float *color_cells = cells + 2 * light.rows * light.columns;
     const Ellipse ellipse = {x, y, cosine, sine, across, along, feather};
     if (DOES(0))
-        draw(light, luma, cells, inside, smooth, (float)clear_luma, least, ellipse);
+        draw(light, luma, cells, inside, smooth, (float)clear_luma, min_share, ellipse);
     if (DOES(1))
-        draw(color, chroma, color_cells, inside, smooth, (float)clear_chroma, least, ellipse);
+        draw(color, chroma, color_cells, inside, smooth, (float)clear_chroma, min_share, ellipse);
 }

@@ -106,16 +106,16 @@ KERNEL(enlarge_alpha)(
 #endif
 }
 
-// Alpha on the grid within its limits, in place: (rows, columns) uint8. most, rest: what it and opacity
-// of the background must not exceed, of half the size each, enlarged bilinearly. lines: on the host, see
+// Limits alpha on the grid, in place: (rows, columns) uint8. ceiling, rest: maxima of alpha and of
+// the background's opacity, of half the size each, enlarged bilinearly. lines: on the host, see
 // enlarge_rows.
-KERNEL(limit_alpha)(u8 *alpha, const u8 *most, const u8 *rest, int rows, int columns, u16 *lines)
+KERNEL(limit_alpha)(u8 *alpha, const u8 *ceiling, const u8 *rest, int rows, int columns, u16 *lines)
 {
     const int half_rows = (rows + 1) / 2, half_columns = (columns + 1) / 2;
 #if ON_DEVICE
     for_samples(rows, columns, [=](int y, int x) {
         u8 &cell = alpha[y * columns + x];
-        const int upper = enlarged_byte(most, half_rows, half_columns, y, x, 1);
+        const int upper = enlarged_byte(ceiling, half_rows, half_columns, y, x, 1);
         const int lower = 255 - enlarged_byte(rest, half_rows, half_columns, y, x, 1);
         cell = (u8)max(min((int)cell, upper), lower);
     });
@@ -130,7 +130,7 @@ KERNEL(limit_alpha)(u8 *alpha, const u8 *most, const u8 *rest, int rows, int col
             for (int x = row.first; x < row.last; ++x)
                 target[x] = min((u8)(target[x] ^ turned), row.at(x)) ^ turned;
         };
-        const u8 *plane = side ? rest : most;
+        const u8 *plane = side ? rest : ceiling;
         enlarge_rows(1, plane, half_rows, half_columns, rows, columns, lines, limit);
     }
 #endif

@@ -245,14 +245,14 @@ struct Fitter {
         const int *window = window_sums;
         float *found = fits;
         const int step = pitch;
-        const float least = epsilon;
+        const float regularizer = epsilon;
         INDEPENDENT
         for (int x = first; x < last; ++x) {
             int m[MOMENTS];
             UNROLLED
             for (int i = 0; i < MOMENTS; ++i)
                 m[i] = window[i * step + x];
-            const float4 fit = fit_window(m, count, least);
+            const float4 fit = fit_window(m, count, regularizer);
             found[x] = fit.x;
             found[step + x] = fit.y;
             found[2 * step + x] = fit.z;

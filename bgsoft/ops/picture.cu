@@ -44,10 +44,10 @@ OP float4 laid_over(float4 weighted, float4 below)
 
 // Cells of 2x2 grid cells, 16-bit full scale, and the pyramid's first level.
 //
-// shape: rows and columns of the grid, whether chroma is on it, or else comes at half its size. least: the
-// weight of people. cells: (3, rows, columns). marks: of the host, room for a row of the grid and three cells.
+// shape: rows and columns of the grid, whether chroma is on it, or else comes at half its size.
+// min_weight: the weight of people. cells: (3, rows, columns). marks: of the host, room for a row of the grid and three cells.
 KERNEL(fill_prepare)(
-    const sample_t *luma, const sample_t *chroma, const u8 *matte, const int *shape, float least,
+    const sample_t *luma, const sample_t *chroma, const u8 *matte, const int *shape, float min_weight,
     const int *table, u16 *cells, float4 *levels, u8 *marks)
 {
     const int rows = shape[0], columns = shape[1];
@@ -67,7 +67,7 @@ KERNEL(fill_prepare)(
     };
     const auto weigh = [=](int y, int x, u32 alpha) INLINED {
         const float part = ((float)PERSON_ALPHA - (float)alpha) / (PERSON_ALPHA - CLEAR_ALPHA);
-        const float weight = fminf(fmaxf(part, least), 1.0f);
+        const float weight = fminf(fmaxf(part, min_weight), 1.0f);
         const u16 *cell = cells + y * finest.columns + x;
         levels[y * finest.columns + x] = make_float4(
             (float)cell[0] * weight, (float)cell[size] * weight, (float)cell[2 * size] * weight,

@@ -51,13 +51,15 @@ class Resized:
 
     Args:
         placement: Device of the planes, or the host.
-        most: The largest requested size: (rows, columns), and channels if any.
+        max_shape: The largest requested size: (rows, columns), and channels if any.
         dtype: Type of the samples.
     """
 
-    def __init__(self, placement: Placement, most: tuple[int, ...], dtype: npt.DTypeLike) -> None:
-        self._made: Any = placement.scratch(math.prod(most), dtype)
-        channels = most[2:]
+    def __init__(
+        self, placement: Placement, max_shape: tuple[int, ...], dtype: npt.DTypeLike
+    ) -> None:
+        self._made: Any = placement.scratch(math.prod(max_shape), dtype)
+        channels = max_shape[2:]
         if not placement.on_device and np.dtype(dtype) == np.float32:
             self._run = placement.operation("resize", "resize_area")
             self._room = np.empty(0, np.float32)
@@ -87,8 +89,7 @@ class Resized:
         """Return plane, pitch in samples, x table, its stride, y table, its stride, mode.
 
         On the host the plane is resized, without tables; the next call overwrites it. A
-        C-contiguous
-        plane of that shape is returned unchanged.
+        C-contiguous plane of that shape is returned unchanged.
 
         Args:
             plane: (rows, columns) or (rows, columns, channels); rows may be padded.

@@ -5,16 +5,16 @@
 
 #define CELL 4
 
-// How much whole passes count, in cells: in full where the picture stands still, from moved on the
-// least.
+// Weight of whole passes, in cells: 1 where the picture stands still, min_weight from a change of
+// `moved` on.
 struct Stillness {
     const float *luma, *seen;
-    float least, moved, span;
+    float min_weight, moved, span;
 
     OP float in_cell(int at) const
     {
         float weight = (moved - fabsf(luma[at] - seen[at])) / span;
-        return fminf(fmaxf(weight, least), 1.0f);
+        return fminf(fmaxf(weight, min_weight), 1.0f);
     }
 };
 
@@ -111,20 +111,20 @@ static void enlarge_weights(
 //
 // general, landscape, mask: (rows, columns). luma, seen: (cell_rows, cell_columns), of this frame and
 // of the one that the whole passes saw. These count by their shares where the picture stands still,
-// up to a change of moved - span, and by `least` of them from moved on. close: (.., close_pitch),
+// up to a change of moved - span, and by `min_weight` of them from moved on. close: (.., close_pitch),
 // resized by the tables to the box left .. right, top .. bottom (half-open; empty where there is
 // none), where its weight is close_weight, faded in over the four widths.
 //
 // lines: on the host, room for 2 rows of whole cells, a row of cells and two, and a row of the grid.
 KERNEL(blend_passes)(
     const float *general, const float *landscape, const float *luma, const float *seen,
-    int cell_rows, int cell_columns, float general_share, float landscape_share, float least,
+    int cell_rows, int cell_columns, float general_share, float landscape_share, float min_weight,
     float moved, float span, const float *close, int close_pitch, const float *x_table, int x_stride,
     const float *y_table, int y_stride, int mode, int left, int top, int right, int bottom,
     float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
     float *mask, int rows, int columns, float *lines)
 {
-    const Stillness still = {luma, seen, least, moved, span};
+    const Stillness still = {luma, seen, min_weight, moved, span};
     const float share = general_share + landscape_share;
 #if ON_DEVICE
     for_samples(rows, columns, [&](int y, int x) {

@@ -57,11 +57,11 @@ class Channel(Generic[T]):
         self._room.put(None)
         self._items.put(_END)
 
-    def take(self, most: int) -> list[T]:
-        """Take the next items, waiting until there are ``most`` of them or the channel ends.
+    def take(self, max_items: int) -> list[T]:
+        """Take the next items, waiting until there are ``max_items`` of them or the channel ends.
 
         Args:
-            most: 1 or more.
+            max_items: 1 or more.
 
         Returns:
             Fewer items than requested only at the end, and none after it.
@@ -70,7 +70,7 @@ class Channel(Generic[T]):
             ChannelClosedError: The channel was aborted.
         """
         taken: list[T] = []
-        for _ in range(most):
+        for _ in range(max_items):
             item = _END if self._ended else self._items.get()
             if self._aborted:
                 break

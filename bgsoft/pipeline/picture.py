@@ -274,12 +274,12 @@ class PictureStages:
             self._open = scene
             return finished + self._composite()
 
-        def look_at() -> list[FoundFaces]:
+        def inspect() -> list[FoundFaces]:
             faces_of = found()  # before the next lines, in this thread
-            faces.look_at(frames, reduced, mattes, faces_of)
+            faces.inspect(frames, reduced, mattes, faces_of)
             return faces_of
 
-        scene.faces = self.execution.submit(partial(self._for_faces, look_at))
+        scene.faces = self.execution.submit(partial(self._for_faces, inspect))
         finished += self._composite()
         self._open = scene
         return finished
@@ -392,7 +392,7 @@ class Scene:
     """Empty: not segmented yet."""
     mattes: Sequence[Matte] = ()
     boxes: Sequence[Sequence[FoundBox]] = ()
-    """Of each frame what the detector finds."""
+    """Boxes that the detector finds, by frame."""
     faces: Callable[[], list[FoundFaces]] = list
     """Waits for the detection of faces in the mattes."""
 

@@ -340,12 +340,13 @@ def check_pts(decoded: Sequence[int], found: Sequence[int], done: str, became: s
     """
     if len(decoded) != len(found):
         raise VerificationError(
-            f"{len(decoded)} frames were decoded, but {len(found)} {done}", stage="encode"
+            f"cannot verify the output: {len(decoded)} frames were decoded, {len(found)} {done}",
+            stage="encode",
         )
     for at, (before, after) in enumerate(zip(decoded, found, strict=True)):
         if before != after:
             raise VerificationError(
-                f"frame {at} changed its time: pts {before} {became} {after}",
+                f"cannot verify the output: the pts of frame {at}, {before}, {became} {after}",
                 stage="encode",
                 pts=before,
             )

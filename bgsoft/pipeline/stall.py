@@ -28,12 +28,12 @@ class StallWatch:
         self._threads = list(threads)
         self._seen: tuple[int, ...] = ()
         self._since = 0.0
-        self._looked = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def check(self, counts: tuple[int, ...]) -> None:
         """Compare the counts of each stage with those of the last check."""
         now = time.monotonic()
-        step, self._looked = min(now - self._looked, _MAX_STEP_SECONDS), now
+        step, self._checked_at = min(now - self._checked_at, _MAX_STEP_SECONDS), now
         if counts != self._seen:
             self._seen, self._since = counts, 0.0
             return

@@ -106,7 +106,7 @@ class Follower:
         self._is_cut = False
         """The next frame begins a new scene."""
         self._corners: dict[int, dict[PlacedRegion, Corners]] = {}
-        """By pts of the frames of the last call."""
+        """Corners by pts of the frames of the last call."""
 
     def corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
         """Return a region's corners in a frame of the last :meth:`update`."""

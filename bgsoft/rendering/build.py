@@ -73,7 +73,7 @@ class StageBuilder:
     """Builds the stages of one render and remembers what was chosen.
 
     Args:
-        config: Where each stage is to run.
+        config: Backends of the stages.
         on_event: Called for what happens while stages are built or recover from faults.
         device: The GPU, where it has been set up already.
         alone: Stages are built to be tried alone: what others lack does not matter.
@@ -98,7 +98,7 @@ class StageBuilder:
         gpu = backends.chosen_gpu(config.gpu) if device is None else device.number
         self._resources = Resources(gpu, config.threads, on_event, device)
         self.choices: dict[str, Choice] = {}
-        """What runs, by stage; filled as the stages are built."""
+        """Chosen backends by stage; filled as the stages are built."""
         for stage in () if alone else backends.STAGES:
             # A named backend that cannot be here fails at once; so does, whatever was named, an
             # installation of the runtime that is at fault.
@@ -236,7 +236,7 @@ class StageBuilder:
 
         Args:
             encoder: Closed with what is returned.
-            format: Their layout.
+            format: Format of the frames.
             kind: The planes that it reads.
             on_device: Where it takes them from itself.
         """
@@ -269,7 +269,7 @@ class StageBuilder:
         """The stages between decoder and encoder.
 
         Args:
-            config: What to do.
+            config: Settings of the render.
             info: The input.
             model: The segmentation model.
             metrics: Gets the clocks of the stages.
@@ -387,9 +387,9 @@ class StageBuilder:
         precision: Precision | None = None,
         instead: tuple[str, ...] = (),
     ) -> NetworkLoader:
-        tell = partial(self._resources.notice, "segment")
+        on_notice = partial(self._resources.notice, "segment")
         chosen = precision or self._config.precision
-        return NetworkLoader(model, chosen, tell, self._resources.cores, instead, self._user)
+        return NetworkLoader(model, chosen, on_notice, self._resources.cores, instead, self._user)
 
     def close(self) -> None:
         """Wait for the GPU, where one is used, so that nothing runs at exit."""

@@ -94,7 +94,7 @@ class DeviceStages(StageFactory):
         factory = self.segmenter_factory(backend, format)
 
         def make_faces() -> FaceGlance:
-            make_network = self._face_network(backend, loader.beside, self._stream)
+            make_network = self._face_network(backend, loader.sibling, self._stream)
             with self.current():
                 batch = 1 if backend == "cpu" else self.batch
                 return FaceGlance(format, make_network, batch, current_device())

@@ -77,19 +77,19 @@ def _file(role: str, path: Path, *, is_pipe: bool = False) -> FileReport:
 
 def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, str]]:
     """Yield the names of the networks that ran, with the hashes of their files."""
-    from bgsoft.segment.families import models_beside
+    from bgsoft.segment.families import companion_models
 
     finds_faces = report.faces is not None
     if report.model is not None and not config.segment.replaces_matte:
         yield report.model.name, report.model.sha256
         backend, precision = report.stages["segment"].backend, config.backends.precision
-        beside = models_beside(resolve(config.segment.model), config.segment.matte)
-        for model in beside:
+        companions = companion_models(resolve(config.segment.model), config.segment.matte)
+        for model in companions:
             chosen = Precision.FP32 if model.spec.fp16 is None else precision
             loaded = model.for_provider(backend, chosen, replays=False)
             yield model.spec.name, loaded.sha256
         # Its closer views are placed by face detection.
-        finds_faces |= bool(beside) and config.segment.matte is MatteQuality.BEST
+        finds_faces |= bool(companions) and config.segment.matte is MatteQuality.BEST
     if finds_faces:
         from bgsoft.face.networks import resolve_detector, resolve_landmarker
 

@@ -207,7 +207,7 @@ class _Rendering:
                 raise error
         return frame
 
-    def _tell(self, event: Event) -> None:
+    def _take_event(self, event: Event) -> None:
         if self._on_event is not None:
             self._telling.now = True
             try:
@@ -217,7 +217,7 @@ class _Rendering:
 
     def _render(self) -> None:
         try:
-            listener = Listener(on_event=self._tell, cancel=self._cancel)
+            listener = Listener(on_event=self._take_event, cancel=self._cancel)
             self.report = hand_over_frames(self._config, self._taker, listener)
         except BaseException as exc:
             if not self._cancel.is_set():

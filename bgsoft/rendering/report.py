@@ -67,14 +67,14 @@ class RenderLog:
                 self.recorder.instant(f"{event.kind}: {event.message}")
             self._on_event(event)
 
-    def tell(self, kind: str, message: str, **more: Any) -> None:
+    def add(self, kind: str, message: str, **more: Any) -> None:
         """Report an event with these fields."""
         self.report(Event(kind=kind, message=message, **more))
 
     def scene_cut(self, frame: Frame) -> None:
         """Report the first frame of a new scene."""
         text = f"new scene at {frame.time_seconds:.2f} s"
-        self.tell("scene-cut", text, stage="segment", frame=frame.index, pts=frame.pts)
+        self.add("scene-cut", text, stage="segment", frame=frame.index, pts=frame.pts)
 
     def fallbacks(self, choices: dict[str, Choice]) -> None:
         """Report every stage without its best backend, each reason once."""
@@ -91,16 +91,16 @@ class RenderLog:
                     f"{stage} runs on {choices[stage].backend}, not {' or '.join(names)}"
                     for stage, names in stages.items()
                 )
-            self.tell("fallback", f"{what}: {reason}")
+            self.add("fallback", f"{what}: {reason}")
 
     def damage(self, concealed: int, stats: DecodeStats) -> None:
         """Report repairs during decoding."""
         text = damage_text(concealed, stats.corrupt_packets)
         if text is not None:
-            self.tell("repair", text, stage="decode")
+            self.add("repair", text, stage="decode")
         if stats.repaired_pts:
             text = f"{stats.repaired_pts} missing or decreasing timestamps repaired"
-            self.tell("repair", text, stage="decode")
+            self.add("repair", text, stage="decode")
 
     def render_report(
         self, stages: RenderStages, outcome: PipelineOutcome, kept: array[int]

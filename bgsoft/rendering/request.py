@@ -114,14 +114,16 @@ class Request:
         self._check_pipes()
         sequences = [each for each in pictures if each.kind is EndpointKind.SEQUENCE]
         if len({each.place.resolve() for each in sequences}) < len(sequences):
-            raise ConfigError("the sequences of --matte-out and the output need a folder each")
+            raise ConfigError(
+                "cannot write --matte-out: its pictures and the output's need different folders"
+            )
         if self.is_skipped:
             return
         taken = self.read_files
         if config.face_data is not None:
             destinations.append(destination_for(config.face_data))
         for destination in destinations:
-            destination.check_apart(taken)
+            destination.check_distinct(taken)
             taken.append(destination.path)
         for file, what in ((config.trace, "trace"), (config.report, "report")):
             if file is not None:
@@ -133,11 +135,11 @@ class Request:
         config = self.config
         if self.source.kind is EndpointKind.PIPE and config.start_seconds > 0:
             raise ConfigError(
-                "--start needs a file: a pipe is cut where it comes from (ffmpeg -ss)"
+                "cannot use --start with a pipe: cut the video before the pipe, with ffmpeg -ss"
             )
         if self._main is not None and self._main.destination.kind is EndpointKind.PIPE:
             if config.skip_existing:
-                raise ConfigError("--skip-existing has no effect on a pipe: it needs a file as OUT")
+                raise ConfigError("cannot use --skip-existing with a pipe: it needs a file as OUT")
             if config.output == DEV_STDOUT and config.report == DASH:
                 raise ConfigError(
                     "cannot combine --report - and a video on stdout: name a file for one"
@@ -197,7 +199,7 @@ class Request:
         """Begin to write one of the outputs.
 
         Args:
-            output: Which one.
+            output: The output.
             info: The input.
             on_event: Called for conversions, and for tracks that cannot be kept.
             copies_tracks: The main output gets the input's other tracks.

@@ -45,7 +45,7 @@ from bgsoft.startup import StartupPool, logged, span
 from bgsoft.threads import any_thread_holds, lower_priority
 
 if TYPE_CHECKING:
-    from bgsoft.encode.base import Taker
+    from bgsoft.encode.base import FrameTaker
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.rendering.build import StageBuilder
@@ -61,7 +61,7 @@ def render_whole(
     """Render one video in one go.
 
     Args:
-        request: What to do, checked.
+        request: The render, checked.
         listener: Whom to report to.
         info: The input, where it has been probed.
         events: Reported first.
@@ -98,7 +98,7 @@ def render_chunk(
 
 def hand_over_frames(
     config: RenderConfig,
-    taker: Taker,
+    taker: FrameTaker,
     listener: Listener | None = None,
     *,
     faces: FaceTaker | None = None,
@@ -125,7 +125,7 @@ class _Session:
         *,
         info: VideoInfo | None = None,
         chunk: Chunk | None = None,
-        taker: Taker | None = None,
+        taker: FrameTaker | None = None,
         faces: FaceTaker | None = None,
     ) -> None:
         self._request = request
@@ -198,7 +198,7 @@ class _Session:
             stack.callback(builder.close)
             self._open_side_files()
             for notice in (*info.notices, *request.chroma_notices(info)):
-                log.tell("notice", notice, stage="decode")
+                log.add("notice", notice, stage="decode")
             settings = DecodeSettings(
                 start_seconds=config.start_seconds,
                 duration_seconds=config.duration_seconds,
@@ -289,7 +289,7 @@ class _Session:
         if self._chunk is not None and self._config.face_data is None:
             return
         paths = self._request.written_paths
-        self._files.enter_context(made_folders(paths, partial(self._log.tell, "notice")))
+        self._files.enter_context(made_folders(paths, partial(self._log.add, "notice")))
         self._face_data = self._request.open_faces()
         if self._face_data is not None:
             self._files.enter_context(self._face_data)
@@ -367,11 +367,11 @@ class _Session:
         if self._chunk is None:
             self._log.damage(outcome.sink.concealed, stages.decoder.stats)
             if self._request.source.has_changed(stages.info):
-                self._log.tell("notice", "the input changed while it was rendered", stage="decode")
+                self._log.add("notice", "the input changed while it was rendered", stage="decode")
         if stages.outputs:
             lost = outcome.sink.messages - stages.outputs[0].writer.messages
             for kind in lost:
-                self._log.tell("notice", f"{kind} left out", stage="encode")
+                self._log.add("notice", f"{kind} left out", stage="encode")
         pre_roll, kept = array("q"), outcome.result.decoded_pts
         if self._trim_start is not None:
             first = bisect_left(kept, self._trim_start)
@@ -394,12 +394,12 @@ class _Session:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, stages.decoder.stats, stages.pictures.faces
         for text in [] if faces is None else faces.notices():
-            self._log.tell("notice", text, stage="face")
+            self._log.add("notice", text, stage="face")
         if stages.pictures.detector is not None and self._chunk is None:
             from bgsoft.detect.step import notices
 
             for text in notices(stages.pictures.detector.summary()):
-                self._log.tell("notice", text, stage="segment")
+                self._log.add("notice", text, stage="segment")
         report = self._log.render_report(stages, outcome, kept)
         if self._chunk is None:
             hidden = join_runs([report.hidden])

@@ -30,7 +30,7 @@ class Reason(NamedTuple):
     """A reason why a setting may have no effect."""
 
     holds: Callable[[RenderConfig], bool]
-    beside: str
+    setting: str
     """The other setting in the message; ``{…}`` are fields of the settings."""
     instead: str
     """The flags with which it has an effect."""
@@ -194,9 +194,10 @@ def check_named(
         for key in option.setting.without_effect:
             reason = REASONS[key]
             if not (draws_faces and key == "no faces") and reason.holds(config):
-                beside = reason.beside.format(
+                setting = reason.setting.format(
                     effect=config.effect, face=config.face, segment=config.segment
                 )
                 raise ConfigError(
-                    f"{option.flag} has no effect with {beside}; it needs {reason.instead}"
+                    f"cannot use {option.flag} with {setting}: it has no effect; it needs"
+                    f" {reason.instead}"
                 )

@@ -31,7 +31,8 @@ neighbours, before it is doubtful; and"""
 _OUTLIER = 8.0
 """how many times the median change it must be."""
 _LOW_SCORE = 0.6
-"""Of a face in the face data. Detections are faces from 0.65 on, whatever else is seen."""
+"""Score below which a face of the face data is doubtful. Detections are faces from 0.65 on,
+whatever else is seen."""
 _EDGE_PX = 2
 
 
@@ -119,11 +120,11 @@ def _edges(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
 def _areas(evidence: Evidence) -> Iterator[Doubt]:
     """Frames whose area is another than before; a flicker counts once."""
     change = np.diff(evidence.area, append=evidence.area[-1:]).tolist()
-    least = max(_MIN_JUMP_PCT, _OUTLIER * float(np.median(np.abs(change))))
+    min_jump = max(_MIN_JUMP_PCT, _OUTLIER * float(np.median(np.abs(change))))
     near_cut = {cut + by for cut in evidence.cuts for by in range(-_CUT_FRAMES, _CUT_FRAMES + 1)}
     flickered = -1
     for frame, (by, following) in enumerate(pairwise(change), 1):
-        if abs(by) < least or frame in near_cut or frame == flickered + 1:
+        if abs(by) < min_jump or frame in near_cut or frame == flickered + 1:
             continue
         returns = by * following < 0 and abs(following) >= abs(by) / 2
         if returns:

@@ -46,7 +46,7 @@ class Evidence:
     area: list[float]
     """Percent of each frame."""
     person_shrinks: bool
-    """Where the area falls, a part of a person was lost; else where it rises."""
+    """True: a part of a person is lost where the area falls. False: where it rises."""
     cuts: list[int]
     faces: list[int] | None
     """Number in each frame; None: nobody looked for them."""
@@ -171,7 +171,7 @@ def read_face_data(path: Path, count: int) -> dict[int, list[SeenFace]]:
         with os_errors_as(ConfigError, problem, path=path):
             seen.update(_arrays(path) if path.suffix.lower() == ".npz" else _lines(path))
     except (ValueError, KeyError, TypeError) as exc:
-        raise ConfigError(f"{problem}: it is not what a render writes", path=path) from exc
+        raise ConfigError(f"{problem}: a render did not write it", path=path) from exc
     if len(seen) != count or (seen and max(seen) >= count):
         raise ConfigError(
             f"{problem}: it has {len(seen)} frames, and the video has {count}; name the face data"

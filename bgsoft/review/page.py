@@ -20,7 +20,7 @@ from bgsoft.settings.regions import RegionAction
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _COLUMNS = 1000
-"""Of the timeline; where a video has more frames, each shows the range of several."""
+"""Columns of the timeline; if a video has more frames, each column shows the range of several."""
 _ROW, _GAP, _FOOT = 34, 8, 24
 _FLICKER_PCT = 0.5
 """Percent of the frame that the row of flicker is high, at least: less is seen by nobody."""
@@ -47,7 +47,7 @@ def write_page(
         left_out: Doubts that are not shown.
         source: The source.
         result: The result.
-        origin: Where the figures come from, a sentence.
+        origin: Sentence about the source of the figures.
     """
     template = Template(read_page(_TEMPLATE))
     count = len(source.pts)
@@ -121,10 +121,10 @@ def _timeline(
     count = len(source.pts)
     area, flicker = evidence.area, flicker_of(evidence)
     name = f"{evidence.area_name}, {min(area):.1f} to {max(area):.1f} %"
-    most = f"Flicker, at most {flicker.max():.2f} %"
+    flicker_name = f"Flicker, at most {flicker.max():.2f} %"
     rows = [
         (name, _curve(area, "area")),
-        (most, _curve(flicker, "flicker", _FLICKER_PCT)),
+        (flicker_name, _curve(flicker, "flicker", _FLICKER_PCT)),
     ]
     if evidence.faces is not None:
         rows.append((f"Faces, at most {max(evidence.faces)}", _curve(evidence.faces, "faces")))

@@ -50,7 +50,7 @@ def picture_doubts(
     """Make the pictures of doubts, in order; those that do not decode are left out.
 
     Args:
-        doubts: What to show.
+        doubts: Doubts to show.
         source: The source.
         result: The result.
         max_bytes: Of all pictures together.

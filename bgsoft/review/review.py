@@ -1,4 +1,4 @@
-"""From two videos to the page of a review."""
+"""Creation of the page of a review from two videos."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bgsoft.review.pictures import picture_doubts
 from bgsoft.review.videos import open_pair
 
 _PICTURES_BYTES = 3_500_000
-"""Of all pictures; as text they take a third more, and the page stays below 5 MB."""
+"""Bytes of all pictures; as text they take a third more, and the page stays below 5 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def write_review(
 
     Args:
         source: The video that was rendered.
-        result: What it was rendered to.
+        result: The rendered video.
         page: The HTML file; replaced if it exists.
         report: The render's report. None: both videos are decoded whole.
         face_data: The render's face data.

@@ -40,7 +40,7 @@ class ReviewVideo:
         packets = read_packets(path, self.info.stream_index)
         times = [packet.pts for packet in packets if not packet.is_discard]
         self.pts: list[int] = sorted(pts for pts in times if pts is not None)
-        """Of all frames, in order."""
+        """pts of all frames, in order."""
         if len(self.pts) < len(times) or not times:
             raise UnsupportedFormatError(
                 f"cannot review {path}: its packets carry no times; copy it into another"

@@ -50,7 +50,7 @@ class Segmenter(Protocol):
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
         """Start on frames that will be segmented next, if no scene ends among them.
 
-        What is done for nothing then is no loss but of time. Arguments and errors are those of
+        If one ends, the work is wasted, but harmless. Arguments and errors are those of
         :meth:`masks`.
         """
         return

@@ -22,30 +22,30 @@ Cells = NDArray[np.float32]
 """(⌈gh / 4⌉, ⌈gw / 4⌉): means of a plane of the analysis frame over its cells."""
 
 _PERSON, _EXTENT = 0.5, 0.3
-"""From where on the mean of the whole passes shows a person; and from where on either shows what
-else belongs to it."""
-_LEAST_PERSON = 0.002
+"""Mean of the whole passes from which a cell shows a person; value of either pass from which it
+belongs to that person."""
+_MIN_PERSON = 0.002
 """Share of the frame of the smallest region that has a close pass."""
 _TILE = 0.4, 0.56
 """Parts of the frame's longer and shorter side of a tile; three by two of them cover it."""
 _MARGIN = 0.125
-"""Of the box's side, added at each end: people move until the next turn, and the model wants to see
-what is next to them."""
+"""Margin at each end, as a part of the box's side: people move until the next turn, and the model
+needs their surroundings."""
 _WHOLE = 0.95
 """Share of the frame from which the box is the frame: a closer one would show nothing more."""
 _WHOLE_APART = 0.5
-"""The same where people stand apart: of those who move, the close pass alone counts, and it would
-show them little larger. Over ten scenes of two people, the second one walking in, the mean IoU was
-0.74 with it (``best``: 0.77), and 0.65 (0.71) at 0.95."""
+"""Share of the frame from which the box is the frame, if people stand apart. Of those who move,
+only the close pass counts, and it would show them little larger. Over ten scenes of two people, the
+second one walking in, the mean IoU was 0.74 with it (``best``: 0.77), and 0.65 (0.71) at 0.95."""
 _FADE = 0.08
 """Part of the box's side over which the close pass fades in from a border inside the frame."""
 _WEIGHT = 2.0
-"""Of the close pass, against 1 of each whole one; where the box is the frame, 1, too."""
-_SMALL, _MOST_WEIGHT = 0.1, 8.0
-"""Share of the frame below which a box's close pass counts the more, the smaller it is, up to this
-much: of small figures the whole passes see nothing, and that is no evidence."""
+"""Weight of the close pass; each whole pass has 1. Where the box is the frame, it is 1, too."""
+_SMALL, _MAX_WEIGHT = 0.1, 8.0
+"""Share of the frame below which a smaller box gives its close pass more weight, and the largest
+such weight. Whole passes do not see small figures, which is no evidence against them."""
 _BUST, _BODY = (2.5, 2.2, 2.8), (3.5, 2.2, 7.8)
-"""What is round a face, in face sizes from its centre: to either side, up and down."""
+"""Extents around a face, in face sizes from its centre: to either side, up and down."""
 
 
 class Box(NamedTuple):
@@ -109,7 +109,7 @@ class Box(NamedTuple):
         if self.shape == grid:
             return 1.0
         share = self.shape[0] * self.shape[1] / (grid[0] * grid[1])
-        return min(_MOST_WEIGHT, _WEIGHT * max(1.0, _SMALL / share))
+        return min(_MAX_WEIGHT, _WEIGHT * max(1.0, _SMALL / share))
 
 
 class Places(NamedTuple):
@@ -132,9 +132,9 @@ def find_places(mean: Cells, either: Cells, faces: Sequence[Box], grid: tuple[in
     """Find the people who are no specks.
 
     Args:
-        mean: Of the whole passes.
-        either: Their maximum.
-        faces: Where a face is that belongs to no region, there is a body.
+        mean: Mean of the whole passes.
+        either: Maximum of the whole passes.
+        faces: Boxes of faces. A face outside all regions adds the region of a body.
         grid: (gh, gw).
     """
     sure = mean > _PERSON
@@ -175,7 +175,7 @@ def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> Array:
     """(n, 4) int32: left, top, width and height of regions of which more than a speck is sure."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats(where.view(np.uint8))
     cells = np.bincount(labels[sure], minlength=count)
-    return stats[1:, :4][cells[1:] >= _LEAST_PERSON * where.size]
+    return stats[1:, :4][cells[1:] >= _MIN_PERSON * where.size]
 
 
 def _box_of(regions: Array, grid: tuple[int, int]) -> Box | None:

@@ -1,4 +1,4 @@
-"""From a model to its segmenter, where frames are: on the host or on a CUDA device.
+"""Creation of a model's segmenter for frames on the host or on a CUDA device.
 
 The networks may run elsewhere.
 """
@@ -43,16 +43,16 @@ class HostSegmenterFactory:
         backend: ``tensorrt``, ``cuda`` or ``cpu``, for the models.
         format: Format of the frames.
         pool: Threads that prepare inputs, read outputs, and run models on the CPU.
-        device: Where models run, unless on the CPU.
+        device: Device of the models, unless they run on the CPU.
         on_event: Called for retries, where the CPU takes over, and for notices.
         batch: Frames at a time; no fewer than lanes.
     """
 
     placement = HOST
-    """Where frames are."""
-    _apart: Any = None
-    """Stream of passes over few frames of a batch, which have networks of their own, beside the
-    others; None: they have not."""
+    """Place of the frames."""
+    _single_stream: Any = None
+    """Stream of passes over single frames of a batch, with networks of their own; None: they run on
+    the stream of the others."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class HostSegmenterFactory:
         spec = loader.model.spec
         masker, other = averaged_with(spec, quality), companion(spec, quality)
         if masker is not None:
-            beside = loader.beside(resolve(masker))
+            sibling = loader.sibling(resolve(masker))
             with StartupPool() as startup:
                 masks = startup.submit(
-                    "models for masks", partial(self.create, beside, quality, make_faces)
+                    "models for masks", partial(self.create, sibling, quality, make_faces)
                 )
                 mattes = self.create(loader)
             with self.current():
@@ -92,9 +92,9 @@ class HostSegmenterFactory:
                 ]
             return AveragedSegmenter(mattes, masks.result(), averages, self._pool)
         if other is not None:
-            beside = loader.beside(resolve(other))
+            sibling = loader.sibling(resolve(other))
             best = quality is MatteQuality.BEST
-            return self._create_zoomed(loader, beside, best, make_faces if best else None)
+            return self._create_zoomed(loader, sibling, best, make_faces if best else None)
         return self.segmenter(spec, self.driver(loader))
 
     def _create_zoomed(
@@ -110,14 +110,15 @@ class HostSegmenterFactory:
             landscape = startup.submit(
                 f"model {other_spec.name}", partial(self.driver, other, single=True)
             )
-            if self._apart is not None:
+            if self._single_stream is not None:
                 single = startup.submit(
-                    "model for single frames", partial(self.driver, loader, single=True, apart=True)
+                    "model for single frames",
+                    partial(self.driver, loader, single=True, own_stream=True),
                 )
             if refines:
                 # It has no file in half precision.
-                beside = loader.beside(resolve(REFINER, (REFINER,)), Precision.FP32)
-                refining = startup.submit("model for refining", partial(self._refiner, beside))
+                sibling = loader.sibling(resolve(REFINER, (REFINER,)), Precision.FP32)
+                refining = startup.submit("model for refining", partial(self._refiner, sibling))
             if make_faces is not None:
                 finding = startup.submit("model for faces", make_faces)
             close = self.segmenter(spec, self.driver(loader))
@@ -133,7 +134,7 @@ class HostSegmenterFactory:
                 placement=self.placement,
                 batch=self._batch,
                 device=self._device if self.placement.on_device else None,
-                stream=None if single is None else self._apart,
+                stream=None if single is None else self._single_stream,
             )
         return ZoomedSegmenter(general, wide, close, planes, refiner, faces)
 
@@ -149,13 +150,15 @@ class HostSegmenterFactory:
                 batch=self._batch,
             )
 
-    def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
-        """Return what runs a model; may be called in a thread of its own.
+    def driver(
+        self, loader: NetworkLoader, *, single: bool = False, own_stream: bool = False
+    ) -> Driver:
+        """Return the driver of a model; may be called in a thread of its own.
 
         Args:
-            loader: Of the model.
+            loader: Loader of the model.
             single: Frames are run one at a time, where they are on a device.
-            apart: On a stream of its own, there.
+            own_stream: Run it on another stream there.
 
         Raises:
             ModelError: The model does not match its contract.
@@ -181,13 +184,18 @@ class HostSegmenterFactory:
     def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
         """Return what makes masks by a driver."""
 
-        def tell(text: str) -> None:
+        def on_notice(text: str) -> None:
             self._on_event(Event(kind="notice", stage="segment", message=text))
 
         common = self._format, self._pool
         with self.current():
             return NetworkSegmenter(
-                spec, driver, *common, placement=self.placement, batch=self._batch, tell=tell
+                spec,
+                driver,
+                *common,
+                placement=self.placement,
+                batch=self._batch,
+                on_notice=on_notice,
             )
 
     def _batch_driver(
@@ -222,7 +230,7 @@ class DeviceSegmenterFactory(HostSegmenterFactory):
 
     Args:
         backend, format, batch, on_event: See :class:`HostSegmenterFactory`.
-        device: Where the frames are, and models run, unless on the CPU.
+        device: Device of the frames, and of the models unless they run on the CPU.
         stream: CuPy stream of all work.
     """
 
@@ -238,20 +246,22 @@ class DeviceSegmenterFactory(HostSegmenterFactory):
         super().__init__(backend, format, LanePool(), device, on_event, batch)
         self.placement = current_device()
         self._frames_device, self._stream = device, stream
-        self._apart = network_stream(device, 1)
+        self._single_stream = network_stream(device, 1)
 
     def current(self) -> AbstractContextManager[None]:
         return self._frames_device.use(self._stream)
 
-    def driver(self, loader: NetworkLoader, *, single: bool = False, apart: bool = False) -> Driver:
+    def driver(
+        self, loader: NetworkLoader, *, single: bool = False, own_stream: bool = False
+    ) -> Driver:
         from bgsoft.infer.cuda import for_device
 
         spec = with_size(loader.model.spec, self._format)
         loader.check(self._backend)
-        gpu = self._frames_device, self._apart if apart else self._stream
+        gpu = self._frames_device, self._single_stream if own_stream else self._stream
         batch = 1 if single else self._batch
-        # TensorRT's engine of the whole batch serves single frames apart, too.
-        largest = self._batch if apart else batch
+        # TensorRT's engine of the whole batch serves single frames there, too.
+        largest = self._batch if own_stream else batch
         if runs_singly(spec) or spec.batch:
             batch = largest = spec.batch or 1
         with gpu[0].use(gpu[1]):  # maybe in a thread of its own

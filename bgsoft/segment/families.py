@@ -42,7 +42,9 @@ def _wire(spec: ModelSpec, batch: int) -> Wiring:
 
 def _wire_recurrent(spec: ModelSpec, batch: int) -> Wiring:
     if spec.layout != "NCHW":
-        raise ModelError(f"model {spec.name}: recurrent models take NCHW")
+        raise ModelError(
+            f"cannot use model {spec.name}: the input of a recurrent model must be NCHW"
+        )
     ratio = downsample_ratio(spec.width, spec.height)
     return replace(
         _wire(spec, batch),
@@ -94,7 +96,9 @@ def with_size(spec: ModelSpec, format: FrameFormat) -> ModelSpec:
         fixed, given = (
             "x".join(str(axis or "?") for axis in each) for each in (spec.frame_size, size)
         )
-        raise ModelError(f"model {spec.name} takes frames of {fixed} only, not {given}")
+        raise ModelError(
+            f"cannot use model {spec.name}: it takes only frames of {fixed}, not {given}"
+        )
     return replace(spec, width=format.width, height=format.height)
 
 
@@ -118,9 +122,9 @@ def downsample_ratio(width: int, height: int) -> float:
 
 
 def companion(spec: ModelSpec, quality: MatteQuality) -> str | None:
-    """The model that runs on whole frames beside this one (:mod:`bgsoft.segment.zoomed`).
+    """The model that runs on whole frames in addition to this one (:mod:`bgsoft.segment.zoomed`).
 
-    None where this one runs alone: that was asked for, or it is none of the embedded ones.
+    None if this one runs alone: by request, or because it is not embedded.
     """
     if quality is MatteQuality.FAST or not spec.embedded:
         return None
@@ -136,7 +140,7 @@ def averaged_with(spec: ModelSpec, quality: MatteQuality) -> str | None:
     return "selfie-general" if averages else None
 
 
-def models_beside(model: ResolvedModel, quality: MatteQuality) -> list[ResolvedModel]:
+def companion_models(model: ResolvedModel, quality: MatteQuality) -> list[ResolvedModel]:
     """Return the models that run with one.
 
     Raises:
@@ -144,8 +148,8 @@ def models_beside(model: ResolvedModel, quality: MatteQuality) -> list[ResolvedM
     """
     masker, other = averaged_with(model.spec, quality), companion(model.spec, quality)
     if masker is not None:
-        beside = resolve(masker)
-        return [beside, *models_beside(beside, quality)]
+        averaged = resolve(masker)
+        return [averaged, *companion_models(averaged, quality)]
     if other is None:
         return []
     refiners = [resolve(REFINER, (REFINER,))] if quality is MatteQuality.BEST else []

@@ -1,4 +1,4 @@
-"""From the output of a network to masks."""
+"""Conversion of a network's output to masks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.placement import Placement
 
 _MAX_LOGIT = 60.0
-"""Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would overflow."""
+"""Largest logit. Beyond it the sigmoid is 0 or 1 in float32 anyway, and its exponential would
+overflow."""
 _STRETCHED_FROM = (0.25, 0.5)
 """``stretch = "min-max"`` takes the least and the greatest probability of a frame to 0 and 1, as is
 done with photographs. But no more than the first and no less than the second: where nobody is to be
@@ -30,17 +31,19 @@ def channels(network: Network, spec: ModelSpec) -> Array:
     raw = network.outputs.get(spec.output)
     if raw is None:
         given = ", ".join(network.outputs)
-        raise ModelError(f"model {spec.name} has no output {spec.output!r}, only {given}")
+        raise ModelError(
+            f"cannot use model {spec.name}: it has no output {spec.output!r}, only {given}"
+        )
     shape = raw.shape
     if raw.ndim == 3:
         raw = raw[:, None]
     if raw.ndim != 4 or not raw.size:
-        raise ModelError(f"model {spec.name}: output of shape {shape} is no mask")
+        raise ModelError(f"cannot use model {spec.name}: its output of shape {shape} is not a mask")
     seen = network.inputs[spec.input].shape
     pictures = seen[0]
     if len(raw) < pictures:
-        text = f"output of shape {shape} has no mask for each of {pictures} pictures"
-        raise ModelError(f"model {spec.name}: {text}")
+        text = f"its output of shape {shape} lacks a mask for each of {pictures} pictures"
+        raise ModelError(f"cannot use model {spec.name}: {text}")
     height, width = seen[2:] if spec.layout == "NCHW" else seen[1:3]
     first, second, third = raw.shape[1:]
     # A mask has the picture's proportions; where none has, the short axis is the channel axis.
@@ -48,10 +51,12 @@ def channels(network: Network, spec: ModelSpec) -> Array:
     if not as_first and (as_last or first > third):
         raw = raw.transpose(0, 3, 1, 2)
     if not 0 <= spec.output_channel < raw.shape[1]:
-        raise ModelError(f"model {spec.name} has no output channel {spec.output_channel}")
+        raise ModelError(
+            f"cannot use model {spec.name}: it has no output channel {spec.output_channel}"
+        )
     if spec.activation == "softmax" and raw.shape[1] == 1:
-        text = "softmax takes several channels, and its output has one: sigmoid or none is right"
-        raise ModelError(f"model {spec.name}: {text}")
+        text = "softmax needs several channels, and its output has one; use sigmoid or none"
+        raise ModelError(f"cannot use model {spec.name}: {text}")
     return raw
 
 
@@ -65,7 +70,7 @@ def to_masks(placement: Placement, raw: Array, spec: ModelSpec, masks: Array) ->
         with np.errstate(invalid="ignore"):  # what is no number, or endless
             shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
         person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
-    # What is no number becomes 0.
+    # NaN becomes 0.
     if placement.on_device:
         _limited()(person, masks)
     else:

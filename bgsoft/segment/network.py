@@ -32,9 +32,9 @@ class NetworkSegmenter(Segmenter):
         driver: Runs the network, wired as its family says; closed with the segmenter.
         format: Format of the frames.
         pool: Threads that prepare inputs and read outputs; one lane per frame.
-        placement: Where the frames are.
+        placement: Host or device of the frames.
         batch: Frames at a time on a device.
-        tell: Called with a notice where a user's model makes no numbers of the first frame.
+        on_notice: Called with a notice where a user's model makes no numbers of the first frame.
 
     Raises:
         ModelError: The network's output is not what the contract says.
@@ -49,7 +49,7 @@ class NetworkSegmenter(Segmenter):
         *,
         placement: Placement = HOST,
         batch: int = 1,
-        tell: Callable[[str], None] = lambda _text: None,
+        on_notice: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.name = spec.name
         self._placement, self._pool = placement, pool or LanePool()
@@ -57,7 +57,8 @@ class NetworkSegmenter(Segmenter):
         self._spec = spec = with_size(spec, format)
         shape = channels(driver.network, spec).shape
         if spec.of_family.makes_alpha and shape[2:] != format.luma_shape:
-            raise ModelError(f"model {spec.name}: output of shape {shape} is no alpha of the frame")
+            text = f"its output of shape {shape} does not have the size of the frame"
+            raise ModelError(f"cannot use model {spec.name}: {text}")
         # The frame itself is shown where its reduction has less than the model takes. At 1080p the
         # masks of IS-Net, 1024×1024, are within 0.00015 of those that it makes of the frame reduced
         # with Lanczos (mean, IoU 0.9996); of 480×270, within 0.0007 (0.998).
@@ -77,7 +78,7 @@ class NetworkSegmenter(Segmenter):
         self._masks = placement.xp.zeros(planes, np.float32)
         """Masks of the frames of a batch."""
         self._planes: list[Array] = list(self._masks)
-        self._tell = tell
+        self._on_notice = on_notice
         self._unproved = spec.checksum is None
         """It is a user's model, whose output nobody has looked at yet."""
 
@@ -140,7 +141,7 @@ class NetworkSegmenter(Segmenter):
         """Once: to wait for a device costs too much for every frame."""
         if not np.isfinite(raw.get() if self._placement.on_device else raw).any():
             text = "has no finite number for the first frame: its mask is empty, or full"
-            self._tell(f"the output of model {self.name} {text}")
+            self._on_notice(f"the output of model {self.name} {text}")
 
     def reset(self) -> None:
         self._driver.reset()

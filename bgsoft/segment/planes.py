@@ -29,14 +29,14 @@ GENERAL, LANDSCAPE = 0, 1
 STILL, MOVED = 1.0, 3.5
 """Change of a cell's luma, in 8-bit codes, up to which whole passes still count in full, and from
 which they do not count; like the temporal filter's."""
-_LEAST_WEIGHT = 0.01
-"""Of whole passes: they count where nothing else does."""
+_MIN_WEIGHT = 0.01
+"""Least weight of whole passes: they count only where nothing else does."""
 SHARPENED = 2.0
 """Gain of a mask before it is refined."""
 _NOTHING = (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
-"""What is blended of a close pass where there is none."""
-_FADING = _LEAST_WEIGHT, MOVED, MOVED - STILL
-"""From what least weight, and over which change of luma, whole passes fade in."""
+"""Arguments of the kernel in place of a missing close pass."""
+_FADING = _MIN_WEIGHT, MOVED, MOVED - STILL
+"""Least weight of whole passes, and the change of luma over which they fade in."""
 _Part = tuple[slice, slice]
 _KEPT_BOXES = 16
 
@@ -45,16 +45,16 @@ class Blend(NamedTuple):
     """Parts that a mask is blended from."""
 
     frame: int
-    """Index of the frame at hand whose picture it is."""
+    """Index of the frame in the current batch."""
     slot: int
-    """Where the whole passes are kept."""
+    """Slot that keeps the whole passes."""
     shares: tuple[float, float]
     """How much each model's whole pass counts where the picture stands still."""
     box: Box | None
-    """Of the close pass; None: there is none."""
+    """Box of the close pass; None: there is none."""
 
 
-ONLY_CLOSE = (0.0, _LEAST_WEIGHT)
+ONLY_CLOSE = (0.0, _MIN_WEIGHT)
 """Shares with which hardly anything but the close pass counts."""
 
 
@@ -83,7 +83,7 @@ class ZoomPlanes:
         format: Format of the frames.
         model: (rows, columns) of the largest input of a model that sees parts of frames.
         pool: Threads that blend on the host; one lane per frame.
-        placement: Where the frames are.
+        placement: Host or device of the frames.
         batch: Frames at a time on a device.
         device: Whose copies are counted; None: on the host.
         stream: That the general model runs over whole frames on; None: the current one.
@@ -154,10 +154,10 @@ class ZoomPlanes:
 
         In addition to the general model's, other work may run until :meth:`read`.
         """
-        return self._here if self._stream is None or network != GENERAL else self._apart()
+        return self._here if self._stream is None or network != GENERAL else self._on_other_stream()
 
     @contextmanager
-    def _apart(self) -> Iterator[None]:
+    def _on_other_stream(self) -> Iterator[None]:
         self._forked.record()
         self._stream.wait_event(self._forked)
         with self._stream:
@@ -184,7 +184,7 @@ class ZoomPlanes:
 
         Args:
             masks: The masks.
-            later: What was read before stays.
+            later: Keep what was read before.
 
         Returns:
             Waits for them, on the host; overwritten by the next call of the same kind.
@@ -257,8 +257,8 @@ class ZoomPlanes:
         """Average the mask of the frame at hand of this index with another in a box, in place.
 
         Args:
-            index: Of the frame.
-            box: Where the other is.
+            index: Index of the frame.
+            box: Place of the other.
             other: (h, w) float32, stretched over the box.
         """
         mask, luma = self._masks[index], self._lumas[index]

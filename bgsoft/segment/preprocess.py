@@ -1,4 +1,4 @@
-"""From a frame's analysis frame to a network's input, without ever making a full RGB frame."""
+"""Conversion of an analysis frame to a network's input, without a full RGB frame."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class Preprocessor:
 
     Args:
         spec: Whose input it is.
-        format: Of the frames.
-        placement: Where they are.
+        format: Format of the frames.
+        placement: Host or device of the frames.
     """
 
     def __init__(self, spec: ModelSpec, format: FrameFormat, placement: Placement = HOST) -> None:
@@ -98,7 +98,7 @@ class Preprocessor:
         self._chroma = Resized(placement, (*self._size, 2), format.dtype)
         self._channels_last = spec.layout != "NCHW"
         self.shape = (*self._size, 3) if self._channels_last else (3, *self._size)
-        """Of an item of the input: (3, H, W) or (H, W, 3) by the model's layout."""
+        """Shape of an item of the input: (3, H, W) or (H, W, 3) by the model's layout."""
         self._by_maximum = spec.divide_by == "maximum"
         # The largest is known once all are there: codes are written, and divided after that.
         plain = np.array([1, 1, 1, 0, 0, 0], np.float32)

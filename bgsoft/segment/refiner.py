@@ -29,7 +29,7 @@ class MaskRefiner:
         driver: Runs the network; closed with the refiner.
         format: Format of the frames.
         pool: Threads that prepare the inputs; one lane per frame.
-        placement: Where the frames and masks are.
+        placement: Host or device of the frames and masks.
         batch: Frames at a time on a device.
     """
 

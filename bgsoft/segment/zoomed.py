@@ -1,9 +1,9 @@
 """Segmentation by several inference passes: two models over the whole frame, one over the people.
 
-A small model sees a person better who fills its picture. So what the general and the landscape
-model find in the whole frame says where people are, and the general model runs again on that part,
-cut from the frame's own planes and stretched to its square. The mask is the mean of the two whole
-passes, averaged with the close one where that reaches.
+A small model sees a person better who fills its picture. So the general and the landscape model
+find people in the whole frame, and the general model runs again on that part. The part is cut from
+the frame's own planes and stretched to the model's square. The mask is the mean of the two whole
+passes, averaged with the close one inside that part.
 
 A video is divided into turns of :data:`TURN` frames. The first frame of a turn, or of a scene, has
 the whole passes. They decide where people are, together with the last mask, which shows people
@@ -11,10 +11,10 @@ whom they miss. If nobody is seen, close passes over parts of the frame search i
 Until the next turn the box stays, and every frame has a close pass there. What the whole passes
 have found still counts where the picture stands still; where it moves, the close pass counts alone.
 
-``best`` goes on from there. Faces are found at the first frame of a turn: nobody whose face is to
-be seen is missed. Each head and shoulders have a close pass of their own. At last the part of the
-frame round each person, or round people who touch, is refined (:mod:`bgsoft.segment.refiner`) and
-averaged with one more close pass.
+``best`` adds three steps. Faces are detected at the first frame of a turn, so that nobody with a
+visible face is missed. Each head and shoulders have a close pass of their own. Finally the part of
+the frame around each person, or around people who touch, is refined (:mod:`bgsoft.segment.refiner`)
+and averaged with one more close pass.
 
 Turns are counted by the frames' places in the video, so the masks are the same for any number of
 frames at a time, and in a chunk that is rendered alone. On a device, decisions wait for the whole
@@ -39,10 +39,10 @@ from bgsoft.segment.planes import GENERAL, LANDSCAPE, ONLY_CLOSE, Blend, ZoomPla
 from bgsoft.segment.refiner import MaskRefiner
 
 TURN = 4
-"""Frames."""
+"""Frames of a turn."""
 _SURE = 0.8
-"""What counts as a person in a pass over a part of the frame where nobody may be; elsewhere a half
-does."""
+"""Mask value that counts as a person in a pass over a part of the frame where nobody may be;
+elsewhere it is 0.5."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,9 +50,9 @@ class _Turn:
     """State that holds until the next turn."""
 
     index: int
-    """Of its first frame, among those at hand."""
+    """Index of its first frame in the current batch."""
     slot: int
-    """Where its whole passes are kept."""
+    """Slot that keeps its whole passes."""
     faces: Sequence[Box]
     places: Places
     shares: tuple[float, float] = (1.0, 1.0)
@@ -66,7 +66,8 @@ class _Begun:
     frames: list[Frame]
     turns: list[_Turn]
     cells: Callable[[], list[Cells]]
-    """Of each turn's pass of either model, and of the last frame's mask where a turn ends there."""
+    """Returns the cells of each turn's pass of either model, and of the last frame's mask where a
+    turn ends there."""
 
 
 class ZoomedSegmenter(Segmenter):
@@ -75,9 +76,9 @@ class ZoomedSegmenter(Segmenter):
     Args:
         general, landscape: Run on whole frames.
         close: Runs on people: the general model, too.
-        planes: Where the frames are.
-        refiner: Refines the masks; None: they stay.
-        faces: Finds faces; None: they are not looked for.
+        planes: Planes on the frames' host or device.
+        refiner: Refines the masks; None: they stay unchanged.
+        faces: Detects faces; None: none are detected.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class BackendConfig:
         return self.threads or usable_cores()
 
     def on_cpu(self) -> BackendConfig:
-        """The same with every stage on the CPU."""
+        """Return these settings with every stage on the CPU."""
         return replace(
             self,
             decode=DecodeBackend.CPU,

@@ -179,7 +179,7 @@ class EffectConfig:
                     f" not {self.strength:g}"
                 )
         if self.kind in (EffectKind.IMAGE, EffectKind.VIDEO) and not self.background:
-            raise ConfigError(f"--effect {self.kind} needs --background FILE")
+            raise ConfigError(f"cannot use --effect {self.kind}: it needs --background FILE")
         address = network_address(self.background or "")
         if address is not None:
             raise ConfigError(
@@ -322,9 +322,11 @@ class FaceConfig:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.subjects == 0 and self.mode is not FaceMode.ANONYMIZE:
-            raise ConfigError(f"--subjects 0 needs --face anonymize, not {self.mode}")
+            raise ConfigError(
+                f"cannot use --subjects 0 with --face {self.mode}: it needs --face anonymize"
+            )
         if self.main and self.subjects != FaceConfig.__dataclass_fields__["subjects"].default:
-            raise ConfigError("--main and --subjects exclude each other")
+            raise ConfigError("cannot combine --main and --subjects: choose one")
         for text in self.main:
             parse_main(text)
 
@@ -493,7 +495,8 @@ class RenderConfig:
     config_file: Path | None = None
     """The user's config file behind these settings; used by the report only."""
     receipt: Path | None = None
-    """Where a batch notes output files before they appear; :func:`bgsoft.outputs.note_receipt`."""
+    """File in which a batch notes output files before they appear;
+    :func:`bgsoft.outputs.note_receipt`."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -508,7 +511,7 @@ class RenderConfig:
                 raise ConfigError(f"cannot write {flag} to stdout: name a file")
         by_number = self.segment.matte_match is MatteMatch.FRAME
         if self.segment.matte_in is not None and by_number and self.start_seconds:
-            raise ConfigError("--start with --matte-in needs --matte-match time")
+            raise ConfigError("cannot combine --start and --matte-in: they need --matte-match time")
         if self.overwrite and self.skip_existing:
             raise ConfigError("cannot combine --overwrite and --skip-existing: choose one of them")
         if self.matte_out is not None and self.matte_out.absolute() == self.output.absolute():
@@ -518,7 +521,7 @@ class RenderConfig:
         """Raise ConfigError where a setting belongs to the frames of one file."""
         for flag, value in (("--matte-in", self.segment.matte_in), ("--faces", self.face.file)):
             if value is not None:
-                raise ConfigError(f"{flag} belongs to a video or picture that is a file")
+                raise ConfigError(f"cannot use {flag}: it works only with a video or picture file")
 
     @property
     def hides(self) -> bool:

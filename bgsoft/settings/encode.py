@@ -26,10 +26,10 @@ class Chroma(StrEnum):
     """Resolution of the output's colour planes."""
 
     AUTO = "auto"
-    """As in the source for prores, ffv1 and raw; else 4:2:0."""
+    """Chroma of the source for prores, ffv1 and raw; else 4:2:0."""
     C420 = "420"
     KEEP = "keep"
-    """As in the source."""
+    """Chroma of the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ class OutputFormat(StrEnum):
     """Containers, named by their usual file suffix."""
 
     AUTO = "auto"
-    """By the output's suffix; Matroska where there is none, as for a pipe."""
+    """Container by the output's suffix; Matroska if there is none, as for a pipe."""
     MP4 = "mp4"
     MOV = "mov"
     MKV = "mkv"

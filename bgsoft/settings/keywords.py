@@ -13,7 +13,7 @@ from bgsoft.settings import config
 
 FilePath: TypeAlias = str | PathLike[str]
 Off: TypeAlias = Literal["off", "none", "auto"]
-"""What asks for no number; None is «not given»."""
+"""Values that switch a numeric setting off; None is «not given»."""
 
 
 class PictureSettings(TypedDict, total=False):
@@ -61,7 +61,7 @@ class PictureSettings(TypedDict, total=False):
 
 
 class FrameSettings(PictureSettings, total=False):
-    """Those of frames in a row, with what one picture alone cannot have."""
+    """Settings of consecutive frames, in addition to those of one picture."""
 
     mask_every: int | None
     similarity: float | Off | None

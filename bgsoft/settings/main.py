@@ -17,9 +17,9 @@ class MainPerson(NamedTuple):
     """A main person that the user names."""
 
     text: str
-    """As it was given."""
+    """The text as given."""
     id: int | None = None
-    """Of the track."""
+    """Id of the track."""
     x: Length | None = None
     y: Length | None = None
     seconds: Fraction | None = None

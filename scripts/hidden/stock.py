@@ -17,12 +17,12 @@ from hidden.truth import CenterFace, Face
 
 SURE, DOUBT = 0.45, 0.2
 """Scores of the independent detector: of a face that must be hidden, and that may be."""
-PERSON_SCORE, PERSON_PX, MOST_PEOPLE = 0.6, 60, 18
+PERSON_SCORE, PERSON_PX, MAX_PEOPLE = 0.6, 60, 18
 MIN_FACE_PX = 12
 CLIP_FRAMES = 24
 LARGEST_PATCH_FACE_PX = 180
 ROOM_SIZE = (1280, 720)
-SPREAD, MOST_SPREAD = 40, 0.6
+SPREAD, MAX_SPREAD = 40, 0.6
 """Levels by which clips differ where people are; share of such pixels in one fixed room."""
 FILL_SHRINK = 4
 BESIDE, ABOVE, BELOW, RIM = 0.95, 1.0, 1.15, 0.25
@@ -64,7 +64,7 @@ class Stock:
             raise SystemExit("cannot build scenes: no clip shows a face; name clips of people")
         rng = self.rng("people")
         rng.shuffle(order := np.arange(len(photographed)))
-        self.people += [photographed[at] for at in order[: MOST_PEOPLE - len(self.people)]]
+        self.people += [photographed[at] for at in order[: MAX_PEOPLE - len(self.people)]]
         rooms = [np.asarray(room(), np.uint8), self.plate(), *(texture(rng) for _ in range(2))]
         self.rooms = [
             np.asarray(cv2.resize(each, ROOM_SIZE, interpolation=cv2.INTER_CUBIC), np.uint8)
@@ -85,7 +85,7 @@ class Stock:
         size = self.clips[0].frames[0].size
         shown = [f.picture for c in self.clips for f in c.frames[::6] if f.size == size]
         spread = np.ptp(np.stack(shown), axis=0).max(axis=-1) > SPREAD
-        if spread.mean() > MOST_SPREAD:
+        if spread.mean() > MAX_SPREAD:
             return None
         median = np.median(np.stack(shown), axis=0).astype(np.uint8)
         covered = cv2.dilate(spread.astype(np.uint8), np.ones((15, 15), np.uint8))

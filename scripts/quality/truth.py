@@ -24,7 +24,7 @@ from quality.loader import Image
 
 SIZE = (640, 360)
 FRAMES = 30
-MOST_AT_THE_RIM = 0.02
+MAX_AT_THE_RIM = 0.02
 """Share of the left, right and upper rim that a person may cover: what is cut off must not show."""
 SHARES = (0.08, 0.5)
 """Of the photograph, that a person covers."""
@@ -44,7 +44,7 @@ class Truth:
 def can_move(person: Image) -> bool:
     """Whether a person is whole, but for what the lower rim cuts off."""
     rims = (person[0], person[:, 0], person[:, -1])
-    whole = all(rim.mean() <= MOST_AT_THE_RIM for rim in rims)
+    whole = all(rim.mean() <= MAX_AT_THE_RIM for rim in rims)
     return whole and SHARES[0] <= person.mean() <= SHARES[1]
 
 

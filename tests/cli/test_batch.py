@@ -105,7 +105,7 @@ def test_a_pipe_among_files_is_not_waited_for(run: Run, tmp_path: Path) -> None:
     assert files(tmp_path / "out") == [STATE_NAME, "a.mp4"]
 
 
-def test_pictures_beside_videos(run: Run, tmp_path: Path) -> None:
+def test_pictures_next_to_videos(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a.mp4")
     for name in ("a.JPG", "sub/b.png", "cut.webp", "notes.txt"):
         path = tmp_path / "in" / name
@@ -122,7 +122,7 @@ def test_pictures_beside_videos(run: Run, tmp_path: Path) -> None:
     again = run("batch", tmp_path / "in", target, "--resume", "--progress", "json", *QUICK)
     assert json.loads(again.out.splitlines()[1])["settled"] == 3
     cutouts = run("batch", tmp_path / "in", target, "-q", "--effect", "alpha", *QUICK)
-    assert (cutouts.code, "JPEG cannot hold an alpha channel" in cutouts.err) == (2, True)
+    assert (cutouts.code, "JPEG: it cannot hold an alpha channel" in cutouts.err) == (2, True)
 
 
 def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
@@ -156,16 +156,16 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     [
         (["{in}"], 2, "IN is missing"),
         (["{in}/gone", "{out}"], 3, "no such file or folder"),
-        (["{in}/nothing", "{out}"], 3, "no videos or pictures in"),
+        (["{in}/nothing", "{out}"], 3, "no video or picture in"),
         (["{in}", "{out}", "--preset", "nonesuch"], 2, "unknown preset"),
         (["{in}", "{out}", "--name", "{{stem}}/%05d.png"], 2, "cannot write sequences"),
-        (["{in}", "{out}", "--fps", "30"], 2, "--fps has no effect"),
+        (["{in}", "{out}", "--fps", "30"], 2, "cannot use --fps"),
         (["{in}", "{out}", "--gpu", "one"], 2, "--gpu must be numbers"),
         (["{in}", "{out}", "--gpu", "0,0"], 2, "each GPU once"),
         (["{in}", "{out}", "--timeout", "-1"], 2, "--timeout"),
         (["{in}", "{out}", "--name", "same.mp4"], 2, "is also that of"),
         (["{in}", "{out}", "--name", "{{stem}}.xyz"], 2, "no video container"),
-        (["{in}", "{out}", "--name", "{{index:{{stem}}}}.mp4"], 2, "malformed name"),
+        (["{in}", "{out}", "--name", "{{index:{{stem}}}}.mp4"], 2, "it is malformed"),
         (["{in}", "{out}", "--name", "{{stem:_<255}}.mp4"], 2, "name too long"),
         (["{in}", "{in}"], 2, "would replace its input"),
         (["{in}", "{out}", "--skip-existing", "-y"], 2, "cannot combine"),
@@ -447,7 +447,7 @@ def test_a_file_that_takes_too_long_is_given_up(run: Run, tmp_path: Path) -> Non
     make(tmp_path / "in" / "long.mp4", 500)
     outcome = run("batch", tmp_path / "in", tmp_path / "out", "--timeout", "0.1")
     assert outcome.code == 1
-    assert "not done after 0.1 s" in outcome.err
+    assert "it was not finished after 0.1 s" in outcome.err
     assert files(tmp_path / "out") == [STATE_NAME]
 
 
@@ -497,7 +497,7 @@ def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", [b"in", b"in \xff"])
-def test_watching_goes_on_over_names_that_are_no_utf8(tmp_path: Path, folder: bytes) -> None:
+def test_watching_continues_over_names_that_are_no_utf8(tmp_path: Path, folder: bytes) -> None:
     pytest.importorskip("watchfiles")
     source, target = tmp_path / os.fsdecode(folder), tmp_path / "out"
     make(source / "first.mp4")
@@ -521,7 +521,7 @@ def test_watching_goes_on_over_names_that_are_no_utf8(tmp_path: Path, folder: by
 
 
 @pytest.mark.slow
-def test_a_watched_file_that_grows_on_is_rendered_anew(tmp_path: Path) -> None:
+def test_a_watched_file_that_grows_on_is_rendered_again(tmp_path: Path) -> None:
     """Its copying stood still for longer than the wait."""
     pytest.importorskip("watchfiles")
     source, target = tmp_path / "in", tmp_path / "out"

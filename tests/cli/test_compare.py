@@ -76,7 +76,7 @@ def test_missed_limits_end_with_1(run: Run, argv: list[str], words: str) -> None
         (["b.mp4", "--mask", "small.mp4"], 2, "cannot use the mask: it is 64x72"),
         (["b.mp4", "--min-vmaf", "1", "--no-vmaf"], 2, "cannot combine --min-vmaf and --no-vmaf"),
         (["b.mp4", "--plot", "p.pdf"], 2, ".png or .svg"),
-        (["gone.mp4"], 3, "gone.mp4 does not exist"),
+        (["gone.mp4"], 3, "gone.mp4: it does not exist"),
         (["b.mp4", "--json", "b.mp4/r.json"], 5, "is not a folder"),
         (["b.mp4", "--json", "b.mp4"], 5, "it is the same file as b.mp4"),
         (

@@ -73,7 +73,7 @@ def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> No
     outcome = run("live", tmp_path / "no.mp4", "--loop", "--to", out, "--preset", "fast")
     assert (outcome.code, outcome.error_line) == (
         3,
-        f"{tmp_path}/no.mp4 does not exist",
+        f"cannot read {tmp_path}/no.mp4: it does not exist",
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -57,7 +57,7 @@ def test_the_whole_summary(
     ]
 
 
-def test_none_is_one_line_beside_events(run: Run, fake_render: FakeRender, clip: Path) -> None:
+def test_none_is_one_line_next_to_events(run: Run, fake_render: FakeRender, clip: Path) -> None:
     arguments = ("render", clip, "out.mp4", "--progress", "none")
     assert run(*arguments).err.splitlines() == [
         "notice: 4:2:2 converted to 4:2:0",
@@ -148,7 +148,7 @@ def test_a_render_that_fails_at_once_prints_only_its_error(
     assert (lines[0], lines[-1]) == ("fallback: on the CPU", "notice: later")
 
 
-def test_events_that_nobody_told_come_with_the_summary(
+def test_events_that_nobody_reported_come_with_the_summary(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = RenderConfig(

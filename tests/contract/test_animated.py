@@ -80,9 +80,9 @@ def test_a_cutout_is_clear_around_people(tmp_path: Path, name: str) -> None:
     assert 0.05 < (alpha > 127).mean() < 0.9
 
 
-def test_a_video_that_is_called_webp_is_told_how(tmp_path: Path) -> None:
+def test_a_video_named_webp_is_refused_with_advice(tmp_path: Path) -> None:
     source = write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(2)))
-    with pytest.raises(ConfigError, match=r"for an animation write \.gif or add"):
+    with pytest.raises(ConfigError, match=r"or write \.gif or add format webp"):
         bgsoft.render(source, tmp_path / "out.webp", **QUICK)
 
 

@@ -63,7 +63,9 @@ def test_left_out_frames_leave_their_places_empty(tmp_path: Path) -> None:
 def test_a_varying_rate_is_refused(tmp_path: Path) -> None:
     times = [Fraction(i, 25) + Fraction(i * i % 7, 500) for i in range(25)]
     source = write_movie(tmp_path / "in.mp4", VideoSpec(times=times, options=FAST), [])
-    with pytest.raises(UnsupportedFormatError, match=r"AVI cannot hold a varying .* \.mkv"):
+    with pytest.raises(
+        UnsupportedFormatError, match=r"cannot write AVI: it cannot hold a varying .* \.mkv"
+    ):
         rerender(source, tmp_path / "out.avi")
     assert not (tmp_path / "out.avi").exists()
 
@@ -74,7 +76,7 @@ def test_a_varying_rate_is_refused_before_anything_is_encoded(tmp_path: Path) ->
     target = tmp_path / "out.avi"
     with (
         Muxer(target, container_for(target), info) as muxer,
-        pytest.raises(UnsupportedFormatError, match=r"the frame at 1\.613 s fits no"),
+        pytest.raises(UnsupportedFormatError, match=r"the frame at 1\.613 s does not fit"),
     ):
         muxer.add_encoder("libx264", width=96, height=72)
     with Muxer(target, container_for(target), info, CopyOptions(duration_seconds=1.6)) as muxer:
@@ -164,7 +166,7 @@ def test_late_sound_gets_silence_before_it(tmp_path: Path) -> None:
 def test_sound_long_before_the_picture_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "in.mkv"
     write_movie(source, film(start=3), [SoundSpec(codec="ac3", seconds=2)])
-    with pytest.raises(UnsupportedFormatError, match="cannot begin with sound alone"):
+    with pytest.raises(UnsupportedFormatError, match=r"starts .* before the picture"):
         rerender(source, tmp_path / "out.avi")
 
 

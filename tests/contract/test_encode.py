@@ -377,7 +377,7 @@ def test_automatic_codec(name: str, format: FrameFormat, kind: PictureKind, code
     assert choose_encoder(EncodeConfig(), container_for(Path(name)), info, kind).codec is codec
 
 
-def test_eight_bit_vp9_of_a_ten_bit_source_is_told() -> None:
+def test_eight_bit_vp9_of_a_ten_bit_source_is_reported() -> None:
     settings = EncodeConfig(codec=Codec.VP9)
     choice = choose_encoder(settings, container_for(Path("a.webm")), video_info(P010))
     assert any("8 bits" in notice for notice in choice.notices)
@@ -394,7 +394,7 @@ def test_eight_bit_vp9_of_a_ten_bit_source_is_told() -> None:
             EncodeConfig(codec=Codec.H264),
             PictureKind.COLOR_ALPHA,
             ConfigError,
-            "cannot hold an alpha channel",
+            "it has no alpha channel here",
         ),
         ("a.mp4", EncodeConfig(quality=52), PictureKind.COLOR, ConfigError, r"0 \(best\) and 51"),
         ("a.mp4", EncodeConfig(quality=-1), PictureKind.COLOR, ConfigError, "between 0"),
@@ -471,7 +471,7 @@ def test_a_picture_that_no_such_encoder_takes_is_wrong_usage(
     choice = choose_encoder(EncodeConfig(codec=codec), container, info)
     with (
         Muxer(tmp_path / "a.mkv", container, info, COPY_NOTHING) as muxer,
-        pytest.raises(UnsupportedFormatError, match=f"16384 pixels a side, not {width}x4") as told,
+        pytest.raises(UnsupportedFormatError, match=f"{width}x4: .* 16384 pixels a side") as told,
     ):
         CpuEncoder(muxer, choice)
     assert exit_code(told.value) is ExitCode.USAGE

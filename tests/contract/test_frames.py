@@ -253,7 +253,7 @@ def test_the_end_in_on_event_does_not_wait_for_itself(
 
     def tell_at_five(self: HandOver, frame: Frame) -> None:
         if frame.index == 5:
-            frames._rendering._tell(Event(kind="notice", message="the fifth"))
+            frames._rendering._take_event(Event(kind="notice", message="the fifth"))
         encode(self, frame)
 
     def on_event(event: Event) -> None:

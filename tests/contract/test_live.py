@@ -131,7 +131,7 @@ def test_a_file_in_real_time_is_recorded(clip: Path, tmp_path: Path, ending: str
     assert {path.name for path in tmp_path.iterdir()} == {out.name}
 
 
-def test_a_loop_goes_on_until_it_is_ended(clip: Path, tmp_path: Path) -> None:
+def test_a_loop_continues_until_it_is_ended(clip: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.mkv"
     live = Live(camera(clip, out, loop=True))
     live.until(lambda: _size(tmp_path) > 0)
@@ -268,7 +268,7 @@ def test_a_pipe_ends_with_its_writer(clip: Path, tmp_path: Path) -> None:
     check_sums(live.last, out)
 
 
-def test_a_corrupt_stream_goes_on(
+def test_a_corrupt_stream_continues(
     clip: Path, tmp_path: Path, port: int, senders: list[Sender]
 ) -> None:
     out = tmp_path / "out.mkv"
@@ -291,7 +291,7 @@ def test_a_source_that_dies_does_not_touch_the_others(clip: Path, tmp_path: Path
     live.wait()
     assert len(live.failures) == 1
     assert [line for line in live.lines if line.startswith("bad: ")] == [
-        f"bad: {broken} is not a media file, or is damaged"
+        f"bad: cannot read {broken}: it is not a media file, or is damaged"
     ]
     assert len(shown_by_ffmpeg(good)) > 0
     assert not bad.exists()
@@ -392,7 +392,7 @@ def test_settings_outlast_a_change_of_size_and_a_hang(clip: Path) -> None:
         stages.close()
 
 
-def test_what_hangs_is_named_and_started_anew(
+def test_what_hangs_is_named_and_started_again(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold, process = threading.Event(), LiveStages.process
@@ -461,7 +461,7 @@ def test_what_comes_back_while_it_is_replaced_ends(
     assert ended[0]
 
 
-def test_a_sink_that_hangs_is_left_out_and_the_others_go_on(
+def test_a_sink_that_hangs_is_left_out_and_the_others_continue(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold, publish = threading.Event(), EncodedSink.publish

@@ -135,7 +135,7 @@ def test_a_container_that_cannot_hold_the_codec_says_so(tmp_path: Path) -> None:
     container = container_for(Path("a.webm"))
     with (
         Muxer(tmp_path / "a.webm", container, info, COPY_NOTHING) as muxer,
-        pytest.raises(UnsupportedFormatError, match="WebM cannot hold"),
+        pytest.raises(UnsupportedFormatError, match="cannot write WebM: it cannot hold"),
     ):
         muxer.add_encoder("libx264", width=96, height=72)
 

@@ -52,7 +52,7 @@ def test_a_subtitle_that_is_too_long_for_its_codec_is_cut(tmp_path: Path, extens
     assert text.startswith(line[2])
 
 
-def test_subtitles_without_a_place_are_told(tmp_path: Path) -> None:
+def test_subtitles_without_a_place_are_reported(tmp_path: Path) -> None:
     source = tmp_path / "in.mkv"
     write_movie(source, film(1), subtitles=True)
     _, events = rerender(source, tmp_path / "out.ts")

@@ -174,7 +174,7 @@ def test_a_phone_s_tags_are_kept(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("shown", [True, False])
-def test_default_is_kept_or_told(tmp_path: Path, suffix: str, lost: str, shown: bool) -> None:
+def test_default_is_kept_or_reported(tmp_path: Path, suffix: str, lost: str, shown: bool) -> None:
     plain, source = tmp_path / "plain.mkv", tmp_path / "in.mkv"
     write_movie(plain, film(1), [SoundSpec(), SoundSpec()], subtitles=True)
     wanted = [True, shown, not shown, shown]
@@ -272,7 +272,7 @@ def test_keys_make_no_room_for_themselves_where_a_cover_is(tmp_path: Path) -> No
         (".avi", ["the tag mood", "the language 'deu' of audio track 0"]),
     ],
 )
-def test_what_a_container_passes_over_in_silence_is_told(
+def test_what_a_container_passes_over_in_silence_is_reported(
     tmp_path: Path, suffix: str, words: list[str]
 ) -> None:
     plain, source = tmp_path / "plain.mkv", tmp_path / "in.mkv"

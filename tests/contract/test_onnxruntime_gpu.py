@@ -54,7 +54,7 @@ model = resolve("selfie-general")
 device = SimpleNamespace(number=1, name="stub", compute_capability="90")
 asked = GpuModel(
     path=model.path, shapes={"image": (8, 3, 256, 256)}, backend=backend, device=device,
-    precision=Precision(precision), sha256=model.sha256, tell=told.append,
+    precision=Precision(precision), sha256=model.sha256, on_notice=told.append,
 )
 from bgsoft.infer.sessions import open_session
 try:
@@ -184,7 +184,7 @@ def placed(cuda: Path, model: Path) -> dict[str, Any]:
     return found
 
 
-def test_what_cuda_cannot_run_alone_is_told(cuda: Path, tmp_path: Path) -> None:
+def test_what_cuda_cannot_run_alone_is_reported(cuda: Path, tmp_path: Path) -> None:
     found = placed(cuda, write_mixed(tmp_path / "mixed.onnx"))
     assert found["4096"] == "MixedModelError"
     assert found["None"] == "2 of 5 nodes run on CPU (DynamicQuantizeLinear, ConvInteger)"
@@ -217,7 +217,7 @@ def test_tensorrt_takes_its_options(
     assert found["options"]["CUDAExecutionProvider"]["user_compute_stream"] == "4096"
 
 
-def test_what_tensorrt_takes_a_part_of_is_told(open_model: Open, tensorrt: Path) -> None:
+def test_what_tensorrt_takes_a_part_of_is_reported(open_model: Open, tensorrt: Path) -> None:
     """Also where CUDA takes the rest: CUDA alone is rather used, in whole graphs."""
     found = open_model("tensorrt", tensorrt, STUB_LEAVES_ONE="1")
     assert "graph capture" in found["error"]
@@ -287,7 +287,7 @@ def test_a_library_of_cuda_that_is_missing_is_named(
     assert f"{gone.name}: cannot open shared object file" in found["error"]
 
 
-def test_a_build_that_fails_is_told_in_its_own_words(
+def test_a_build_that_fails_is_reported_in_its_own_words(
     open_model: Open, tensorrt: Path, tmp_path: Path
 ) -> None:
     found = open_model("tensorrt", tensorrt, STUB_BUILD_FAILS="1")
@@ -305,7 +305,7 @@ def test_an_engine_is_built_once(open_model: Open, tensorrt: Path, tmp_path: Pat
     assert (found["error"], found["told"]) == (None, [])
 
 
-def test_a_torn_engine_is_built_anew(open_model: Open, tensorrt: Path, tmp_path: Path) -> None:
+def test_a_torn_engine_is_built_again(open_model: Open, tensorrt: Path, tmp_path: Path) -> None:
     open_model("tensorrt", tensorrt)
     (engine,) = engines(tmp_path)
     engine.write_bytes(PLAN[:5])

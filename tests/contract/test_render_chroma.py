@@ -235,7 +235,7 @@ def test_what_each_codec_keeps(
 
 
 @pytest.mark.parametrize("given", [{}, {"effect": "matte"}, {"codec": "vp9"}])
-def test_what_becomes_of_odd_sizes_is_told_once(tmp_path: Path, given: dict[str, str]) -> None:
+def test_what_becomes_of_odd_sizes_is_reported_once(tmp_path: Path, given: dict[str, str]) -> None:
     """H.264 cannot crop 4:2:0 to them."""
     clip = striped(tmp_path / "in.mkv", "yuv422p", ODD, frames=2)
     report = bgsoft.render(clip, tmp_path / "out.mp4", **{**QUICK, **given})

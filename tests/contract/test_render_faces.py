@@ -217,7 +217,7 @@ def test_anonymize_leaves_mattes_in_step(tmp_path: Path) -> None:
     np.testing.assert_array_equal(list(all_luma(hidden)), mattes)
 
 
-def test_face_data_beside_the_render(tmp_path: Path) -> None:
+def test_face_data_next_to_the_render(tmp_path: Path) -> None:
     lines, arrays = tmp_path / "faces.jsonl", tmp_path / "faces.npz"
     for target in (lines, arrays):
         report = render(

@@ -260,7 +260,7 @@ def test_a_preset_may_name_places_and_a_flag_others(tmp_path: Path) -> None:
         ("", {"start": 0.08, "duration": 0.08}, ""),
     ],
 )
-def test_a_place_at_another_time_is_told_of(
+def test_a_place_at_another_time_is_reported(
     tmp_path: Path, times: str, part: dict[str, float], reason: str
 ) -> None:
     clip, text = write_noise(tmp_path / "in.mkv"), "310,0,50,50" + times
@@ -279,7 +279,7 @@ def test_a_place_outside_the_frame(tmp_path: Path) -> None:
 
 def test_a_matte_shows_no_picture_to_hide(tmp_path: Path) -> None:
     clip = write_noise(tmp_path / "in.mkv")
-    with pytest.raises(ConfigError, match="hide has no effect with effect matte"):
+    with pytest.raises(ConfigError, match="hide with effect matte"):
         bgsoft.render(clip, tmp_path / "out.mkv", effect="matte", hide=REGION)
 
 

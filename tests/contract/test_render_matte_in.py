@@ -173,7 +173,7 @@ def test_counts_that_differ_are_an_error_that_names_both(
 @pytest.mark.parametrize(
     ("file", "settings", "message"),
     [
-        ("none.mkv", {}, "none.mkv does not exist"),
+        ("none.mkv", {}, "none.mkv: it does not exist"),
         ("text.mkv", {}, "text.mkv"),
         (
             "wide.mkv",
@@ -181,10 +181,10 @@ def test_counts_that_differ_are_an_error_that_names_both(
             "its picture of 320x90 has another aspect ratio than the video of 320x180",
         ),
         ("vp9.webm", {}, "cannot read the alpha channel of VP8 and VP9"),
-        ("m.mkv", {"start": 0.1}, "needs matte_match time"),
-        ("m.mkv", {"model": "selfie-landscape"}, "model has no effect"),
-        ("m.mkv", {"threshold": 0.3}, "threshold has no effect"),
-        (None, {"matte_mode": "max"}, "matte_mode has no effect"),
+        ("m.mkv", {"start": 0.1}, "need matte_match time"),
+        ("m.mkv", {"model": "selfie-landscape"}, "model .*has no effect"),
+        ("m.mkv", {"threshold": 0.3}, "threshold .*has no effect"),
+        (None, {"matte_mode": "max"}, "matte_mode .*has no effect"),
     ],
 )
 def test_a_matte_that_cannot_be_used(
@@ -213,9 +213,9 @@ def test_the_matte_may_not_be_the_output(tmp_path: Path) -> None:
 
 
 def test_arrays_and_cameras_take_no_file() -> None:
-    with pytest.raises(ConfigError, match="matte_in belongs to"):
+    with pytest.raises(ConfigError, match="cannot use matte_in: it works only with"):
         bgsoft.Processor(matte_in="m.mkv")
-    with pytest.raises(ConfigError, match="--matte-in belongs to"):
+    with pytest.raises(ConfigError, match="cannot use --matte-in: it works only with"):
         picture_config(None, {"segment": {"matte_in": "m.mkv"}})
-    with pytest.raises(ConfigError, match="--faces belongs to"):
+    with pytest.raises(ConfigError, match="cannot use --faces: it works only with"):
         picture_config(None, {"face": {"file": "f.jsonl"}})

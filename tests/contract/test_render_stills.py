@@ -67,7 +67,7 @@ def test_a_picture_is_cut_out(person: Path, tmp_path: Path) -> None:
     assert clear.any()
     assert np.array_equal(pixels[opaque][:, :3], load(person)[opaque])
     assert not pixels[clear].any()
-    with pytest.raises(UnsupportedFormatError, match="JPEG cannot hold an alpha channel"):
+    with pytest.raises(UnsupportedFormatError, match="JPEG: it cannot hold an alpha channel"):
         bgsoft.render(person, tmp_path / "out.jpg", effect="alpha")
     assert names(tmp_path) == ["out.png"]
 
@@ -194,17 +194,17 @@ def test_a_sequence_that_cannot_be_read_to_its_end_leaves_nothing(
         shutil.copy(frames / f"{number}.png", tmp_path)
     data = (tmp_path / "3.png").read_bytes()
     (tmp_path / "3.png").write_bytes(data[: len(data) // 2])
-    with pytest.raises(OpenError, match=r"3\.png is damaged or cut off"):
+    with pytest.raises(OpenError, match=r"3\.png: it is damaged or cut off"):
         bgsoft.render(tmp_path, tmp_path / "out" / "%d.png", **QUICK)
     assert names(tmp_path) == ["1.png", "2.png", "3.png"]
 
 
 def test_what_makes_no_sense(person: Path, frames: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is one picture"):
+    with pytest.raises(ConfigError, match="one picture cannot hold a video"):
         bgsoft.render(frames, tmp_path / "out.png")
-    with pytest.raises(ConfigError, match="fps has no effect"):
+    with pytest.raises(ConfigError, match=r"fps .*has no effect"):
         bgsoft.render(person, tmp_path / "out.png", fps=30)
-    with pytest.raises(OutputError, match="same as the input"):
+    with pytest.raises(OutputError, match="would replace its input"):
         bgsoft.render(frames, frames / "%d.png", overwrite=True)
     assert names(tmp_path) == []
 
@@ -224,7 +224,7 @@ def test_no_picture_of_a_sequence_is_written_to(frames: Path, tmp_path: Path) ->
         (more, tmp_path / "out.mkv", {"report": more / "2.png"}),
         (more, tmp_path / "out.mkv", {"matte_out": more / "2.png"}),
     ):
-        with pytest.raises(OutputError, match="is the same"):
+        with pytest.raises(OutputError, match=r"is the same|would replace"):
             bgsoft.render(source, target, overwrite=True, **beside, **QUICK)
     assert {path: path.read_bytes() for path in tmp_path.glob("*/*.png")} == before
 

@@ -181,9 +181,9 @@ def test_the_faces_of_another_video(people: Path, tmp_path: Path) -> None:
     [
         ({"main": "here"}, "main must be X,Y"),
         ({"main": "1,2@"}, "main must be X,Y"),
-        ({"main": "1,2", "subjects": 2}, "main and subjects exclude each other"),
-        ({"main": "1,2", "face": "guard"}, "main has no effect"),
-        ({"faces": "f.jsonl", "face": "off"}, "faces has no effect"),
+        ({"main": "1,2", "subjects": 2}, "cannot combine main and subjects"),
+        ({"main": "1,2", "face": "guard"}, "main .*has no effect"),
+        ({"faces": "f.jsonl", "face": "off"}, "faces .*has no effect"),
     ],
 )
 def test_names_and_files_that_do_not_fit(

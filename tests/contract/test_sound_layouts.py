@@ -177,7 +177,7 @@ def test_opus_that_mpeg_ts_cannot_describe_is_converted(tmp_path: Path) -> None:
     assert max(hear(target).shares(300)) > 0.9
 
 
-def test_channels_that_change_midway_are_told_of(tmp_path: Path) -> None:
+def test_channels_that_change_midway_are_reported(tmp_path: Path) -> None:
     """As broadcasts do between programmes."""
     joined = tmp_path / "in.ac3"
     with joined.open("wb") as file:

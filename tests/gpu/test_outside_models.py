@@ -45,7 +45,7 @@ def on_device(
     *instead: str,
 ) -> list[np.ndarray]:
     format = frames[0].format
-    loader = NetworkLoader(model, tell=told.append, instead=instead)
+    loader = NetworkLoader(model, on_notice=told.append, instead=instead)
     made = DeviceSegmenterFactory("cuda", format, COUNT, gpu, stream, events.append).create(loader)
     made.start()
     placed = [frame_on_device(frame) for frame in frames]
@@ -63,7 +63,7 @@ def test_what_cuda_runs_a_part_of_runs(
 ) -> None:
     model = resolve(str(write_mixed(tmp_path / "mixed.onnx", batch=batch)))
     frames, events, told = frames_of((320, 240)), list[Event](), list[str]()
-    wanted = masks_of(model, frames, tell=told.append)
+    wanted = masks_of(model, frames, on_notice=told.append)
     assert told == []
     for found in (
         on_device(model, frames, gpu, stream, events, told),

@@ -132,7 +132,7 @@ def test_the_whole_frame_as_a_tensor(
     codes = np.abs(got[0].get() - want) * 255
     even = layout is PixelLayout.NV12 and size[0] % 2 == 0
     tolerance = TENSOR_8_BITS if even else TENSOR
-    assert tolerance._replace(most=MAX_WHOLE_FRAME_DIFFERENCE).allows(codes)
+    assert tolerance._replace(maximum=MAX_WHOLE_FRAME_DIFFERENCE).allows(codes)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_masks(gpu: Any, backend: str, quality: MatteQuality, rows: int | None) 
 
         def make_faces() -> FaceGlance:
             def on_cpu(model: ResolvedModel, batch: int) -> Network:
-                (network,) = loader.beside(model, Precision.FP32).on_cpu(wiring_of(model, batch))
+                (network,) = loader.sibling(model, Precision.FP32).on_cpu(wiring_of(model, batch))
                 return for_device(network, gpu, stream)
 
             with gpu.use(stream):

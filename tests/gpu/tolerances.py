@@ -16,7 +16,7 @@ BLENDED = 1e-4
 SCHEDULED_MASK = Tolerance(usual=0.05, rare=0.002, mean=0.002)
 """Masks of several passes, whose weights differ by some codes in places."""
 AVERAGED_MATTE = Tolerance(usual=0.05, rare=0.01, mean=0.004)
-RECURRENT_ALPHA = Tolerance(most=3 / 255, usual=1e-5, rare=0.02)
+RECURRENT_ALPHA = Tolerance(maximum=3 / 255, usual=1e-5, rare=0.02)
 """Except for samples whose picture differs by a code value."""
 
 # Of faces.

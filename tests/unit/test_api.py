@@ -74,12 +74,15 @@ def test_a_switch_of_a_preset_can_be_taken_back(
         ({"expand": -9}, "expand must be between -5 and 5 % of the frame height, not -9"),
         ({"mask_every": 2.0}, "mask_every must be a whole number, not 2.0"),
         ({"mask_every": "2"}, "mask_every must be a whole number, not '2'"),
-        ({"face": "main", "subjects": 0}, "subjects 0 needs face anonymize, not main"),
+        (
+            {"face": "main", "subjects": 0},
+            "cannot use subjects 0 with face main: it needs face anonymize",
+        ),
         ({"start": -1}, "start must be 0 or more seconds, not -1"),
         (
             {"effect": "blur", "background": "red"},
-            "background has no effect with effect blur; it needs effect color, image or video,"
-            " or no effect at all",
+            "cannot use background with effect blur: it has no effect; it needs effect color,"
+            " image or video, or no effect at all",
         ),
         (
             {"overwrite": True, "skip_existing": True},
@@ -96,7 +99,7 @@ def test_errors_speak_of_keywords(
     assert not configs
 
 
-def test_an_existing_output_is_told_of_in_keywords(tmp_path: Path) -> None:
+def test_an_existing_output_is_reported_in_keywords(tmp_path: Path) -> None:
     target = tmp_path / "out.mp4"
     target.touch()
     with pytest.raises(OutputError, match=r"exists; use overwrite=True to replace it"):
@@ -127,7 +130,7 @@ sys.exit(main(sys.argv[1:]))
         ("render --help-all", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
         ("preview --help-all", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
         ("render a b.mp4 --grain 3", 2, "--grain must be between 0 and 2, not 3"),
-        ("render a b.mp4 --grain 1 --preset obs", 2, "--grain has no effect with the binary"),
+        ("render a b.mp4 --grain 1 --preset obs", 2, "--grain with the binary"),
         ("presets show mine.toml --all", 0, "grain = 1.5"),
         ("presets show bad.toml", 2, "bad.toml: matte.grain must be between 0 and 2, not 9"),
     ],

@@ -37,7 +37,7 @@ def test_other_errors_pass() -> None:
         pass
 
 
-def test_the_system_s_reason_is_told_without_its_number(tmp_path: Path) -> None:
+def test_the_system_s_reason_is_reported_without_its_number(tmp_path: Path) -> None:
     path = tmp_path / "none"
     with pytest.raises(ModelError) as caught, os_errors_as(ModelError, f"no {path}", path=path):
         path.read_bytes()

@@ -111,10 +111,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 def loader(folder: Path, told: list[str], *instead: str) -> NetworkLoader:
     model = resolve(str(write_mixed(folder / "mixed.onnx")))
-    return NetworkLoader(model, tell=told.append, cores=2, instead=instead)
+    return NetworkLoader(model, on_notice=told.append, cores=2, instead=instead)
 
 
-def test_a_named_backend_is_kept_and_told_of_once(gpu: Gpu, tmp_path: Path) -> None:
+def test_a_named_backend_is_kept_and_reported_once(gpu: Gpu, tmp_path: Path) -> None:
     told: list[str] = []
     made = loader(tmp_path, told)
     assert made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM)) is gpu.made[0]
@@ -161,7 +161,7 @@ def test_the_plain_file_serves_where_the_providers_own_does_not_run(
 
     running, files = gpu.serve(monkeypatch, fail)
     for _ in range(2):  # renders of one process
-        made = NetworkLoader(resolve("selfie-general"), tell=told.append)
+        made = NetworkLoader(resolve("selfie-general"), on_notice=told.append)
         for _ in range(2):
             assert made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM)) is running
     assert files == ["selfie_general_cuda.onnx", *["selfie_general.onnx"] * 4]
@@ -181,7 +181,7 @@ def test_a_file_is_not_refused_where_the_plain_one_fails_as_well(
             raise InferenceError("out of memory")
 
     running, files = gpu.serve(monkeypatch, fail)
-    made = NetworkLoader(resolve("selfie-general"), tell=told.append)
+    made = NetworkLoader(resolve("selfie-general"), on_notice=told.append)
     for _ in range(2):
         assert made.on_gpu(WIRING, GpuRun("cuda", DEVICE, STREAM)) is running
     own, plain = "selfie_general_cuda.onnx", "selfie_general.onnx"
@@ -189,7 +189,7 @@ def test_a_file_is_not_refused_where_the_plain_one_fails_as_well(
     assert not told
 
 
-def test_nothing_is_told_of_a_file_where_no_other_runs(
+def test_nothing_is_reported_of_a_file_where_no_other_runs(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
@@ -199,7 +199,7 @@ def test_nothing_is_told_of_a_file_where_no_other_runs(
 
     monkeypatch.setattr(sys.modules["bgsoft.infer.cuda"], "GpuNetwork", whole)
     with pytest.raises(BackendUnavailableError, match="no driver"):
-        NetworkLoader(resolve("selfie-general"), tell=told.append).on_gpu(
+        NetworkLoader(resolve("selfie-general"), on_notice=told.append).on_gpu(
             WIRING, GpuRun("cuda", DEVICE, STREAM)
         )
     assert not told

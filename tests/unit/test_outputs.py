@@ -390,7 +390,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert read == ["through"]
 
 
-def test_folders_are_made_and_told_of(tmp_path: Path) -> None:
+def test_folders_are_made_and_reported(tmp_path: Path) -> None:
     told: list[str] = []
     path = tmp_path / "a" / "b" / "out.mp4"
     check_target(path, "report")

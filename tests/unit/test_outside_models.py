@@ -188,9 +188,9 @@ def test_a_files_batch_is_its_own(tmp_path: Path, batch: int | str) -> None:
 @pytest.mark.parametrize(
     ("batch", "axis", "end", "problem"),
     [
-        (1, 0, 0, r"\(0, 1, 64, 64\) is no mask"),
-        (1, 2, 0, r"\(1, 1, 0, 64\) is no mask"),
-        (2, 0, 1, r"\(1, 1, 64, 64\) has no mask for each of 2 pictures"),
+        (1, 0, 0, r"\(0, 1, 64, 64\) is not a mask"),
+        (1, 2, 0, r"\(1, 1, 0, 64\) is not a mask"),
+        (2, 0, 1, r"\(1, 1, 64, 64\) lacks a mask for each of 2 pictures"),
     ],
 )
 def test_an_output_that_is_short_is_refused(
@@ -253,21 +253,21 @@ def test_weights_that_are_listed_as_inputs_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"GIF89a;", b"\x3a\x02\x5a\x00", bytes(100)])
-def test_another_file_is_told_before_it_is_loaded(tmp_path: Path, content: bytes) -> None:
+def test_another_file_is_reported_before_it_is_loaded(tmp_path: Path, content: bytes) -> None:
     own(tmp_path)
     (tmp_path / "own.onnx").write_bytes(content)
     with pytest.raises(ModelError, match=r"own\.onnx: it is not a valid ONNX model"):
         resolve(str(tmp_path / "own.onnx"))
 
 
-def test_a_sidecar_of_another_size_is_told_before_it_is_loaded(tmp_path: Path) -> None:
+def test_a_sidecar_of_another_size_is_reported_before_it_is_loaded(tmp_path: Path) -> None:
     own(tmp_path)
     (tmp_path / "own.toml").write_text(SIDECAR.format(size=48))
     with pytest.raises(ModelError, match="input is 1x3x32x32, not batches of 3x48x48"):
         resolve(str(tmp_path / "own.onnx"))
 
 
-def test_a_picture_that_does_not_fit_is_told_when_the_model_is_loaded(tmp_path: Path) -> None:
+def test_a_picture_that_does_not_fit_is_reported_when_the_model_is_loaded(tmp_path: Path) -> None:
     """The file leaves the size free, and fixes it inside."""
     path = tmp_path / "fixed.onnx"
     write_fixed_inside(path, 32)
@@ -307,7 +307,7 @@ def test_a_recurrent_model_of_fixed_size(tmp_path: Path) -> None:
     found = resolve(str(path))
     assert found.spec.frame_size == (64, 36)
     assert wiring(found.spec, FrameFormat(width=64, height=36), 1)
-    with pytest.raises(ModelError, match="takes frames of 64x36 only, not 1280x720"):
+    with pytest.raises(ModelError, match="takes only frames of 64x36, not 1280x720"):
         wiring(found.spec, FrameFormat(width=1280, height=720), 1)
 
 
@@ -340,7 +340,7 @@ def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> Non
 
 def test_a_model_of_others_has_a_single_pass(tmp_path: Path) -> None:
     path = write_mixed(tmp_path / "own.onnx")
-    with pytest.raises(ConfigError, match="matte has no effect with model"):
+    with pytest.raises(ConfigError, match="matte with model"):
         bgsoft.render(SAMPLE, tmp_path / "out.mkv", model=str(path), matte="best")
 
 

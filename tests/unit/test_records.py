@@ -132,7 +132,7 @@ def test_signature_before_anything_is_made() -> None:
 
 
 @pytest.mark.parametrize(("args", "given"), [((), {"a": 1}), ((1,), {"d": 4}), ((), {"z": 1})])
-def test_wrong_arguments_are_told_as_the_library_does(
+def test_wrong_arguments_are_reported_as_the_library_does(
     args: tuple[int, ...], given: dict[str, int]
 ) -> None:
     with pytest.raises(TypeError) as theirs:
@@ -155,7 +155,7 @@ def test_equality_and_hash() -> None:
         hash(Open("x"))
 
 
-def test_factories_make_anew() -> None:
+def test_factories_make_again() -> None:
     assert Frozen(a=1, d=4).c is not Frozen(a=1, d=4).c
     given = [1]
     assert Frozen(a=1, d=4, c=given).c is given

@@ -29,7 +29,7 @@ def failing(error: Exception, after: threading.Event | None = None) -> Callable[
     return make
 
 
-def test_parts_are_made_beside_each_other() -> None:
+def test_parts_are_made_next_to_each_other() -> None:
     both = threading.Barrier(3, timeout=5)
     with StartupPool() as pool:
         begun = [pool.submit(name, both.wait) for name in ("one", "other")]

@@ -87,7 +87,7 @@ def test_lanes_take_what_there_is_in_turn() -> None:
     assert LanePool().map(lambda lane, number: lane, []) == []
 
 
-def test_the_first_failure_is_told_once_those_beside_it_have_ended() -> None:
+def test_the_first_failure_is_reported_once_those_next_to_it_have_ended() -> None:
     ended = list[int]()
 
     def work(_lane: int, number: int) -> None:

@@ -177,7 +177,7 @@ def test_two_files_of_one_name_are_an_error_before_any_work(tmp_path: Path) -> N
         job_factory(tmp_path, name="{index}.mp4", flags=flags).plan(found)
 
 
-def test_files_beside_the_output_have_names_of_their_own(tmp_path: Path) -> None:
+def test_files_next_to_the_output_have_names_of_their_own(tmp_path: Path) -> None:
     flags = {"": {"matte_out": Path("{stem}-matte.mkv"), "trace": Path("t/{index}.json")}}
     (job,) = job_factory(tmp_path, flags=flags).plan([Found(Path("x/a.mp4"), Path("x"))])
     assert job.config.matte_out == tmp_path / "x" / "a-matte.mkv"
@@ -293,7 +293,7 @@ def test_a_model_is_known_by_its_contents(tmp_path: Path) -> None:
     assert identity() not in (first, second)
 
 
-def test_a_model_is_known_by_weights_that_lie_beside_it(tmp_path: Path) -> None:
+def test_a_model_is_known_by_weights_that_lie_next_to_it(tmp_path: Path) -> None:
     model, data = tmp_path / "own.onnx", tmp_path / "own.data"
     model.with_suffix(".toml").write_text(SIDECAR)
     flags = {"segment": {"model": str(model)}}

@@ -30,7 +30,7 @@ from bgsoft.errors import (
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.task import Finished, Started, Task, Update
 from bgsoft.outputs import note_receipt
-from bgsoft.part_names import hidden_beside
+from bgsoft.part_names import hidden_path
 from bgsoft.report import RenderReport
 
 Render = Callable[[RenderWhole], object]
@@ -245,7 +245,7 @@ def test_a_watched_file_is_rendered_once_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rendered: str
 ) -> None:
     """Written again while it waits: once. While it is rendered: again after that."""
-    monkeypatch.setattr("bgsoft.batch.run.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("bgsoft.batch.run.POLL_SECONDS", 0.0)
 
     class Slow(FakeExecutor):
         polls = 0
@@ -274,7 +274,7 @@ def test_a_watched_file_is_rendered_once_at_a_time(
     assert "".join(run.executor.submitted) == rendered
 
 
-def test_an_input_that_changes_while_it_is_rendered_is_rendered_anew(tmp_path: Path) -> None:
+def test_an_input_that_changes_while_it_is_rendered_is_rendered_again(tmp_path: Path) -> None:
     def render(job: RenderWhole) -> RenderReport:
         report = done(job)
         if job.config.input.stem == "a":
@@ -284,7 +284,7 @@ def test_an_input_that_changes_while_it_is_rendered_is_rendered_anew(tmp_path: P
     run = Run(tmp_path, "ab")
     summary = run(render)
     assert [entry.reason for entry in summary.failed] == [
-        "its input changed during the render; render it again with --resume"
+        "cannot keep the result: its input changed during the render; render it again with --resume"
     ]
     assert run(done, resume=True).failed == []
     assert run.executor.submitted == ["a"]
@@ -324,7 +324,7 @@ def test_what_somebody_puts_there_meanwhile_is_not_replaced(tmp_path: Path, resu
 def test_the_files_of_a_watched_folder_are_rendered_over_their_own_outputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bgsoft.batch.run.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("bgsoft.batch.run.POLL_SECONDS", 0.0)
     run = Run(tmp_path, "", workers=1)
     contents = ["half", "the whole of it"]
 
@@ -347,7 +347,7 @@ def test_what_killed_renders_left_of_skipped_outputs_is_removed(tmp_path: Path) 
     for name in "abc":
         folder = WorkFolder(run.folder / f"{name}.mp4")
         folder.prepare(run.jobs("a")[0].config, [])
-        stale = hidden_beside(run.folder / f"{name}.mp4")
+        stale = hidden_path(run.folder / f"{name}.mp4")
         stale.with_name(f"{stale.name}.mp4").touch()
     with BatchState(run.folder) as state:
         decisions = [decide(job, state, resume=True) for job in run.jobs("ab")]

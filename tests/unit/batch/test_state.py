@@ -153,7 +153,7 @@ def emptied_output(world: World) -> dict[str, Any]:
         (emptied_output, "a.mp4 is cut off"),
     ],
 )
-def test_what_has_changed_is_rendered_anew_over_its_own_output(
+def test_what_has_changed_is_rendered_again_over_its_own_output(
     world: World, change: Callable[[World], dict[str, Any]], reason: str
 ) -> None:
     world.leave()
@@ -181,7 +181,7 @@ def test_what_somebody_else_has_put_there_is_not_replaced(world: World, data: by
     assert world.left(**OVERWRITE) == "a"
 
 
-def test_files_beside_the_output_count(world: World) -> None:
+def test_files_next_to_the_output_count(world: World) -> None:
     flags = {
         "": {"matte_out": "{stem}-matte.mkv", "face_data": "{stem}.jsonl", "trace": "{stem}.t"}
     }
@@ -252,7 +252,7 @@ def test_each_video_has_its_own_matte(world: World) -> None:
         world.jobs(segment={"matte_in": "../{stem}.mkv"})
 
 
-def test_regions_beside_a_video_are_its_own(world: World, tmp_path: Path) -> None:
+def test_regions_next_to_a_video_are_its_own(world: World, tmp_path: Path) -> None:
     regions = world.inputs / "b.regions.toml"
     regions.write_text('[[region]]\naction = "keep"\nbox = "0,0,9,9"\n')
 

@@ -44,9 +44,9 @@ def settings(
 
 
 def context(
-    tell: Callable[[object], None] = lambda _message: None, cancel: threading.Event | None = None
+    send: Callable[[object], None] = lambda _message: None, cancel: threading.Event | None = None
 ) -> TaskContext:
-    return TaskContext(tell=tell, cancel=cancel or threading.Event(), threads=2, gpu=None)
+    return TaskContext(send=send, cancel=cancel or threading.Event(), threads=2, gpu=None)
 
 
 def plan_for(

@@ -63,7 +63,7 @@ def is_there(config: RenderConfig) -> object:
     return planned(config).tasks()[0].run(context())
 
 
-def test_what_another_render_left_is_told_of(config: RenderConfig, tmp_path: Path) -> None:
+def test_what_another_render_left_is_reported(config: RenderConfig, tmp_path: Path) -> None:
     other = WorkFolder(tmp_path / "it's another.mp4")
     other.prepare(replace(config, output=tmp_path / "it's another.mp4"), [])
     (text,) = folders.leftovers([WorkFolder(config.output)])
@@ -262,7 +262,7 @@ def expected(long_clip: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
-def test_a_render_that_was_stopped_goes_on(
+def test_a_render_that_was_stopped_continues(
     number: signal.Signals, code: int, long_clip: Path, expected: str, tmp_path: Path
 ) -> None:
     target, report = tmp_path / "out.mkv", tmp_path / "report.json"
@@ -305,7 +305,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(config: RenderConfig) -> None:
 @pytest.mark.parametrize(
     "text", ["[1, 2]", "{}", "nonsense", '{"sha256": "", "text": 3}', "[" * 100_000]
 )
-def test_a_damaged_plan_is_made_anew(config: RenderConfig, text: str) -> None:
+def test_a_damaged_plan_is_made_again(config: RenderConfig, text: str) -> None:
     folder = WorkFolder(config.output)
     folder.prepare(config, [])
     plan = folder.path / "plan.json"

@@ -109,7 +109,7 @@ def test_means_and_maxima(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not nvml.open
 
 
-def test_it_goes_on_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_continues_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = Nvml()
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
     with GpuWatch(device()) as watch:

@@ -132,7 +132,7 @@ def test_a_picture_that_is_cut_off_is_an_error(tmp_path: Path, kind: str) -> Non
         (b"8BPS\0\1", "PSD"),
     ],
 )
-def test_what_is_not_read_is_told_what_is(tmp_path: Path, head: bytes, name: str) -> None:
+def test_an_unread_kind_is_refused_by_name(tmp_path: Path, head: bytes, name: str) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(head + bytes(1000))
     with pytest.raises(UnsupportedFormatError) as caught:

@@ -94,7 +94,7 @@ BAD: dict[str, tuple[bytes, type[MediaError], str]] = {
     "text": (
         b"no picture at all\n",
         UnsupportedFormatError,
-        "is no picture that is read: JPEG, PNG",
+        "it is none of JPEG, PNG",
     ),
     "damaged": (flipped(encoded(IMAGE, "PNG")), OpenError, "checksum"),
     "animated WebP": (encoded(IMAGE, "WEBP", **MOVING), UnsupportedFormatError, "animated"),

@@ -54,7 +54,7 @@ def test_repairs(given_pts: list[int | None], want: list[int]) -> None:
     assert [timed.repaired for timed in got] == repaired
 
 
-def test_a_jump_is_told_once() -> None:
+def test_a_jump_is_reported_once() -> None:
     assert [s.jumped for s in run([5000, 5040, 0, 40])] == [False, False, True, False]
 
 

@@ -258,7 +258,7 @@ def test_a_box_that_is_found_again_is_held_no_more() -> None:
         ('hide = "red"', "hide must be a list of names"),
         ('hide = ["red", "red"]', "hide names 'red' twice"),
         ("[[outputs]]\nchannel = 1", r"channel has no effect in \[\[outputs\]\] of family"),
-        ("[state]\ninputs = []", r'\[state\] is for family = "recurrent"'),
+        ("[state]\ninputs = []", r'\[state\] has no effect; it needs family = "recurrent"'),
     ],
 )
 def test_wrong_keys_are_named(tmp_path: Path, keys: str, message: str) -> None:

@@ -62,7 +62,7 @@ def shown(pts: int, luma: int = 9) -> DecodedFrame:
     return DecodedFrame(pts, np.full((4, 6), luma, np.uint8), np.full((2, 3, 2), 128, np.uint8))
 
 
-def test_differences_are_told() -> None:
+def test_differences_are_reported() -> None:
     reference = [shown(0), shown(40)]
     assert difference([shown(0), shown(40)], reference) is None
     assert difference([shown(0)], reference) == "1 frames, not 2"

@@ -244,7 +244,7 @@ def test_pictures_that_differ_are_a_problem(
     ]
 
 
-def test_a_comparison_that_breaks_is_told(
+def test_a_comparison_that_breaks_is_reported(
     machine: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_number: int) -> Any:
@@ -257,7 +257,7 @@ def test_a_comparison_that_breaks_is_told(
     assert report.gpu_problems == ["cannot compare GPU and CPU: OSError: lost"]
 
 
-def test_two_onnx_runtimes_are_told_of(
+def test_two_onnx_runtimes_are_reported(
     machine: dict[tuple[str, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "runtime_clash", lambda: Missing("both are installed", "pip ..."))

@@ -80,7 +80,7 @@ def test_rates_beyond_reason_are_those_of_the_file(tmp_path: Path, declared: int
     ("size", "depth"),
     [((1920, 1080), 20), ((3840, 2160), 20), ((4096, 2304), 20), ((7680, 4320), 5)],
 )
-def test_pictures_beyond_4k_are_looked_at_less_far_ahead(size: tuple[int, int], depth: int) -> None:
+def test_pictures_beyond_4k_are_inspected_less_far_ahead(size: tuple[int, int], depth: int) -> None:
     choice = choose_nvenc(EncodeConfig(codec=Codec.HEVC), MP4, video_info(NV12))
     caps = CAPS | {"width_max": 8192, "height_max": 8192}
     assert fit_to_caps(choice, caps, *size).options["lookahead"] == str(depth)

@@ -119,7 +119,9 @@ def test_reset_ends_tracks() -> None:
     [({"every": 1}, 1), ({"every": 5}, 5), ({"seconds": 0.13}, 4), ({"most_frames": 3}, 3)],
     ids=str,
 )
-def test_a_face_that_rests_is_looked_for_at_intervals(settings: dict[str, Any], every: int) -> None:
+def test_a_face_that_rests_is_searched_for_at_intervals(
+    settings: dict[str, Any], every: int
+) -> None:
     watch = Watch(still(500, 500), **settings)
     for number, (face,) in enumerate(watch.run(41)):
         assert (face.id, face.age_frames) == (0, number)
@@ -146,7 +148,7 @@ def test_a_face_is_found_with_the_next_look(others: list[Thing], every: int) -> 
         assert lengths == [0] * known + [1] * (32 - known)
 
 
-def test_at_few_frames_a_second_each_is_looked_at() -> None:
+def test_at_few_frames_a_second_each_is_inspected() -> None:
     """Half a second is a long time for a face to be seen in."""
     watch = Watch(still(500, 500), seconds=0.5 * FRAME_MS / 1000)
     watch.run(10)
@@ -201,7 +203,7 @@ def test_a_face_that_moves_keeps_its_id(step: float, settings: dict[str, Any]) -
         assert off(faces[0], where(number)) < 0.05
 
 
-def test_a_face_that_moves_is_looked_at_more_often() -> None:
+def test_a_face_that_moves_is_inspected_more_often() -> None:
     looks = []
     for step in (0.0, 0.1, 0.3):
         watch = Watch(Thing(rightwards(step * FACE, 0)), every=8)
@@ -211,7 +213,7 @@ def test_a_face_that_moves_is_looked_at_more_often() -> None:
     assert looks[-1] == 40
 
 
-def test_somebody_else_beside_a_face_after_a_cut_is_another() -> None:
+def test_somebody_else_next_to_a_face_after_a_cut_is_another() -> None:
     ids = [[face.id for face in faces] for faces in Watch(*SCENES["cut"], every=1).run(40)]
     assert ids == [[0]] * 21 + [[1]] * 19
 

@@ -415,7 +415,7 @@ def test_the_cells_in_which_a_face_is_expected(size: tuple[int, int]) -> None:
     assert MatteEditor(format).missing(asked) == pytest.approx(expected, abs=1e-9)
 
 
-def test_mattes_may_be_looked_at_while_others_are_changed() -> None:
+def test_mattes_may_be_inspected_while_others_are_changed() -> None:
     editor, face = MatteEditor(HD), make_face(640, 360, 400)
     seen = [(empty_matte(HD, value), Roi(500.0, 300.0, 300.0, 0.4)) for value in (0, 51, 255)]
     changed = [empty_matte(HD) for _ in range(40)]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bgsoft.face.anonymize import FrameFaces, HiddenFaces
-from bgsoft.face.base import LOOK_AHEAD, Face, hiding_ellipse
+from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, hiding_ellipse
 from bgsoft.hide.plan import Ellipse
 from tests.pictures import frame_format
 from tests.unit.face.shapes import make_face
@@ -24,7 +24,7 @@ def hide(
     faces: Sequence[Sequence[Face]],
     main: Callable[[int], Collection[int]] = lambda _at: (),
     cuts: Collection[int] = (),
-    ahead: int = LOOK_AHEAD,
+    ahead: int = LOOKAHEAD_FRAMES,
 ) -> list[list[Ellipse]]:
     """What is hidden in each frame of a video.
 
@@ -170,7 +170,7 @@ def test_who_comes_up_elsewhere_is_somebody_else() -> None:
         assert (one.x, other.x) == (pytest.approx(300), pytest.approx(900))
 
 
-def test_who_stays_beside_a_lost_face_is_not_its_end() -> None:
+def test_who_stays_next_to_a_lost_face_is_not_its_end() -> None:
     """A face in sight all the time is nobody who comes back."""
     lost = make_face(300, 300, 80, id=5)
     near = [make_face(500 - 25 * at, 300, 80, id=9) for at in range(12)]
@@ -199,7 +199,7 @@ def test_a_gap_that_is_longer_than_the_look_ahead_has_no_bare_frame() -> None:
     assert all(found)
 
 
-@pytest.mark.parametrize("ahead", [0, LOOK_AHEAD])
+@pytest.mark.parametrize("ahead", [0, LOOKAHEAD_FRAMES])
 def test_a_track_that_changes_its_id_is_hidden_once(ahead: int) -> None:
     first = [[make_face(600 + 3 * at, 300, 80, id=5)] for at in range(10)]
     then = [[make_face(600 + 3 * at, 300, 80, id=6)] for at in range(10, 20)]
@@ -276,7 +276,7 @@ def test_main_faces_are_shown_and_a_cut_forgets_all() -> None:
     assert [[round(ellipse.x) for ellipse in each] for each in found] == [[500], [], [500], []]
 
 
-@pytest.mark.parametrize("ahead", [0, LOOK_AHEAD])
+@pytest.mark.parametrize("ahead", [0, LOOKAHEAD_FRAMES])
 def test_a_lost_face_stays_hidden_where_it_was_going_and_then_no_more(ahead: int) -> None:
     faces = [[make_face(100 + 10 * at, 200, 80, id=5)] for at in range(3)]
     found = hide(faces + [[]] * 40, ahead=ahead)
@@ -291,15 +291,15 @@ def test_a_lost_face_stays_hidden_where_it_was_going_and_then_no_more(ahead: int
     assert places[-1].across < 1.6 * places[0].across
 
 
-@pytest.mark.parametrize("ahead", [0, LOOK_AHEAD])
+@pytest.mark.parametrize("ahead", [0, LOOKAHEAD_FRAMES])
 def test_a_gap_in_a_track_is_bridged(ahead: int) -> None:
     face = make_face(100, 200, 80, id=5)
     faces = [[] if at in (4, 5, 6, 12) else [face] for at in range(20)]
     assert counts(hide(faces, ahead=ahead)) == [1] * 20
 
 
-@pytest.mark.parametrize("ahead", [0, LOOK_AHEAD])
-def test_a_lost_face_stays_hidden_beside_a_main_one(ahead: int) -> None:
+@pytest.mark.parametrize("ahead", [0, LOOKAHEAD_FRAMES])
+def test_a_lost_face_stays_hidden_next_to_a_main_one(ahead: int) -> None:
     main, other = make_face(150, 200, 80, id=1), make_face(110, 200, 80, id=2)
     faces = [[main, other], [make_face(115, 200, 80, id=1)]]
     assert counts(hide(faces, main=lambda _at: {1}, ahead=ahead)) == [1, 1]

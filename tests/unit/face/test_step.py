@@ -111,7 +111,7 @@ def run(
         reduced = reducer.reduce([frame])
         found = step.find([frame], reduced)
         mattes = [matte_of(value)]
-        step.look_at([frame], reduced, mattes, found)
+        step.inspect([frame], reduced, mattes, found)
         step.edit_mattes([frame], mattes, found)
         finished.append([each.index for each in step.finish([frame], found)])
     return [*finished, [each.index for each in step.flush()]]
@@ -170,13 +170,13 @@ def test_what_comes_decides_who_is_shown_in_the_first_frames() -> None:
 @pytest.mark.parametrize(
     ("mode", "call"), [(FaceMode.ANONYMIZE, "renew"), (FaceMode.MAIN, "reset")]
 )
-def test_at_a_cut_tracks_go_on_only_where_faces_are_hidden(mode: FaceMode, call: str) -> None:
+def test_at_a_cut_tracks_continue_only_where_faces_are_hidden(mode: FaceMode, call: str) -> None:
     finder = FakeFinder([[MAIN], [MAIN]])
     run(make_step(finder, mode, subjects=1), frames_of(2), 255, cuts=(1,))
     assert finder.calls == [0, call, 1]
 
 
-def test_a_cut_starts_everything_anew() -> None:
+def test_a_cut_resets_everything() -> None:
     finder = FakeFinder([[MAIN], [MAIN], [OTHER]])
     step = make_step(finder, FaceMode.ANONYMIZE)
     frames = frames_of(3)
@@ -220,7 +220,7 @@ def test_a_frame_that_is_flushed_at_once_is_hidden_by_what_is_known() -> None:
         (FaceMode.ANONYMIZE, [0, 1, 2, 3, 4, "renew", *range(5, 10)]),
     ],
 )
-def test_faces_may_be_looked_for_more_seldom_but_where_they_are_hidden(
+def test_faces_may_be_searched_for_more_seldom_but_where_they_are_hidden(
     mode: FaceMode, looked_at: list[Any]
 ) -> None:
     finder, data = FakeFinder([[MAIN]] * 10), FakeData()
@@ -243,7 +243,7 @@ def test_only_hiding_keeps_frames_back(mode: FaceMode) -> None:
     assert step.held == 0
 
 
-def test_the_first_frame_of_a_scene_is_told_apart() -> None:
+def test_the_first_frame_of_a_scene_is_distinguished() -> None:
     finder = FakeFinder([[MAIN]] * 5)
     data = FakeData()
     step = make_step(finder, FaceMode.OFF, data)
@@ -257,7 +257,7 @@ def test_the_first_frame_of_a_scene_is_told_apart() -> None:
     assert data.written == [(index, [1]) for index in range(5)]
 
 
-def test_mattes_of_a_batch_are_looked_at_first() -> None:
+def test_mattes_of_a_batch_are_inspected_first() -> None:
     """Each is parted by its own cells and faces, and a cut between them forgets what was kept."""
     left, right = np.s_[40:, 80:240], np.s_[40:, 400:560]
     shown = [(left, right), (right,), (left, right), (left,)]
@@ -275,7 +275,7 @@ def test_mattes_of_a_batch_are_looked_at_first() -> None:
         if scene.start:
             step.reset()
         found = step.find(frames[scene], reduced[scene])
-        step.look_at(frames[scene], reduced[scene], mattes[scene], found)
+        step.inspect(frames[scene], reduced[scene], mattes[scene], found)
         step.edit_mattes(frames[scene], mattes[scene], found)
     seen = [(int(matte.alpha[300, 160]), int(matte.alpha[300, 480])) for matte in mattes]
     assert seen == [(255, 0), (0, 0), (0, 255), (0, 0)]
@@ -325,7 +325,7 @@ def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None
     mattes = [matte_of(0), matte_of(255)]
     mattes[0].alpha[:, 400:] = mattes[0].reduced[:, 200:] = 255
     found = step.find(frames, reduced)
-    step.look_at(frames, reduced, mattes, found)
+    step.inspect(frames, reduced, mattes, found)
     step.edit_mattes(frames, mattes, found)
     assert finder.calls == [0, 1, [1, 3]]
     assert mattes[0].alpha[120, [160, 320]].tolist() == [255, 0]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
-from bgsoft.face.base import LOOK_AHEAD, Face
+from bgsoft.face.base import LOOKAHEAD_FRAMES, Face
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import SIZES, frame_format
@@ -71,7 +71,7 @@ def test_who_is_out_of_sight_when_it_is_decided_is_main_all_the_same() -> None:
     picker = SubjectPicker(1, HD, hides=True)
     large, small = make_face(500, 360, 200, id=1), make_face(900, 360, 60, id=2)
     for frame in range(40):
-        faces = [small] if frame == LOOK_AHEAD - 1 else [large, small]
+        faces = [small] if frame == LOOKAHEAD_FRAMES - 1 else [large, small]
         assert {*picker.update(faces, frame / FPS)} == {1}
 
 
@@ -100,7 +100,7 @@ def test_where_others_are_hidden_the_first_frames_decide_together() -> None:
     small, large = make_face(200, 360, 30, id=1), make_face(600, 360, 200, id=2, age=0)
     assert run(picker, [small], 3, 0.0)[-1] == {1}
     assert not picker.is_decided
-    assert run(picker, [small, large], LOOK_AHEAD + 1, 0.1)[-1] == {2}
+    assert run(picker, [small, large], LOOKAHEAD_FRAMES + 1, 0.1)[-1] == {2}
     assert picker.is_decided
     assert SubjectPicker(1, HD).is_decided
 
@@ -168,7 +168,7 @@ def test_a_cut_that_is_none_makes_nobody_else_main() -> None:
     assert run(picker, [larger], 1, 4.0) == [{2}]
 
 
-def test_a_cut_starts_anew() -> None:
+def test_a_cut_resets_the_filter() -> None:
     picker = SubjectPicker(1, HD)
     run(picker, [make_face(500, 360, 200, id=1)], 60, 0.0)
     picker.reset()

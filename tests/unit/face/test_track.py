@@ -60,7 +60,7 @@ def test_a_face_that_is_not_seen_is_shown_once_more_with_half_its_score() -> Non
     assert scene.step([]) == []
 
 
-def test_frames_that_are_not_looked_at_say_nothing_about_a_face() -> None:
+def test_frames_that_are_not_inspected_say_nothing_about_a_face() -> None:
     scene = Scene()
     scene.settle((200, 200))
     for _ in range(12):
@@ -93,7 +93,7 @@ def test_a_face_that_comes_back_later_or_elsewhere_is_another() -> None:
 
 
 @pytest.mark.parametrize("way", [(50, 0), (0, 55), (-40, 40)])
-def test_a_face_beside_the_expected_place_of_a_settled_one_is_somebody_else(
+def test_a_face_next_to_the_expected_place_of_a_known_one_is_somebody_else(
     way: tuple[int, int],
 ) -> None:
     scene = Scene()
@@ -133,7 +133,7 @@ def test_a_face_is_expected_where_it_was_going_and_then_stays() -> None:
     assert ways[6:] == [ways[6]] * 6
 
 
-def test_a_face_that_has_gone_far_unseen_is_to_be_looked_for() -> None:
+def test_a_face_that_has_gone_far_unseen_is_to_be_searched_for() -> None:
     scene = Scene()
     scene.step(seen((200, 200)))
     assert scene.tracker.is_restless  # as it is new

@@ -60,7 +60,7 @@ def test_a_gap_or_a_jump_begins_another_run() -> None:
     assert ends(runs) == [(0, 8), (10, 19), (20, 24)]
 
 
-def test_regions_go_on_by_name_and_faces_by_place() -> None:
+def test_regions_continue_by_name_and_faces_by_place() -> None:
     places: Places = {}
     for n in range(8):
         faces = [face(40 + n), face(200 - n)]

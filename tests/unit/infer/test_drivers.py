@@ -157,7 +157,7 @@ def test_states_survive_faults(faults: int) -> None:
     assert bench.run([1.0]) == [1.0]
 
 
-def test_states_that_cannot_be_read_begin_anew() -> None:
+def test_states_that_cannot_be_read_begin_again() -> None:
     class Lost(LoopingNetwork):
         def states(self) -> States:
             raise InferenceError("gone")

@@ -47,7 +47,7 @@ def session(model, sess_options, providers, enable_fallback):
         done.append("built")
     return SimpleNamespace(get_providers=lambda: [name])
 
-def tell(text):
+def on_notice(text):
     told.append(text)
     (marks / f"told {os.getpid()}").touch()
 
@@ -57,7 +57,11 @@ sessions.preload_libraries = lambda: None
 sessions.tensorrt_version = lambda: "0"
 device = SimpleNamespace(number=0, name="stub", compute_capability="90")
 model = GpuModel(
-    path=Path("model.onnx"), shapes={"x": (1,)}, backend="tensorrt", device=device, tell=tell
+    path=Path("model.onnx"),
+    shapes={"x": (1,)},
+    backend="tensorrt",
+    device=device,
+    on_notice=on_notice,
 )
 sessions.open_session(model, 0)
 print(json.dumps({"done": done, "told": told}))

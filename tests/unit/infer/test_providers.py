@@ -105,7 +105,7 @@ def test_where_and_how_it_runs_makes_no_other_engine(change: dict[str, Any]) -> 
     assert engine_key(gpu_model("tensorrt"), options("tensorrt", **change), VERSIONS) == key()
 
 
-def test_a_smaller_batch_goes_on_with_the_engine_of_a_larger_one() -> None:
+def test_a_smaller_batch_continues_with_the_engine_of_a_larger_one() -> None:
     assert key(shapes={"image": (4, 3, 256, 256)}, largest_batch=8) == key()
 
 

@@ -162,17 +162,17 @@ def test_who_comes_during_a_run_is_in_the_next(bench: Bench) -> None:
     network = bench.loaded[0]
     network.hold.clear()
     answers = [bench.ask_beside(0, 1.0)]
-    while bench.parts[0]._shared._asked:  # type: ignore[attr-defined]
+    while bench.parts[0]._shared._requests:  # type: ignore[attr-defined]
         time.sleep(0.001)
     answers += [bench.ask_beside(at, at + 1.0) for at in (1, 2, 3)]
-    while len(bench.parts[0]._shared._asked) < 3:  # type: ignore[attr-defined]
+    while len(bench.parts[0]._shared._requests) < 3:  # type: ignore[attr-defined]
         time.sleep(0.001)
     network.hold.set()
     assert [answer() for answer in answers] == [2.0, 4.0, 6.0, 8.0]
     assert len(network.batches) == 3  # one, two, and one that there was no room for
 
 
-def test_all_of_a_run_are_told_that_it_failed_and_the_next_one_works(
+def test_all_users_of_a_failed_run_get_its_error_and_the_next_one_works(
     bench: Bench, patient: None
 ) -> None:
     bench.loaded[0].faults = 1

@@ -65,7 +65,7 @@ def test_a_network_that_failed_is_not_used_again() -> None:
 
 
 def test_the_longest_unused_is_freed() -> None:
-    warm, made = WarmNetworks(most=2), [_Loaded() for _ in range(3)]
+    warm, made = WarmNetworks(max_idle=2), [_Loaded() for _ in range(3)]
     for number, network in enumerate(made):
         warm.get(number, lambda network=network: network).close()
     assert [network.closed for network in made] == [True, False, False]

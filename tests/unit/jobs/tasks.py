@@ -43,7 +43,7 @@ class Here:
     """Says what its worker was given, and waits to be cancelled."""
 
     def run(self, context: TaskContext) -> object:
-        context.tell((context.gpu, os.environ.get("CUDA_VISIBLE_DEVICES"), context.threads))
+        context.send((context.gpu, os.environ.get("CUDA_VISIBLE_DEVICES"), context.threads))
         context.cancel.wait()
         return None
 
@@ -54,7 +54,7 @@ class Say:
 
     def run(self, context: TaskContext) -> object:
         for message in self.messages:
-            context.tell(message)
+            context.send(message)
         return None
 
 
@@ -129,7 +129,7 @@ class Wait:
     """Whether one of its stages is."""
 
     def run(self, context: TaskContext) -> object:
-        context.tell(os.getpid())
+        context.send(os.getpid())
         while self.stubborn:
             time.sleep(0.1)
         context.cancel.wait()
@@ -146,7 +146,7 @@ class Crawl:
 
     def run(self, context: TaskContext) -> object:
         while not context.cancel.wait(0.05):
-            context.tell(progress(3))
+            context.send(progress(3))
         return None
 
 
@@ -155,7 +155,7 @@ class Square:
     value: int
 
     def run(self, context: TaskContext) -> object:
-        context.tell(f"squaring {self.value}")
+        context.send(f"squaring {self.value}")
         return self.value**2
 
 

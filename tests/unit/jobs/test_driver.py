@@ -131,7 +131,7 @@ def test_a_task_is_ended_when_its_time_is_up(make: Make, tmp_path: Path) -> None
     mark = tmp_path / "cancelled"
     late = driver.submit([Square(1), Wait(mark)])
     updates = collect(driver)
-    assert str(end(updates, late).error) == "not done after 1.5 s"
+    assert str(end(updates, late).error) == "it was not finished after 1.5 s"
     assert not any(isinstance(u, Retrying) for u in updates)
     driver.close()
     assert mark.exists()

@@ -53,7 +53,7 @@ def one_worker_pool() -> Iterator[Pool]:
 
 @pytest.fixture
 def one_worker_ray(ray_address: str, tmp_path: Path) -> Iterator[RayExecutor]:
-    with RayExecutor(ray_address, folder=tmp_path, most=1) as executor:
+    with RayExecutor(ray_address, folder=tmp_path, max_tasks=1) as executor:
         yield executor
 
 

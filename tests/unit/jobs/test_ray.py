@@ -74,7 +74,7 @@ def test_shares_of_gpus_are_dealt_out(nodes: Nodes, tmp_path: Path) -> None:
             seen += [u.content for u in executor.poll(1.0) if isinstance(u, Message)]
         assert executor.idle == 0
     assert sorted(seen) in ([(0, gpu, 2) for gpu in gpus] for gpus in ("001", "011"))
-    with RayExecutor(nodes.address, folder=tmp_path, most=1, gpu_share=0.0) as executor:
+    with RayExecutor(nodes.address, folder=tmp_path, max_tasks=1, gpu_share=0.0) as executor:
         begin(executor, Here())
         assert first_message(executor).content == (None, "", 8)
 
@@ -83,9 +83,9 @@ def test_shares_of_gpus_are_dealt_out(nodes: Nodes, tmp_path: Path) -> None:
     ("options", "idle", "threads"),
     [
         ({}, 3, 2),
-        ({"most": 1}, 1, 4),
-        ({"most": 2}, 2, 2),
-        ({"most": 9}, 3, 2),
+        ({"max_tasks": 1}, 1, 4),
+        ({"max_tasks": 2}, 2, 2),
+        ({"max_tasks": 9}, 3, 2),
         ({"threads": 1}, 6, 1),
     ],
 )
@@ -185,7 +185,7 @@ from bgsoft.jobs.task import Message
 from tests.unit.jobs.tasks import Wait
 from tests.unit.jobs.test_pool import begin
 handler = signal.getsignal(signal.SIGTERM)
-with RayExecutor(LOCAL, folder=Path(sys.argv[1]), most=1) as executor:
+with RayExecutor(LOCAL, folder=Path(sys.argv[1]), max_tasks=1) as executor:
     assert signal.getsignal(signal.SIGTERM) is handler
     begin(executor, Wait(Path(sys.argv[2])))
     told = 0
@@ -289,7 +289,7 @@ def videos(tmp_path: Path) -> list[str]:
     return names
 
 
-def test_a_batch_goes_on_when_a_node_is_killed(
+def test_a_batch_continues_when_a_node_is_killed(
     nodes: Nodes, tmp_path: Path, videos: list[str]
 ) -> None:
     for _ in range(2):

@@ -86,7 +86,7 @@ def test_times_are_the_sources_own_while_they_agree_with_ours() -> None:
     assert [clock.stamp(9 + n / 25, at) for n, at in enumerate(arrived)] == [0, 40, 80, 120]
 
 
-def test_a_clock_that_jumps_goes_on_by_ours_and_rises() -> None:
+def test_a_clock_that_jumps_continues_by_ours_and_rises() -> None:
     clock = StreamClock(1000)
     stamps = [clock.stamp(seconds, at) for seconds, at in ((5.0, 0.0), (5.04, 0.04), (-90.0, 0.08))]
     stamps += [clock.stamp(seconds, at) for seconds, at in ((-89.96, 0.12), (1e9, 0.16))]

@@ -68,7 +68,7 @@ def test_a_sink_that_breaks_says_so_and_lets_go() -> None:
     sink.close()
 
 
-def test_the_first_failure_is_told_where_letting_go_fails_too(
+def test_the_first_failure_is_reported_where_letting_go_fails_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def abandon(_sink: SlowSink) -> str:

@@ -288,7 +288,7 @@ def test_a_copy_that_is_overwritten_is_made_again(
         assert (frame.alpha == 5).all()
 
 
-def test_no_copy_is_torn_beside_a_writer_that_does_not_rest(name: str) -> None:
+def test_no_copy_is_torn_next_to_a_writer_that_does_not_rest(name: str) -> None:
     numbers = []
     with child(_WRITER, name, "busy") as process, Reader(name) as reader:
         assert line(process) == "ready"
@@ -386,7 +386,7 @@ def test_readers_come_and_go(name: str, killed: bool) -> None:
             assert read(reader).index == 9
 
 
-def test_a_reader_may_come_first_and_waits_no_longer_than_it_is_told(name: str) -> None:
+def test_a_reader_may_come_first_and_waits_no_longer_than_allowed(name: str) -> None:
     with Reader(name) as reader:
         assert not reader.wait(0.01)
         assert reader.view() is None

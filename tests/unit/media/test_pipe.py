@@ -65,7 +65,7 @@ def test_the_beginning_can_be_opened_again_until_the_render_begins(
     assert [packet.size for packet in packets.video()] == sizes(movie, 0)
     assert first.size == sizes(movie, 1)[0]
     late = piped.reader()
-    with pytest.raises(OpenError, match="gone"):
+    with pytest.raises(OpenError, match="no longer in memory"):
         late.read(1)
 
 
@@ -98,21 +98,21 @@ def test_one_kind_far_before_the_other_is_an_error(
     piped: PipeInput, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     most = {"pictures": 8000, "sound and subtitles": 6000, "times": 1500}[kind]
-    monkeypatch.setattr(pipes, "MOST_WAITING_BYTES", most)
+    monkeypatch.setattr(pipes, "MAX_WAITING_BYTES", most)
     if kind == "times":
         monkeypatch.setattr(pipes, "_ITEM_BYTES", 500)
     packets = rendered_packets(piped, 0)
     packets.copy()
     reader = packets.others() if kind == "pictures" else packets.video()
-    with pytest.raises(DecodeError, match="more than is kept of a pipe"):
+    with pytest.raises(DecodeError, match="ahead of its other tracks"):
         list(reader)
 
 
 def test_a_beginning_without_video_is_not_kept_for_ever(
     piped: PipeInput, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipes, "MOST_HEAD_BYTES", 1000)
-    with pytest.raises(OpenError, match="more of a pipe is not kept"):
+    monkeypatch.setattr(pipes, "MAX_HEAD_BYTES", 1000)
+    with pytest.raises(OpenError, match="contain no video; write it to a file"):
         probe(piped)
 
 

@@ -131,7 +131,7 @@ def test_the_first_frame_shown_counts(tmp_path: Path) -> None:
 def test_nothing_decodable(tmp_path: Path) -> None:
     spec = VideoSpec(times=regular_times(3), codec="ffv1", options={"g": "1"})
     path = damage(write_video(tmp_path / "broken.mkv", spec), [0, 1, 2], whole=True)
-    with pytest.raises(OpenError, match="no video frame in it can be decoded"):
+    with pytest.raises(OpenError, match="no video frame can be decoded"):
         probe(path)
 
 
@@ -148,7 +148,7 @@ def test_the_rate_is_the_nominal_one(tmp_path: Path) -> None:
     assert probe(write_movie(tmp_path / "in.mp4", spec, [])).frame_rate == 30
 
 
-def test_what_the_output_lacks_is_told(tmp_path: Path) -> None:
+def test_what_the_output_lacks_is_reported(tmp_path: Path) -> None:
     """The alpha that FFmpeg's own VP9 decoder passes over, and how the views of stereo lie."""
     alpha = tmp_path / "alpha.webm"
     picture = "color=red@0.5:s=96x72:d=0.1,format=yuva420p"

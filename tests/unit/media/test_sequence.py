@@ -86,7 +86,7 @@ def test_files_are_taken_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         (["title.png"], None),
     ],
 )
-def test_missing_numbers_of_a_folder_are_told(
+def test_missing_numbers_of_a_folder_are_reported(
     tmp_path: Path, names: list[str], missing: str | None
 ) -> None:
     text = gaps(tmp_path, [tmp_path / name for name in names])
@@ -94,9 +94,9 @@ def test_missing_numbers_of_a_folder_are_told(
 
 
 def test_where_there_is_no_picture(tmp_path: Path) -> None:
-    with pytest.raises(OpenError, match="folder without pictures"):
+    with pytest.raises(OpenError, match="no picture is in this folder"):
         list_pictures(tmp_path)
-    with pytest.raises(OpenError, match="no picture of the name"):
+    with pytest.raises(OpenError, match="no picture has such a name"):
         list_pictures(tmp_path / "%d.png")
 
 
@@ -162,7 +162,7 @@ def test_a_folder_that_has_appeared_meanwhile_is_left_alone(tmp_path: Path) -> N
 
 def test_no_picture_replaces_an_input(tmp_path: Path) -> None:
     path = save(tmp_path / "2.png", colourful())
-    with pytest.raises(OutputError, match="same as the input"):
+    with pytest.raises(OutputError, match="would replace its input"):
         SequenceOutput(tmp_path / "%d.png", overwrite=True, inputs=[path])
 
 
@@ -203,7 +203,7 @@ def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_left(
 
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize(("kind", "told"), [(0, True), (2, True), (1, False), (None, False)])
-def test_further_pages_of_a_picture_are_told(
+def test_further_pages_of_a_picture_are_reported(
     tmp_path: Path, order: str, kind: int | None, told: bool
 ) -> None:
     """A smaller version of the same picture (NewSubfileType 1) is no page."""

@@ -74,8 +74,8 @@ def test_missing_folder_empty_and_unreadable(tmp_path: Path) -> None:
     empty = tmp_path / "empty.mp4"
     empty.touch()
     _fails(empty, OpenError, "is empty")
-    _fails(empty / "inside.mp4", OpenError, "cannot be read")
-    _fails(Path("nul\0byte.mp4"), OpenError, "cannot be read")
+    _fails(empty / "inside.mp4", OpenError, "cannot read")
+    _fails(Path("nul\0byte.mp4"), OpenError, "cannot read")
     if os.geteuid() != 0:
         empty.write_bytes(b"data")
         empty.chmod(0)
@@ -151,7 +151,7 @@ def test_a_picture_too_large_is_refused_before_it_is_decoded(tmp_path: Path) -> 
     made = [with_size(u, 1000, 1000) if u[:1] and u[0] & 31 == 7 else u for u in units]
     path.write_bytes(b"\0\0\0\1".join(made))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(UnsupportedFormatError, match="16000x15992 are too large"):
+    with pytest.raises(UnsupportedFormatError, match="16000x15992 exceed the limit"):
         probe(path)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
 
@@ -161,7 +161,7 @@ def test_sound_only(tmp_path: Path) -> None:
     with open_input(path) as container, pytest.raises(OpenError, match="sound but no video"):
         select_video_stream(container, path)
     wave = write_movie(tmp_path / "sound.wav", None, [SoundSpec(codec="pcm_s16le")])
-    _fails(wave, UnsupportedFormatError, "not in a supported video container")
+    _fails(wave, UnsupportedFormatError, "its container is not supported")
 
 
 def test_cover_art_is_not_the_video(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_a_sidecar_names_no_further_files(tmp_path: Path) -> None:
         (SIDECAR.replace("width", "widht = 3\nwidth"), ["'widht'", "did you mean width?"]),
         ("state = 3\n" + SIDECAR, ["state must be a table"]),
         ("downsample_ratio = 3\n" + SIDECAR, ["downsample_ratio must be a table"]),
-        (SIDECAR + "[state]", ['[state] is for family = "recurrent"']),
+        (SIDECAR + "[state]", ['[state] has no effect; it needs family = "recurrent"']),
         (f'sha256 = "{"0" * 64}"\n' + SIDECAR, ["sha256 has no effect in a sidecar"]),
         ('gpu_file = "other.onnx"\n' + SIDECAR, ["gpu_file has no effect in a sidecar"]),
         (SIDECAR.replace("width", "shape = [1]\nwidth"), ["shape has no effect in [input]"]),
@@ -242,7 +242,10 @@ def test_a_sidecar_names_no_further_files(tmp_path: Path) -> None:
             'family = "recurrent"\n[input]\nname = "src"\nwidth = 192',
             ["width has no effect in [input]: recurrent models take frames of any size"],
         ),
-        (SIDECAR + "[downsample_ratio]", ['[downsample_ratio] is for family = "recurrent"']),
+        (
+            SIDECAR + "[downsample_ratio]",
+            ['[downsample_ratio] has no effect; it needs family = "recurrent"'],
+        ),
     ],
 )
 def test_bad_sidecars(tmp_path: Path, sidecar: str | None, words: list[str]) -> None:

@@ -28,7 +28,7 @@ def test_good_files_pass(path: Path) -> None:
     check_model(path)
 
 
-def test_weights_beside_the_model_are_its_own(tmp_path: Path) -> None:
+def test_weights_next_to_the_model_are_its_own(tmp_path: Path) -> None:
     model = ones()
     large = numpy_helper.from_array(np.ones(4096, np.float32), "spare")
     model.graph.initializer.append(large)

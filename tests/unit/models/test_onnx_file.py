@@ -18,7 +18,7 @@ from tests.recurrent_model import write_model
 STATES = {f"r{k}i": (1, 1, 1, 1) for k in range(1, 5)}
 
 
-def test_the_file_says_what_was_settled(tmp_path: Path) -> None:
+def test_the_file_says_what_was_left_out(tmp_path: Path) -> None:
     path = write_model(tmp_path)
     before = onnx.load(str(path)).graph
     baked = onnx.load_from_string(bake(path, {"src": (1, 3, 300, 5)}, {"downsample_ratio": 0.375}))
@@ -48,7 +48,7 @@ def test_the_runtime_knows_all_shapes(tmp_path: Path) -> None:
     assert shapes["r2o"] == [1, 1, 8, 16]
 
 
-def test_free_axes_are_told_with_their_sizes(tmp_path: Path) -> None:
+def test_free_axes_are_reported_with_their_sizes(tmp_path: Path) -> None:
     found = free_axes(write_model(tmp_path), {"src": (1, 3, 32, 64), "r1i": (1, 16, 4, 8)})
     own = {"r1i_b": 1, "r1i_c": 16, "r1i_h": 4, "r1i_w": 8}
     assert {name: found[name] for name in own} == own

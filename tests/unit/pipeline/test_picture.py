@@ -24,7 +24,7 @@ SECONDS = 20.0
 def test_nobody_waits_for_faces_while_there_are_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reduce, look_at = Reducer.reduce, FaceStep.look_at
+    reduce, inspect = Reducer.reduce, FaceStep.inspect
     batches: list[int] = []
     goes_on = threading.Event()
     waited: list[bool] = []
@@ -37,10 +37,10 @@ def test_nobody_waits_for_faces_while_there_are_frames(
 
     def looking(self: FaceStep, *args: Any) -> None:
         waited.append(goes_on.wait(SECONDS))
-        look_at(self, *args)
+        inspect(self, *args)
 
     monkeypatch.setattr(Reducer, "reduce", reducing)
-    monkeypatch.setattr(FaceStep, "look_at", looking)
+    monkeypatch.setattr(FaceStep, "inspect", looking)
     report = bgsoft.render(SAMPLE, tmp_path / "out.mp4", batch=2, duration=0.2, infer="cpu")
     assert waited == [True] * len(batches)
     assert report.frames_encoded == sum(batches)

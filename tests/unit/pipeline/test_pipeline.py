@@ -148,7 +148,7 @@ def test_a_frame_that_the_stage_keeps_fails_the_run() -> None:
         def flush(self) -> list[Frame]:
             return super().flush()[1:]
 
-    with pytest.raises(VerificationError, match="9 frames were decoded, but 8 encoded"):
+    with pytest.raises(VerificationError, match="9 frames were decoded, 8 encoded"):
         build(FakeDecoder(list(range(9))), Forgetful(held=4), FakeSink(), slots=6).run()
 
 
@@ -292,7 +292,7 @@ def test_a_changed_timestamp_fails_the_run() -> None:
         if frame.index == 2:
             frame.pts += 1
 
-    with pytest.raises(VerificationError, match="frame 2 changed its time: pts 20 became 21"):
+    with pytest.raises(VerificationError, match="the pts of frame 2, 20, became 21"):
         build(FakeDecoder([0, 10, 20, 30]), FakeStage(shift), FakeSink()).run()
 
 

@@ -207,7 +207,7 @@ def test_a_cupy_that_does_not_load_is_a_reason(
         create("composite", wants("composite", "cuda"), str)
 
 
-def test_what_would_be_made_first_is_told_without_making_it(registry: dict[str, bool]) -> None:
+def test_what_would_be_made_first_is_reported_without_making_it(registry: dict[str, bool]) -> None:
     assert backends.names("infer") == ("fast", "cpu")
     assert backends.first_available("infer", "auto") == "fast"
     assert backends.first_available("infer", "cpu") == "cpu"

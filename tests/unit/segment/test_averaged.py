@@ -74,7 +74,7 @@ def test_the_edge_is_the_mattes_own() -> None:
     np.testing.assert_array_equal(averaged(matte, mask), matte)
 
 
-def test_what_happens_between_frames_is_told_to_both() -> None:
+def test_what_happens_between_frames_is_reported_to_both() -> None:
     """A chunk begins with what the render in one go refreshes there."""
     mattes, masks = (Mock(spec=[*dir(Segmenter), "name"]) for _ in range(2))
     both = AveragedSegmenter(mattes, masks, [], LanePool())
@@ -108,5 +108,5 @@ def test_a_render_takes_it(tmp_path: Path) -> None:
     change = both[-1].astype(int) - alone[-1]
     assert (change > 20).mean() > 0.01
     assert (change < -20).mean() > 0.05
-    with pytest.raises(ConfigError, match=r"matte has no effect with model .*itself"):
+    with pytest.raises(ConfigError, match=r"matte with model .*itself"):
         bgsoft.render(SAMPLE, tmp_path / "o.mkv", model=model, matte="standard")

@@ -66,7 +66,7 @@ def test_a_family_may_take_the_frame_as_it_is(
 def test_a_file_may_fix_the_size_of_the_frame(tmp_path: Path) -> None:
     model = resolve(str(write_whole(tmp_path, (48, 64))))
     masks_of(model, [flat_frame(frame_format((64, 48)), 200, 128, 128)])
-    with pytest.raises(ModelError, match="takes frames of 64x48 only, not 48x64"):
+    with pytest.raises(ModelError, match="takes only frames of 64x48, not 48x64"):
         masks_of(model, [flat_frame(frame_format((48, 64)), 200, 128, 128)])
 
 

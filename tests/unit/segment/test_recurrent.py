@@ -112,7 +112,7 @@ def test_a_file_that_is_not_so_wired(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"r2i|no output 'r9o'"):
         make_segmenter(resolve(str(path)), frame_format((64, 48)))
     path.with_suffix(".toml").write_text('family = "recurrent"\n[[outputs]]\nname = "r2o"\n')
-    with pytest.raises(ModelError, match="is no alpha of the frame"):
+    with pytest.raises(ModelError, match="does not have the size of the frame"):
         make_segmenter(resolve(str(path)), frame_format((1024, 512)))
 
 

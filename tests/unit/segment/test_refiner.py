@@ -81,12 +81,12 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
     assert (np.diff(mask[50, 40:48]) > 0).all(), "it fades in from an edge inside the frame"
 
 
-def test_it_runs_in_full_precision_beside_a_model_in_half() -> None:
+def test_it_runs_in_full_precision_next_to_a_model_in_half() -> None:
     loader = NetworkLoader(resolve("selfie-general"), Precision.FP16)
     refiner = resolve(REFINER, (REFINER,))
-    with pytest.raises(BackendUnavailableError, match="no fp16 version of refiner"):
-        loader.beside(refiner).check("cuda")
-    loader.beside(refiner, Precision.FP32).check("cuda")
+    with pytest.raises(BackendUnavailableError, match="cannot use fp16 with refiner"):
+        loader.sibling(refiner).check("cuda")
+    loader.sibling(refiner, Precision.FP32).check("cuda")
 
 
 def test_the_refiner_makes_no_masks_alone() -> None:

@@ -173,9 +173,9 @@ def segment(
     model, pool = spec(**changes), LanePool()
     network = FakeNetwork({model.input: model.input_shape(1)}, raw)
     network.fail = fail
-    tell = [].append if told is None else told.append
+    on_notice = [].append if told is None else told.append
     driver = LanesDriver([network], pool)
-    segmenter = NetworkSegmenter(model, driver, FORMAT, pool, tell=tell)
+    segmenter = NetworkSegmenter(model, driver, FORMAT, pool, on_notice=on_notice)
     reduced = flat(FORMAT, (100, 128, 128), (27, 48))
     frame = Frame(Planes(0, reduced.luma, reduced.chroma, None), FORMAT, 0, 77, Fraction(1, 30))
     segmenter.masks([frame], [reduced])
@@ -183,7 +183,7 @@ def segment(
 
 
 @pytest.mark.parametrize("activation", ["none", "sigmoid"])
-def test_a_model_without_numbers_is_told_once(activation: str) -> None:
+def test_a_model_without_numbers_is_reported_once(activation: str) -> None:
     told: list[str] = []
     raw = np.full((1, 1, 8, 16), np.nan)
     assert segment(raw, told=told, activation=activation).max() == 0
@@ -226,7 +226,7 @@ def test_a_wrong_output_is_a_model_error() -> None:
         segment(np.zeros((1, 1, 8, 16)), output="alpha")
     with pytest.raises(ModelError, match="no output channel 3"):
         segment(np.zeros((1, 1, 8, 16)), output_channel=3)
-    with pytest.raises(ModelError, match="softmax takes several channels"):
+    with pytest.raises(ModelError, match="softmax needs several channels"):
         segment(np.zeros((1, 1, 8, 16)), activation="softmax")
 
 
@@ -248,7 +248,7 @@ def test_a_failure_names_the_frame() -> None:
         ("NCHW", (1, 2, 7, 15), (2, 7, 15)),
     ],
 )
-def test_channels_are_told_by_the_proportions_of_the_picture(
+def test_channels_are_recognised_by_the_proportions_of_the_picture(
     layout: str, shape: tuple[int, ...], seen: tuple[int, ...]
 ) -> None:
     size = (1, 3, 8, 16) if layout == "NCHW" else (1, 8, 16, 3)

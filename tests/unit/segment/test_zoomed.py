@@ -439,7 +439,7 @@ def test_a_render_takes_it(tmp_path: Path) -> None:
 
 
 def test_other_models_have_one_pass(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"matte has no effect with model selfie-landscape"):
+    with pytest.raises(ConfigError, match=r"matte with model selfie-landscape"):
         bgsoft.render(SAMPLE, tmp_path / "o.mkv", model="selfie-landscape", matte="best")
 
 

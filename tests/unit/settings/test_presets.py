@@ -156,7 +156,7 @@ def test_a_shipped_name_cannot_be_taken(user_presets: Path) -> None:
     assert len(list_presets()) == len(NAMES)
 
 
-def test_extends_a_file_beside_it(tmp_path: Path) -> None:
+def test_extends_a_file_next_to_it(tmp_path: Path) -> None:
     write(tmp_path, "[matte]\nsmooth = 0.1\ntemporal = 0.2\n", "base.toml")
     path = write(tmp_path, "extends = 'base.toml'\n[matte]\ntemporal = 0.3\n")
     matte = build(path).matte
@@ -215,7 +215,7 @@ def test_nobody_is_main_only_where_faces_are_anonymized(tmp_path: Path) -> None:
     for mode in (FaceMode.OFF, FaceMode.GUARD, FaceMode.MAIN):
         with pytest.raises(ConfigError, match="--face anonymize"):
             FaceConfig(mode=mode, subjects=0)
-    with pytest.raises(PresetError, match="preset bad: --subjects 0 needs --face anonymize"):
+    with pytest.raises(PresetError, match="preset bad: cannot use --subjects 0 with --face main"):
         build(write(tmp_path, "[face]\nmode = 'main'\nsubjects = 0\n", "bad.toml"))
 
 
