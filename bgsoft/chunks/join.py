@@ -24,6 +24,7 @@ from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import ChunkedRender
 from bgsoft.errors import RenderCancelledError, VerificationError
 from bgsoft.face.data import FaceDataWriter, read_faces
+from bgsoft.face.faces_file import read_faces_file
 from bgsoft.face.geometry import Box, box_overlap
 from bgsoft.face.journal import joined_summary
 from bgsoft.hide.record import join_runs
@@ -95,6 +96,9 @@ def join(
         short = info.shortage(len(pts))
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
+    if config.face.file is not None and chunks[0].report.faces is not None:
+        for text in read_faces_file(Path(config.face.file)).notices(pts):
+            note(Event(kind="notice", message=text, stage="face"))
     detector = _joined_detector(chunks, note)
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
     seconds = time.monotonic() - plan.started

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -105,6 +105,14 @@ class FacesFile:
     def shown(self) -> frozenset[int]:
         """Ids of the tracks that are never hidden."""
         return frozenset(track.id for track in self.tracks if not track.hide)
+
+    def notices(self, rendered: Collection[int]) -> list[str]:
+        """Return notices about faces that belong to no frame; ``rendered``: pts of all frames."""
+        entries = {pts for track in self.tracks for pts in track.faces}
+        unused = len(entries.difference(rendered))
+        if not unused:
+            return []
+        return [f"{self.path}: {unused} of {len(entries)} times match no rendered frame"]
 
 
 def read_faces_file(path: Path) -> FacesFile:
@@ -291,11 +299,7 @@ class RecordedFinder(Closing):
 
     def notices(self) -> list[str]:
         """Return notices, after a whole video, about faces that belong to no frame."""
-        entries = {pts for track in self._file.tracks for pts in track.faces}
-        unused = len(entries - self._used)
-        if not unused:
-            return []
-        return [f"{self._file.path}: {unused} of {len(entries)} times match no rendered frame"]
+        return self._file.notices(self._used)
 
     def reset(self) -> None:
         """Begin a new scene."""

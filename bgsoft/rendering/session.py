@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from bgsoft.encode.base import FrameTaker
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.data import FaceDataWriter
+    from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
 
 
@@ -393,13 +394,8 @@ class _Session:
     ) -> ChunkResult:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, stages.decoder.stats, stages.pictures.faces
-        for text in [] if faces is None else faces.notices():
-            self._log.add("notice", text, stage="face")
-        if stages.pictures.detector is not None and self._chunk is None:
-            from bgsoft.detect.step import notices
-
-            for text in notices(stages.pictures.detector.summary()):
-                self._log.add("notice", text, stage="segment")
+        if self._chunk is None:
+            self._report_missed(stages.pictures)
         report = self._log.render_report(stages, outcome, kept)
         if self._chunk is None:
             hidden = join_runs([report.hidden])
@@ -428,6 +424,16 @@ class _Session:
             irregular=irregular,
             faces=None if faces is None else faces.boundary(),
         )
+
+    def _report_missed(self, pictures: PictureStages) -> None:
+        """Report what faces and detector of a whole video missed."""
+        for text in [] if pictures.faces is None else pictures.faces.notices():
+            self._log.add("notice", text, stage="face")
+        if pictures.detector is not None:
+            from bgsoft.detect.step import notices
+
+            for text in notices(pictures.detector.summary()):
+                self._log.add("notice", text, stage="segment")
 
 
 def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:

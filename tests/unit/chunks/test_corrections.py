@@ -175,6 +175,20 @@ def test_a_detector_that_finds_nothing_is_reported_once(tmp_path: Path) -> None:
     assert sum("found nothing to hide" in event.message for event in report.events) == 1
 
 
+def test_a_file_of_faces_with_a_time_of_no_frame(tmp_path: Path) -> None:
+    clip, file = write_scene(tmp_path / "in.mkv"), tmp_path / "f.jsonl"
+    header = {"faces_of": "in.mkv", "frame": SIZE, "time_base": "1/1000"}
+    box, square = [100, 40, 140, 90], [120, 65, 60]
+    faces = [[40 * number, *box, 0, 0.9, 1, number, *square] for number in range(FRAMES)]
+    track = {"id": 3, "faces": [*faces, [7, *box, 0, 0.9, 1, 0, *square]]}
+    file.write_text(f"{json.dumps(header)}\n{json.dumps(track)}\n")
+    first, _ = both_ways(clip, tmp_path, face="guard", faces=str(file), **QUICK)
+    assert first.faces is not None
+    assert first.faces["frames_with_faces"] == FRAMES
+    told = [event.message for event in first.events]
+    assert f"{file}: 1 of {FRAMES + 1} times match no rendered frame" in told
+
+
 REGIONS = """
 [[region]]
 action = "hide"
