@@ -92,12 +92,12 @@ def join(
         commit([each.file for each in opened])
         if data is not None:
             data.publish()
-    if config.start_seconds == 0 and config.duration_seconds is None:
+    if not config.is_part:
         short = info.shortage(len(pts))
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
     if config.face.file is not None and chunks[0].report.faces is not None:
-        for text in read_faces_file(Path(config.face.file)).notices(pts):
+        for text in read_faces_file(Path(config.face.file)).notices(pts, is_part=config.is_part):
             note(Event(kind="notice", message=text, stage="face"))
     detector = _joined_detector(chunks, note)
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base

@@ -37,7 +37,9 @@ class ChosenPicker:
 
     def __init__(self, names: Sequence[str], ids: Collection[int], info: VideoInfo) -> None:
         named = [parse_main(name) for name in names]
-        self._ids = {*ids, *(each.id for each in named if each.id is not None)}
+        self._unseen = {each.id for each in named if each.id is not None}
+        """Ids that were named and have not been seen."""
+        self._ids = {*ids, *self._unseen}
         self._open = [_place(each, info) for each in named if each.id is None]
         self._faces: dict[int, Face] = {}
 
@@ -53,12 +55,15 @@ class ChosenPicker:
             if there:
                 self._ids.add(min(there, key=lambda face: _distance(face, point)).id)
                 self._open.remove(point)
+        self._unseen -= {face.id for face in faces}
         self._faces |= {face.id: face for face in faces if face.id in self._ids}
         return dict(self._faces)
 
     def notices(self) -> list[str]:
-        """Return notices, after the last frame, about places where no face was found."""
-        return [f"--main {point.text}: no face was found there" for point in self._open]
+        """Return notices, after the last frame, about people who were named and not found."""
+        places = [f"--main {point.text}: no face was found there" for point in self._open]
+        tracks = [f"--main {id}: no frame shows that track" for id in sorted(self._unseen)]
+        return places + tracks
 
     def reset(self) -> None:
         """Begin a new scene: forget where faces were seen."""

@@ -97,7 +97,9 @@ def create_faces(
     networks = make_networks(settings.canvases(format))
     finder: FaceFinder | RecordedFinder = FaceFinder(format, networks, settings)
     if file is not None:
-        finder = RecordedFinder(file, format, networks, by_landmarks=writes_data)
+        finder = RecordedFinder(
+            file, format, networks, by_landmarks=writes_data, is_part=config.is_part
+        )
     main = frozenset() if file is None else file.main
     chosen = None
     if config.face.main or main:

@@ -106,9 +106,17 @@ class FacesFile:
         """Ids of the tracks that are never hidden."""
         return frozenset(track.id for track in self.tracks if not track.hide)
 
-    def notices(self, rendered: Collection[int]) -> list[str]:
-        """Return notices about faces that belong to no frame; ``rendered``: pts of all frames."""
+    def notices(self, rendered: Collection[int], *, is_part: bool) -> list[str]:
+        """Return notices about faces that belong to no frame of the rendered part.
+
+        Args:
+            rendered: pts of all frames, in any order.
+            is_part: They are a part of the video; other faces may belong to its other frames.
+        """
         entries = {pts for track in self.tracks for pts in track.faces}
+        if is_part:
+            first, last = min(rendered), max(rendered)
+            entries = {pts for pts in entries if first <= pts <= last}
         unused = len(entries.difference(rendered))
         if not unused:
             return []
@@ -241,6 +249,7 @@ class RecordedFinder(Closing):
         format: Format of the frames.
         networks: Networks for landmarks; closed with this object.
         by_landmarks: Make landmarks of all faces.
+        is_part: A part of the video is rendered.
 
     Raises:
         ConfigError: The file belongs to a video of another size.
@@ -253,6 +262,7 @@ class RecordedFinder(Closing):
         networks: FaceNetworks,
         *,
         by_landmarks: bool = False,
+        is_part: bool = False,
     ) -> None:
         if (file.width, file.height) != (format.width, format.height):
             raise ConfigError(
@@ -263,6 +273,7 @@ class RecordedFinder(Closing):
         self._file, self._networks = file, networks
         self._meshes, self._by_landmarks = MeshMaker(networks), by_landmarks
         self._used: set[int] = set()
+        self._is_part = is_part
         self.doubts: list[list[Detection]] = []
 
     @cached_property
@@ -299,7 +310,7 @@ class RecordedFinder(Closing):
 
     def notices(self) -> list[str]:
         """Return notices, after a whole video, about faces that belong to no frame."""
-        return self._file.notices(self._used)
+        return self._file.notices(self._used, is_part=self._is_part)
 
     def reset(self) -> None:
         """Begin a new scene."""

@@ -33,6 +33,7 @@ from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.keywords import PictureSettings
+from bgsoft.settings.main import parse_main
 from bgsoft.settings.options import DEFAULT_PRESET, errors_in_keywords
 
 Rgb = NDArray[np.uint8]
@@ -135,9 +136,10 @@ class Processor(Closing):
                 "Processor", PictureSettings.__optional_keys__, settings, preset=preset
             )
             config.check_for_arrays()
-            timed = next((region for region in config.all_regions if region.is_timed), None)
-            if timed is not None:
-                raise ConfigError(f"cannot use {timed.name}: a picture has no time")
+            timed = [region.name for region in config.all_regions if region.is_timed]
+            timed += [f"--main {text}" for text in config.face.main if parse_main(text).seconds]
+            if timed:
+                raise ConfigError(f"cannot use {timed[0]}: a picture has no time")
             require_runtime()
             self._config = replace(config, backends=replace(config.backends, batch=1))
             self._model = resolve(config.segment.model)

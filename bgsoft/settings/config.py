@@ -524,6 +524,11 @@ class RenderConfig:
                 raise ConfigError(f"cannot use {flag}: it works only with a video or picture file")
 
     @property
+    def is_part(self) -> bool:
+        """True if a part of the video is rendered."""
+        return self.start_seconds > 0 or self.duration_seconds is not None
+
+    @property
     def hides(self) -> bool:
         """True if faces or places are made unrecognisable."""
         if self.face.mode is FaceMode.ANONYMIZE or self.detector.file is not None:

@@ -201,6 +201,8 @@ def test_what_is_no_picture_is_refused(image: Any, found: str) -> None:
 def test_errors_of_settings(person: Image) -> None:
     with pytest.raises(TypeError, match="'temporal': it is a setting of bgsoft"):
         bgsoft.process(person, temporal=0.5)  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match="cannot use main 5,5@0:01: a picture has no time"):
+        bgsoft.Processor(face="main", main="5,5@0:01")
     with pytest.raises(ConfigError, match="cannot use hide 0,0,4,4@0-1: a picture has no time"):
         bgsoft.Processor(hide="0,0,4,4@0-1")
     with pytest.raises(ConfigError, match="strength must be"):

@@ -136,6 +136,10 @@ def test_faces_at_times_of_no_frame_are_reported(
     report = bgsoft.render(people, tmp_path / "out.mkv", faces=file, **HIDES)
     told = [event.message for event in report.events if "f.jsonl" in event.message]
     assert told == [f"{file}: 1 of {FRAMES + 1} times match no rendered frame"]
+    part = {**HIDES, "duration": 0.08, "overwrite": True, "main": ["9", str(one["id"])]}
+    report = bgsoft.render(people, tmp_path / "out.mkv", faces=file, **part)
+    told = [event.message for event in report.events if event.stage == "face"]
+    assert told == ["--main 9: no frame shows that track"]
 
 
 HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
