@@ -342,9 +342,10 @@ class _Session:
                     resources = self._stack.pop_all()
                     for thread in pipeline.stuck:
                         thread.hold(resources)
-        reader = stages.pictures.reader
-        if reader is not None and config.duration_seconds is None:
-            reader.check_end(len(result.decoded_pts))
+        reader, part = stages.pictures.reader, None if chunk is None else chunk.frames
+        is_last = config.duration_seconds is None and (part is None or part.end is None)
+        if reader is not None and is_last:
+            reader.check_end((0 if part is None else part.index) + len(result.decoded_pts))
         stages.pictures.close()  # on a GPU, the last clocks are read now
         return PipelineOutcome(
             result=result,
