@@ -75,7 +75,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.fixture(scope="session")
 def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where synthesised clips are kept for the whole session."""
+    """Folder of synthesised clips for the whole session."""
     return tmp_path_factory.mktemp("clips")
 
 
@@ -100,9 +100,9 @@ def typed_operations() -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
-    """With BGSOFT_REQUIRE_GPU=1 or BGSOFT_REQUIRE_RAY=1, a skipped test of it is a failure.
+    """Make skips failures with BGSOFT_REQUIRE_GPU=1 or BGSOFT_REQUIRE_RAY=1.
 
-    Unless it wants a second GPU, or to mount file systems.
+    Tests that want a second GPU, or to mount file systems, may still be skipped.
     """
     report = yield
     for name in ("gpu", "ray"):

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 SEEN = 0.3
-"""By how much, of 1, a pixel must be redder than green, or bluer, to be in the box."""
+"""Least difference of red and green, or of blue, in the box, from 0 to 1."""
 
 
 def write_detector(

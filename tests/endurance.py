@@ -11,7 +11,7 @@ class Endurance(NamedTuple):
     size: float
     """How many times as long as by default."""
     seed: int
-    """Of what a test does at random."""
+    """Seed of a test's random actions."""
     case: int | None
     """The hostile input to run alone."""
 

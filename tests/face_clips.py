@@ -19,7 +19,7 @@ SAMPLE = Path(__file__).parents[1] / "samples" / "person.mp4"
 
 
 FACE = np.s_[190:430, 560:720]
-"""Of the sample's person: inside the face, in every frame."""
+"""Area inside the face of the sample's person, in every frame."""
 
 
 @made_once

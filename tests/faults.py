@@ -23,9 +23,9 @@ STAGES = {
     "publish": ("bgsoft.outputs", "AtomicOutput.commit"),
     "report": ("bgsoft.report", "RenderReport.write_json"),
 }
-"""Where each stage of a render does its work."""
+"""Method of each stage of a render that does its work."""
 AT_THE_END = ("publish", "report")
-"""They run once, when all frames have gone through."""
+"""Steps that run once, after all frames."""
 DEVICE_STAGES = {
     "decode": ("bgsoft.decode.nvdec", "NvdecDecoder._write"),
     "analysis": STAGES["analysis"],
@@ -37,11 +37,11 @@ DEVICE_STAGES = {
 
 
 class PlantedError(Exception):
-    """What no code of ours knows."""
+    """An error that no code of bgsoft knows."""
 
 
 class CudaFaultError(RuntimeError):
-    """As CuPy raises where a kernel has failed, or the device is lost."""
+    """An error like CuPy's for a failed kernel or a lost device."""
 
 
 @dataclass(eq=False)
@@ -51,7 +51,7 @@ class Plant:
     kind: str
     """One of :data:`FAULTS`."""
     at: int = 2
-    """Which call, from 1."""
+    """Number of the call that fails, from 1."""
     cancel: threading.Event = field(default_factory=threading.Event)
     """The render's."""
     back: threading.Event = field(default_factory=threading.Event)
@@ -97,7 +97,7 @@ FAULTS: dict[str, Callable[[Plant], None]] = {
     "hang": _hang,
     "clock": lambda _plant: None,
 }
-"""What happens to a stage; of ``clock``, :func:`planted` does the rest."""
+"""Faults of a stage; of ``clock``, :func:`planted` does the rest."""
 WORKER_FAULTS = {**FAULTS, "dies": _die}
 DEVICE_FAULTS = {
     "CUDA error": _raise(lambda: CudaFaultError("CUDA_ERROR_LAUNCH_FAILED")),

@@ -50,7 +50,7 @@ NVDEC_CLIPS = [
 
 
 class StandInError(Exception):
-    """As PyNvVideoCodec's own errors, which have no base but Exception."""
+    """An error like PyNvVideoCodec's, which have no base but Exception."""
 
 
 class UnsupportedError(Exception):
@@ -115,7 +115,7 @@ class _Decoder:
 
 
 class StandIn:
-    """As much of the PyNvVideoCodec module as decoding needs."""
+    """The part of the PyNvVideoCodec module that decoding needs."""
 
     cudaVideoCodec = SimpleNamespace(  # noqa: N815
         H264="h264", HEVC="hevc", AV1="libdav1d", VP9="vp9"

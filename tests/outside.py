@@ -52,7 +52,7 @@ def frame_hashes(path: Path) -> list[str]:
 
 
 def described_by_ffmpeg(path: Path) -> str:
-    """What ffmpeg says of a file's tracks."""
+    """ffmpeg's description of a file's tracks."""
     command = [ffmpeg_program(), "-nostdin", "-hide_banner", "-v", "verbose", "-i", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 

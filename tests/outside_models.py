@@ -34,7 +34,7 @@ def masks_of(
     gpu: Any = None,
     on_notice: Any = lambda _text: None,
 ) -> list[np.ndarray]:
-    """Of frames on the host, all at a time."""
+    """Masks of frames on the host, all in one batch."""
     pool = LanePool(len(frames))
     factory = HostSegmenterFactory(backend, frames[0].format, pool, gpu)
     made = factory.create(NetworkLoader(model, on_notice=on_notice), MatteQuality.STANDARD)
@@ -98,7 +98,7 @@ def write_swapped(path: Path, width: int, height: int) -> None:
 
 
 def write_short(path: Path, size: int, *, batch: int, axis: int, end: int) -> None:
-    """As the grey one, but its output ends early along an axis, which only a run shows."""
+    """Write a grey model whose output ends early along an axis, which only a run shows."""
     nodes = [
         helper.make_node("ReduceMean", [INPUT], ["mean"], axes=[1], keepdims=1),
         helper.make_node("Slice", ["mean", "start", "end", "axis"], ["d0"]),
@@ -110,7 +110,7 @@ def write_short(path: Path, size: int, *, batch: int, axis: int, end: int) -> No
 
 
 def write_fixed_inside(path: Path, size: int) -> None:
-    """As the grey one of any size, but pictures of other sizes than this fail as they are run."""
+    """Write a grey model of any size that fails on pictures of other sizes than this."""
     nodes = [
         helper.make_node("ReduceMean", [INPUT], ["mean"], axes=[1], keepdims=1),
         helper.make_node("Reshape", ["mean", "shape"], ["d0"]),

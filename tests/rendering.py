@@ -112,7 +112,7 @@ class Decoded:
 
     seconds: Fraction
     planes: list[Plane]
-    """As coded: luma, Cb, Cr, perhaps alpha."""
+    """Coded planes: luma, Cb, Cr, perhaps alpha."""
     bits: int
     frame: VideoFrame
 

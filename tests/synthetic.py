@@ -164,7 +164,7 @@ class VideoSpec:
     pixel_format: str = "yuv420p"
     width: int = 96
     height: int = 72
-    """As shown, upright."""
+    """Shown height, upright."""
     times: Sequence[Fraction]
     """Presentation time of each frame, seconds."""
     rate: Fraction = Fraction(25)

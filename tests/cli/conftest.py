@@ -20,7 +20,7 @@ from bgsoft.settings.config import RenderConfig
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of the program left."""
+    """Result of a run of the program."""
 
     code: int
     out: str

@@ -78,7 +78,7 @@ def test_without_a_sample_a_video_is_asked_for(
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What a stand-in for the measurement says under ``baseline``."""
+    """Value of ``baseline`` that a stand-in for the measurement returns."""
     row = {"what": "phase 0", "verdict": "slower", "change_pct": 12.0, "noise_pct": 3.0}
     row |= {"before": 9.0, "after": 8.0, "unit": "frames/s"}
     found = {"file": "old.json", "comparable": True, "notes": [], "rows": [row]}

@@ -155,7 +155,7 @@ def test_odd_names(
 
 
 ROOT = Path(bgsoft.__file__).parents[1]
-"""From here the package can be imported, installed or not."""
+"""Folder from which the package can be imported, installed or not."""
 
 
 def test_stdin_is_left_to_the_caller(folder: Path) -> None:

@@ -31,7 +31,8 @@ def _examined() -> DoctorReport:
 
 @pytest.fixture
 def examined(_examined: DoctorReport, monkeypatch: pytest.MonkeyPatch) -> DoctorReport:
-    """What the doctor finds here, looked at once for several tests; each may change its own."""
+    """Findings of the doctor on this machine, made once for several tests; each may change its own
+    copy."""
     report = copy.deepcopy(_examined)
     monkeypatch.setattr(doctor, "examine", lambda _gpu: report)
     return report

@@ -85,7 +85,7 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, list[str]]:
 
 
 def shown(path: Path | str, stdin: IO[bytes] | None = None) -> list[list[str]]:
-    """What ffmpeg reads of all tracks: track, times, duration, size and MD5 of each frame."""
+    """Track, times, duration, size and MD5 of each frame that ffmpeg reads of all tracks."""
     command = [ffmpeg_program(), "-v", "error", "-copyts", "-i", str(path), "-map", "0"]
     command += ["-fps_mode", "passthrough", "-c:s", "copy", "-f", "framemd5", "-"]
     done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, check=True)

@@ -22,7 +22,7 @@ from .conftest import FakeRender, Run
 
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the user's file goes; the folder is there, the file is not."""
+    """Path of the user's file; the folder exists, the file does not."""
     monkeypatch.delenv(CONFIG_VARIABLE)
     path = Path(os.environ["XDG_CONFIG_HOME"]) / "bgsoft" / "config.toml"
     path.parent.mkdir(parents=True)

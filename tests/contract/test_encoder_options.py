@@ -40,7 +40,7 @@ def render(source: Path, target: Path, *options: str, **more: Any) -> Path:
 
 
 def settings_in(path: Path) -> str:
-    """What x264 and x265 write into their streams."""
+    """Settings that x264 and x265 write into their streams."""
     return path.read_bytes().decode("latin-1")
 
 

@@ -69,7 +69,7 @@ FAST += [("composite", "hang"), ("report", "hang"), ("encode", "clock")]
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """By their number of frames."""
+    """Clips by their number of frames."""
     folder, made = tmp_path_factory.mktemp("clips"), {}
     for count in (FEW, MANY):
         spec = VideoSpec(width=64, height=48, times=regular_times(count), options={"g": "8"})
@@ -79,7 +79,7 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 @pytest.fixture
 def config(clips: dict[int, Path], tmp_path: Path) -> Iterator[RenderConfig]:
-    """Of a render over a file that is there, and with all that can be asked for beside it."""
+    """Settings of a render with all outputs, over an existing file."""
     clip = clips[FEW]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "LEAVE_SECONDS", 0.2)
@@ -99,7 +99,7 @@ def test_every_stage_has_a_row() -> None:
 
 
 def impatient(config: RenderConfig, fault: str) -> RenderConfig:
-    """The same; where something hangs, that is noticed soon."""
+    """The same settings, which detect a hang soon."""
     seconds = STALL_SECONDS if fault == "hang" else 300.0
     return replace(config, backends=replace(config.backends, stall_seconds=seconds))
 
@@ -107,7 +107,7 @@ def impatient(config: RenderConfig, fault: str) -> RenderConfig:
 def judge(
     plant: Plant, config: RenderConfig, stage: str, work: Callable[[], RenderReport]
 ) -> BaseException | None:
-    """Do it, and look at what is left; gives the error."""
+    """Run it, and check the files that are left; return the error."""
     folder, threads = config.output.parent, set(threading.enumerate())
     count = int(config.input.stem)
     error: BaseException | None = None

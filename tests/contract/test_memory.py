@@ -22,7 +22,7 @@ from tests.outside import ffmpeg
 
 MAX_GROWTH = 1.05
 START_SHARE = 0.25
-"""Of the samples, in which models are loaded and buffers are first touched."""
+"""Share of the samples in which models are loaded and buffers are first touched."""
 MIN_SAMPLES = 40
 FRAMES, FILES = 3_000, 60
 """At ``--size 1``."""

@@ -1,4 +1,4 @@
-"""What identifies people or places: left out where something is hidden, by the output's bytes."""
+"""Metadata that identify people or places are left out where something is hidden, byte by byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, sett
 
 PLACE = "+48.8584+002.2945/"
 MARKS = (b"48.8584", b"SECRET")
-"""In everything that is to be left out."""
+"""Bytes in everything that must be left out."""
 TAGS = {
     "title": "A film",
     "genre": "Documentary",
@@ -62,7 +62,7 @@ def marks_in(path: Path) -> list[bytes]:
 
 
 def notices(report: RenderReport) -> list[str]:
-    """Those of metadata."""
+    """Notices about metadata."""
     return [event.message for event in report.events if "--metadata keep" in event.message]
 
 
@@ -84,7 +84,8 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def phone(clip: Path, target: Path) -> Path:
-    """As phones write them: keys of their own, names of the device in the tracks, a timecode."""
+    """A file as phones write them: keys of their own, names of the device in the tracks, a
+    timecode."""
     options = [x for key, value in TAGS.items() for x in ("-metadata", f"{key}={value}")]
     options += ["-metadata:s:v", "handler_name=SECRET camera"]
     options += ["-metadata", "creation_time=2021-02-03T04:05:06Z", "-timecode", "13:14:15:16"]

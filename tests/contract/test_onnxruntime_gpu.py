@@ -32,7 +32,7 @@ for library in libraries:
     except OSError:
         pass
 """
-"""What NVIDIA's ``tensorrt_libs`` does, whose order is the file system's."""
+"""A stand-in for NVIDIA's ``tensorrt_libs``, whose order is the file system's."""
 
 _CHILD = """
 import contextlib, json, sys

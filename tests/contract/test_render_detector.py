@@ -30,7 +30,7 @@ GAP = range(6, 9)
 """Frames in which the square is grey, so that the detector misses it."""
 FRAMES = 24
 LAST = 10
-"""From this frame on there is no square."""
+"""First frame without the square."""
 NEAR = 6
 """Frame pixels around the square that may be hidden: the margin, and chroma's coarser samples."""
 SOLID: dict[str, Any] = {**AS_IT_IS, "codec": "ffv1", "anonymize_style": "solid"}
@@ -72,7 +72,7 @@ def write_clip(path: Path, *, cuts: bool = False) -> Path:
 
 
 def hidden(path: Path, clip: Path) -> list[NDArray[np.bool_]]:
-    """Where each frame's luma is black; all else must be the source, bit for bit."""
+    """Places where each frame's luma is black; all else must be the source, bit for bit."""
     found = []
     for after, before in zip(pictures(path), pictures(clip), strict=True):
         black = after[0] == 16

@@ -1,4 +1,4 @@
-"""What each effect does to the room, sample by sample, and that it leaves the person alone."""
+"""Each effect on the room, sample by sample; the person stays unchanged."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Scene:
 
     clip: Path
     mirrored: Path
-    """The same clip, left and right exchanged."""
+    """The clip, mirrored."""
     settings: dict[str, Any]
-    """Of every render: lossless."""
+    """Settings of every render: lossless."""
     bits: int
     frames: list[list[Plane]]
     """Luma, Cb, Cr of each frame."""
     person: list[Mask]
-    """Where alpha is one, two pixels from where it is not: where the background stays in its place
-    the edge is fitted less closely than in the matte."""
+    """Mask of alpha one, at least two pixels from other values: if the background stays in its
+    place, the edge is fitted less closely than in the matte."""
     room: list[Mask]
-    """Where alpha is zero, two pixels from where it is not."""
+    """Mask of alpha zero, at least two pixels from other values."""
 
     @property
     def step(self) -> int:

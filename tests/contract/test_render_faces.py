@@ -30,7 +30,7 @@ from tests.synthetic import VideoSpec, regular_times, write_video
 FRAMES = 8
 UNCHANGED: dict[str, Any] = {"effect": "dim", "strength": 0.0, "matte": "fast", "mask_every": 25}
 LEFT_FACE, RIGHT_FACE = np.s_[240:380, 410:530], np.s_[380:480, 845:925]
-"""Of the two people who touch: inside the faces, in every frame."""
+"""Areas inside the faces of the two people who touch, in every frame."""
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
 
 
 def region_of(plane: Plane, shape: tuple[int, int]) -> tuple[slice, slice]:
-    """Where REGION lies in a plane of a frame of that shape, to whole chroma samples."""
+    """REGION in a plane of a frame of that shape, in whole chroma samples."""
     height, width = shape
     step = 1 if plane.shape == shape else 2
     left, right = 2 * (width * 25 // 200), 2 * -(-width * 55 // 200)

@@ -21,7 +21,7 @@ POLYGON = " ".join(f"{x},{y}" for x, y in TRIANGLE)
 
 
 def inside(corners: list[tuple[int, int]], grow: int = 0) -> NDArray[np.bool_]:
-    """What lies in a polygon of a frame of 320x180, made larger or smaller by pixels."""
+    """Samples inside a polygon of a frame of 320x180, made larger or smaller by pixels."""
     drawn = np.zeros((180, 320), np.uint8)
     cv2.fillPoly(drawn, [np.array(corners, np.int32)], 1)
     kernel = np.ones((2 * abs(grow) + 1,) * 2, np.uint8)

@@ -34,7 +34,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tracks(people: Path) -> list[dict[str, Any]]:
-    """What ``bgsoft faces`` writes of it: the video, and the left and the right face."""
+    """Files of ``bgsoft faces``: the video, and the left and the right face."""
     path = people.with_name("faces.jsonl")
     assert main(["faces", str(people), str(path), "-q"]) == 0
     header, *found = map(json.loads, path.read_text().splitlines())

@@ -72,7 +72,7 @@ def write(path: Path, layout: str, encoder: str, *options: str) -> bool:
 
 
 class Heard(NamedTuple):
-    """What a second FFmpeg finds in a file's first audio track."""
+    """First audio track of a file, as a second FFmpeg decodes it."""
 
     channels: tuple[str, ...]
     samples: NDArray[np.float64]

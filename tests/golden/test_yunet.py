@@ -27,7 +27,7 @@ from tests.golden.test_models import (
 
 WHOLE = Affine(1, 0, 0, 0, 1, 0)
 MAX_DIFFERENCE = 1e-4
-"""Of outputs: scores and strides. Measured: 6e-6."""
+"""Largest difference of outputs: scores and strides. Measured: 6e-6."""
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def recorded() -> Arrays:
 
 
 def versions(golden: Arrays) -> NDArray[np.float32]:  # noqa: F811
-    """As it is, mirrored, at half brightness: (3, 3, 256, 256) BGR, 0 to 255."""
+    """The picture, mirrored, and at half brightness: (3, 3, 256, 256) BGR, 0 to 255."""
     image = golden["image"][..., ::-1]
     images = np.stack([image, image[:, ::-1], image // 2]).transpose(0, 3, 1, 2)
     return images.astype(np.float32)

@@ -112,7 +112,7 @@ def test_model_inputs_are_the_same(
 
 
 def hiding(frame: Frame) -> Canvases:
-    """What the detector is shown where faces are hidden."""
+    """Inputs of the detector where faces are hidden."""
     config = FaceConfig(mode=FaceMode.ANONYMIZE)
     return finder_settings(config, frame.format, writes_data=False).canvases(frame.format)
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.gpu
 
 
 def some_faces(format: FrameFormat) -> list[Face]:
-    """In the middle, over an edge, overlapping that one, and out of sight."""
+    """Faces in the middle, over an edge, overlapping that one, and out of sight."""
     width, height = format.width, format.height
     return [
         make_face(width * 0.4, height * 0.4, max(2.0, width * 0.2), id=1),

@@ -1,4 +1,4 @@
-"""What the tests of the video engines and crossings share."""
+"""Shared code of the tests of the video engines and crossings."""
 
 from __future__ import annotations
 

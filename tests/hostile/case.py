@@ -19,7 +19,7 @@ NEVER_OPENED = "secret.mp4"
 
 @dataclass(frozen=True, kw_only=True)
 class Stock:
-    """What all cases are made from."""
+    """Files that all cases are made from."""
 
     clips: list[Path]
     """Good videos of 64x48, one of each container and codec."""
@@ -28,7 +28,7 @@ class Stock:
     secret: Path
     """:data:`NEVER_OPENED`."""
     port: int
-    """Of a listener on this machine that must not hear anything."""
+    """Port of a listener on this machine that must receive nothing."""
 
     def clip(self, rng: random.Random, *suffixes: str) -> Path:
         """One of the clips, perhaps of those with certain suffixes only."""
@@ -37,7 +37,7 @@ class Stock:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is done in a folder that holds the input already."""
+    """A command in a folder that contains the input."""
 
     what: str
     """For people."""
@@ -48,7 +48,7 @@ class Case:
     codes: frozenset[int] | None = None
     """The only exit codes that are right; None: any that is documented."""
     leaves: tuple[str, ...] | None = ("out.mkv", "report.json")
-    """What is in ``out`` where the code is 0, and nothing else; None: that is not looked at."""
+    """Contents of ``out`` if the exit code is 0; None: not checked."""
     speaks: bool = False
     """It prints more than what went wrong."""
 

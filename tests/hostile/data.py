@@ -25,7 +25,7 @@ from bgsoft.settings.presets import as_toml, load_preset
 from tests.hostile.case import ABSURD, Case, Stock, call, command, mangled, render
 
 _DEPTH = 100_000
-"""Of brackets within brackets."""
+"""Number of nested brackets."""
 _TOML_VALUES = (
     *(
         '"x"',

@@ -31,7 +31,7 @@ from tests.hostile.case import NEVER_OPENED, OUTPUT, REPORT, Case, Stock
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 
 MAX_BYTES = 2 * 1024**3
-"""Of memory, while a case runs."""
+"""Limit of memory while a case runs."""
 MAKERS = {**media.MAKERS, **data.MAKERS, **models.MAKERS}
 _TOLD = ("notice", "repair", "fault", "fallback")
 """Kinds of events that say that something was lost or changed."""
@@ -87,7 +87,7 @@ def make_stock(folder: Path, port: int) -> Stock:
 
 @dataclass
 class Verdict:
-    """What became of a case."""
+    """Result of a case."""
 
     number: int
     maker: str
@@ -207,7 +207,7 @@ class Judge(Closing):
 
 
 def _said(case: Case, verdict: Verdict) -> list[str]:
-    """What is wrong with the exit code and with what was printed."""
+    """Return the problems of the exit code and of printed text."""
     code, lines = verdict.code, verdict.stderr.splitlines()
     if code is None:
         return []
@@ -228,7 +228,7 @@ def _said(case: Case, verdict: Verdict) -> list[str]:
 
 
 def _left(case: Case, verdict: Verdict, folder: Path) -> list[str]:
-    """What should not be in the output's folder."""
+    """Return unexpected files of the output's folder."""
     names = {path.name for path in (folder / "out").iterdir()}
     if case.leaves is None:
         names = {name for name in names if ".part" in name or name.endswith(".new")}
@@ -265,7 +265,7 @@ def frames(path: Path, *options: str) -> list[str]:
 
 
 def _plainly_decoded(path: Path) -> Iterator[str]:
-    """The same of each frame that the libraries of PyAV make in one thread."""
+    """Return each frame as PyAV's libraries decode it in one thread."""
     with suppress(av.FFmpegError, ValueError), av.open(str(path)) as container:
         stream = container.streams.video[0]
         stream.thread_type = "NONE"
@@ -277,7 +277,7 @@ def _plainly_decoded(path: Path) -> Iterator[str]:
 
 @contextmanager
 def _printed() -> Iterator[list[str]]:
-    """What is written to standard output and error meanwhile, by libraries, too."""
+    """Text on standard output and error during the block, also by libraries."""
     told: list[str] = []
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         places = ((1, out), (2, err))

@@ -283,7 +283,7 @@ def other_file(rng: random.Random, folder: Path, stock: Stock) -> Case:
 
 
 def much_metadata(rng: random.Random, folder: Path, stock: Stock) -> Case:
-    """Up to 10 MB of tags, chapters, attachments or tracks around a short clip."""
+    """A short clip with up to 10 MB of tags, chapters, attachments or tracks."""
     clip = stock.clip(rng, ".mp4", ".mkv")
     how = rng.choice(("one tag", "many tags", "chapters", "tracks", "attachment"))
     size = rng.choice((10_000, 1_000_000, 10_000_000))

@@ -18,7 +18,8 @@ from pathlib import Path
 from tests.hostile.judge import Judge, Verdict
 
 MAX_SECONDS = 120.0
-"""From here on a case hangs. FFmpeg takes 5 for ten thousand tags, and a busy machine 20."""
+"""Time from which a case counts as hanging. FFmpeg takes 5 for ten thousand tags, and a busy
+machine 20."""
 _MAX_ADDRESSES = 8 * 1024**3
 """Address space of a process, so that no case exhausts the machine's memory."""
 

@@ -33,7 +33,7 @@ class Command(NamedTuple):
     page: str
     words: tuple[str, ...]
     whole: bool
-    """To be typed as it is; otherwise it stands in a sentence, and may leave arguments out."""
+    """True: a whole command. False: it stands in a sentence, and may leave arguments out."""
 
     def __str__(self) -> str:
         return f"{self.page}: bgsoft {' '.join(self.words)}"
@@ -45,7 +45,7 @@ def prose(page: Path) -> str:
 
 
 def split(line: str) -> list[tuple[str, ...]]:
-    """What a line of shell gives to bgsoft: the words of each call, a variable being a clip."""
+    """Words of each call of bgsoft in a line of shell, a variable being a clip."""
     lexer = shlex.shlex(re.sub(r"\$\w+", "clip.mp4", line), posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     calls: list[list[str]] = []

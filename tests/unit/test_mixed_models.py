@@ -34,7 +34,7 @@ DEVICE: Any = types.SimpleNamespace(number=0)
 
 
 class Shared(Network):
-    """What several providers run; it takes as long as it is told."""
+    """A network that several providers run; it takes a given time."""
 
     def __init__(self, clock: list[float], seconds: float) -> None:
         self.provider = "fake"
@@ -55,7 +55,7 @@ class Gpu:
     """Stands for :mod:`bgsoft.infer.cuda` and the clock."""
 
     cpu_ms: float = 2
-    """Of a run on the CPU; on the GPU one takes 1 ms."""
+    """Time of a run on the CPU; on the GPU one takes 1 ms."""
 
     def __init__(self) -> None:
         self.now = [0.0]

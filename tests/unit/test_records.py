@@ -31,7 +31,7 @@ class Frozen:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """The same, by the standard library."""
+    """The same class, by the standard library."""
 
     a: int
     b: str = "b"

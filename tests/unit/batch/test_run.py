@@ -74,7 +74,7 @@ class FakeExecutor:
 
 
 def done(job: RenderWhole) -> RenderReport:
-    """What a render does to the output folder."""
+    """Effect of a render on the output folder."""
     output, receipt = job.config.output, job.config.receipt
     assert receipt is not None
     if output.exists() and not job.config.overwrite:

@@ -241,7 +241,7 @@ def test_bottleneck_in_words(
 
 
 def copied(results: dict[str, Any]) -> dict[str, Any]:
-    """As a file has them."""
+    """Results as read from a file."""
     copy: dict[str, Any] = json.loads(json.dumps(results))
     return copy
 

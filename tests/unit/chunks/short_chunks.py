@@ -97,7 +97,7 @@ class Here(Closing):
         return [Started(task_id, "here"), *told, end]
 
     def kill(self, task_id: int, reason: str) -> None:
-        """They have ended."""
+        """Kill processes, and wait for their end."""
 
     def close(self) -> None:
         """Likewise."""

@@ -251,7 +251,7 @@ def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(long_clip: Path) -> str:
-    """What comes out where nothing stops the render."""
+    """Output of a render that nothing stops."""
     target = long_clip.with_name("expected.mkv")
     done = start(long_clip, target)
     _, err = done.communicate(timeout=SECONDS)

@@ -17,11 +17,11 @@ BUS_ID = "0000:3b:00.0"
 
 
 class NotSupportedError(Exception):
-    """As NVML answers for what a GPU lacks."""
+    """NVML's error for figures that a GPU lacks."""
 
 
 class Nvml:
-    """As much of pynvml as the monitor asks for; each figure rises with every sample."""
+    """The part of pynvml that the monitor uses; each figure rises with every sample."""
 
     NVML_TEMPERATURE_GPU = 0
 

@@ -37,7 +37,7 @@ def spec_of(**changes: Any) -> ModelSpec:
 
 
 def read(rows: list[list[float]], **changes: Any) -> list[FoundBox]:
-    """Of rows x, y, width, height, score of a, score of b."""
+    """Read rows of x, y, width, height, score of a, score of b."""
     spec = spec_of(**changes)
     raw = np.array(rows, np.float32).T
     return BoxReader(spec, (1, *raw.shape), 1, Letterbox.of(spec, FORMAT)).read(raw)

@@ -44,7 +44,7 @@ GPU_STAGES = {
     "composite": [candidate("cuda"), candidate("cpu")],
     "encode": [candidate("nvenc"), candidate("cpu")],
 }
-"""As the registry sees a machine whose NVENC has not been tried yet."""
+"""Registry of a machine whose NVENC has not been tried yet."""
 
 
 def stand_in_parity(monkeypatch: pytest.MonkeyPatch, *found: Parity) -> None:

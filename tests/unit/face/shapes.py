@@ -75,7 +75,7 @@ def seen(*places: tuple[float, float], size: float = 100, score: float = 0.9) ->
 
 
 def box_in(square: Roi) -> Box:
-    """Where the detector saw the face that a landmark model's square is for."""
+    """Box of the face that a landmark model's square is for."""
     half = square.side / SQUARE_SCALE / 2
     rise = 2 * half * SQUARE_FALL
     x = square.x + rise * math.sin(square.angle)
@@ -90,7 +90,7 @@ def mesh(x: float, y: float, size: float = 100) -> np.ndarray:
 
 
 def meshes(faces: Iterable[np.ndarray], presences: Sequence[float]) -> list[Mesh]:
-    """Of landmarks in the frame, each (468, 3)."""
+    """Meshes of landmarks in the frame, each (468, 3)."""
     return [Mesh(points.T, sure) for points, sure in zip(faces, presences, strict=True)]
 
 

@@ -142,7 +142,7 @@ def test_huge_numbers_do_not_overflow() -> None:
 def slow_faces(
     boxes: NDArray[np.float64], scores: NDArray[np.float64]
 ) -> list[tuple[NDArray[np.float64], float]]:
-    """By the definition, one at a time."""
+    """Faces by the definition, one at a time."""
     left, found = [*np.argsort(-scores)], []
     while left:
         best = left[0]

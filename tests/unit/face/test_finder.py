@@ -22,13 +22,13 @@ from tests.marks import crossed
 from tests.unit.face.world import FACE, FRAME_MS, Place, Thing, Watch, box_around, off, still
 
 SIZES = 1, 5
-"""Of batches, and views of a run."""
+"""Sizes of batches, and views of a run."""
 SURELY = 0.9
 HIDING: dict[str, Any] = {"hides": True, "every": 1}
 
 
 def rightwards(step: float, first: int = 10) -> Callable[[int], Place]:
-    """At rest until one frame; then it moves on."""
+    """A face that rests until one frame and then moves on."""
     return lambda number: (200 + step * max(0, number - first), 500.0)
 
 
@@ -44,7 +44,7 @@ def plain(found: Sequence[Sequence[Face]]) -> list[list[tuple[Any, ...]]]:
 
 
 def places(found: Sequence[Sequence[Face]]) -> list[list[tuple[Any, ...]]]:
-    """Where faces are, whoever they are."""
+    """Places of faces, without their ids."""
     return [sorted((f.box_xyxy, f.score, f.detected) for f in faces) for faces in found]
 
 

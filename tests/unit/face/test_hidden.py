@@ -26,7 +26,7 @@ def hide(
     cuts: Collection[int] = (),
     ahead: int = LOOKAHEAD_FRAMES,
 ) -> list[list[Ellipse]]:
-    """What is hidden in each frame of a video.
+    """Places hidden in each frame of a video.
 
     Args:
         faces: Of each frame.

@@ -34,7 +34,7 @@ Place = tuple[float, float]
 
 @dataclass(frozen=True)
 class Thing:
-    """What there is to see: a face, or something else; scores by how it is shown."""
+    """A visible thing: a face, or something else; its scores depend on how it is shown."""
 
     where: Callable[[int], Place | None]
     """Its centre in a frame; None: it is not there."""
@@ -43,7 +43,7 @@ class Thing:
     turned: float = 0.3
     close: float = 0.95
     is_face: bool = True
-    """By the landmark model."""
+    """Whether the landmark model sees a face."""
     size: float = FACE
     """Side of its box."""
 
@@ -54,7 +54,7 @@ def still(x: float, y: float, frames: range = ALWAYS, **kind: Any) -> Thing:
 
 @dataclass(frozen=True)
 class Look:
-    """What the detector was shown, of one frame."""
+    """The input of one frame to the detector."""
 
     frame: int
     shown: str
@@ -79,7 +79,7 @@ class World:
     closed: bool = False
 
     def seen(self, number: int) -> list[tuple[Thing, Place]]:
-        """What can be seen in a frame."""
+        """Visible things of a frame."""
         shown: list[tuple[Thing, Place]] = []
         for thing in self.things:
             place = thing.where(number)
@@ -140,7 +140,7 @@ class World:
 
 
 def detections(seen: Sequence[tuple[float, Thing, Place]], min_score: float) -> list[Detection]:
-    """Those with at least a score, best first."""
+    """Detections with at least a score, best first."""
     found = [
         shapes.seen(place, size=thing.size, score=score)[0]
         for score, thing, place in seen

@@ -277,12 +277,12 @@ def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
 
 
 class FakeDevice:
-    """Where networks of the CPU run as if it were a GPU."""
+    """A device on which networks of the CPU run as if it were a GPU."""
 
     number = 0
 
     def make_current(self) -> None:
-        """There is one only."""
+        """Do nothing: there is only one device."""
 
     def new_stream(self) -> None:
         """Nothing is asynchronous."""
@@ -290,7 +290,7 @@ class FakeDevice:
 
 @pytest.fixture
 def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, int | None]]:
-    """What is loaded on a GPU runs here: its batch, whether it may replay, its largest batch."""
+    """Networks loaded on a GPU run here: their batch, whether they may replay, their largest batch."""
     made: list[tuple[int, bool, int | None]] = []
 
     def load(loader: NetworkLoader, wiring: Wiring, run: GpuRun) -> Network:

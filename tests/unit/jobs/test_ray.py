@@ -280,7 +280,7 @@ def kill_nodes_of(said: list[dict[str, Any]], most: int) -> None:
 
 @pytest.fixture
 def videos(tmp_path: Path) -> list[str]:
-    """Their names, in the folder ``in``; ``out`` is for what becomes of them."""
+    """Names of the videos in the folder ``in``; ``out`` is for their outputs."""
     for name in ("in", "out"):
         (tmp_path / name).mkdir()
     names = [f"{number}.mp4" for number in range(4)]

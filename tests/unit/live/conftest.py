@@ -97,7 +97,7 @@ def error(answer: tuple[int, bytes, Any]) -> str:
 
 
 def picture(server: PreviewServer, view: str, frame: LiveFrame) -> np.ndarray[Any, Any]:
-    """What a view shows of a frame; (H, W, 3), as a browser has it."""
+    """Picture of a frame in a view; (H, W, 3), as a browser has it."""
     answers: list[tuple[int, bytes, Any]] = []
     seen = server._pictures.get(view, (0,))[0]
     path = f"/picture?view={view}&after={seen}"

@@ -59,7 +59,7 @@ def test_any_size_gives_flat_mattes_for_flat_masks(
 
 
 def ellipse(shape: tuple[int, int], shrink_px: float = 0.0) -> Plane:
-    """Where the disc PERSON of a 256×256 mask lies in a frame: (H, W) bool."""
+    """The disc PERSON of a 256×256 mask in a frame: (H, W) bool."""
     height, width = shape
     y, x = np.mgrid[0:height, 0:width]
     dx, dy = (x + 0.5) / width - PERSON[0], (y + 0.5) / height - PERSON[1]
@@ -344,7 +344,7 @@ def test_results_go_to_the_same_arrays_every_time() -> None:
 
 def test_a_fine_edge_is_steady_where_the_picture_stands_still() -> None:
     def changes(temporal: float, brighter: int) -> int:
-        """By how much opacity follows another mask, at most, in a picture that changes so."""
+        """Largest share of another mask that opacity follows in a picture that changes so."""
         config = MatteConfig(temporal=temporal, threshold=None, smooth=0, min_area=0)
         first, second = blank_frame(640, 480), blank_frame(640, 480)
         second.luma[:] += np.uint8(brighter)

@@ -14,7 +14,7 @@ SAMPLES = 64
 
 
 def matrix_of_ffmpeg(source: str, target: str) -> list[dict[str, float]]:
-    """What libswresample's own matrix makes of each channel."""
+    """libswresample's own matrix for each channel."""
     names = named(target).channels
     count = len(named(source).channels)
     steps = np.repeat(np.eye(count, dtype=np.float32), SAMPLES, axis=0).reshape(1, -1)

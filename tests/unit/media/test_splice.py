@@ -16,7 +16,7 @@ VIDEO, SOUND = 0, 1
 
 @dataclass
 class FakePacket:
-    """What is looked at of a packet; PyAV's own cannot be given a stream number."""
+    """The attributes of a packet that are read; PyAV's own cannot be given a stream number."""
 
     stream_index: int
     pts: int | None

@@ -47,7 +47,7 @@ def acting(
 
 
 def alive_stage_threads() -> list[str]:
-    """Of a pipeline; other tests may have left the lanes of a pool."""
+    """Stage threads of a pipeline that are alive; other tests may have left the lanes of a pool."""
     names = [t.name for t in threading.enumerate()]
     return [n for n in names if n.startswith("bgsoft-") and not n.startswith("bgsoft-lane_")]
 

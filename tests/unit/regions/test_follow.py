@@ -35,7 +35,7 @@ def noise(rng: np.random.Generator, shape: tuple[int, int], cell: int) -> NDArra
 
 
 def motion(index: int) -> NDArray[np.float64]:
-    """From the first frame to another: it goes right, turns and grows."""
+    """Motion from the first frame to another: it goes right, turns and grows."""
     turned = cv2.getRotationMatrix2D((100, 110), -0.6 * index, 1 + 0.004 * index)
     turned[:, 2] += (2.5 * index, 0.5 * index)
     return np.asarray(turned, np.float64)

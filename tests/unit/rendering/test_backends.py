@@ -41,7 +41,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> dict[str, bool]:
 
 
 def wants(stage: str, name: str, require_gpu: bool = False) -> Any:
-    """What is read of settings that name a backend for one stage."""
+    """The settings that name a backend for one stage."""
     return SimpleNamespace(**{stage: name, "require_gpu": require_gpu})
 
 

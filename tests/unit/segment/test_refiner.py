@@ -27,7 +27,7 @@ SAMPLE = Path(__file__).parents[3] / "samples" / "person.mp4"
 
 
 def refined_by_the_file(image: np.ndarray[Any, Any], coarse: np.ndarray[Any, Any]) -> Any:
-    """What ONNX Runtime makes of a BGR crop and its mask."""
+    """Output of ONNX Runtime for a BGR crop and its mask."""
     session = onnxruntime.InferenceSession(
         str(spec_path(read_spec(REFINER, (REFINER,)))), providers=["CPUExecutionProvider"]
     )

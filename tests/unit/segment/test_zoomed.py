@@ -369,7 +369,7 @@ def test_a_figure_that_no_whole_pass_shows_is_searched_for(quality: MatteQuality
         frames.append(frame_of(far, index))
 
     def share(mask: np.ndarray[Any, Any]) -> float:
-        """Of the figure's picture; hardly any but in it."""
+        """Share of the figure's picture; nearly none outside it."""
         found = cv2.resize(mask, image.shape[1::-1]) > 0.5
         assert found.sum() <= 1.05 * found[place].sum()
         return float(found[place].mean())
