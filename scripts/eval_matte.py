@@ -134,7 +134,7 @@ class Table:
         print(f"{label:<24}" + "".join(f"{cell:>26}" for cell in cells))
 
     def _cell(self, column: Column, choice: str, other: str | None) -> str:
-        """A choice's figure, or what it is more than another's."""
+        """A figure of a choice, or its difference from another's."""
         values = np.array(self.values[choice][column.name])
         picks = np.random.default_rng(1).integers(0, values.size, (RESAMPLES, values.size))
         figure, drawn = column.statistic(values), column.statistic(values[picks])

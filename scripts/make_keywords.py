@@ -20,12 +20,12 @@ API = Path(__file__).parents[1] / "bgsoft" / "api.py"
 KEYWORDS = API.parent / "settings" / "keywords.py"
 WIDTH = 100
 _OF_FILES = {"encode", "chunks"}
-"""What concerns only files that are written, beside the section of the codec."""
+"""Settings of written files only, in addition to the section of the codec."""
 _OF_SEQUENCES = {
     *("mask_every", "similarity", "face_every", "temporal"),
     *("start", "duration", "decode", "batch", "stall"),
 }
-"""What means nothing to one picture alone."""
+"""Settings that have no meaning for one picture."""
 _CLASSES = re.compile(r"class PictureSettings.*", re.DOTALL)
 _SIGNATURE = re.compile(r"(?<== DEFAULT_PRESET,\n).*?(?=    on_progress: )", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?<=None: the bare defaults\.\n).*?(?= {8}on_progress: )", re.DOTALL)

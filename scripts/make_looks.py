@@ -23,7 +23,7 @@ import bgsoft
 WIDTH, COLUMNS, GAP = 480, 3, 6
 """Of one picture, pixels; pictures a row; white between them."""
 CHECKS = 12
-"""Edge of the squares behind what is transparent."""
+"""Edge of the squares behind transparent parts."""
 QUALITY = 88
 SECONDS = 4.0
 """Where the frame is; the render begins a little before it, as a mask needs some frames."""

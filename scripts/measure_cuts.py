@@ -210,7 +210,7 @@ def coded(clip: Video) -> Video:
 
 
 def moved(name: str, clip: Video) -> Iterator[Case]:
-    """Under a camera that moves, from standstill."""
+    """A clip under a camera that moves, from standstill."""
     rng = np.random.default_rng(SEED)
     t = np.maximum(0, np.arange(len(clip)) - 12)
 

@@ -66,7 +66,7 @@ SLOW_MOTION = 0.005
 
 
 def frames_of(path: Path) -> Iterator[Frame]:
-    """All frames of a clip; each is gone when the next is asked for."""
+    """All frames of a clip; each is valid until the next is requested."""
     with CpuDecoder(path) as decoder:
         ring = FrameRing(2, lambda slot: host_planes(decoder.info.format, slot))
         for frame in decoder.frames(ring):
@@ -81,7 +81,7 @@ def format_of(path: Path) -> FrameFormat:
 
 @dataclass
 class Run:
-    """What one clip gave."""
+    """Results of one clip."""
 
     compared: Comparison
     raw: list[dict[int, NDArray[Any]]] = field(default_factory=list)

@@ -142,7 +142,7 @@ class Drawn:
         self.add(oval.moved(matrix), number)
 
     def cropped(self, left: int, top: int, width: int, height: int) -> Drawn:
-        """Return a copy of a part."""
+        """Return a copy of a part of the frame."""
         inside = np.s_[top : top + height, left : left + width]
         moved = np.array([[1.0, 0, -left], [0, 1.0, -top]])
         ovals = {n: [oval.moved(moved) for oval in each] for n, each in self.ovals.items()}

@@ -37,7 +37,7 @@ _GAPS: Final = {
     1: (CLOCK_CENTRE[0] - 58.0, CLOCK_CENTRE[0] + 58.0),
     2: (RADIO_LIGHT[0] - 144.0, RADIO_LIGHT[0] + 28.0),
 }
-"""Where a shelf's row, from the top, holds no books: (left, right)."""
+"""Gaps without books in the shelf's rows, from the top: (left, right)."""
 
 _WINDOW: Final = (372.0, -330.0, 760.0, 150.0)
 _DARK_WOOD: Final = (104.0, 70.0, 44.0)

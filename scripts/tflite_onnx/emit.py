@@ -33,7 +33,7 @@ _SAME_PADDING = 0
 _SMALL_PICTURE = 32
 """Rows and columns, at most; with 48 cuDNN has kernels for depthwise convolutions ready."""
 _READY_SIZE = 5
-"""Of the depthwise kernels that it has ready for small pictures, too."""
+"""Size of the depthwise kernels that cuDNN has ready for small pictures, too."""
 _PLAIN = {
     "ADD": "Add",
     "HARD_SWISH": "HardSwish",

@@ -39,7 +39,7 @@ def packets(path: Path) -> tuple[list[str], list[int], int, list[int], list[list
 
 
 def description(path: Path) -> list[str]:
-    """ffmpeg's description of a file, without its name and the sizes that the encoder made of it."""
+    """ffmpeg's description of a file, without its name and the encoder's sizes."""
     lines = [line for line in described_by_ffmpeg(path).splitlines() if line.startswith("  ")]
     return [re.sub(r"bitrate: .*|, \d+ kb/s|chunks-", "", line) for line in lines]
 

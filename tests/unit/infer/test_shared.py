@@ -290,7 +290,7 @@ class FakeDevice:
 
 @pytest.fixture
 def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, int | None]]:
-    """Networks loaded on a GPU run here: their batch, whether they may replay, their largest batch."""
+    """Run networks of the GPU here: their batch, whether they may replay, their largest batch."""
     made: list[tuple[int, bool, int | None]] = []
 
     def load(loader: NetworkLoader, wiring: Wiring, run: GpuRun) -> Network:
