@@ -125,7 +125,7 @@ class Timeline:
     matte_area_pct: list[float]
     """Share of the frame that its matte covers; soft parts count by their opacity."""
     faces: list[int] | None
-    """Faces in it, found or expected; None where no faces were looked for."""
+    """Faces in it, found or expected; None if faces were not detected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +175,7 @@ class RenderReport:
     d2h_bytes: float = 0.0
     """Frame data that went back, bytes a frame; 0 on an all-GPU path, but for the thumbnails."""
     faces: dict[str, Any] | None = None
-    """See :meth:`bgsoft.face.step.FaceJournal.summary`; None where no faces were looked for."""
+    """See :meth:`bgsoft.face.step.FaceJournal.summary`; None if faces were not detected."""
     detector: dict[str, Any] | None = None
     """See :meth:`bgsoft.detect.step.DetectorStep.summary`; None where there was no detector."""
     hidden: list[HiddenRun] = field(default_factory=list)

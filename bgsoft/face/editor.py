@@ -131,7 +131,7 @@ class MatteEditor:
         count, laid = len(outlines), self._placement.array(outlines.view(np.uint8))
         shares = self._placement.xp.empty((count, *self._grid), np.uint8)
         strengths = self._placement.xp.empty(count, np.int32)
-        # All is looked at before anything is filled in: faces may overlap.
+        # All faces are measured before any is filled in: they may overlap.
         if count:
             coverage = self._coverage.array[len(self._listeners)]
             self._measure_covers(

@@ -53,7 +53,7 @@ class StageSwitch:
         self.info: VideoInfo | None = None
         """The source, once a frame has come."""
         self.takes_faces = False
-        """A sink wants faces, with landmarks, where they are looked for."""
+        """A sink wants faces, with landmarks, if they are detected."""
         self._metrics, self._converting = metrics, converting
         self._wants_source, self._begin = wants_source, begin
         self._given = config

@@ -60,7 +60,7 @@ class Container:
     copies: frozenset[str] | None = None
     """The only sound and subtitle codecs it can hold; None: all that the muxer accepts."""
     recode_pcm: bool = False
-    """The muxer accepts PCM, but hardly any player does: it is encoded anew all the same."""
+    """The muxer accepts PCM, but hardly any player does: it is encoded again all the same."""
     options: dict[str, str] = field(default_factory=dict)
     """Muxer options."""
     max_rate: int | None = None

@@ -127,7 +127,7 @@ def _units(data: bytes, prefix: int) -> Iterator[tuple[int, int]]:
         return
     begin = data.find(START) + 3
     while begin >= 3:
-        # The end is looked for only where the unit is read: a picture's is long.
+        # The end is searched for only if the unit is read: a picture's is long.
         yield begin, -1
         begin = data.find(START, begin) + 3
 

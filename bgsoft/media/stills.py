@@ -1,6 +1,6 @@
 """Stills: pictures that are files of their own. What one says of itself, and its colour profile.
 
-The files are untrusted: their sizes are looked at before anything is decoded, and one that has been
+The files are untrusted: their sizes are checked before anything is decoded, and one that has been
 cut off is an error, not a picture that is grey below.
 """
 
@@ -362,7 +362,7 @@ def with_alpha(data: bytes) -> bytes:
 
 
 def _with_tiff_tag(data: bytes, tag: int, kind: int, number: int, value: bytes) -> bytes:
-    """A TIFF file with a tag more: its directory is written anew, at the file's end."""
+    """Return a TIFF file with one more tag; its directory is written again, at the end."""
     order = "<" if _byte_order(data) == "little" else ">"
     (start,) = struct.unpack_from(f"{order}I", data, 4)
     (count,) = struct.unpack_from(f"{order}H", data, start)

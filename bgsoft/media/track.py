@@ -123,7 +123,7 @@ class _SampleClock:
     """Sound timestamps counted in samples, where the input's clock is too coarse for them.
 
     Matroska rounds to 1 ms; counted on in whole codec frames, the samples join without jitter.
-    A timestamp more than one tick off the count starts it anew.
+    A timestamp more than one tick off the count restarts it.
     """
 
     def __init__(self, sample_rate: int, frame_samples: int) -> None:

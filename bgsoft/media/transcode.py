@@ -1,4 +1,4 @@
-"""Sound and text subtitles that the output container cannot hold, encoded anew by FFmpeg."""
+"""Sound and text subtitles that the output container cannot hold, encoded again by FFmpeg."""
 
 from __future__ import annotations
 

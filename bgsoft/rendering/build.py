@@ -283,7 +283,7 @@ class StageBuilder:
         from_alpha = model.spec.of_family.makes_alpha
         fine = config.effect.kind in _FINE_EDGES
         # A similar frame is one like the last that was segmented, so each has to be known before
-        # the next is looked at.
+        # the next is tried.
         loop = stages if segment.similarity_db is None else stages.singly()
         reader, replaces = _open_mattes(config, info, self._resources), segment.replaces_matte
         with StartupPool() as pool, stages.current():

@@ -270,7 +270,7 @@ class _Session:
         return outputs, outputs
 
     def _make_builder(self, pool: StartupPool) -> StageBuilder:
-        # Imported here, while the input is looked at: most of a short start is imports.
+        # Imported here, while the input is probed: most of a short start is imports.
         with span("imports for the stages"):
             import cv2
 

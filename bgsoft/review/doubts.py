@@ -51,7 +51,7 @@ class Doubt:
     last: int
     """and the last of them."""
     box: Box | None
-    """Place in frame pixels; None: it is looked for in the frame."""
+    """Place in frame pixels; None: it is searched for in the frame."""
     action: RegionAction
     """Action of the region that would mend it."""
     by_change: bool = False

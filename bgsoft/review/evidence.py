@@ -49,7 +49,7 @@ class Evidence:
     """True: a part of a person is lost where the area falls. False: where it rises."""
     cuts: list[int]
     faces: list[int] | None
-    """Number in each frame; None: nobody looked for them."""
+    """Number in each frame; None: they were not detected."""
     lists: dict[str, list[dict[str, Any]]]
     """Lists of the report's ``faces``."""
     hidden: list[dict[str, Any]] = field(default_factory=list)

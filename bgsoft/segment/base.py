@@ -76,7 +76,7 @@ class Segmenter(Protocol):
         return
 
     def refresh(self) -> None:
-        """Decide anew what would else be kept for as long as it holds; seen by nobody."""
+        """Decide again what would otherwise be kept; the change is not visible."""
         return
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ class HostSegmenterFactory:
     ) -> Segmenter:
         """The segmenter of a model; errors are those of :meth:`driver`.
 
-        ``best`` looks for people by faces, too, where ``make_faces`` makes what finds them.
+        ``best`` also finds people by their faces; ``make_faces`` makes the face detector.
         """
         spec = loader.model.spec
         masker, other = averaged_with(spec, quality), companion(spec, quality)

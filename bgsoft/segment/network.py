@@ -80,7 +80,7 @@ class NetworkSegmenter(Segmenter):
         self._planes: list[Array] = list(self._masks)
         self._on_notice = on_notice
         self._unproved = spec.checksum is None
-        """It is a user's model, whose output nobody has looked at yet."""
+        """It is a user's model, whose output has not been checked yet."""
 
     def start(self) -> None:
         self._driver.start()
