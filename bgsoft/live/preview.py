@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,11 +15,12 @@ from numpy.typing import NDArray
 
 from bgsoft.closing import Closing
 from bgsoft.encode.rgb import RgbPictures
-from bgsoft.errors import BgsoftError, ConfigError, OutputError, os_errors_as
+from bgsoft.errors import BgsoftError, ConfigError, OutputError
 from bgsoft.frame import FrameFormat, Planes
 from bgsoft.live.base import LiveFrame
-from bgsoft.live.page import PageServer
+from bgsoft.live.page import PagePreview, PreviewRequest
 from bgsoft.live.settings import LiveSettings
+from bgsoft.page_server import PageServer
 from bgsoft.rendering.host import host_planes
 from bgsoft.settings.config import EffectKind
 from bgsoft.settings.options import OPTIONS, settings_from_options
@@ -62,10 +62,8 @@ class PreviewServer(Closing):
         self._settings = settings
         self._clock = clock
         self._changing = threading.Lock()
-        with os_errors_as(OutputError, f"cannot show the preview on port {port}"):
-            self._server = PageServer(port, self)
-        self.token = secrets.token_urlsafe(16)
-        self.url = f"http://127.0.0.1:{self._server.port}/?token={self.token}"
+        self._server = PageServer[PagePreview](port, self, PreviewRequest, "preview")
+        self.token, self.url = self._server.token, self._server.url
         self.name = "preview"
         self._condition = threading.Condition()
         self._watched: dict[str, float] = {}

@@ -228,8 +228,8 @@ def mending_line(doubt: Doubt, box: Box, video: ReviewVideo) -> str:
         "[[region]]",
         f'action = "{doubt.action.value}"',
         f'box = "{left},{top},{width},{height}"',
-        f"from = {video.seconds(doubt.first):.3f}",
+        f"from = {video.stamp(doubt.first):.3f}",
     ]
     if doubt.last < last:
-        lines.append(f"to = {video.seconds(doubt.last + 1):.3f}")
+        lines.append(f"to = {video.stamp(doubt.last + 1):.3f}")
     return "\n".join(lines)

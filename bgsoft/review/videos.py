@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,13 @@ class ReviewVideo:
     def seconds(self, frame: int) -> float:
         """Return the time of a frame from the first one on, as regions count."""
         return float((self.pts[frame] - self.pts[0]) * self.info.time_base)
+
+    def stamp(self, frame: int) -> float:
+        """Return :meth:`seconds` in whole milliseconds, rounded down.
+
+        A region ``from`` this time includes the frame, and one ``to`` this time excludes it.
+        """
+        return math.floor((self.pts[frame] - self.pts[0]) * self.info.time_base * 1000) / 1000
 
     def frames(self, wanted: Sequence[int] | None = None) -> Iterator[Frame]:
         """Decode frames in order; each is overwritten when the next is asked for.

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 import pytest
 
+from bgsoft import page_server
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.exitcodes import ExitCode, exit_code
-from bgsoft.live import page
 from bgsoft.live import preview as preview_module
 from bgsoft.live.preview import PreviewServer
 from bgsoft.settings.config import RenderConfig
@@ -118,7 +118,7 @@ def test_it_ends_while_browsers_wait_or_stall(
     server: PreviewServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fixture sees that no thread is left."""
-    monkeypatch.setattr(page._Request, "timeout", 60.0)
+    monkeypatch.setattr(page_server.PageRequest, "timeout", 60.0)
     monkeypatch.setattr(preview_module, "_POLL_SECONDS", 60.0)
     port = server._server.port
     with socket.create_connection(("127.0.0.1", port)) as silent:
@@ -155,7 +155,7 @@ def test_it_ends_while_a_change_waits_for_stages_that_hang(
         with suppress(OSError):
             ask(server, "/change", {"strength": 3})
 
-    monkeypatch.setattr(page, "_END_SECONDS", 0.05)
+    monkeypatch.setattr(page_server, "_END_SECONDS", 0.05)
     monkeypatch.setattr(applied.settings, "_apply", apply)
     browser = threading.Thread(target=slide)
     browser.start()

@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 from bgsoft.errors import BgsoftError, ConfigError, UnsupportedFormatError
+from bgsoft.regions.places import PlacedRegion
 from bgsoft.review.doubts import MAX_SHOWN
 from bgsoft.review.review import write_review
+from bgsoft.review.videos import ReviewVideo
 from bgsoft.settings.regions_file import read_regions
 from tests.unit.review.pages import RATE, Page, room, write, write_report
 
@@ -248,3 +250,21 @@ def test_a_picture_or_folder_is_no_video(pair: tuple[Path, Path], tmp_path: Path
         write_review(pair[0], tmp_path, page)
     with pytest.raises(BgsoftError):
         write_review(pair[0], tmp_path / "none.mkv", page)
+
+
+def test_proposed_times_are_those_of_the_frames(tmp_path: Path) -> None:
+    """Of 30 frames a second, most times are no whole milliseconds."""
+    pictures = room(12)
+    pair = (
+        write(tmp_path / "in.nut", pictures, rate=30),
+        write(tmp_path / "out.nut", pictures, rate=30),
+    )
+    doubtful = [{"frame": n, "boxes": [[20 * n, 0, 20 * n + 20, 40]]} for n in range(11)]
+    report = write_report(tmp_path / "r.json", *pair, [20.0] * 12, doubtful=doubtful)
+    video = ReviewVideo(pair[0])
+    for article in review(pair, tmp_path, report=report).articles:
+        file = tmp_path / "r.toml"
+        file.write_text(article["pre"])
+        placed = PlacedRegion(read_regions(file)[0], video.info)
+        held = [number for number, pts in enumerate(video.pts) if placed.holds_at(pts)]
+        assert held == [int(article["data-frame"])]
