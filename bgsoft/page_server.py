@@ -13,8 +13,8 @@ import socket
 import socketserver
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Generic, TypeVar
@@ -102,7 +102,11 @@ class PageRequest(BaseHTTPRequestHandler, Generic[Shown]):
     """Seconds in which a browser must send or receive data."""
 
     def get(self, path: str, query: Mapping[str, str]) -> bool:
-        """Answer a GET request; return False if there is no such page."""
+        """Answer a GET request; return False if there is no such page.
+
+        Raises:
+            BgsoftError: The answer has its message.
+        """
         raise NotImplementedError
 
     def post(self, path: str, sent: dict[str, Any]) -> Mapping[str, Any] | None:
@@ -115,21 +119,28 @@ class PageRequest(BaseHTTPRequestHandler, Generic[Shown]):
 
     def do_GET(self) -> None:
         query = self._query()
-        if query is not None and not self.get(self.path.partition("?")[0], query):
-            self.answer_json(_UNKNOWN, status=HTTPStatus.NOT_FOUND)
+        if query is None:
+            return
+        with self._failures():
+            if not self.get(self.path.partition("?")[0], query):
+                self.answer_json(_UNKNOWN, status=HTTPStatus.NOT_FOUND)
 
     def do_POST(self) -> None:
         if self._query() is None:
             return
-        try:
+        with self._failures():
             answer = self.post(self.path.partition("?")[0], self._body())
+            if answer is None:
+                self.answer_json(_UNKNOWN, status=HTTPStatus.NOT_FOUND)
+            else:
+                self.answer_json(answer)
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
         except BgsoftError as exc:
             self.answer_json({"error": str(exc)}, status=HTTPStatus.BAD_REQUEST)
-            return
-        if answer is None:
-            self.answer_json(_UNKNOWN, status=HTTPStatus.NOT_FOUND)
-        else:
-            self.answer_json(answer)
 
     def _query(self) -> dict[str, str] | None:
         """Return the query of a request with the token; answer 403 to others.

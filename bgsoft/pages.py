@@ -1,14 +1,23 @@
-"""HTML pages that load nothing: each carries the style that all share."""
+"""HTML pages that load nothing: each carries its style and script, and the style of all."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-_STYLE = Path(__file__).with_name("pages.css")
-_PLACE = "/* pages.css */\n"
+_SHARED = Path(__file__).with_name("pages.css")
+_PLACE = re.compile(r"^/\* (\w+\.(?:css|js)) \*/\n", re.MULTILINE)
 
 
 def read_page(path: Path) -> str:
-    """Return a page of this package with the shared style in its place."""
-    style = _STYLE.read_text(encoding="utf-8")
-    return path.read_text(encoding="utf-8").replace(_PLACE, style)
+    """Return a page of this package, with files of its folder and ``pages.css`` in their places.
+
+    A place is a line with the file's name as a comment.
+    """
+
+    def content(place: re.Match[str]) -> str:
+        name = place[1]
+        part = _SHARED if name == _SHARED.name else path.with_name(name)
+        return part.read_text(encoding="utf-8")
+
+    return _PLACE.sub(content, path.read_text(encoding="utf-8"))

@@ -28,8 +28,17 @@ def read_toml(path: Path) -> dict[str, Any]:
         OSError: It cannot be read.
         ValueError: It is malformed, not UTF-8, or larger than 1 MiB.
     """
+    return parse_toml(read_toml_bytes(path))
+
+
+def read_toml_bytes(path: Path) -> bytes:
+    """Return the content of a TOML file, for :func:`parse_toml`, which rejects one cut off here."""
     with path.open("rb") as file:
-        data = file.read(_MAX_TOML_BYTES + 1)
+        return file.read(_MAX_TOML_BYTES + 1)
+
+
+def parse_toml(data: bytes) -> dict[str, Any]:
+    """Parse TOML; raises ValueError where it is malformed, not UTF-8, or larger than 1 MiB."""
     if len(data) > _MAX_TOML_BYTES:
         raise ValueError("it is larger than 1 MiB")
     with _too_deep, _not_utf_8:

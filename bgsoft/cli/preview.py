@@ -1,7 +1,10 @@
-"""``bgsoft preview``: one frame, as source, matte and result side by side."""
+"""``bgsoft preview``: a page to correct a video by hand, or one frame as a picture."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +15,12 @@ from bgsoft.records import dataclass
 from bgsoft.settings.options import OPTIONS, PICTURE_SECTIONS
 
 _EPILOG = flags.examples(
-    "preview in.mp4 look.png", "preview in.mp4 look.png --at 1:12 --preset studio --draw-faces"
+    "preview in.mp4 look.png",
+    "preview in.mp4 look.png --at 1:12 --preset studio --draw-faces",
+    "preview in.mp4",
+    "preview in.mp4 --regions in.regions.toml --report report.json",
 )
+_page = partial(flags.option, panel="Page")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +28,15 @@ class PreviewFlags:
     """Arguments and flags of the command, without settings of a render."""
 
     input: flags.Input
-    output: Annotated[Path, typer.Argument(metavar="OUT.png", help="Picture to write.")]
+    output: Annotated[
+        Path | None,
+        typer.Argument(metavar="[OUT.png]", help="Picture to write. Without it, a page is served."),
+    ] = None
     at: Annotated[
         str | None,
         flags.option(
-            "Time of the frame: seconds or HH:MM:SS. [default: 1 s, or the middle if shorter]",
+            "Time of the frame: seconds or HH:MM:SS. [default: 1 s, or the middle if shorter; of a"
+            " page 0]",
             metavar="TIME",
             panel=OPTIONS["effect"].panel,
         ),
@@ -39,6 +50,16 @@ class PreviewFlags:
             panel=OPTIONS["face"].panel,
         ),
     ] = False
+    port: Annotated[
+        int | None, _page("Port of the page. [default: any]", metavar="PORT", min=0, max=65535)
+    ] = None
+    report: Annotated[
+        Path | None,
+        _page(
+            "Report of a render of IN: its timeline and doubtful frames are shown at once.",
+            metavar="FILE.json",
+        ),
+    ] = None
     overwrite: Annotated[
         bool, flags.option("Replace OUT.png if it exists.", "--overwrite", "-y")
     ] = False
@@ -53,20 +74,33 @@ def register(app: typer.Typer) -> None:
 
 
 def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
-    """Try settings on one frame: source, matte and result.
+    """Try settings on one frame, or correct a video by hand on a page.
 
-    The frames just before are processed, too, so that the edge is as steady as in a render.
+    With OUT.png, source, matte and result of one frame are written. Without it, a page is served
+    on this machine: draw regions on frames, see the result, and save them to the file of
+    --regions, or else IN.regions.toml.
     """
+    if own.output is None:
+        return _serve(own, settings)
+    return _write(own, own.output, settings)
+
+
+def _write(own: PreviewFlags, output: Path, settings: dict[str, Any]) -> int:
+    """Write the picture of one frame."""
     from bgsoft.cli.console import Console
     from bgsoft.cli.guard import go_on_in_child
+    from bgsoft.errors import ConfigError
     from bgsoft.infer.providers import require_runtime
     from bgsoft.rendering.configure import build_config
     from bgsoft.settings.setting import parse_seconds
     from bgsoft.settings.user import read_user_config
 
+    for flag, value in (("--port", own.port), ("--report", own.report)):
+        if value is not None:
+            raise ConfigError(f"cannot use {flag} with OUT.png: it belongs to the page")
     config = build_config(
         own.input,
-        own.output,
+        output,
         preset=read_user_config().preset(own.preset),
         flags=settings,
         draws_faces=own.draw_faces,
@@ -83,7 +117,55 @@ def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
         for notice in result.notices:
             console.err(f"notice: {notice}")
         console.err(
-            f"{own.output}: source | matte | result at {result.time_seconds:.3f} s, "
+            f"{output}: source | matte | result at {result.time_seconds:.3f} s, "
             f"{result.width}x{result.height} each"
         )
+    return 0
+
+
+def _serve(own: PreviewFlags, settings: dict[str, Any]) -> int:
+    """Serve the page until a signal ends it."""
+    from bgsoft.cli.console import Console, on_one_line
+    from bgsoft.cli.guard import go_on_in_child
+    from bgsoft.cli.signals import StopSignals
+    from bgsoft.errors import ConfigError
+    from bgsoft.infer.providers import require_runtime
+    from bgsoft.outputs import check_target
+    from bgsoft.rendering.configure import build_config
+    from bgsoft.settings.regions_file import REGIONS_SUFFIX
+    from bgsoft.settings.setting import parse_seconds
+    from bgsoft.settings.user import read_user_config
+
+    for flag, value in (("--draw-faces", own.draw_faces), ("--overwrite", own.overwrite)):
+        if value:
+            raise ConfigError(f"cannot use {flag} without OUT.png: it belongs to a picture")
+    named = settings.get("regions", {}).pop("file", None)
+    preset = read_user_config().preset(own.preset)
+    config = build_config(own.input, Path(os.devnull), preset=preset, flags=settings)
+    if config.regions.file is not None and named is None:
+        raise ConfigError(
+            "cannot choose the regions file: the preset names one; name the file to edit with"
+            " --regions"
+        )
+    config = replace(config, regions=replace(config.regions, file=None))
+    regions = own.input.with_name(own.input.stem + REGIONS_SUFFIX) if named is None else Path(named)
+    if regions.suffix.lower() != ".toml":
+        raise ConfigError(f"cannot edit {regions}: regions are TOML; name a .toml file")
+    others = [*config.inputs, *([] if own.report is None else [own.report])]
+    check_target(regions, "regions file", others=others)
+    at_seconds = 0.0 if own.at is None else parse_seconds(own.at, "--at")
+    go_on_in_child(f"correct {config.input}")
+    require_runtime()
+    from bgsoft.correct.page import CorrectionPage
+
+    console = Console()
+    with (
+        StopSignals(console) as stop,
+        CorrectionPage(
+            config, regions, report=own.report, at_seconds=at_seconds, port=own.port or 0
+        ) as page,
+    ):
+        # Also with --quiet: nobody finds the page without its address.
+        console.err(on_one_line(f"{own.input}: open {page.url} in a browser; Ctrl-C ends it"))
+        stop.cancel.wait()
     return 0

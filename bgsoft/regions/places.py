@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -76,16 +76,18 @@ class PlacedRegion:
 
 
 def place_regions(
-    config: RenderConfig, info: VideoInfo, on_event: Callable[[Event], None]
+    regions: Sequence[Region],
+    config: RenderConfig,
+    info: VideoInfo,
+    on_event: Callable[[Event], None],
 ) -> list[PlacedRegion]:
     """Place the regions of a render, and report those outside the rendered time.
 
     Raises:
-        ConfigError: The file cannot be used; or a region lies outside the frame, or cannot be
-            followed.
+        ConfigError: A region lies outside the frame, or cannot be followed.
     """
     placed = []
-    for region in config.all_regions:
+    for region in regions:
         if region.follow and region.begin < Fraction(str(config.start_seconds)):
             raise ConfigError(
                 f"cannot follow {region.name}: it begins at {float(region.begin):g} s, before the"

@@ -20,7 +20,7 @@ from bgsoft.regions.follow import FollowedRegions, Follower, RecordedFollower
 from bgsoft.regions.places import Corners, PlacedRegion, bounds, coverage, place_regions, touched
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
-from bgsoft.settings.regions import RegionAction
+from bgsoft.settings.regions import Region, RegionAction
 from bgsoft.threads import LanePool
 
 
@@ -31,7 +31,8 @@ class RegionStep:
     :meth:`hide`. Frames depend on one another only if a region is followed.
 
     Args:
-        config: Settings of the render.
+        regions: The regions; where they overlap, the last one counts.
+        config: Other settings of the render.
         info: The video.
         placement: Host or device that holds the frames.
         pool: Threads that hide regions of several frames in parallel.
@@ -44,6 +45,7 @@ class RegionStep:
 
     def __init__(
         self,
+        regions: Sequence[Region],
         config: RenderConfig,
         info: VideoInfo,
         placement: Placement,
@@ -54,7 +56,7 @@ class RegionStep:
         self._placement, self._pool = placement, pool
         self._factor = analysis_factor(info.format.width, info.format.height)
         self._inverts = config.effect.invert
-        placed = place_regions(config, info, on_event)
+        placed = place_regions(regions, config, info, on_event)
         self._edited = [one for one in placed if one.region.action is not RegionAction.HIDE]
         self._hidden = [one for one in placed if one.region.action is RegionAction.HIDE]
         if config.effect.kind is EffectKind.MATTE:

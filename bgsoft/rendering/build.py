@@ -7,7 +7,7 @@ the first frame; the methods of one builder may be called from several threads a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ from bgsoft.settings.config import (
     Precision,
     RenderConfig,
 )
+from bgsoft.settings.regions import Region
 from bgsoft.startup import StartupPool, span
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
     from bgsoft.matte.given import MatteReader
+    from bgsoft.regions.step import RegionStep
     from bgsoft.rendering.device import DeviceStages
     from bgsoft.rendering.host import HostStages
 
@@ -258,6 +260,16 @@ class StageBuilder:
         planes = partial(self._stages.planes, format)
         return FrameRing(max(slots, 2 * self.batch + held), planes)
 
+    def make_regions(
+        self, regions: Sequence[Region], config: RenderConfig, info: VideoInfo
+    ) -> RegionStep | None:
+        """The step that applies regions, where there are any; those of ``config`` do not count.
+
+        Raises:
+            ConfigError: A region cannot be used on this video.
+        """
+        return self._stages.regions(regions, config, info)
+
     def make_picture_stages(
         self,
         config: RenderConfig,
@@ -295,7 +307,7 @@ class StageBuilder:
                     config.matte, format, from_alpha=from_alpha, given=replaces, fine=fine
                 )
                 compositor = stages.compositor(config.effect, format, options.began)
-                regions = stages.regions(config, info, options.followed)
+                regions = stages.regions(config.all_regions, config, info, options.followed)
             segmenter, faces, detector = making.result()
             merger = None
             if reader is not None and replaces:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
 from functools import partial
@@ -35,6 +35,7 @@ from bgsoft.settings.config import (
     Precision,
     RenderConfig,
 )
+from bgsoft.settings.regions import Region
 from bgsoft.threads import LanePool
 
 if TYPE_CHECKING:
@@ -147,15 +148,19 @@ class StageFactory:
         )
 
     def regions(
-        self, config: RenderConfig, info: VideoInfo, followed: FollowedRegions | None
+        self,
+        regions: Sequence[Region],
+        config: RenderConfig,
+        info: VideoInfo,
+        followed: FollowedRegions | None = None,
     ) -> RegionStep | None:
         """Return the step that applies regions and inverts mattes; None if not needed."""
-        if not (config.all_regions or config.effect.invert):
+        if not (regions or config.effect.invert):
             return None
         from bgsoft.regions.step import RegionStep
 
         on_event = self._resources.on_event
-        return RegionStep(config, info, self._placement, self._pool, on_event, followed)
+        return RegionStep(regions, config, info, self._placement, self._pool, on_event, followed)
 
     def detector(
         self,

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.base import DecodeSettings
+from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
@@ -28,7 +29,7 @@ from bgsoft.rendering.request import Request
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
 
-_WARM_UP_FRAMES = 12
+WARM_UP_FRAMES = 12
 """Frames processed before the shown one, so that temporal smoothing is as in a render."""
 
 _DEFAULT_SECONDS = 1.0
@@ -101,7 +102,7 @@ def _render_frame(
 ) -> tuple[_Picture, _Picture, _Picture, float]:
     """Return source, matte and result as (H, W, 3) BGR, and the frame's time in seconds."""
     rate = float(info.frame_rate) or 25.0
-    begin = max(0.0, at_seconds - _WARM_UP_FRAMES / rate)
+    begin = max(0.0, at_seconds - WARM_UP_FRAMES / rate)
     # A frame at exactly at_seconds still counts; the end of the range is exclusive.
     length = at_seconds - begin + float(info.time_base) / 2
     settings = DecodeSettings(start_seconds=begin, duration_seconds=length)
@@ -133,7 +134,7 @@ def _render_frame(
             source = frame_to_bgr(luma, chroma, info.format)
             draw_faces(source, faces)
             gray: _Picture = np.repeat(last.planes.alpha[..., None], 3, axis=-1)
-            result = _result(config.effect.kind, last, gray)
+            result = show_result(config.effect.kind, last)
             return source, gray, result, last.time_seconds
     except (ConfigError, DecodeError) as exc:
         end = info.duration_seconds
@@ -149,11 +150,21 @@ def _render_frame(
             finder.close()
 
 
-def _result(kind: EffectKind, frame: Frame, gray: _Picture) -> _Picture:
-    """Return the encoder's input as (H, W, 3) BGR, on a checkerboard if transparent."""
+def show_result(kind: EffectKind, frame: Frame, converter: RgbPictures | None = None) -> _Picture:
+    """Return the encoder's input as (H, W, 3) BGR, on a checkerboard if transparent.
+
+    Args:
+        kind: The effect.
+        frame: The composited frame.
+        converter: Converts it to BGR faster than :func:`frame_to_bgr`, which is more exact.
+    """
+    gray: _Picture = np.repeat(frame.planes.alpha[..., None], 3, axis=-1)
     if kind is EffectKind.MATTE:
         return gray
-    picture = frame_to_bgr(frame.luma, frame.chroma, frame.format)
+    if converter is not None:
+        picture = converter.picture(frame)
+    else:
+        picture = frame_to_bgr(frame.luma, frame.chroma, frame.format)
     if kind is not EffectKind.ALPHA:
         return picture
     opacity = gray.astype(np.float32) / 255

@@ -60,8 +60,8 @@ class Evidence:
     """Faces by frame, from the face data."""
 
 
-def read_report(path: Path, source: ReviewVideo, result: ReviewVideo) -> Evidence:
-    """Read the evidence in the report of a render.
+def read_report(path: Path, source: ReviewVideo, result: ReviewVideo | None) -> Evidence:
+    """Read the evidence in the report of a render, whose result need not be known.
 
     Raises:
         ConfigError: It cannot be read, or is that of another render.
@@ -87,7 +87,7 @@ def read_report(path: Path, source: ReviewVideo, result: ReviewVideo) -> Evidenc
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise fault("it lacks files or a timeline", again) from exc
     for role, video in (("input", source), ("output", result)):
-        if hashes.get(role) != hash_files([video.path]):
+        if video is not None and hashes.get(role) != hash_files([video.path]):
             raise fault(f"{video.path} is not the {role} that it describes", again)
     count = len(source.pts)
     if len(area) != count or any(not 0 <= frame < count for frame in (*frames, *cuts)):

@@ -14,7 +14,9 @@ from bgsoft.review.evidence import Evidence
 
 _COLUMNS = 1000
 """Columns of the timeline; if a video has more frames, each column shows the range of several."""
-_ROW, _GAP, _FOOT = 34, 8, 24
+_ROW, _GAP, _FOOT = 40, 4, 24
+_LABEL = 12
+"""Part of a row above its curve or bars."""
 _FLICKER_PCT = 0.5
 """Percent of the frame that the row of flicker is high, at least: less is seen by nobody."""
 
@@ -84,7 +86,8 @@ def _curve(values: Any, name: str, width: float, scale: float = 1e-6) -> str:
     top = max(float(curve.max(initial=0.0)), scale)
     parts = np.array_split(curve, min(len(curve), _COLUMNS))
     step = width / len(parts)
-    ranges = [[_ROW * (1 - edge / top) for edge in (part.max(), part.min())] for part in parts]
+    high = _ROW - _LABEL
+    ranges = [[_ROW - high * edge / top for edge in (part.max(), part.min())] for part in parts]
     upper, lower = (
         [f"{step * (at + 0.5):.1f} {edges[side]:.1f}" for at, edges in enumerate(ranges)]
         for side in (0, 1)
@@ -105,9 +108,9 @@ def _bars(evidence: Evidence, count: int) -> str:
         lanes[lane : lane + 1] = [last]
         title = escape(f"{run['region'] or 'face'}, frames {first} to {last}")
         bars.append((lane, first, last, title))
-    high = (_ROW - 12) / max(1, len(lanes))
+    high = (_ROW - _LABEL) / max(1, len(lanes))
     return "".join(
-        f'<rect class="hidden" x="{_COLUMNS * first / count:.1f}" y="{12 + lane * high:.1f}"'
+        f'<rect class="hidden" x="{_COLUMNS * first / count:.1f}" y="{_LABEL + lane * high:.1f}"'
         f' width="{max(1.0, _COLUMNS * (last - first + 1) / count):.1f}"'
         f' height="{max(1.0, high - 1):.1f}"><title>{title}</title></rect>'
         for lane, first, last, title in bars

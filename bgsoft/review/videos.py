@@ -26,16 +26,18 @@ class ReviewVideo:
 
     Args:
         path: The file.
+        verb: For messages: what cannot be done with another file.
 
     Raises:
         OpenError, UnsupportedFormatError: The file is not a video with timed packets.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, verb: str = "review") -> None:
         source = source_for(path)
         if source.kind is not EndpointKind.FILE or source.pictures:
-            text = f"cannot review {path}: only video files can be reviewed; name two of them"
-            raise UnsupportedFormatError(text, path=path)
+            raise UnsupportedFormatError(
+                f"cannot {verb} {path}: it is no video file; name one", path=path
+            )
         self.path = path
         self.info: VideoInfo = source.probe()
         packets = read_packets(path, self.info.stream_index)
@@ -44,7 +46,7 @@ class ReviewVideo:
         """pts of all frames, in order."""
         if len(self.pts) < len(times) or not times:
             raise UnsupportedFormatError(
-                f"cannot review {path}: its packets carry no times; copy it into another"
+                f"cannot {verb} {path}: its packets carry no times; copy it into another"
                 " container, such as .mkv",
                 path=path,
             )

@@ -36,7 +36,7 @@ from bgsoft.settings.regions import (
 )
 from bgsoft.settings.setting import parse_seconds
 from bgsoft.suggestions import did_you_mean
-from bgsoft.untrusted import read_toml
+from bgsoft.untrusted import parse_toml, read_toml_bytes
 
 REGIONS_SUFFIX = ".regions.toml"
 """Suffix of the regions file next to a video: ``in.regions.toml`` for ``in.mp4``."""
@@ -58,11 +58,25 @@ def read_regions(path: Path) -> tuple[Region, ...]:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, _state: tuple[int, ...]) -> tuple[Region, ...]:
+    return parse_regions(read_toml_bytes(path), path)
+
+
+def parse_regions(data: bytes, path: Path) -> tuple[Region, ...]:
+    """Parse the regions of a file.
+
+    Args:
+        data: Its content.
+        path: The file, for names and messages.
+
+    Raises:
+        ConfigError: The content is malformed; the message names the place.
+    """
+
     def fault(text: object) -> ConfigError:
         return ConfigError(f"cannot read regions file {path}: {text}", path=path)
 
     try:
-        table = read_toml(path)
+        table = parse_toml(data)
     except ValueError as exc:
         raise fault(exc) from exc
     entries = table.pop("region", None)

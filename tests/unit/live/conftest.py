@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -68,8 +68,14 @@ def server(applied: Applied, clock: Clock) -> Iterator[PreviewServer]:
         time.sleep(0.005)
 
 
+class Served(Protocol):
+    """A server with a page."""
+
+    url: str
+
+
 def ask(
-    server: PreviewServer,
+    server: Served,
     path: str,
     body: Any = None,
     *,

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from bgsoft.review.review import write_review
+from tests.chromium import CHROMIUM, FLAGS, needs_chromium
 from tests.unit.review.pages import room, write, write_report
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
 SCRIPT = """
 const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", { key }));
 const at = () => document.activeElement.id || "-";
@@ -44,7 +39,7 @@ addEventListener("load", () => setTimeout(() => {
 }, 100));
 """
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+pytestmark = needs_chromium
 
 
 def test_keys_go_from_doubt_to_doubt(tmp_path: Path) -> None:
@@ -56,12 +51,8 @@ def test_keys_go_from_doubt_to_doubt(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     write_review(*pair, page, report=report)
     page.write_text(page.read_text().replace("</script>", SCRIPT + "</script>"))
-    flags = (
-        *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *(f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom"),
-    )
-    command = [CHROMIUM, *flags, page.as_uri()]
+    more = (f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=5000", "--dump-dom")
+    command = [CHROMIUM, *FLAGS, *more, page.as_uri()]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     title = re.search("<title>(.*)</title>", shown)
     assert title is not None
