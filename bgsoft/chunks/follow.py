@@ -44,7 +44,8 @@ def follow_regions(
         OpenError, DecodeError: The video cannot be read.
         RenderCancelledError: ``cancel`` was set.
     """
-    placed = [one for one in place_regions(config, info, lambda _: None) if one.region.follow]
+    regions = [each for each in config.all_regions if each.follow]
+    placed = place_regions(regions, config, info, lambda _: None)
     lost: list[Event] = []
     follower = Follower(placed, info.format, lost.append)
     motions = {one.region: Motion(array("q"), []) for one in placed}

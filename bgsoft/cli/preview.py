@@ -51,7 +51,9 @@ class PreviewFlags:
         ),
     ] = False
     port: Annotated[
-        int | None, _page("Port of the page. [default: any]", metavar="PORT", min=0, max=65535)
+        int | None,
+        _page("Port of the page. [default: any]", metavar="PORT", min=0, max=65535),
+        flags.Brief(),
     ] = None
     report: Annotated[
         Path | None,
@@ -59,6 +61,7 @@ class PreviewFlags:
             "Report of a render of IN: its timeline and doubtful frames are shown at once.",
             metavar="FILE.json",
         ),
+        flags.Brief("Show the timeline of this render's report."),
     ] = None
     overwrite: Annotated[
         bool, flags.option("Replace OUT.png if it exists.", "--overwrite", "-y")
@@ -77,8 +80,7 @@ def preview(own: PreviewFlags, settings: dict[str, Any]) -> int:
     """Try settings on one frame, or correct a video by hand on a page.
 
     With OUT.png, source, matte and result of one frame are written. Without it, a page is served
-    on this machine: draw regions on frames, see the result, and save them to the file of
-    --regions, or else IN.regions.toml.
+    on which you draw regions, see the result, and save them to IN.regions.toml or --regions FILE.
     """
     if own.output is None:
         return _serve(own, settings)
