@@ -150,7 +150,7 @@ def _serve(own: PreviewFlags, settings: dict[str, Any]) -> int:
             " --regions"
         )
     config = replace(config, regions=replace(config.regions, file=None))
-    regions = own.input.with_name(own.input.stem + REGIONS_SUFFIX) if named is None else Path(named)
+    regions = own.input.parent / (own.input.stem + REGIONS_SUFFIX) if named is None else Path(named)
     if regions.suffix.lower() != ".toml":
         raise ConfigError(f"cannot edit {regions}: regions are TOML; name a .toml file")
     others = [*config.inputs, *([] if own.report is None else [own.report])]

@@ -53,9 +53,9 @@ class CorrectionPage(Closing):
         self._video = ReviewVideo(config.input, "correct")
         self._file = RegionsFile(regions)
         self._times = [self._video.stamp(number) for number in range(len(self._video.pts))]
-        if at_seconds > self._times[-1] and at_seconds > 0:
+        if not 0 <= at_seconds <= self._times[-1]:
             raise ConfigError(
-                f"--at must be at most {self._times[-1]:g} s, the last frame of"
+                f"--at must be between 0 and {self._times[-1]:g} s, the last frame of"
                 f" {config.input.name}, not {at_seconds:g} s"
             )
         self._start = next(n for n, time in enumerate(self._times) if time >= at_seconds)

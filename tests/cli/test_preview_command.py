@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -33,6 +39,18 @@ def test_preview(run: Run, clip: Path, tmp_path: Path) -> None:
         (["in.mp4", "p.jpg"], 2),
         (["in.mp4", "in.mp4/p.png"], 5),
         (["gone.mp4", "none/p.png"], 3),
+        (["in.mp4", "p.png", "--port", "8001"], 2),
+        (["in.mp4", "p.png", "--report", "r.json"], 2),
+        (["in.mp4", "--draw-faces"], 2),
+        (["in.mp4", "-y"], 2),
+        (["in.mp4", "--at", "99"], 2),
+        (["in.mp4", "--at", "-1"], 2),
+        (["in.mp4", "--regions", "in.txt"], 2),
+        (["in.mp4", "--regions", "gone/in.mp4/r.toml", "--report", "gone.json"], 2),
+        (["in.mp4", "--regions", "in.mp4/r.toml"], 5),
+        (["gone.mp4"], 3),
+        (["."], 3),
+        (["-"], 3),
     ],
 )
 def test_failures_are_one_line(
@@ -48,3 +66,33 @@ def test_failures_are_one_line(
     assert outcome.code == code
     assert outcome.error_line
     assert [path.name for path in clip.parent.iterdir()] == ["in.mp4"]
+
+
+def test_a_file_of_another_kind_is_not_edited(run: Run, clip: Path, tmp_path: Path) -> None:
+    preset = tmp_path / "preset.toml"
+    preset.write_text("[effect]\nstrength = 2\n")
+    outcome = run("preview", clip, "--regions", preset)
+    assert outcome.code == 2
+    assert "unknown key effect" in outcome.error_line
+    preset.write_text('[regions]\nfile = "r.toml"\n')
+    outcome = run("preview", clip, "--preset", preset)
+    assert outcome.code == 2
+    assert "name the file to edit with --regions" in outcome.error_line
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_the_page_is_served_until_a_signal(clip: Path, tmp_path: Path, stop: int) -> None:
+    file = tmp_path / "r.toml"
+    command = [sys.executable, "-m", "bgsoft", "preview", str(clip), "--regions", str(file)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    with process:
+        assert process.stderr is not None
+        found = re.search(r"open (http://127\.0\.0\.1:\d+/)(\S+) in", process.stderr.readline())
+        assert found is not None
+        with urllib.request.urlopen(f"{found[1]}state{found[2]}", timeout=20) as answer:
+            state = json.loads(answer.read())
+        process.send_signal(stop)
+        assert process.wait(30) == 0
+        assert process.stderr.read() == ""
+    assert (state["name"], len(state["times"]), state["file"]) == (clip.name, 20, str(file))
+    assert not file.exists()

@@ -218,7 +218,7 @@ def test_a_report_gives_the_timeline_and_its_doubts(
 def test_it_begins_at_a_time(opened: Open) -> None:
     assert answer(opened(at_seconds=0.81), "/state")["start"] == 21
     assert answer(opened(), "/state")["times"][:3] == [0, 0.04, 0.08]
-    with pytest.raises(ConfigError, match=r"--at must be at most 1\.56 s"):
+    with pytest.raises(ConfigError, match=r"--at must be between 0 and 1\.56 s"):
         opened(at_seconds=1.57)
 
 
