@@ -87,6 +87,8 @@ class FrameFaces:
         self.places = {
             face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces if face.detected
         }
+        self.proven = frozenset(face.id for face in faces if face.is_proven)
+        """Ids of faces that one closer view alone does not vouch for."""
         self.shown = frozenset(shown)
         """Ids that are not to be hidden."""
         self.seconds = seconds
@@ -135,6 +137,9 @@ class HiddenFaces:
     def update(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[Ellipse]:
         """Return the ellipses to hide in the next frame, by its faces and those after it."""
         last = self._last
+        proven = now.proven.union(last, *(frame.proven for frame in coming))
+        if coming:  # else nothing speaks against a single view
+            now.places = {id: place for id, place in now.places.items() if id in proven}
         for id in now.shown & last.keys():
             del last[id]
         hidden = dict(now.hidden())
@@ -146,7 +151,7 @@ class HiddenFaces:
             places += after
             if not after:
                 del last[id]
-        places += self._before(now, coming)
+        places += self._before(now, coming, proven)
         return [place.ellipse for place in places]
 
     def _after(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[_Place]:
@@ -168,7 +173,9 @@ class HiddenFaces:
         is_over = is_over or onwards.is_covered([each for _, each in now.hidden()])
         return [] if is_over else [onwards]
 
-    def _before(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> Iterator[_Place]:
+    def _before(
+        self, now: FrameFaces, coming: Sequence[FrameFaces], proven: Collection[int]
+    ) -> Iterator[_Place]:
         """Return where faces may be that will be seen for the first time.
 
         Where the way back meets a face in sight, it is that face under another id, or was behind
@@ -178,7 +185,7 @@ class HiddenFaces:
         for at, frame in enumerate(coming):
             if frame.scene != now.scene:
                 return
-            for id in frame.places.keys() - known:
+            for id in (frame.places.keys() & proven) - known:
                 known.add(id)
                 first = _first(id, at, coming)
                 if id not in frame.shown and not any(

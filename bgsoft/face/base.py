@@ -68,6 +68,8 @@ class Face:
     """True where the detector saw it in this frame, False where it is expected."""
     age_frames: int
     """Frames since the track began, 0 in its first."""
+    is_proven: bool = True
+    """False where a single closer view shows a face so far."""
 
     @property
     def has_landmarks(self) -> bool:

@@ -35,6 +35,8 @@ class Detection(NamedTuple):
     """In [0, 1]."""
     is_sure: bool = False
     """A face, whatever else is seen of it."""
+    is_single: bool = False
+    """Only a closer view shows it, and not clearly: it counts once that has happened twice."""
 
 
 def merge(found: Iterable[Detection]) -> list[Detection]:
@@ -47,8 +49,9 @@ def merge(found: Iterable[Detection]) -> list[Detection]:
         at = next((at for at, other in enumerate(kept) if _are_one(other, each)), None)
         if at is None:
             kept.append(each)
-        elif each.is_sure and not kept[at].is_sure:
-            kept[at] = kept[at]._replace(is_sure=True)
+        elif each.is_sure:
+            is_single = kept[at].is_single and each.is_single
+            kept[at] = kept[at]._replace(is_sure=True, is_single=is_single)
     return kept
 
 

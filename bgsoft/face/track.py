@@ -66,6 +66,8 @@ class FaceTrack:
     """The face was detected in this frame."""
     is_sure: bool = True
     """The last detection was."""
+    is_proven: bool = True
+    """It was seen in two closer views, or in any other way for sure."""
 
     @property
     def expected(self) -> Box:
@@ -94,13 +96,19 @@ class FaceTrack:
     def see(self, found: Detection, seconds: float) -> None:
         """Take a detection of the face."""
         passed = seconds - self.seen_at
+        (x, y), (last_x, last_y) = middle(found.box), middle(self.box)
         if passed > 0:
-            (x, y), (last_x, last_y) = middle(found.box), middle(self.box)
             now = (x - last_x) / passed, (y - last_y) / passed
             if self.sightings > 1:
                 now = (now[0] + self.velocity[0]) / 2, (now[1] + self.velocity[1]) / 2
             self.velocity = now
-        self.box, self.angle, self.score = found.box, found.angle, found.score
+        if found.is_sure:
+            self.box, self.angle = found.box, found.angle
+            self.is_proven = True
+        else:  # it shows where the face is, not how large
+            self.x, self.y = x - last_x, y - last_y
+            self.box = self.expected
+        self.score = found.score
         self.is_sure, self.seen_at = found.is_sure, seconds
         self.square = steadied(self.square, square_of(found.box, found.angle))
         self.x = self.y = 0.0
@@ -179,10 +187,12 @@ class FaceTracker:
                 continue
             square = square_of(each.box, each.angle)
             new = FaceTrack(each.box, each.angle, each.score, self._seconds, square)
+            new.is_proven = not each.is_single
             if track is not None:
                 self.tracks.remove(track)
                 if self.is_fresh:
                     new.id, new.frames = track.id, track.frames
+                    new.is_proven |= track.is_proven
             self.tracks.append(new)
         for track in self.tracks:
             track.unseen += not track.detected
@@ -218,6 +228,7 @@ class FaceTracker:
             square=Roi(x + track.x, y + track.y, side, angle),
             detected=track.detected,
             age_frames=track.frames,
+            is_proven=track.is_proven,
         )
         track.frames += 1
         return face

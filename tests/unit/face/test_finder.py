@@ -260,7 +260,7 @@ def test_scores_that_make_a_face(hides: bool) -> None:
     assert is_found(whole=SURE_SCORE + 0.01)
     assert not is_found(whole=SURE_SCORE)
     assert is_found(whole=0.12, close=CLOSE_SCORE + 0.01) == hides
-    assert not is_found(whole=0.09, close=0.95)
+    assert not is_found(whole=0.04, close=0.95)
     assert not is_found(whole=0.5, close=CLOSE_SCORE)
     assert is_found(whole=0.0, half=SURE_SCORE + 0.01) == hides
     assert is_found(whole=0.0, turned=TURNED_SCORE + 0.01) == hides
@@ -275,7 +275,7 @@ def test_scores_that_make_a_face(hides: bool) -> None:
 
 @pytest.mark.parametrize(
     ("hides", "score", "is_kept"),
-    [(False, KNOWN_SCORE, True), (False, 0.2, False), (True, 0.2, True), (True, 0.09, False)],
+    [(False, KNOWN_SCORE, True), (False, 0.2, False), (True, 0.2, True), (True, 0.04, False)],
 )
 def test_scores_that_continue_a_face(hides: bool, score: float, is_kept: bool) -> None:
     faint = {"whole": score, "half": 0.0, "turned": 0.0, "close": 0.0}
@@ -303,6 +303,24 @@ def test_what_the_closer_view_confirms_is_hidden_and_not_in_doubt() -> None:
     assert face.box_xyxy == box_around((500, 500))
     ((doubt,),) = watch.finder.doubts
     assert doubt.box == box_around((900, 300))
+
+
+def test_a_closer_view_is_enough_where_it_is_very_sure_or_shows_the_same_twice() -> None:
+    for close, frames, is_proven in (
+        (TURNED_SCORE + 0.01, range(1), [True, True]),
+        (TURNED_SCORE, range(1), [False, False]),
+        (CLOSE_SCORE + 0.01, range(2), [False, True]),
+    ):
+        faint = {"whole": 0.2, "half": 0.0, "turned": 0.0}
+        found = Watch(still(500, 500, frames, close=close, **faint), **HIDING).run(2)
+        assert [face.is_proven for (face,) in found] == is_proven
+
+
+def test_a_fast_face_of_closer_views_is_one_face() -> None:
+    faint = {"whole": 0.2, "half": 0.0, "turned": 0.0, "close": CLOSE_SCORE + 0.01}
+    fast = Thing(lambda number: (500 + 1.5 * FACE * number, 500), **faint)
+    found = Watch(fast, **HIDING).run(3)
+    assert [[face.id for face in faces if face.detected] for faces in found] == [[0]] * 3
 
 
 def test_frames_are_turned_by_all_quarters_until_a_face_is_known_and_then_by_one() -> None:

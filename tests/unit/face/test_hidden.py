@@ -299,7 +299,7 @@ def test_a_gap_in_a_track_is_bridged(ahead: int) -> None:
 
 
 @pytest.mark.parametrize("ahead", [0, LOOKAHEAD_FRAMES])
-def test_a_lost_face_stays_hidden_next_to_a_main_one(ahead: int) -> None:
+def test_a_lost_face_stays_hidden_beside_a_main_one(ahead: int) -> None:
     main, other = make_face(150, 200, 80, id=1), make_face(110, 200, 80, id=2)
     faces = [[main, other], [make_face(115, 200, 80, id=1)]]
     assert counts(hide(faces, main=lambda _at: {1}, ahead=ahead)) == [1, 1]
@@ -316,3 +316,15 @@ def test_whatever_comes_every_face_in_sight_is_hidden() -> None:
     for faces, ellipses in zip(video, found, strict=True):
         wanted = [hiding_ellipse(face) for face in faces if face.id != 4]
         assert all(ellipse in ellipses for ellipse in wanted)
+
+
+def test_a_face_of_a_single_closer_view_is_hidden_once_it_is_seen_again() -> None:
+    seen_once, proven = replace(walker(0, 0), is_proven=False), walker(0, 0)
+    nobody: list[Face] = []
+    assert counts(hide([nobody] * 4 + [[seen_once]] + [nobody] * 30)) == [0] * 35
+    again = [nobody] * 4 + [[seen_once], nobody, [proven]]
+    assert counts(hide(again)) == [1] * 7
+
+
+def test_in_the_last_frame_nothing_speaks_against_a_single_closer_view() -> None:
+    assert counts(hide([[replace(walker(0, 0), is_proven=False)]])) == [1]

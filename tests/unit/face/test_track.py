@@ -34,6 +34,11 @@ class Scene:
             self.step(seen(*places))
 
 
+def shape_size(face: Face) -> float:
+    left, _, right, _ = face.box_xyxy
+    return right - left
+
+
 def centre(face: Face) -> tuple[float, float]:
     left, top, right, bottom = face.box_xyxy
     return (left + right) / 2, (top + bottom) / 2
@@ -45,6 +50,17 @@ def test_a_detection_is_a_face_at_once_and_is_where_it_was_seen() -> None:
         (face,) = scene.step(seen((200 + 7 * at, 200)))
         assert (face.id, face.age_frames, face.detected) == (0, at, True)
         assert centre(face) == (200 + 7 * at, 200)
+
+
+def test_a_doubtful_detection_moves_a_face_and_keeps_its_size_and_angle() -> None:
+    scene = Scene()
+    scene.settle((200, 200))
+    (sure,) = scene.step(seen((200, 200)))
+    (doubt,) = seen((208, 204), size=0.7 * shape_size(sure))
+    (face,) = scene.step([doubt._replace(is_sure=False, angle=1.0, score=0.2)])
+    assert centre(face) == (208, 204)
+    assert shape_size(face) == pytest.approx(shape_size(sure))
+    assert (face.id, face.angle, face.score) == (0, sure.angle, 0.2)
 
 
 def test_the_largest_face_comes_first() -> None:
