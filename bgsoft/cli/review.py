@@ -37,6 +37,13 @@ class ReviewFlags:
     face_data: Annotated[
         Path | None, flags.option("The render's face data (--face-data).", metavar="FILE")
     ] = None
+    start: Annotated[
+        str | None,
+        flags.option(
+            "Where the render of a part began (its --start). A report says it by itself.",
+            metavar="TIME",
+        ),
+    ] = None
     overwrite: Annotated[
         bool, flags.option("Replace SHEET.html if it exists.", "--overwrite", "-y")
     ] = False
@@ -60,11 +67,15 @@ def review(own: ReviewFlags, _settings: dict[str, Any]) -> int:
     from bgsoft.errors import ConfigError
     from bgsoft.infer.providers import require_runtime
     from bgsoft.outputs import check_target
+    from bgsoft.settings.setting import parse_seconds
 
     if own.page.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
             f"cannot write the page {own.page}: it is HTML; name a .html file", path=own.page
         )
+    start_seconds = None if own.start is None else parse_seconds(own.start, "--start")
+    if start_seconds is not None and start_seconds < 0:
+        raise ConfigError(f"--start must be 0 or more seconds, not {own.start}")
     given = [own.source, own.result, own.report, own.face_data]
     others = [path for path in given if path is not None]
     check_target(own.page, "page", overwrite=own.overwrite, others=others)
@@ -73,7 +84,12 @@ def review(own: ReviewFlags, _settings: dict[str, Any]) -> int:
     from bgsoft.review.review import write_review
 
     made = write_review(
-        own.source, own.result, own.page, report=own.report, face_data=own.face_data
+        own.source,
+        own.result,
+        own.page,
+        report=own.report,
+        face_data=own.face_data,
+        start_seconds=start_seconds,
     )
     if not own.quiet:
         plural = "" if made.shown == 1 else "s"

@@ -69,7 +69,7 @@ def _faces(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
     """Doubts that the report lists of faces."""
     listed, last = evidence.lists, len(video.pts) - 1
     mends = RegionAction.HIDE if evidence.hides else RegionAction.KEEP
-    rate = max(1.0, last / max(video.seconds(last), 1e-6))
+    rate = max(1.0, last / max(video.seconds(last) - video.seconds(0), 1e-6))
     for entry in listed.get("vanished", ()):
         frame, box = entry["frame"], _sides(entry.get("box"))
         scene_end = min((cut - 1 for cut in evidence.cuts if cut > frame), default=last)

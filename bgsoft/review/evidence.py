@@ -60,6 +60,22 @@ class Evidence:
     """Faces by frame, from the face data."""
 
 
+def read_start(path: Path) -> float | None:
+    """Return where a render of a part began, in seconds, by its report; None: of a whole video.
+
+    Raises:
+        ConfigError: The report cannot be read.
+    """
+    with os_errors_as(ConfigError, f"cannot read the report {path}", path=path):
+        data = path.read_bytes()
+    try:
+        settings = parse_json(data)["settings"]
+        is_part = settings["start_seconds"] or settings["duration_seconds"] is not None
+        return float(settings["start_seconds"]) if is_part else None
+    except (ValueError, KeyError, TypeError):
+        return None  # read_report has the reason
+
+
 def read_report(path: Path, source: ReviewVideo, result: ReviewVideo | None) -> Evidence:
     """Read the evidence in the report of a render, whose result need not be known.
 

@@ -48,6 +48,9 @@ def write_page(
         TimelineMark(each.doubt.frame, f"#d{number}", f"{number}: {each.doubt.kind}")
         for number, each in enumerate(shown, 1)
     ]
+    span = clock(source.seconds(count - 1))
+    if source.seconds(0):
+        span = f"{clock(source.seconds(0))} to {span}"
     summary = f"{_number(len(shown), 'doubtful place')} shown"
     if left_out:
         summary += f", {left_out} of less weight left out"
@@ -55,7 +58,7 @@ def write_page(
         title=escape(f"{result.path.name}: review"),
         source=escape(source.path.name),
         result=escape(result.path.name),
-        facts=f"{_number(count, 'frame')}, {clock(source.seconds(count - 1))}. {escape(origin)}",
+        facts=f"{_number(count, 'frame')}, {span}. {escape(origin)}",
         summary=summary,
         timeline=draw_timeline(evidence, count, marks),
         doubts="".join(_article(number, each, source) for number, each in enumerate(shown, 1))

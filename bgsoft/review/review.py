@@ -7,7 +7,7 @@ from pathlib import Path
 from bgsoft.outputs import made_folders, write_whole
 from bgsoft.records import dataclass
 from bgsoft.review.doubts import MAX_SHOWN, find_doubts
-from bgsoft.review.evidence import compute_evidence, read_face_data, read_report
+from bgsoft.review.evidence import compute_evidence, read_face_data, read_report, read_start
 from bgsoft.review.page import write_page
 from bgsoft.review.pictures import picture_doubts
 from bgsoft.review.videos import open_pair
@@ -34,6 +34,7 @@ def write_review(
     *,
     report: Path | None = None,
     face_data: Path | None = None,
+    start_seconds: float | None = None,
 ) -> ReviewResult:
     """Write a page of the doubtful frames of a render.
 
@@ -43,6 +44,8 @@ def write_review(
         page: The HTML file; replaced if it exists.
         report: The render's report. None: both videos are decoded whole.
         face_data: The render's face data.
+        start_seconds: Where the render of a part began. None: the report says it; or, without a
+            report, the whole video was rendered.
 
     Raises:
         ConfigError: The videos, report and face data are not of one render.
@@ -50,7 +53,9 @@ def write_review(
         OutputError: The page cannot be written.
         InferenceError, ModelError: The face detector failed.
     """
-    one, other = open_pair(source, result)
+    if report is not None and start_seconds is None:
+        start_seconds = read_start(report)
+    one, other = open_pair(source, result, start_seconds)
     if report is None:
         evidence = compute_evidence(one, other)
         origin = "No report was given: areas, cuts and faces were computed from both videos."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -51,16 +53,32 @@ class ReviewVideo:
                 path=path,
             )
 
+        self._origin = self.pts[0]
+        self._range: PtsRange | None = None
+
+    def select(self, start_seconds: float, count: int) -> None:
+        """Keep only the frames that a render from a time on gives; they are numbered from 0.
+
+        Args:
+            start_seconds: The time, counted from the video's first frame.
+            count: Number of frames; there may be fewer.
+        """
+        start = self.info.pts_at(Fraction(str(start_seconds)))
+        first = bisect.bisect_left(self.pts, start)
+        self.pts = self.pts[first : first + count]
+        if self.pts:
+            self._range = PtsRange(self.pts[0], self.pts[-1] + 1, 0)
+
     def seconds(self, frame: int) -> float:
         """Return the time of a frame from the first one on, as regions count."""
-        return float((self.pts[frame] - self.pts[0]) * self.info.time_base)
+        return float((self.pts[frame] - self._origin) * self.info.time_base)
 
     def stamp(self, frame: int) -> float:
         """Return :meth:`seconds` in whole milliseconds, rounded down.
 
         A region ``from`` this time includes the frame, and one ``to`` this time excludes it.
         """
-        return math.floor((self.pts[frame] - self.pts[0]) * self.info.time_base * 1000) / 1000
+        return math.floor((self.pts[frame] - self._origin) * self.info.time_base * 1000) / 1000
 
     def frames(self, wanted: Sequence[int] | None = None) -> Iterator[Frame]:
         """Decode frames in order; each is overwritten when the next is asked for.
@@ -69,7 +87,7 @@ class ReviewVideo:
             wanted: Numbers of frames, rising; None: all. One that is not shown is left out.
         """
         if wanted is None:
-            yield from self._decode(DecodeSettings(), range(len(self.pts)))
+            yield from self._decode(DecodeSettings(range=self._range), range(len(self.pts)))
             return
         parts: list[list[int]] = []
         for number in wanted:
@@ -114,18 +132,29 @@ def frame_pairs(
             yield frame, other
 
 
-def open_pair(source: Path, result: Path) -> tuple[ReviewVideo, ReviewVideo]:
+def open_pair(
+    source: Path, result: Path, start_seconds: float | None = None
+) -> tuple[ReviewVideo, ReviewVideo]:
     """Open a source and its result.
+
+    Args:
+        source: The source.
+        result: The result.
+        start_seconds: Where the render of a part began; None: the whole video was rendered.
 
     Raises:
         ConfigError: They differ in frames or size.
         MediaError: One cannot be read.
     """
     one, other = ReviewVideo(source), ReviewVideo(result)
+    if start_seconds is not None:
+        one.select(start_seconds, len(other.pts))
     if len(one.pts) != len(other.pts):
+        after = "" if start_seconds is None else f" from {start_seconds:g} s on"
         raise ConfigError(
             f"cannot review {result}: it has {len(other.pts)} frames, and {source} has"
-            f" {len(one.pts)}; name the video that it was made from, rendered whole"
+            f" {len(one.pts)}{after}; name the video that it was made from, and for a part of it"
+            " --report or --start"
         )
     sizes = [f"{each.info.format.width}x{each.info.format.height}" for each in (one, other)]
     if sizes[0] != sizes[1]:

@@ -44,6 +44,10 @@ _WEIGHT = 2.0
 _SMALL, _MAX_WEIGHT = 0.1, 8.0
 """Share of the frame below which a smaller box gives its close pass more weight, and the largest
 such weight. Whole passes do not see small figures, which is no evidence against them."""
+_SAME_BUST, _SAME_PERSON = 0.6, 0.7
+"""Intersection over union of nearly equal boxes: of a bust with its person, and of a single person
+with the box around all. A second pass there shows nothing new, and it repeats the first's errors.
+"""
 _BUST, _BODY = (2.5, 2.2, 2.8), (3.5, 2.2, 7.8)
 """Extents around a face, in face sizes from its centre: to either side, up and down."""
 
@@ -85,14 +89,13 @@ class Box(NamedTuple):
             max(pixel(self.bottom, rows, format.height), min(top + 2, format.height)),
         )
 
-    def overlaps(self, other: Box) -> bool:
-        """Return whether both have samples in common."""
-        return (
-            self.left < other.right
-            and other.left < self.right
-            and self.top < other.bottom
-            and other.top < self.bottom
-        )
+    def iou(self, other: Box) -> float:
+        """Intersection over union with another box, in [0, 1]."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.bottom, other.bottom) - max(self.top, other.top)
+        common = max(0, width) * max(0, height)
+        areas = (box.shape[0] * box.shape[1] for box in (self, other))
+        return common / (sum(areas) - common)
 
     def fade_widths(self, grid: tuple[int, int]) -> tuple[float, float, float, float]:
         """Samples that the close pass fades in over: left, top, right, bottom; 0 at the frame's."""
@@ -118,9 +121,11 @@ class Places(NamedTuple):
     around: Box | None = None
     """One box round all of them, with a margin; None: there is nobody."""
     people: tuple[Box, ...] = ()
-    """A box round each person, with a margin. Those whose boxes would overlap share one."""
-    busts: tuple[Box, ...] = ()
-    """Head and shoulders of those whose faces are known."""
+    """A box round each person, with a margin. Those whose boxes would overlap share one. A single
+    person has the box round all, unless that is much larger."""
+    closer: tuple[Box, ...] = ()
+    """Boxes that show somebody larger than :attr:`around` does: of head and shoulders where faces
+    are known, and of people who are not alone."""
 
 
 def cell_shape(grid: tuple[int, int]) -> tuple[int, int]:
@@ -143,8 +148,12 @@ def find_places(mean: Cells, either: Cells, faces: Sequence[Box], grid: tuple[in
     regions, apart = (
         np.array([*_regions(where, sure), *bodies], np.int32) for where in (either > _EXTENT, sure)
     )
-    busts = tuple(_surroundings(face, _BUST, grid) for face in faces)
-    return Places(_box_of(regions, grid), _people_of(apart, grid), busts)
+    around, people = _box_of(regions, grid), _people_of(apart, grid)
+    if around is not None and len(people) == 1 and around.iou(people[0]) > _SAME_PERSON:
+        people = (around,)
+    busts = (_surroundings(face, _BUST, grid) for face in faces)
+    heads = [bust for bust in busts if all(bust.iou(each) <= _SAME_BUST for each in people)]
+    return Places(around, people, (*heads, *(each for each in people if each != around)))
 
 
 def _is_seen(face: Box, sure: NDArray[np.bool_]) -> bool:
@@ -204,7 +213,7 @@ def _people_of(regions: Array, grid: tuple[int, int]) -> tuple[Box, ...]:
     for left, top, width, height in regions:
         first = np.array([left, top])
         box = _with_margin(first, np.array([left + width, top + height]), grid)
-        while touching := [other for other in apart if box.overlaps(other)]:
+        while touching := [other for other in apart if box.iou(other) > 0]:
             apart = [other for other in apart if other not in touching]
             box = Box(
                 *map(min, *(each[:2] for each in (box, *touching))),

@@ -31,8 +31,13 @@ STILL, MOVED = 1.0, 3.5
 which they do not count; like the temporal filter's."""
 _MIN_WEIGHT = 0.01
 """Least weight of whole passes: they count only where nothing else does."""
-SHARPENED = 2.0
-"""Gain of a mask before it is refined."""
+_CLOSER_WEIGHT = 0.5
+"""Weight of a closer pass; all passes before it have 1 together."""
+_SHARPENED = 2.0
+"""Gain of a mask that the refiner is shown."""
+_MAX_LOSS = 0.25
+"""Most opacity that refining takes away. The refiner follows edges, but it may take a second person
+for background."""
 _NOTHING = (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
 """Arguments of the kernel in place of a missing close pass."""
 _FADING = _MIN_WEIGHT, MOVED, MOVED - STILL
@@ -247,26 +252,36 @@ class ZoomPlanes:
         self._pool.map(self._blend, indices, blends, close)
         return self._masks[first : first + len(blends)]
 
-    def sharpen(self, mask: Array) -> None:
-        """Raise the contrast of a mask, in place: what few passes see faintly is left out."""
-        mask -= 0.5 - 0.5 / SHARPENED
-        mask *= SHARPENED
-        self._placement.xp.clip(mask, 0.0, 1.0, out=mask)
+    def sharpened(self, index: int, box: Box) -> Array:
+        """Return a part of a frame's mask with more contrast.
 
-    def average(self, index: int, box: Box, other: Array) -> None:
+        The refiner would take for a person what passes see only faintly.
+        """
+        part = self._masks[index][box.top : box.bottom, box.left : box.right]
+        return self._placement.xp.clip((part - 0.5) * _SHARPENED + 0.5, 0.0, 1.0)
+
+    def average(self, index: int, box: Box, other: Array, weight: float = _CLOSER_WEIGHT) -> None:
         """Average the mask of the frame at hand of this index with another in a box, in place.
 
         Args:
             index: Index of the frame.
             box: Place of the other.
             other: (h, w) float32, stretched over the box.
+            weight: Weight of the other; the mask has 1.
         """
         mask, luma = self._masks[index], self._lumas[index]
         # As the blend of two equal whole passes of a still picture, half a weight each.
         whole = mask, mask, luma, luma, *self._cell_shape, 0.5, 0.5, *_FADING
         resized = self._resized[0].arguments(other, box.shape, area=None)
-        added = *resized, *box, *box.fade_widths(self.grid), 1.0
+        added = *resized, *box, *box.fade_widths(self.grid), weight
         self._launch(self.grid, *whole, *added, mask, *self.grid, self._lines[0])
+
+    def refine(self, index: int, box: Box, refined: Array) -> None:
+        """Average a mask with the refined one in a box, in place, but limit what it loses."""
+        mask = self._masks[index]
+        least = mask - _MAX_LOSS
+        self.average(index, box, refined, 1.0)
+        self._placement.xp.maximum(mask, least, out=mask)
 
     def _blend(self, lane: int, place: int, blend: Blend, close: Array | None) -> None:
         general, landscape = (kept[blend.slot] for kept in self._kept)

@@ -2,7 +2,7 @@
 
 The network was trained for this (``docs/models.md``). It sees a crop of the frame and the coarse
 mask of that crop. The result is averaged with the coarse mask: over 81 photographs the mean of both
-is better than either (``docs/background.md``).
+is better than either (``docs/training.md``).
 """
 
 from __future__ import annotations

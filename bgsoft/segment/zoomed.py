@@ -12,9 +12,9 @@ Until the next turn the box stays, and every frame has a close pass there. What 
 have found still counts where the picture stands still; where it moves, the close pass counts alone.
 
 ``best`` adds three steps. Faces are detected at the first frame of a turn, so that nobody with a
-visible face is missed. Each head and shoulders have a close pass of their own. Finally the part of
-the frame around each person, or around people who touch, is refined (:mod:`bgsoft.segment.refiner`)
-and averaged with one more close pass.
+visible face is missed. Closer passes see each head and shoulders, and each of several people.
+Finally the part of the frame around each person, or around people who touch, is refined
+(:mod:`bgsoft.segment.refiner`).
 
 Turns are counted by the frames' places in the video, so the masks are the same for any number of
 frames at a time, and in a chunk that is rendered alone. On a device, decisions wait for the whole
@@ -214,39 +214,35 @@ class ZoomedSegmenter(Segmenter):
         blends = [Blend(index, turn.slot, turn.shares, box) for index in range(start, stop)]
         masks = planes.blend(start, blends, close)
         if self._refiner is not None:
-            self._average(None, turn.places.busts, frames, reduced, start, masks)
-            for mask in masks:
-                planes.sharpen(mask)
-            self._average(self._refiner, turn.places.people, frames, reduced, start, masks)
+            indices = range(start, stop)
+            self._add(turn.places.closer, frames, reduced, indices)
+            self._add(turn.places.people, frames, reduced, indices, self._refiner)
         return masks
 
-    def _average(
+    def _add(
         self,
-        refiner: MaskRefiner | None,
         boxes: Sequence[Box],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-        start: int,
-        masks: Sequence[Array],
+        indices: range,
+        refiner: MaskRefiner | None = None,
     ) -> None:
-        """Average masks in place with a close pass of each box, and with the refined mask there.
-
-        ``start`` is the index of the masks' first frame.
-        """
+        """Add a closer pass of each box to the masks of some frames, or refine them there."""
         planes = self._planes
-        places = [(at, box) for at in range(len(masks)) for box in boxes]
+        places = [(index, box) for index in indices for box in boxes]
         for first in range(0, len(places), planes.batch):
             part = places[first : first + planes.batch]
-            shown = [frames[start + at] for at, _ in part]
-            seen = [reduced[start + at] for at, _ in part]
+            shown = [frames[index] for index, _ in part]
+            seen = [reduced[index] for index, _ in part]
             crops = planes.crops(shown, seen, [box for _, box in part])
-            found = [self._close.run(shown, crops)]
-            if refiner is not None:
-                coarse = [masks[at][box.top : box.bottom, box.left : box.right] for at, box in part]
-                found.append(refiner.run(shown, crops, coarse))
-            for others in found:
-                for (at, box), other in zip(part, others, strict=True):
-                    planes.average(start + at, box, other)
+            change: Callable[[int, Box, Array], None] = planes.average
+            if refiner is None:
+                found = self._close.run(shown, crops)
+            else:
+                coarse = [planes.sharpened(index, box) for index, box in part]
+                found, change = refiner.run(shown, crops, coarse), planes.refine
+            for (index, box), other in zip(part, found, strict=True):
+                change(index, box, other)
 
     def reset(self) -> None:
         self._begun = self._last = None

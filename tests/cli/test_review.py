@@ -34,7 +34,10 @@ def test_wrong_videos_and_pages_are_one_line(run: Run, tmp_path: Path) -> None:
     done = run("review", str(source), str(result), str(tmp_path / "sheet.html"))
     assert done.code == 2
     text = f"cannot review {result}: it has 7 frames, and {source} has 8; name the video that"
-    assert done.error_line == f"{text} it was made from, rendered whole"
+    assert done.error_line == f"{text} it was made from, and for a part of it --report or --start"
+    begun = run("review", source, result, tmp_path / "sheet.html", "--start", "0:00.04")
+    assert (begun.code, begun.err.count("0 doubtful places")) == (0, 1)
+    (tmp_path / "sheet.html").unlink()
     named = run("review", str(source), str(result), str(tmp_path / "sheet.pdf"))
     assert named.code == 2
     assert named.error_line.endswith("it is HTML; name a .html file")

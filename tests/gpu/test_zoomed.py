@@ -107,8 +107,16 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     ]
     close = rng.random(MODEL, np.float32)
     blended = device.blend(0, blends, [cupy.asarray(close), None])
-    for ours, theirs in zip(blended, host.blend(0, blends, [close, None]), strict=True):
+    expected = host.blend(0, blends, [close, None])
+    for ours, theirs in zip(blended, expected, strict=True):
         np.testing.assert_allclose(ours.get(), theirs, atol=BLENDED)
+    others = rng.random((2, *MODEL), np.float32)
+    for planes, (closer, refined) in ((host, others), (device, cupy.asarray(others))):
+        planes.average(0, boxes[1], closer)
+        planes.refine(0, boxes[0], refined)
+    sharpened = device.sharpened(0, boxes[1]).get()
+    np.testing.assert_allclose(sharpened, host.sharpened(0, boxes[1]), atol=4 * BLENDED)
+    np.testing.assert_allclose(blended[0].get(), expected[0], atol=2 * BLENDED)
 
 
 def person_walks(count: int, rows: int | None = None) -> list[Frame]:

@@ -14,6 +14,7 @@ import pytest
 from bgsoft.cache import CACHE_VARIABLE
 from bgsoft.errors import ConfigError, ModelDownloadError, ModelError, ModelIntegrityError
 from bgsoft.models import cache, catalog
+from bgsoft.models.families import SEGMENTATION_FAMILIES
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.settings.config import Precision
 from tests.outside_models import write_swapped
@@ -21,6 +22,7 @@ from tests.outside_models import write_swapped
 CONTENT = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
+FAMILY_NAMES = ", ".join(SEGMENTATION_FAMILIES)
 SIDECAR = """
 family = "single-shot"
 licence = "MIT"
@@ -201,7 +203,10 @@ def test_a_sidecar_names_no_further_files(tmp_path: Path) -> None:
         ("family = ", ["mine.toml"]),
         ('family = "single-shot"\noutputs = [1]\n[input]', ["[[outputs]]"]),
         (SIDECAR.replace("single-shot", "singleshot"), ["family", "did you mean single-shot?"]),
-        (SIDECAR.replace("single-shot", "faces"), ["(choose from single-shot, recurrent, boxes)"]),
+        (
+            SIDECAR.replace("single-shot", "faces"),
+            [f"(choose from {FAMILY_NAMES}, boxes)"],
+        ),
         (SIDECAR.replace("channel = 1", "channel = -1"), ["whole number from 0, not -1"]),
         (SIDECAR.replace("width = 192\n", ""), ["[input] needs width and height"]),
         (SIDECAR.replace("width = 192", "width = '192'"), ["width must be a whole number"]),

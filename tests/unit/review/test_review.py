@@ -268,3 +268,37 @@ def test_proposed_times_are_those_of_the_frames(tmp_path: Path) -> None:
         placed = PlacedRegion(read_regions(file)[0], video.info)
         held = [number for number, pts in enumerate(video.pts) if placed.holds_at(pts)]
         assert held == [int(article["data-frame"])]
+
+
+@pytest.mark.parametrize("by_report", [True, False])
+def test_a_part_of_a_video_is_reviewed(
+    pair: tuple[Path, Path], tmp_path: Path, by_report: bool
+) -> None:
+    """Of frames 20 to 49 of the source, the spot is white from frame 30 on."""
+    pictures = room(30)
+    for picture in pictures[10:]:
+        picture[SPOT] = 235
+    part = pair[0], write(tmp_path / "part.mkv", pictures)
+    given: dict[str, Any] = {"start_seconds": 0.8}
+    if by_report:
+        doubtful = [{"frame": 10, "boxes": [[100, 60, 140, 110]]}]
+        given["report"] = write_report(tmp_path / "r.json", *part, [20.0] * 30, doubtful=doubtful)
+        report = json.loads(given["report"].read_text())
+        report["settings"] = {"start_seconds": given.pop("start_seconds"), "duration_seconds": 1.2}
+        given["report"].write_text(json.dumps(report))
+    page = review(part, tmp_path, **given)
+    (article,) = page.articles
+    assert article["data-frame"] == "10"
+    assert "0:01.200, frame 10" in "".join(page.words)
+    assert "30 frames, 0:00.800 to 0:01.960." in "".join(page.words)
+    assert regions(article, tmp_path)["from"] == 30 / RATE
+    source, result = article["pictures"]
+    assert np.abs(source.astype(int) - result).max() > 60
+
+
+def test_a_part_needs_its_start(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    part = pair[0], write(tmp_path / "part.mkv", room(30))
+    with pytest.raises(ConfigError, match="for a part of it --report or --start"):
+        review(part, tmp_path)
+    with pytest.raises(ConfigError, match=r"has 20 from 1\.6 s on"):
+        review(part, tmp_path, start_seconds=1.6)

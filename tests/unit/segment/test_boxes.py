@@ -97,30 +97,64 @@ def test_people_who_stand_apart_have_boxes_of_their_own() -> None:
     assert people == (Box(11, 30, 61, 130), Box(155, 30, 205, 130))
     close = person(slice(10, 30), slice(4, 14))
     close[10:30, slice(16, 26)] = 1
-    # Their boxes overlap, so they share one.
-    assert find_places(close, close, (), GRID).people == (Box(11, 30, 109, 130),)
+    # Their boxes overlap, so they share one, which is about the box round all.
+    assert find_places(close, close, (), GRID).people == (Box(5, 30, 115, 130),)
+    close[10:30, slice(44, 54)] = 1
+    assert find_places(close, close, (), GRID).people == (
+        Box(11, 30, 109, 130),
+        Box(171, 30, 221, 130),
+    )
 
 
 def test_where_faces_are_people_are() -> None:
-    mask, face = person(), Box(110, 40, 130, 60)
+    mask, face = person(), Box(114, 40, 126, 52)
     known = find_places(mask, mask, [face], GRID)
     # Five faces wide, from 2.2 above the face's centre to 2.8 below.
-    assert known.busts == (Box(70, 6, 170, 106),)
+    assert known.closer == (Box(90, 20, 150, 80),)
     assert known[:2] == find_places(mask, mask, (), GRID)[:2], "the mask shows this person"
     missed = Box(20, 56, 24, 60)
     places = find_places(mask, mask, [missed, face], GRID)
     # Seven wide and ten high: cells from 2 to 9 and from 12 to 23, and a margin of an eighth.
     assert places.people == (*known.people, Box(4, 42, 40, 98))
     assert places.around == Box(0, 30, 179, 130)
-    assert places.busts == (Box(12, 49, 32, 69), *known.busts)
+    assert places.closer == (Box(12, 49, 32, 69), *known.closer, *places.people)
     alone = find_places(cells(), cells(), [missed], GRID)
     assert alone.people == (Box(4, 42, 40, 98),)
     assert find_places(cells(), cells(), (), GRID) == Places()
 
 
+def test_what_is_seen_is_not_seen_again() -> None:
+    mask = person()
+    alone = find_places(mask, mask, (), GRID)
+    assert alone.people == (alone.around,)
+    assert alone.closer == ()
+    # A large face, whose head and shoulders are most of the person.
+    assert find_places(mask, mask, [Box(110, 40, 130, 60)], GRID).closer == ()
+    # One model takes what is next to the person for a part of it: little, and much.
+    for columns, own in ((slice(40, 44), False), (slice(40, 60), True)):
+        either = mask + 0.4 * person(columns=columns)
+        places = find_places(mask, either, (), GRID)
+        assert places.around == box_of(mask, either)
+        assert places.people == (alone.people if own else (places.around,))
+        assert places.closer == (places.people if own else ())
+
+
 def test_a_face_at_the_edge_of_the_frame() -> None:
     corner = Box(235, -5, 245, 5)
-    (bust,) = find_places(cells(), cells(), [corner], GRID).busts
+    (bust,) = find_places(cells(), cells(), [corner], GRID).closer
     assert bust == Box(215, 0, 240, 28)
     speck = Box(240, 160, 240, 160)
-    assert find_places(cells(), cells(), [speck], GRID).busts == (Box(239, 159, 240, 160),)
+    assert find_places(cells(), cells(), [speck], GRID).closer == (Box(239, 159, 240, 160),)
+
+
+@pytest.mark.parametrize(
+    ("other", "iou"),
+    [
+        (Box(2, 1, 6, 5), 1.0),
+        (Box(4, 3, 8, 7), 4 / 28),
+        (Box(6, 1, 10, 5), 0.0),
+        (Box(8, 9, 9, 10), 0.0),
+    ],
+)
+def test_intersection_over_union(other: Box, iou: float) -> None:
+    assert Box(2, 1, 6, 5).iou(other) == pytest.approx(iou)

@@ -67,7 +67,7 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
     for box in (inner, frame):
         (mask,) = planes.blend(0, [blend], [None])
         np.testing.assert_allclose(mask, 0.2, atol=1e-6)
-        planes.average(0, box, np.full((256, 256), 0.8, np.float32))
+        planes.refine(0, box, np.full((256, 256), 0.8, np.float32))
         expected = np.full(planes.grid, 0.2, np.float32)
         expected[box.top : box.bottom, box.left : box.right] = 0.5
         middle = np.zeros(planes.grid, bool)
@@ -79,6 +79,21 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
     (mask,) = planes.blend(0, [blend], [None])
     planes.average(0, inner, np.full((256, 256), 0.8, np.float32))
     assert (np.diff(mask[50, 40:48]) > 0).all(), "it fades in from an edge inside the frame"
+    assert mask[50, 90] == pytest.approx((0.2 + 0.8 / 2) / 1.5), "a closer pass counts a half"
+
+
+def test_the_refined_mask_takes_only_so_much_away() -> None:
+    planes = ZoomPlanes(frame_format((240, 160)), (256, 256), LanePool())
+    opacities = np.repeat(np.linspace(0, 1, 11, dtype=np.float32), 24)[None].repeat(160, axis=0)
+    planes.keep(GENERAL, 0, opacities[:, 12:252])
+    (mask,) = planes.blend(0, [Blend(0, 0, (1.0, 0.0), None)], [None])
+    before, frame = mask.copy(), Box(0, 0, *planes.grid[::-1])
+    sharpened = planes.sharpened(0, frame)
+    np.testing.assert_allclose(sharpened, (2 * before - 0.5).clip(0, 1), atol=1e-6)
+    np.testing.assert_array_equal(mask, before)
+    planes.refine(0, frame, np.zeros((256, 256), np.float32))
+    np.testing.assert_allclose(mask, np.maximum(before / 2, before - 0.25), atol=1e-6)
+    assert mask.max() == pytest.approx(0.75)
 
 
 def test_it_runs_in_full_precision_next_to_a_model_in_half() -> None:

@@ -181,9 +181,9 @@ def test_best_looks_round_faces_and_people() -> None:
     assert faces.asked == [0, 4]
     assert refiner.asked == [*range(6)]
     near = scene.taken()[2]
-    # Round all people, at head and shoulders, and round the person.
-    assert [near.count(index) for index in range(6)] == [3] * 6
-    # The mean with the close pass, which shows nobody, comes before that with the refined mask.
+    # Round the person, and at head and shoulders.
+    assert [near.count(index) for index in range(6)] == [2] * 6
+    # The mean of the close passes, which show nobody, and of the refined mask.
     assert all(mask[60, 120] == pytest.approx(0.5) for mask in masks)
     scene.segmenter.close()
     assert refiner.closed
