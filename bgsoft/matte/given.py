@@ -43,7 +43,7 @@ Other tools round sizes to multiples of up to 16 samples."""
 _LUMA_FIRST = ("gray", "yuv4", "yuvj4", "nv12", "nv21")
 """Beginnings of the names of pixel formats whose first plane is luma."""
 _FULL_RANGE = np.rint(((np.arange(256) - 16) * 255 / 219).clip(0, 255)).astype(np.uint8)
-"""Limited range (ITU-T H.273) → full range; equals swscale, which takes three times as long."""
+"""Limited range (ITU-T H.273) → full range. It equals swscale: 1.0 ms in place of 1.4 at 1080p."""
 
 
 class MatteReader(Closing):
