@@ -18,6 +18,7 @@ from bgsoft.errors import BgsoftError, ConfigError, DecodeError
 from bgsoft.live.settings import picture_config
 from tests.contract.test_render_hide import FRAMES, QUICK, pictures, write_noise
 from tests.rendering import read_back
+from tests.synthetic import damage
 
 MATTE: dict[str, Any] = {"preset": None, "face": "off", "effect": "matte", "codec": "ffv1"}
 
@@ -201,6 +202,15 @@ def test_a_matte_that_cannot_be_used(
     with pytest.raises(ConfigError, match=message):
         bgsoft.render(clip, target, **given, **{**MATTE, **settings})
     assert not target.exists()
+
+
+def test_a_damaged_matte_is_an_error(tmp_path: Path) -> None:
+    """Packets that a decoder rejects would be concealed in the video itself."""
+    clip, file = write_noise(tmp_path / "in.mkv"), Path(write_mattes(tmp_path / "m.mkv"))
+    damage(file, [2], whole=True)
+    with pytest.raises(DecodeError, match=r"m\.mkv: it is damaged"):
+        bgsoft.render(clip, tmp_path / "out.mkv", matte_in=file, **MATTE)
+    assert not (tmp_path / "out.mkv").exists()
 
 
 def test_the_matte_may_not_be_the_output(tmp_path: Path) -> None:
