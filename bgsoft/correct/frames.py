@@ -15,6 +15,7 @@ from bgsoft.errors import DecodeError
 from bgsoft.frame import Frame, Planes
 from bgsoft.models.catalog import resolve
 from bgsoft.pipeline.metrics import Metrics
+from bgsoft.pipeline.picture import PictureStages
 from bgsoft.records import NamedTuple
 from bgsoft.regions.places import place_regions
 from bgsoft.rendering.build import StageBuilder
@@ -125,9 +126,7 @@ class FrameRenderer(Closing):
         self._show = RgbPictures(format, blue_first=True)
         self._planes = host_planes(format, 0)
         self._builder = StageBuilder(BackendConfig(batch=1).on_cpu(), self._note)
-        model = resolve(config.segment.model)
-        alone = replace(config, regions=RegionConfig(), hide=replace(config.hide, regions=()))
-        self._stages = self._builder.make_picture_stages(alone, video.info, model, Metrics())
+        self._stages = self._make_stages()
 
     def source(self, number: int) -> bytes:
         """Return a frame of the video as a JPEG.
@@ -149,6 +148,10 @@ class FrameRenderer(Closing):
         self._notices.clear()
         resting = [replace(region, follow=False) for region in regions]
         step = self._builder.make_regions(resting, self._config, self._video.info)
+        if self._config.segment.matte_in is not None:
+            # A file of mattes is only read forwards.
+            self._stages.close()
+            self._stages = self._make_stages()
         self._stages.restart()
         self._stages.regions = step
         for frame in frames:
@@ -168,6 +171,12 @@ class FrameRenderer(Closing):
         """Free the decoder and the stages."""
         self._window.close()
         self._stages.close()
+
+    def _make_stages(self) -> PictureStages:
+        config, info = self._config, self._video.info
+        alone = replace(config, regions=RegionConfig(), hide=replace(config.hide, regions=()))
+        model = resolve(config.segment.model)
+        return self._builder.make_picture_stages(alone, info, model, Metrics())
 
     def _note(self, event: Event) -> None:
         self._notices.append(event.message)

@@ -239,3 +239,12 @@ def test_a_broken_regions_file_is_one_error(opened: Open, regions: Path) -> None
     regions.write_text("[[region]]\n")
     status, data, _ = ask(page, "/state")
     assert (status, b"region 1: action must be" in data) == (400, True)
+
+
+def test_given_mattes_are_those_of_the_frames(opened: Open, tmp_path: Path) -> None:
+    """In any order, though a file of mattes is read forwards."""
+    pictures = [np.full((180, 320), 40 + 5 * number, np.uint8) for number in range(FRAMES)]
+    mattes = write(tmp_path / "mattes.mkv", pictures)
+    page = opened({"segment": {"matte_in": str(mattes)}, "matte": {"style": "soft"}})
+    shown = [float(result(page, number)["matte"].mean()) for number in (30, 5, 6, 38)]
+    assert shown[1] < shown[2] < shown[0] < shown[3]
