@@ -8,7 +8,8 @@
 Every choice is a name and flags of ``bgsoft render``; its mattes are what the command line writes.
 Each figure has a 95 % bootstrap interval over photographs or clips, and a second table has the
 differences from the first choice, photograph by photograph. ``--others NAME=DIR`` measures masks
-of the photographs that another program has written, under the same stems. Three kinds of input:
+of the photographs that another program has written, under the same stems. ``--refiner FILE`` takes
+another refiner than the embedded one, with the same inputs and outputs. Three kinds of input:
 
 * Photographs with masks of the same stem (255 = person; a mask of another size is resized), each
   as a clip of three equal frames, the last of which counts. *IoU* (mean and 10th percentile) and
@@ -36,7 +37,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -47,6 +48,9 @@ from quality.loader import Image, read_clip, read_pairs
 from quality.truth import blend, can_move, moving, write_clip, write_moving
 
 from bgsoft.cli.main import main as bgsoft
+from bgsoft.models import cache
+from bgsoft.models.catalog import catalog
+from bgsoft.models.families import REFINER
 
 EDGE_TOLERANCE = 0.005
 """Boundary F: share of the image's diagonal."""
@@ -395,6 +399,16 @@ def lag(mattes: Sequence[Image], unsmoothed: Sequence[Image], lumas: Sequence[Im
     return product / max(square, 1e-9)
 
 
+def use_refiner(path: Path) -> None:
+    """Take another file for the refiner in all renders of this process."""
+    models, path = catalog(), path.resolve()
+    assert isinstance(models, dict)
+    checksum = cache.Checksum(cache.hash_files([path]))
+    models[REFINER] = replace(
+        models[REFINER], file=str(path), bytes=path.stat().st_size, checksum=checksum
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description="Measure mattes.")
@@ -410,7 +424,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--others", action="append", metavar="NAME=DIR", help="folder of another program's masks"
     )
+    parser.add_argument("--refiner", type=Path, help="ONNX file in place of the embedded refiner")
     options = parser.parse_args(arguments)
+    if options.refiner is not None:
+        use_refiner(options.refiner)
     named = (text.partition("=") for text in options.choice or ["default="])
     choices = {name: shlex.split(flags) for name, _, flags in named}
     if (options.images is None) != (options.masks is None):
