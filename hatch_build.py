@@ -1,9 +1,9 @@
 """Compiles the native library into the package, for wheels and editable installs.
 
 A wheel has every variant of the library, and runs on any processor. An installation from source
-has one, this machine's: where it is editable, or where pip builds it, as ``PIP_BUILD_TRACKER``
-says. ``BGSOFT_VARIANTS`` overrides that: ``all`` or ``own``. ``BGSOFT_MACHINE`` is another
-architecture to compile for.
+has one, this machine's: where it is editable, or where pip or uv builds it, as the variables
+``PIP_BUILD_TRACKER`` and ``UV`` say. ``BGSOFT_VARIANTS`` overrides that: ``all`` or ``own``.
+``BGSOFT_MACHINE`` is another architecture to compile for.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ class NativeLibrary(BuildHookInterface[Any]):
         self._machine = os.environ.get("BGSOFT_MACHINE") or platform.machine()
 
     def dependencies(self) -> list[str]:
-        """The compiler, if there is something to compile and it cannot be fetched in part."""
-        variants = self._variants("standard")
-        if self._build.are_current(self._folder, self._machine, variants):
+        """The compiler, if there is something to compile and it cannot be fetched in part.
+
+        Under uv, initialize() fetches it, while uv fetches the packages that bgsoft needs.
+        """
+        if "UV" in os.environ or not self._lacks_compiler(self._variants("standard")):
             return []
-        if importlib.util.find_spec("ziglang") or not self._build.fetch_compiler(self._folder):
-            return [self._build.COMPILER]
-        return []
+        return [] if self._build.fetch_compiler(self._folder) else [self._build.COMPILER]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         variants = self._variants(version)
         try:
+            lacks_compiler = "UV" in os.environ and self._lacks_compiler(variants)
+            if lacks_compiler and not self._build.fetch_compiler(self._folder):
+                raise RuntimeError(f"cannot build bgsoft: no index has {self._build.COMPILER}")
             self._build.build(self._folder, self._machine, variants)
         finally:
             shutil.rmtree(self._folder / "ziglang", ignore_errors=True)
@@ -56,13 +59,17 @@ class NativeLibrary(BuildHookInterface[Any]):
         system = f"manylinux_{self._build.GLIBC.replace('.', '_')}" if is_portable else "linux"
         build_data["tag"] = f"py3-none-{system}_{self._machine}"
 
+    def _lacks_compiler(self, variants: tuple[Any, ...]) -> bool:
+        current = self._build.are_current(self._folder, self._machine, variants)
+        return not current and importlib.util.find_spec("ziglang") is None
+
     def _variants(self, version: str) -> tuple[Any, ...]:
         known = self._build.VARIANTS
         if self._machine not in known:
             raise RuntimeError(
                 f"cannot build bgsoft for {self._machine}: only {' and '.join(known)} are supported"
             )
-        is_local = version == "editable" or "PIP_BUILD_TRACKER" in os.environ
+        is_local = version == "editable" or bool(os.environ.keys() & {"PIP_BUILD_TRACKER", "UV"})
         choice = os.environ.get("BGSOFT_VARIANTS") or ("own" if is_local else "all")
         if choice not in ("all", "own"):
             raise RuntimeError(f"cannot build bgsoft: BGSOFT_VARIANTS is {choice}; set all or own")

@@ -124,22 +124,30 @@ def fetch_compiler(folder: Path) -> bool:
     """Put the compiler into a folder of libraries, for :func:`build`; return whether that worked.
 
     The kernels include no headers, so 2 of the 20,000 files of its wheel are enough: pip takes 17
-    seconds to install all, and 5 to download the wheel. Where there is no pip, or it finds no wheel
-    without the options that the user gave, the compiler has to be installed.
+    seconds to install all, uv 12, and both 5 to download the wheel. Where there is no pip, or it
+    finds no wheel without the options that the user gave, the compiler has to be installed.
     """
     if (folder / _ZIG).is_file():
         return True
     folder.mkdir(parents=True, exist_ok=True)
+    uv = os.environ.get("UV")  # its path, if uv runs the build
+    # -I: the environment of a build hides pip.
+    pip: tuple[str, ...] = (sys.executable, "-I", "-m", "pip")
+    if uv:
+        pip = (uv, "tool", "run", "--python", sys.executable, "pip")
+    options = ("--quiet", "--no-deps", "--retries", "1", "--only-binary", ":all:")
     with TemporaryDirectory(dir=folder) as temporary:
-        # -I: the environment of a build hides pip.
-        download = (sys.executable, "-I", "-m", "pip", "download", "--quiet", "--no-deps")
-        options = ("--retries", "1", "--only-binary", ":all:", "--dest", temporary, COMPILER)
-        if subprocess.run((*download, *options), capture_output=True, check=False).returncode:
+        download = (*pip, "download", *options, "--dest", temporary, COMPILER)
+        if not subprocess.run(download, capture_output=True, check=False).returncode:
+            with ZipFile(next(Path(temporary).glob("ziglang-*.whl"))) as wheel:
+                for name in (_ZIG, "ziglang/lib/std/std.zig"):  # it finds its folder by the latter
+                    wheel.extract(name, temporary)
+            Path(temporary, _ZIG).chmod(0o755)
+        elif uv:  # which may know another index than pip
+            install = (uv, "pip", "install", "--quiet", "--no-deps", "--target", temporary)
+            subprocess.run((*install, COMPILER), check=False)
+        if not Path(temporary, _ZIG).is_file():
             return False
-        with ZipFile(next(Path(temporary).glob("ziglang-*.whl"))) as wheel:
-            for name in (_ZIG, "ziglang/lib/std/std.zig"):  # it looks for its folder by the latter
-                wheel.extract(name, temporary)
-        Path(temporary, _ZIG).chmod(0o755)
         Path(temporary, "ziglang").replace(folder / "ziglang")
     return True
 

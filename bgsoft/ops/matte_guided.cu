@@ -205,8 +205,11 @@ struct Fitter {
     OP int reach_right(int reach) const { return min(right + reach, fit_columns); }
 
     template <int SIGN>
-    void add_row(int y) const
+    OUTLINED void add_row(int y) const
     {
+        // Copies, which stay in registers while lines are written.
+        const auto [packed, rows, columns, fit_rows, fit_columns, radius, pitch, epsilon, left, right,
+                    columns_sums, window_sums, fits, row_sums] = *this;
         y = clamp_int(y, 0, fit_rows - 1);
         const int last = reach_right(2 * radius), step = pitch, limit = columns;
         const int whole = SPACING == 2 ? min(last, columns / 2) : last;
@@ -227,8 +230,11 @@ struct Fitter {
             add(whole, 2 * whole + 1 < limit);
     }
 
-    void fit_row(int y) const
+    OUTLINED void fit_row(int y) const
     {
+        // Copies, which stay in registers while lines are written.
+        const auto [packed, rows, columns, fit_rows, fit_columns, radius, pitch, epsilon, left, right,
+                    columns_sums, window_sums, fits, row_sums] = *this;
         const int first = reach_left(radius), last = reach_right(radius);
         const int side = 2 * radius + 1;
         for (int i = 0; i < MOMENTS; ++i) {

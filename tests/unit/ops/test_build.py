@@ -78,7 +78,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
 
     interface = SimpleNamespace(BuildHookInterface=Interface)
     monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", interface)
-    for name in ("BGSOFT_VARIANTS", "BGSOFT_MACHINE", "PIP_BUILD_TRACKER"):
+    for name in ("BGSOFT_VARIANTS", "BGSOFT_MACHINE", "PIP_BUILD_TRACKER", "UV"):
         monkeypatch.delenv(name, raising=False)
     module = load(Path(__file__).parents[3] / "hatch_build.py", "hatch_build")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
@@ -91,6 +91,7 @@ def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
             variants=[variant.name for variant in variants]
         )
         made._build.VARIANTS["x86_64"] = X86
+        made._build.are_current = lambda *_: True
         made.initialize(version, data)
         return data
 
@@ -105,6 +106,7 @@ ALL, OWN = ["avx512", "avx2", "sse4"], ["avx2"]
     [
         ("standard", {}, ALL, "manylinux_2_17_x86_64"),
         ("standard", {"PIP_BUILD_TRACKER": "/tmp/x"}, OWN, "linux_x86_64"),
+        ("standard", {"UV": "/bin/uv"}, OWN, "linux_x86_64"),
         ("editable", {}, OWN, "linux_x86_64"),
         (
             *("standard", {"PIP_BUILD_TRACKER": "/tmp/x", "BGSOFT_VARIANTS": "all"}),
@@ -157,10 +159,18 @@ def test_a_library_is_current_until_a_source_changes(tmp_path: Path) -> None:
     assert not copied.are_current(copy / "lib", MACHINE, [variant])
 
 
+@pytest.mark.parametrize("with_uv", [False, True])
 def test_two_files_of_the_compilers_wheel_are_fetched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    with_uv: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pip")
+    monkeypatch.delenv("UV", raising=False)
+    if with_uv:
+        # Its pip is this one, so that nothing is fetched; it installs nothing itself.
+        uv = tmp_path / "uv"
+        uv.write_text(f'#!/bin/sh\n[ "$1" = tool ] && shift 4 && exec {sys.executable} -m "$@"\n')
+        uv.chmod(0o755)
+        monkeypatch.setenv("UV", str(uv))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert not build.fetch_compiler(tmp_path / "lib")
@@ -183,6 +193,23 @@ def test_two_files_of_the_compilers_wheel_are_fetched(
         fetched / "zig",
         fetched / "lib" / "std" / "std.zig",
     }
+
+
+def test_uv_installs_a_compiler_that_pip_does_not_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = tmp_path / "uv"
+    uv.write_text(
+        '#!/bin/sh\n[ "$1" = pip ] && [ "$7" = "$COMPILER" ] || exit 1\n'
+        'mkdir "$6/ziglang" && printf "#!/bin/sh\\necho compiled\\n" >"$6/ziglang/zig"\n'
+        'chmod +x "$6/ziglang/zig"\n'
+    )
+    uv.chmod(0o755)
+    monkeypatch.setenv("UV", str(uv))
+    monkeypatch.setenv("COMPILER", build.COMPILER)
+    assert build.fetch_compiler(tmp_path / "lib")
+    zig = tmp_path / "lib" / "ziglang" / "zig"
+    assert subprocess.run([zig], capture_output=True).stdout == b"compiled\n"
 
 
 @pytest.fixture
