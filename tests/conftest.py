@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -59,6 +61,23 @@ def pytest_configure(config: pytest.Config) -> None:
         # Workers and the hundreds of programs that tests start would compile every module again.
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
         del os.environ["PYTHONDONTWRITEBYTECODE"]
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Let each worker compile other test files first, and read what the others have compiled.
+
+    Compiling their assertions takes most of the time before the first test.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    folder = Path(__file__).parent
+    if worker is None or [Path(arg).resolve() for arg in session.config.args] != [folder]:
+        return
+    paths = sorted(folder.rglob("test_*.py"))
+    first = int(worker["workerid"].removeprefix("gw")) * len(paths) // worker["workercount"]
+    for path in paths[first:] + paths[:first]:
+        # Whatever a file raises, collecting it will report.
+        with contextlib.suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.relative_to(folder.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
