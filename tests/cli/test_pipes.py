@@ -133,6 +133,7 @@ def test_between_two_ffmpegs_all_is_as_between_files(
     assert got == wanted
 
 
+@pytest.mark.slow
 def test_a_broadcast_keeps_its_sound_in_matroska(
     tmp_path: Path, movie: Path, spawn: Start, start: Start
 ) -> None:

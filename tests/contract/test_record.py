@@ -102,6 +102,7 @@ def test_hidden_faces_are_recorded(tmp_path: Path) -> None:
     assert models == {"selfie-general", "yunet", "face-mesh"}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures(_short_chunks.__name__)
 def test_chunks_have_the_record_of_a_whole_render(tmp_path: Path) -> None:
     clip = write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(64), options={"g": "12"}))

@@ -290,6 +290,7 @@ def test_prores_has_more_of_it(tmp_path: Path, clips: Path) -> None:
     assert error("auto") < 2 < 10 < error("420")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures(_short_chunks.__name__)
 def test_chunks_are_the_whole_bit_for_bit(tmp_path: Path) -> None:
     clip = striped(tmp_path / "in.mkv", "yuv422p", (160, 90), frames=56)
@@ -330,6 +331,7 @@ def test_nothing_of_a_hidden_place_comes_back(tmp_path: Path, pixels: str) -> No
             np.testing.assert_array_equal(out[plane][beside], source[plane][beside])
 
 
+@pytest.mark.slow
 def test_nothing_of_a_hidden_face_comes_back(tmp_path: Path) -> None:
     clip, size = striped(tmp_path / "in.mkv", "yuv444p", (640, 360)), (640, 360)
     fine, plain = tmp_path / "fine.mkv", tmp_path / "plain.mkv"

@@ -73,7 +73,7 @@ def test_an_unedited_file_gives_the_same_video_as_no_file(
     ("left", "right", "expected"),
     [
         slow({}, {}, [False, True]),
-        ({}, {"main": True}, [True, False]),
+        slow({}, {"main": True}, [True, False]),
         ({}, {"hide": False}, [False, False]),
         slow({"main": True}, {"main": True}, [False, False]),
         slow({}, None, [False, False]),
@@ -111,6 +111,7 @@ def test_a_track_that_is_added_and_one_that_is_moved(
     assert hidden(people, target) == [False, True]
 
 
+@pytest.mark.slow
 def test_main_by_place_and_by_id(
     people: Path, tracks: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError, Out
 from bgsoft.media.probe import probe
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import EncodeConfig, InferBackend, Precision, RenderConfig
+from tests.marks import slow
 
 SPEC = ClipSpec(name="clip.mp4", width=128, height=96, frames=25, options={"threads": "1"})
 CONFIG = RenderConfig(input=Path("in.mp4"), output=Path("out.mp4"))
@@ -315,7 +316,7 @@ def test_tables_name_reasons_and_never_draw_zeros(measured: dict[str, Any]) -> N
     assert "37 %" in printed(measured)
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg"])
+@pytest.mark.parametrize("suffix", [slow(".png"), ".svg"])
 def test_the_plot(measured: dict[str, Any], tmp_path: Path, suffix: str) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / f"p{suffix}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pytest
 
 from bgsoft.face.base import NO_LANDMARKS
 from bgsoft.face.draw import draw_faces
@@ -49,6 +50,7 @@ def test_of_a_face_without_landmarks_there_is_the_box() -> None:
     assert not picture[90:110, 90:110].any()
 
 
+@pytest.mark.slow
 def test_a_preview_shows_the_face(tmp_path: Path) -> None:
     plain, drawn = tmp_path / "plain.png", tmp_path / "drawn.png"
     for target, faces in ((plain, False), (drawn, True)):
