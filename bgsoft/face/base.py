@@ -103,6 +103,16 @@ def oval_points(face: Face) -> NDArray[np.float32]:
     return points
 
 
+def outline_square(face: Face) -> Roi:
+    """The square in whose middle an expected outline is as large as the one of the landmarks."""
+    points = oval_points(face)
+    (left, top), (right, bottom) = points.min(axis=1).tolist(), points.max(axis=1).tolist()
+    side = math.sqrt((right - left) * (bottom - top) / (4 * EXPECTED_HALF[0] * EXPECTED_HALF[1]))
+    rise = side * EXPECTED_RISE
+    x, y = (left + right) / 2, (top + bottom) / 2
+    return Roi(x - rise * math.sin(face.angle), y + rise * math.cos(face.angle), side, face.angle)
+
+
 def hiding_ellipse(face: Face) -> Ellipse:
     """An ellipse that holds the whole head's front, with margin."""
     return _expected_outline(face, _MARGIN_ACROSS, _MARGIN_ALONG)

@@ -330,3 +330,28 @@ def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None
     assert finder.calls == [0, 1, [1, 3]]
     assert mattes[0].alpha[120, [160, 320]].tolist() == [255, 0]
     assert [entry["missed_pct"] for entry in step.summary()["missed"]] == [{"1": 100.0}]
+
+
+def test_landmarks_of_a_face_that_the_mask_has_are_made_again_once_it_lacks_more() -> None:
+    """The square is off, so that a part of it is no face."""
+    made: list[int] = []
+
+    class CloseUpFinder(FakeFinder):
+        def close_up(
+            self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]
+        ) -> list[Face]:
+            made.append(frame.index)
+            return [MAIN]
+
+    plain = replace(MAIN, landmarks=MAIN.landmarks[:0], square=Roi(175, 120, 130, 0))
+    finder = CloseUpFinder([[plain]] * 6)
+    step = make_step(finder, FaceMode.GUARD)
+    frames = frames_of(6)
+    columns = [210, 210, 210, 150, 150, 210]
+    for frame, column in zip(frames, columns, strict=True):
+        reduced = Reducer(HD).reduce([frame])
+        matte = matte_of(255)
+        matte.alpha[:, column:] = matte.reduced[:, column // 2 :] = 0
+        found = step.find([frame], reduced)
+        step.inspect([frame], reduced, [matte], found)
+    assert made == [0, 3, 4, 5]
