@@ -27,7 +27,7 @@ SURE_SCORE, TURNED_SCORE, CLOSE_SCORE = 0.67, 0.87, 0.78
 """Score above which a detection is a face: in an upright view, where hands have up to 0.66; in a
 turned view, where gestures have up to 0.84; and in the closer view of one place, which has to show
 it twice unless its score is that of a turned view. With 0.74 there, 13 of 504 frames of empty rooms
-hide something, not 0; with 0.82, 95.6 % of faces of 16 to 20 pixels are hidden, not all. If one
+hide something, not 0; with 0.82, 97.8 % of faces of 16 to 20 pixels are hidden, not 99.8. If one
 closer view were enough, it would be 12 of 504 even with 0.82."""
 CLEAR_SCORE, _LARGE_PART = 0.81, 0.15
 """Score of a sure face that the frame's edge cuts, or that is larger than this part of the frame's
@@ -36,7 +36,7 @@ have up to 0.82, large detections are never sure. All of 160 faces cut between t
 are found."""
 FAINT_SCORE, KNOWN_SCORE = 0.05, 0.3
 """Score from which a detection continues a track: where faces are hidden, when it is also worth a
-closer view; and elsewhere. With 0.1, 82 % of faces of 12 to 16 pixels are hidden, not 99.8."""
+closer view; and elsewhere. With 0.1, 84 % of faces of 12 to 16 pixels are hidden, not 99.8."""
 LIKELY_SCORE = 0.5
 """Score from which something that is not hidden is reported as doubtful."""
 _TICK_SECONDS = 1e-4
@@ -49,8 +49,8 @@ _TURNS = (1, 2, 3)
 """Quarters by which frames are turned."""
 _CLOSE_TURNS = (0.0, 0.5, -0.5)
 """Radians by which closer views are turned in turn, where they show something but no sure face: in
-other views a face seems more upright than it is. Without turns, 80 % of faces that are turned by
-210 degrees are hidden, not all."""
+other views a face seems more upright than it is. Without turns, 79 % of faces that are turned by
+210 degrees are hidden, not 99."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
