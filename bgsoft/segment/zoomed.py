@@ -6,10 +6,11 @@ the frame's own planes and stretched to the model's square. The mask is the mean
 passes, averaged with the close one inside that part.
 
 A video is divided into turns of :data:`TURN` frames. The first frame of a turn, or of a scene, has
-the whole passes. They decide where people are, together with the last mask, which shows people
-whom they miss. If nobody is seen, close passes over parts of the frame search it for small figures.
-Until the next turn the box stays, and every frame has a close pass there. What the whole passes
-have found still counts where the picture stands still; where it moves, the close pass counts alone.
+the whole passes. They decide where people are, together with the last mask before it was refined,
+which shows people whom they miss. If nobody is seen, close passes over parts of the frame search it
+for small figures. Until the next turn the box stays, and every frame has a close pass there. What
+the whole passes have found still counts where the picture stands still; where it moves, the close
+pass counts alone.
 
 ``best`` adds three steps. Faces are detected at the first frame of a turn, so that nobody with a
 visible face is missed. Closer passes see each head and shoulders, and each of several people.
@@ -151,6 +152,7 @@ class ZoomedSegmenter(Segmenter):
         cells, turns = begun.cells(), begun.turns
         first_of_turn = {turn.index: at for at, turn in enumerate(turns)}
         masks: list[Array] = []
+        places: list[Places] = []
         for start, stop in pairwise(sorted({0, *first_of_turn, len(frames)})):
             at = first_of_turn.get(start)
             if at is not None:
@@ -161,7 +163,13 @@ class ZoomedSegmenter(Segmenter):
                 self._turn = turns[at]
                 self._find(known, before, frames, reduced)
             masks += self._blend(frames, reduced, start, stop)
+            places += [self._turn.places] * (stop - start)
         self._last, self._last_mask = frames[-1].index, masks[-1]
+        if self._refiner is not None:
+            # The next turn is decided by the mask as it is now, whether or not its frames are here.
+            self._last_mask = masks[-1].copy()
+            self._add([each.closer for each in places], frames, reduced)
+            self._add([each.people for each in places], frames, reduced, self._refiner)
         return masks
 
     def _find(
@@ -212,24 +220,18 @@ class ZoomedSegmenter(Segmenter):
             crops = planes.crops(frames[part], reduced[part], [box] * (stop - start))
             close = self._close.run(frames[part], crops)
         blends = [Blend(index, turn.slot, turn.shares, box) for index in range(start, stop)]
-        masks = planes.blend(start, blends, close)
-        if self._refiner is not None:
-            indices = range(start, stop)
-            self._add(turn.places.closer, frames, reduced, indices)
-            self._add(turn.places.people, frames, reduced, indices, self._refiner)
-        return masks
+        return planes.blend(start, blends, close)
 
     def _add(
         self,
-        boxes: Sequence[Box],
+        boxes: Sequence[Sequence[Box]],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-        indices: range,
         refiner: MaskRefiner | None = None,
     ) -> None:
-        """Add a closer pass of each box to the masks of some frames, or refine them there."""
+        """Add a closer pass of each box of each frame to its mask, or refine it there."""
         planes = self._planes
-        places = [(index, box) for index in indices for box in boxes]
+        places = [(index, box) for index, of_frame in enumerate(boxes) for box in of_frame]
         for first in range(0, len(places), planes.batch):
             part = places[first : first + planes.batch]
             shown = [frames[index] for index, _ in part]
