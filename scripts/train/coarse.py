@@ -1,4 +1,4 @@
-"""The networks that find people first, in PyTorch, to make masks of training pictures with."""
+"""The network that finds people first, in PyTorch, to make masks of training pictures with."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 SIDE = 256
-"""Of the square that ``selfie-general`` sees, in pixels."""
-LANDSCAPE_SHAPE = 144, 256
-"""Rows and columns that ``selfie-landscape`` sees."""
+"""Of the square that it sees, in pixels."""
 
 
 class CoarseNetwork(nn.Module):
-    """Runs the embedded ``selfie-general`` or ``selfie-landscape``.
+    """Runs the embedded ``selfie-general``.
 
     Args:
         path: Its ONNX file, which has few kinds of operators.
@@ -49,7 +47,7 @@ class CoarseNetwork(nn.Module):
 
     @torch.no_grad()
     def forward(self, pictures: Tensor) -> Tensor:
-        """Masks (N, 1, rows, columns) of (N, 3, rows, columns) R'G'B', both 0 to 1."""
+        """Masks (N, 1, 256, 256) of (N, 3, 256, 256) R'G'B', both 0 to 1."""
         values = {**self._constants, self._input: pictures}
         for kind, inputs, output, attributes in self._nodes:
             operands = [values[name] for name in inputs]

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-SIDE = 256
-"""Of the square that the network sees, in pixels."""
+SIDE = 320
+"""Of the square that the network sees in training, in pixels."""
 
 # Repeats, channels, kernel and stride of each stage of EfficientNet-Lite0 (Tan and Le, 2019). The
 # last stage of the original and a block of the one before are left out: they name objects.

@@ -28,7 +28,7 @@ from torch.nn import functional
 from views import Batch, Views, read_photos
 
 ROOT = Path(__file__).resolve().parents[2]
-MODELS = ROOT / "bgsoft/models/data"
+COARSE = ROOT / "bgsoft/models/data/selfie_general.onnx"
 _RATE, _ENCODER_RATE = 2e-3, 0.05
 """Largest learning rate, and the encoder's share of it."""
 _WARM_UP = 0.03
@@ -37,8 +37,6 @@ _AVERAGE = 0.999
 """Share of the averaged weights that a step leaves."""
 _VALIDATED = 16
 """Every so many photographs, one is for validation."""
-_HELD, _AT_A_TIME = 6, 32
-"""Batches of each validation, and examples of each."""
 _EDGE_WEIGHT = 4.0
 _STEADY_WEIGHT = 2.0
 
@@ -47,19 +45,15 @@ def losses(logits: Tensor, rough: Tensor, batch: Batch, twins: int) -> dict[str,
     """What is minimised, by name."""
     truth = batch.targets
     spread = functional.max_pool2d(truth, 9, 1, 4) + functional.max_pool2d(-truth, 9, 1, 4)
-    weight = (1 + _EDGE_WEIGHT * functional.avg_pool2d(spread, 3, 1, 1)) * batch.known
+    weight = 1 + _EDGE_WEIGHT * functional.avg_pool2d(spread, 3, 1, 1)
     each = functional.binary_cross_entropy_with_logits(logits, truth, reduction="none")
     mask = logits.sigmoid()
-    both, either = (
-        (each * batch.known).sum((1, 2, 3)) for each in (mask * truth, mask + truth - mask * truth)
-    )
-    small, clear = (
-        functional.interpolate(each, rough.shape[2:], mode="area") for each in (truth, batch.known)
-    )
+    both, either = (mask * truth).sum((1, 2, 3)), (mask + truth - mask * truth).sum((1, 2, 3))
+    small = functional.interpolate(truth, rough.shape[2:], mode="area")
     result = {
         "pixels": (each * weight).sum() / weight.sum(),
         "overlap": 0.5 * (1 - (both + 20) / (either + 20)).mean(),
-        "rough": 0.2 * functional.binary_cross_entropy_with_logits(rough, small, clear),
+        "rough": 0.2 * functional.binary_cross_entropy_with_logits(rough, small),
     }
     if twins:
         change = (mask[:twins] - mask[-twins:]).abs()
@@ -141,25 +135,20 @@ class Trainer:
         self.optimizer.load_state_dict(read("optimizer.pt"))
 
     @torch.no_grad()
-    def score(self, batches: list[Batch]) -> str:
-        """IoU and error near edges of the masks, and IoU of the coarse masks."""
+    def score(self, batches: list[Batch]) -> tuple[float, float]:
+        """Mean IoU of the masks, and of the coarse masks, with the truth."""
         scores: list[Tensor] = []
-        for inputs, truth, known in batches:
-            person, sure = truth > 0.5, known > 0.5
-            some = (person & sure).sum((1, 2, 3)) > 0
+        for inputs, truth in batches:
             masks = [self.average(inputs[:, :3], inputs[:, 3:])[0] > 0, inputs[:, 3:] > 0.5]
-            found = [
-                (mask & person & sure).sum((1, 2, 3))
-                / ((mask | person) & sure).sum((1, 2, 3)).clamp(min=1)
+            person = truth > 0.5
+            some = person.sum((1, 2, 3)) > 0
+            ious = [
+                (mask & person).sum((1, 2, 3)) / (mask | person).sum((1, 2, 3)).clamp(min=1)
                 for mask in masks
             ]
-            one = person.float()
-            near = functional.max_pool2d(one, 9, 1, 4) + functional.max_pool2d(-one, 9, 1, 4)
-            edge = (near > 0) & sure
-            wrong = ((masks[0] != person) & edge).sum((1, 2, 3)) / edge.sum((1, 2, 3)).clamp(min=1)
-            scores.append(torch.stack([*found, wrong])[:, some])
-        iou, of_coarse, wrong_edges = torch.cat(scores, 1).mean(1).tolist()
-        return f"IoU {iou:.4f} (coarse {of_coarse:.4f}), edges wrong {wrong_edges:.4f}"
+            scores.append(torch.stack(ious)[:, some])
+        found, coarse = torch.cat(scores, 1).mean(1).tolist()
+        return found, coarse
 
 
 def batches(views: Views, count: int, twins: int) -> Iterator[Batch]:
@@ -173,54 +162,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train the refiner.")
     parser.add_argument("--data", type=Path, required=True, help="folder that pack.py wrote")
     parser.add_argument("--encoder", type=Path, help="published weights of EfficientNet-Lite0")
-    parser.add_argument("--held", type=Path, help="archive of frames, to validate with")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--resume", type=Path, metavar="FOLDER")
     parser.add_argument("--progress", type=float, nargs=2, default=(0.0, 1.0))
     parser.add_argument("--seconds", type=float, default=530.0, help="of steps; start excluded")
-    parser.add_argument("--batch", type=int, default=80)
-    parser.add_argument("--twins", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--twins", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(0)  # the same validation for each seed
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    coarse = tuple(
-        CoarseNetwork(MODELS / f"selfie_{kind}.onnx").to(options.device)
-        for kind in ("general", "landscape")
-    )
-    archives = [
-        path for kind in ("people", "others", "clips") for path in options.data.glob(f"{kind}*.zip")
-    ]
-    photos = read_photos(sorted(archives))
-    labelled = read_photos(sorted(options.data.glob("people*.zip")), taught=False)
-    sets = {"photographs": labelled[1::_VALIDATED]}
-    validation = {photo.stem for photo in sets["photographs"]}
-    training = [photo for photo in photos if photo.stem not in validation]
-    if options.held:
-        sets["frames"] = read_photos([options.held])
-    held = {}
-    for name, part in sets.items():
-        views = Views(part, SIDE, coarse, options.device)
-        held[name] = [views.batch(_AT_A_TIME, 0) for _ in range(_HELD)]
-    views = Views(training, SIDE, coarse, options.device)
     torch.manual_seed(options.seed)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    photos = read_photos(sorted(options.data.glob("people*.zip")))
+    coarse = CoarseNetwork(COARSE).to(options.device)
+    parts = photos[1::_VALIDATED], [p for at, p in enumerate(photos) if at % _VALIDATED != 1]
+    validation, training = (Views(part, SIDE, coarse, options.device) for part in parts)
+    held = [validation.batch(32, 0) for _ in range(6)]
     trainer = Trainer(options.encoder, options.device)
     if options.resume:
         trainer.resume(options.resume)
     first, last = options.progress
-
-    def report(text: str) -> None:
-        scores = (f"{name}: {trainer.score(part)}" for name, part in held.items())
-        print(f"{text}; " + "; ".join(scores), flush=True)
-
-    counts = ", ".join(f"{len(part)} {name}" for name, part in sets.items())
-    report(f"{len(training)} pictures, validation {counts}")
+    print(f"{len(parts[1])} photographs, {len(parts[0])} for validation", flush=True)
     begun = reported = time.monotonic()
     sums: dict[str, Tensor] = {}
     count = 0
-    for batch in batches(views, options.batch, options.twins):
+    for batch in batches(training, options.batch, options.twins):
         share = (time.monotonic() - begun) / options.seconds
         if share >= 1:
             break
@@ -230,11 +197,16 @@ def main() -> None:
         count += 1
         if time.monotonic() - reported > 60:
             means = ", ".join(f"{name} {value.item() / count:.4f}" for name, value in sums.items())
-            report(f"{share:.2f} step {trainer.steps}: {means}")
+            iou, of_coarse = trainer.score(held)
+            print(
+                f"{share:.2f} step {trainer.steps}: {means}; IoU {iou:.4f} ({of_coarse:.4f})",
+                flush=True,
+            )
             trainer.save(options.output)
             sums, count, reported = {}, 0, time.monotonic()
     trainer.save(options.output)
-    report(f"{trainer.steps} steps")
+    iou, of_coarse = trainer.score(held)
+    print(f"{trainer.steps} steps; validation IoU {iou:.4f}, of the coarse masks {of_coarse:.4f}")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 A scene is a photograph's person at any size, alone or with others, in its own place or before
 another photograph from which the person was removed. A crop of it is what the product cuts round a
-person. Beside the crop comes a coarse mask as the product makes it: by the embedded networks, which
-see the whole scene, the crop, and head and shoulders; or the truth, made as wrong as such masks
-are. Where nobody knows the truth (``teach.py``), the losses are told.
+person. Beside the crop comes a coarse mask as the product makes it: by the embedded network, which
+sees the whole scene and the crop; or the truth, made as wrong as such masks are.
 """
 
 from __future__ import annotations
@@ -19,22 +18,16 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 import torch
-from coarse import LANDSCAPE_SHAPE, CoarseNetwork
 from coarse import SIDE as COARSE_SIDE
+from coarse import CoarseNetwork
 from pack import HEIGHT, WIDTH
 from torch import Tensor
 from torch.nn import functional
 
 _SCENE = 512
 """Side of a scene, in pixels; all scenes are squares, stretched from their aspect."""
-_SHARPENED = 2.0
-"""Gain of the coarse mask; ``SHARPENED`` of ``bgsoft.segment.planes``."""
-_LEAST_SHARE = 0.005
-"""Of a photograph, that people fill."""
 _LEAST_PERSON = 0.25
 """IoU of the coarse mask with the truth, below which it has missed the person."""
-_MOST_UNSURE = 0.15
-"""Area of which nobody knows whether it is a person, against the people's."""
 # The luminance table of ITU-T T.81, K.1, by which JPEG quantises.
 _QUANTISATION = (
     16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55,
@@ -49,8 +42,7 @@ class Photo(NamedTuple):
 
     stem: str
     pixels: np.ndarray
-    """(H, W, 5) uint8: R, G, B, mask, and 255 where nobody knows."""
-    labelled: bool
+    """(H, W, 4) uint8: R, G, B, mask."""
 
 
 class Batch(NamedTuple):
@@ -61,53 +53,27 @@ class Batch(NamedTuple):
     crops as the first T, as another frame of a still camera would."""
     targets: Tensor
     """(N + T, 1, S, S) float32 in 0 to 1."""
-    known: Tensor
-    """(N + T, 1, S, S) float32: 1, or 0 where nobody knows."""
 
 
-def read_photos(archives: Sequence[Path], taught: bool = True) -> list[Photo]:
-    """Read what ``pack.py`` wrote.
+def read_photos(archives: Sequence[Path]) -> list[Photo]:
+    """Read what ``pack.py`` wrote."""
 
-    Args:
-        archives: Files.
-        taught: Take the masks of ``teach.py`` where there are any. Otherwise there are labels only.
-
-    Returns:
-        The pictures that have a mask, without those that have no label and in which more than a
-        little of the people is unknown.
-    """
-
-    def read(job: tuple[str, bool, list[bytes]]) -> Photo:
-        stem, labelled, files = job
-        flags = cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE, cv2.IMREAD_GRAYSCALE
-        blue_first, *masks = (
+    def read(job: tuple[str, bytes, bytes]) -> Photo:
+        stem, photo, mask = job
+        flags = cv2.IMREAD_COLOR, cv2.IMREAD_GRAYSCALE
+        blue_first, alpha = (
             cv2.imdecode(np.frombuffer(data, np.uint8), flag)
-            for data, flag in zip(files, flags, strict=False)
+            for data, flag in zip((photo, mask), flags, strict=True)
         )
-        mask, unsure = masks if len(masks) > 1 else (*masks, np.zeros_like(masks[0]))
-        return Photo(stem, np.dstack([blue_first[..., ::-1], mask, unsure]), labelled)
+        return Photo(stem, np.dstack([blue_first[..., ::-1], alpha]))
 
     jobs = []
     for path in archives:
-        beside = path.with_name(f"taught-{path.name}")
-        files: dict[str, bytes] = {}
-        for each in (path, beside) if taught and beside.exists() else (path,):
-            with zipfile.ZipFile(each) as archive:
-                files |= {name: archive.read(name) for name in archive.namelist()}
-        for name in files:
-            stem, _, kind = name.partition(".")
-            label = f"{stem}.png"
-            made = f"{stem}.mask.webp", f"{stem}.unsure.png"
-            masks = made if made[0] in files else (label,)
-            if kind == "webp" and masks[0] in files:
-                jobs.append((stem, label in files, [files[each] for each in (name, *masks)]))
+        with zipfile.ZipFile(path) as archive:
+            stems = [name[:-5] for name in archive.namelist() if name.endswith(".webp")]
+            jobs += [(s, archive.read(f"{s}.webp"), archive.read(f"{s}.png")) for s in stems]
     with ThreadPoolExecutor(8) as pool:
-        return [photo for photo in pool.map(read, jobs) if photo.labelled or _is_clear(photo)]
-
-
-def _is_clear(photo: Photo) -> bool:
-    mask, unsure = photo.pixels[..., 3] > 127, photo.pixels[..., 4] > 0
-    return bool(unsure.sum() <= _MOST_UNSURE * mask.sum())
+        return list(pool.map(read, jobs))
 
 
 def resized(x: Tensor, rows: int, columns: int | None = None) -> Tensor:
@@ -148,31 +114,24 @@ class Views:
     Args:
         photos: Kept on the device.
         side: Of the crops.
-        coarse: The embedded networks, general and landscape, on the device.
+        coarse: The embedded network, on the device.
         device: ``cuda`` or ``cpu``.
     """
 
     def __init__(
-        self,
-        photos: Sequence[Photo],
-        side: int,
-        coarse: tuple[CoarseNetwork, CoarseNetwork],
-        device: str,
+        self, photos: Sequence[Photo], side: int, coarse: CoarseNetwork, device: str
     ) -> None:
-        self._side, self._device = side, device
-        self._coarse, self._landscape = coarse
+        self._side, self._coarse, self._device = side, coarse, device
         count = len(photos)
-        stored = torch.zeros(count, 5, HEIGHT, WIDTH, dtype=torch.uint8)
+        stored = torch.zeros(count, 4, HEIGHT, WIDTH, dtype=torch.uint8)
         for index, photo in enumerate(photos):
             height, width = photo.pixels.shape[:2]
             stored[index, :, :height, :width] = torch.from_numpy(photo.pixels).permute(2, 0, 1)
         self._stored = stored.to(device)
         sizes = [photo.pixels.shape[:2] for photo in photos]
         self._sizes = torch.tensor(sizes, device=device, dtype=torch.float32)
-        parts = self._stored.split(64)
-        masks = torch.cat([(part[:, 3] > 127) | (part[:, 4] > 0) for part in parts])
+        masks = self._stored[:, 3] > 0
         self._boxes = torch.stack(_extent(masks), 1).float()
-        self._with_people = (masks.float().mean((1, 2)) > _LEAST_SHARE).nonzero()[:, 0]
         self._empty = torch.cat(
             [self._without_person(at, min(at + 64, count)) for at in range(0, count, 64)]
         )
@@ -188,8 +147,7 @@ class Views:
     def _without_person(self, start: int, stop: int) -> Tensor:
         """Photographs at half size, with the person and the margin filled from around."""
         picture = self._stored[start:stop].float() / 255
-        hole = (picture[:, 3:].amax(1, keepdim=True) > 0.1).float()
-        hole = functional.max_pool2d(hole, 25, 1, 12)
+        hole = functional.max_pool2d(picture[:, 3:], 25, 1, 12)
         for index, (height, width) in enumerate(self._sizes[start:stop].int().tolist()):
             hole[index, :, height:] = 1
             hole[index, :, :, width:] = 1
@@ -224,16 +182,14 @@ class Views:
 
     def _person(
         self, size: Tensor, x: Tensor, y: Tensor, aspect: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """A random photograph each, its person so many scenes tall, with the head at (x, y).
 
         Returns:
-            Its picture (n, 3, S, S) and mask (n, 1, S, S), where there is photograph, and where
-            nobody knows.
+            Its picture (n, 3, S, S) and mask (n, 1, S, S), and where there is photograph.
         """
         count = len(size)
-        index = torch.randint(len(self._with_people), (count,), device=self._device)
-        index = self._with_people[index]
+        index = torch.randint(len(self._stored), (count,), device=self._device)
         box, (height, width) = self._boxes[index], self._sizes[index].T
         rows = (box[:, 3] - box[:, 1]) / size
         columns = rows * aspect * torch.exp(self._normal(count, 0.05))
@@ -248,8 +204,7 @@ class Views:
         inside &= (at_y >= 0) & (at_y < height[:, None, None])
         source = self._stored[index]
         sampled = self._sample(source, at_x, at_y, width, height)
-        inside = inside[:, None].float()
-        return sampled[:, :3], sampled[:, 3:4], inside, sampled[:, 4:] * inside
+        return sampled[:, :3], sampled[:, 3:], inside[:, None].float()
 
     def _place(self, count: int, aspect: Tensor) -> Tensor:
         """A scene without people: the strip beside a person, mirrored, so that it is as sharp as
@@ -313,8 +268,8 @@ class Views:
         gain, inward = self._uniform(len(mask), 1.5, 3.0), self._uniform(len(mask), 0.1, 0.35)
         return ((small - 0.5 - _each(inward)) * _each(gain) + 0.5).clamp(0, 1)
 
-    def scenes(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Pictures (n, 3, S, S), the alpha of all people (n, 1, S, S) and where nobody knows."""
+    def scenes(self, count: int) -> tuple[Tensor, Tensor]:
+        """Pictures (n, 3, S, S) and the alpha of all people (n, 1, S, S)."""
         aspect = torch.exp(self._uniform(count, math.log(0.56), math.log(2.0)))
         size = self._sizes_of_people(count)
         top = torch.where(
@@ -324,7 +279,7 @@ class Views:
         top = torch.where(beheaded, -self._uniform(count) * (size - 1), top)
         x = 0.5 + self._normal(count, 0.17)
         place = self._place(count, aspect)
-        own, alpha, inside, unsure = self._person(size, x, top, aspect)
+        own, alpha, inside = self._person(size, x, top, aspect)
         soft = self._softened(alpha * inside)
         # As it is, where the photograph fills the scene.
         covered = inside.mean((1, 2, 3)) > 0.97
@@ -343,12 +298,10 @@ class Views:
             its_top = torch.where(close, top[some] + self._normal(others, 0.1), its_top)
             apart = self._uniform(others, 0.1, 0.55) * order**0.5
             its_x = (x[some] + self._sign(others) * apart) % 1.0
-            theirs, mask, there, doubt = self._person(its_size, its_x, its_top, aspect[some])
+            theirs, mask, there = self._person(its_size, its_x, its_top, aspect[some])
             mask = self._softened(mask * there)
             behind = _each((self._uniform(others) < 0.5).float())
-            seen = 1 - alpha[some] * behind
-            mask = mask * seen
-            unsure[some] = torch.maximum(unsure[some] * (1 - mask), doubt * seen)
+            mask = mask * (1 - alpha[some] * behind)
             picture[some] = self._lit(theirs, 1.0) * mask + picture[some] * (1 - mask)
             alpha[some] = mask + alpha[some] * (1 - mask)
         for share, in_front in ((0.2, 0.0), (0.2, 0.0), (0.1, 1.0)):
@@ -359,12 +312,10 @@ class Views:
             other = self._place(len(some), aspect[some])
             picture[some] = other * thing + picture[some] * (1 - thing)
             alpha[some] = alpha[some] * (1 - thing * in_front)
-            unsure[some] = unsure[some] * (1 - thing)
         some = self._chosen(count, 0.04)
         if len(some):  # nobody is there
             picture[some], alpha[some] = self._place(len(some), aspect[some]), 0.0
-            unsure[some] = 0.0
-        return self._lighted(picture), alpha, unsure
+        return self._lighted(picture), alpha
 
     def _sizes_of_people(self, count: int) -> Tensor:
         """Heights in scenes: from faces that fill it to small figures."""
@@ -511,18 +462,11 @@ class Views:
         return torch.maximum(mask * (1 - lost), added * near)
 
     def _coarse_of(self, picture: Tensor, scene_mask: Tensor) -> Tensor:
-        """As the product makes it: passes over the scene, the crop, and head and shoulders."""
+        """As the product makes it: the mean of passes over the scene and the crop."""
         count = len(picture)
         own = stretched(self._coarse(resized(picture, COARSE_SIDE)), self._side)
         share = _each(self._uniform(count, 0.2, 0.8))
         mask = own * share + scene_mask * (1 - share)
-        for part in torch.randperm(count, device=self._device).chunk(4)[:2]:
-            rows = int(self._side * (0.35 + 0.35 * torch.rand(1).item()))
-            head = resized(picture[part, :, :rows], COARSE_SIDE)
-            found = functional.interpolate(self._coarse(head), (rows, self._side), mode="bilinear")
-            mask[part, :, :rows] = (mask[part, :, :rows] + found) / 2
-        sharp = (mask * _SHARPENED - (_SHARPENED - 1) / 2).clamp(0, 1)
-        mask = torch.where(_each(self._uniform(count) < 0.8), sharp, mask)
         for part in torch.randperm(count, device=self._device).chunk(4):
             if torch.rand(1).item() < 0.5:  # of an analysis frame that has fewer pixels
                 small = int(self._side * (0.2 + 0.6 * torch.rand(1).item()))
@@ -532,17 +476,15 @@ class Views:
     @torch.no_grad()
     def batch(self, count: int, twins: int) -> Batch:
         """Make examples, the first of them twice."""
-        picture, alpha, unsure = self.scenes(count)
-        wide = self._landscape(resized(picture, *LANDSCAPE_SHAPE))
-        seen = stretched(self._coarse(resized(picture, COARSE_SIDE)), _SCENE)
-        seen = (seen + stretched(wide, _SCENE)) / 2
+        picture, alpha = self.scenes(count)
+        seen = self._coarse(resized(picture, COARSE_SIDE))
         box = self._crop_boxes(alpha)
-        planes = torch.cat([picture, alpha, unsure, seen], 1)
+        planes = torch.cat([picture, alpha, stretched(seen, _SCENE)], 1)
         crop = self._cropped(planes, box)
         crop = torch.cat([crop, crop[:twins]])
         pictures = self._recorded(crop[:, :3])
-        truth, known = crop[:, 3:4], (crop[:, 4:5] < 0.05).float()
-        mask = self._coarse_of(pictures, crop[:, 5:])
+        truth = crop[:, 3:4]
+        mask = self._coarse_of(pictures, crop[:, 4:])
         found, person = mask > 0.5, truth > 0.5
         both, either = ((each.sum((1, 2, 3))) for each in (found & person, found | person))
         missed = both < _LEAST_PERSON * either
@@ -555,7 +497,7 @@ class Views:
         none = self._uniform(count) < 0.01
         none = torch.cat([none, none[:twins]])
         mask = torch.where(_each(none), 0.0, mask)
-        return Batch(torch.cat([pictures, mask], 1).clamp(0, 1), truth, known)
+        return Batch(torch.cat([pictures, mask], 1).clamp(0, 1), truth)
 
 
 def _extent(where: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
