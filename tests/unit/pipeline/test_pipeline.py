@@ -245,13 +245,13 @@ def test_a_slow_render_has_not_stalled() -> None:
 
     class SlowStart(FakeStage):
         def start(self) -> None:
-            time.sleep(0.8)
+            time.sleep(1.6)
 
     stage = SlowStart(lambda _frame: time.sleep(0.05), batch=2, held=3)
     sink = FakeSink()
-    pipeline = build(FakeDecoder(list(range(20))), stage, sink, slots=7, stall_seconds=0.7)
+    pipeline = build(FakeDecoder(list(range(36))), stage, sink, slots=7, stall_seconds=1.5)
     pipeline.run()
-    assert len(sink.seen) == 20
+    assert len(sink.seen) == 36
     assert not pipeline.stuck
 
 
