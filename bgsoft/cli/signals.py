@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from math import inf
 from types import FrameType
 from typing import Any, Self
 
@@ -16,6 +17,8 @@ from bgsoft.exitcodes import ExitCode
 
 _AT_ONCE_SECONDS = 0.05
 """``timeout`` and others signal a process and then its group, which is twice."""
+_RECHECK_SECONDS = 0.5
+"""A signal that comes just before a wait begins does not interrupt it."""
 
 
 class _Stop(threading.Event):
@@ -35,7 +38,10 @@ class _Stop(threading.Event):
         return self._asked or super().is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        return self._asked or super().wait(timeout)
+        ends = inf if timeout is None else time.monotonic() + timeout
+        while not self.is_set() and (left := ends - time.monotonic()) > 0:
+            super().wait(min(left, _RECHECK_SECONDS))
+        return self.is_set()
 
 
 class StopSignals:

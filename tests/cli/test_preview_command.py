@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,11 @@ def test_a_file_of_another_kind_is_not_edited(run: Run, clip: Path, tmp_path: Pa
 def test_the_page_is_served_until_a_signal(clip: Path, tmp_path: Path, stop: int) -> None:
     file = tmp_path / "r.toml"
     command = [sys.executable, "-m", "bgsoft", "preview", str(clip), "--regions", str(file)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    with process:
+    with (
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process,
+        ExitStack() as stack,
+    ):
+        stack.callback(process.kill)
         assert process.stderr is not None
         found = re.search(r"open (http://127\.0\.0\.1:\d+/)(\S+) in", process.stderr.readline())
         assert found is not None
