@@ -304,7 +304,7 @@ def test_an_mp4_with_its_index_last_needs_a_file(
     ("data", "argv", "code", "words"),
     [
         (b"", [], 3, "/dev/stdin: it is empty"),
-        slow(b"no video" * 999, [], 3, "/dev/stdin is not a media file"),
+        slow(b"no video" * 999, [], 3, "/dev/stdin: it is not a media file"),
         slow(b"\x89PNG\r\n\x1a\n" * 99, [], 3, "/dev/stdin is an image"),
         (None, ["--start", "1"], 2, "cannot use --start with a pipe"),
         (None, ["--model", "nosuch"], 2, "unknown model"),
