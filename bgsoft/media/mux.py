@@ -28,7 +28,7 @@ from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.media.source import open_input, rendered_packets
 from bgsoft.media.tags import file_tags, is_picture_tag, stream_tags
 from bgsoft.media.timeline import OutputClock, Timeline, earliest_start
-from bgsoft.media.track_maker import SHOWS_ALL
+from bgsoft.media.track_maker import SHOWS_ALL, TrackMaker
 from bgsoft.media.tracks import CopiedTracks
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import writing
@@ -115,7 +115,7 @@ class Muxer(Writer):
             self._note_video_tags(source)
             in_order = self._sent is not None
             self._copied_tracks = CopiedTracks(
-                source, self, self.timeline, copied, self._filter, in_order=in_order
+                TrackMaker(source, self, self.timeline, copied, self._filter, in_order=in_order)
             )
 
     def _open_source(self, stack: ExitStack) -> InputContainer:

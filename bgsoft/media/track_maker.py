@@ -81,12 +81,12 @@ class TrackMaker:
         self.unread: set[int] = set()
         """Text tracks of a pipe, in which coordinates may come."""
         self.muting = Muting(copied.muted, writer.info, timeline) if copied.muted else None
-        self._source, self._writer = source, writer
+        self.source, self.writer = source, writer
         info, container = writer.info, writer.container
         self._info, self._container = info, container
-        self._timeline = timeline
-        self._copied = copied
-        self._metadata = metadata
+        self.timeline = timeline
+        self.copied = copied
+        self.metadata = metadata
         self._cut_at_zero: set[int] = set()
         """Audio tracks whose packets before zero cannot be kept."""
         self._sound = SoundCheck(info, container, timeline, source.metadata, in_order=in_order)
@@ -103,10 +103,10 @@ class TrackMaker:
         if isinstance(stream, AttachmentStream):
             self._add_attachment(output, stream)
         elif stream.type == "data" and not self._is_rewritten(stream):
-            if self._metadata.strips:
+            if self.metadata.strips:
                 handler = stream.metadata.get("handler_name", "")
                 name = stream.name if handler.lower() in DEFAULT_HANDLERS else handler
-                self._metadata.leave_out(f"data track {stream.index} ({name or 'unknown'})")
+                self.metadata.leave_out(f"data track {stream.index} ({name or 'unknown'})")
                 return None
             if self._container.copies is None and holds(self._container, stream):
                 return self._copy(output, stream)
@@ -114,14 +114,14 @@ class TrackMaker:
         return None
 
     def _notice(self, message: str) -> None:
-        self._writer.report("notice", message)
+        self.writer.report("notice", message)
 
     def _left_out(self, what: str, reason: str = "") -> None:
         self._notice(f"{what} left out: {reason or f'{self._container.name} cannot hold it'}")
 
     def _is_rewritten(self, stream: Stream) -> bool:
         """Return whether the muxer writes such a track itself: MP4's titles or timecode."""
-        titles = stream.discard is Discard.all and bool(self._source.chapters())
+        titles = stream.discard is Discard.all and bool(self.source.chapters())
         return self._info.is_mov and ("timecode" in stream.metadata or titles)
 
     def _copy(self, output: OutputContainer, stream: Stream) -> OutputTrack:
@@ -134,18 +134,18 @@ class TrackMaker:
         if self._container.is_matroska:
             skipped = priming(stream)
             known = self._info.container.startswith("matroska") or codec_name(stream) == "opus"
-            keep = skipped > 0 or (known and not self._timeline.is_part)
-        if isinstance(stream, AudioStream) and not keep and not self._timeline.is_part:
+            keep = skipped > 0 or (known and not self.timeline.is_part)
+        if isinstance(stream, AudioStream) and not keep and not self.timeline.is_part:
             self._cut_at_zero.add(stream.index)
-        target = copied_stream(output, stream, self._metadata)
+        target = copied_stream(output, stream, self.metadata)
         if self._sound.is_described_late(stream):
             target.codec_context.extradata = self._sound.description(stream)
-        elif self._metadata.strips:
+        elif self.metadata.strips:
             self._clean_header(stream, target)
         return CopiedTrack(
             stream,
             target,
-            self._timeline,
+            self.timeline,
             keep_lead_in=keep,
             lead_in=skipped,
             fine_clock=self._container.edit_lists,
@@ -157,14 +157,14 @@ class TrackMaker:
         cleaned = anonymous_header(codec_name(stream) or "", header or b"")
         if header and cleaned != header:
             target.codec_context.extradata = cleaned
-            self._metadata.leave_out(f"comments of {stream.type} track {stream.index}")
+            self.metadata.leave_out(f"comments of {stream.type} track {stream.index}")
 
     def make_room(self) -> None:
         """Move the origin back for sound that would lose a packet of which most is played.
 
         A video begins with the end of a codec's priming, or with what a cut left of a packet.
         """
-        waiting, origin = self._cut_at_zero, self._timeline.origin
+        waiting, origin = self._cut_at_zero, self.timeline.origin
         # Of a pipe, pictures tell when it is enough, before much of it is kept.
         also = () if not self._is_pipe else (self._info.stream_index,)
         for packet in read_packets(self._info.source, *waiting, *also) if waiting else ():
@@ -175,14 +175,14 @@ class TrackMaker:
             middle = start + (packet.duration or 0) * tick / 2
             if start < origin <= middle and packet.stream_index in waiting:
                 video_tick = self._info.time_base
-                self._timeline.include(math.floor(start / video_tick) * video_tick)
+                self.timeline.include(math.floor(start / video_tick) * video_tick)
             waiting.discard(packet.stream_index)
             if not waiting or start > origin + 1:
                 return
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> OutputTrack | None:
         number, codec = len(self.audio), codec_name(stream)
-        if not self._copied.sound:
+        if not self.copied.sound:
             self._note(number, codec or "unknown", "dropped", "--audio none")
             return None
         if codec is None:
@@ -192,9 +192,7 @@ class TrackMaker:
         # In a container that numbers its packets, only the track's times may be in the way.
         numbered = self._container.numbers_frames and codec in (self._container.copies or ())
         again = (
-            reason is None
-            and self.muting is not None
-            and self.muting.concerns(self._source, stream)
+            reason is None and self.muting is not None and self.muting.concerns(self.source, stream)
         )
         if again:
             reason = "parts of it are muted"
@@ -205,7 +203,7 @@ class TrackMaker:
         chosen = conversion(self._container, stream, keeps_codec=again or numbered)
         if chosen is not None:
             target = add_audio_stream(output, chosen.encoder, stream, chosen.mix.target)
-            describe(target, stream, self._metadata)
+            describe(target, stream, self.metadata)
             name = target.codec.canonical_name
             self._note(number, name, "transcoded", reason)
             what = f"audio track {number}"
@@ -219,7 +217,7 @@ class TrackMaker:
             return TranscodedTrack(
                 stream,
                 target,
-                self._timeline,
+                self.timeline,
                 from_zero=self._container.numbers_frames,
                 muting=self.muting,
                 on_notice=lambda text: self._notice(f"{what}: from now on {text}"),
@@ -243,12 +241,12 @@ class TrackMaker:
         codec = codec_name(stream)
         what = f"subtitle track {stream.index}"
         text_codec = self._container.text_subtitles
-        if self._metadata.strips and self._is_pipe:
+        if self.metadata.strips and self._is_pipe:
             self.unread.add(stream.index)
-        elif self._metadata.strips and any(
+        elif self.metadata.strips and any(
             has_coordinates(bytes(packet)) for packet in read_packets(self._info.path, stream.index)
         ):
-            self._metadata.leave_out(f"{what} (coordinates)")
+            self.metadata.leave_out(f"{what} (coordinates)")
             return None
         if codec is not None and holds(self._container, stream):
             endless = self._container.edit_lists and codec not in READABLE
@@ -258,9 +256,9 @@ class TrackMaker:
             self._left_out(f"{what} ({codec})", reason)
         elif codec in READABLE and text_codec is not None:
             target = add_text_stream(output, text_codec, stream)
-            describe(target, stream, self._metadata)
+            describe(target, stream, self.metadata)
             self._notice(f"{what} converted from {codec} to {text_codec}")
-            return TextTrack(stream, target, self._timeline)
+            return TextTrack(stream, target, self.timeline)
         else:
             self._left_out(f"{what} ({codec or 'unknown'})")
         return None
@@ -278,11 +276,11 @@ class TrackMaker:
         if not stream.disposition & Disposition.attached_pic:
             self._left_out(f"video track {stream.index}", "one video is rendered")
             return None
-        if not self._copied.pictures:
+        if not self.copied.pictures:
             self._left_out("cover picture", SHOWS_ALL)
             return None
-        if self._metadata.strips:
-            self._metadata.leave_out("cover picture")
+        if self.metadata.strips:
+            self.metadata.leave_out("cover picture")
             return None
         codec = codec_name(stream)
         if self._container.muxer == "matroska" and codec in _COVER_NAMES:
@@ -291,16 +289,16 @@ class TrackMaker:
                 output.add_attachment(*_COVER_NAMES[codec], bytes(cover))
                 return None
         elif self._container.muxer == "mp4" and holds(self._container, stream):
-            return CoverTrack(stream, copied_stream(output, stream, self._metadata), self._timeline)
+            return CoverTrack(stream, copied_stream(output, stream, self.metadata), self.timeline)
         self._left_out("cover picture")
         return None
 
     def _add_attachment(self, output: OutputContainer, stream: AttachmentStream) -> None:
         name = f"attachment {stream.name or stream.index}"
-        if not self._copied.pictures and not _is_font(stream):
+        if not self.copied.pictures and not _is_font(stream):
             self._left_out(name, SHOWS_ALL)
-        elif self._metadata.strips and not _is_font(stream):
-            self._metadata.leave_out(name)
+        elif self.metadata.strips and not _is_font(stream):
+            self.metadata.leave_out(name)
         elif self._container.muxer == "matroska" and stream.data:
             output.add_attachment(
                 stream.name or f"attachment-{stream.index}",

@@ -13,19 +13,17 @@ from fractions import Fraction
 from typing import Any
 
 import av
-from av.container import InputContainer, OutputContainer
+from av.container import OutputContainer
 from av.packet import Packet
 from av.stream import Discard
 
-from bgsoft.media.identifying import MetadataFilter, has_coordinates
+from bgsoft.media.identifying import has_coordinates
 from bgsoft.media.sound_check import MAX_BEHIND_SECONDS
 from bgsoft.media.source import rendered_packets
 from bgsoft.media.splice import SplicedClock
 from bgsoft.media.tags import chapters_in, is_picture_tag
-from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import OutputTrack
 from bgsoft.media.track_maker import TrackMaker
-from bgsoft.media.writer import CopyOptions, Writer
 
 _SEEK_MARGIN_SECONDS = 15
 """How far before a part's start reading begins, so that a subtitle on screen there is found."""
@@ -35,36 +33,20 @@ class CopiedTracks:
     """All tracks of the input but the rendered video.
 
     Args:
-        source: The input, opened for this purpose and owned from here on; or the pipe's demuxer.
-        writer: The output; conversions, and what cannot be kept, are reported through it.
-        timeline: Shift and kept part.
-        copied: Tracks and metadata to keep.
-        metadata: Decides on what identifies people or places.
-        in_order: The header cannot be completed later.
+        maker: Makes the output tracks. Its source, opened for this purpose or the demuxer of the
+            pipe, is owned from here on.
     """
 
-    def __init__(
-        self,
-        source: InputContainer,
-        writer: Writer,
-        timeline: Timeline,
-        copied: CopyOptions,
-        metadata: MetadataFilter,
-        *,
-        in_order: bool,
-    ) -> None:
-        self._maker = TrackMaker(source, writer, timeline, copied, metadata, in_order=in_order)
-        self.audio = self._maker.audio
+    def __init__(self, maker: TrackMaker) -> None:
+        self._maker = maker
+        self.audio = maker.audio
         """Outcome of each audio track."""
         self.picture_tags: dict[str, None] = {}
         """Names of the chapters' tags that were left out, as they are pictures."""
-        self._source = source
-        self._writer = writer
-        info, container = writer.info, writer.container
+        self._source, self._writer = maker.source, maker.writer
+        info, container = maker.writer.info, maker.writer.container
         self._info, self._container = info, container
-        self._timeline = timeline
-        self._copied = copied
-        self._metadata = metadata
+        self._timeline, self._copied, self._metadata = maker.timeline, maker.copied, maker.metadata
         self._tracks: dict[int, OutputTrack] = {}
         self._packets = self._read()
         self._position = float("-inf")
