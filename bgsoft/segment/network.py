@@ -98,10 +98,7 @@ class NetworkSegmenter(Segmenter):
         return [AnalysisFrame(1, frame.luma, frame.chroma) for frame in frames]
 
     def run(self, frames: Sequence[Frame], shown: Sequence[AnalysisFrame]) -> Sequence[Array]:
-        """Masks of pictures, which may be parts of the frames.
-
-        Mirrored, the model sees them from right to left; masks are as without.
-        """
+        """Return the masks of pictures, which may be parts of the frames."""
         spec, preprocessors, lanes = self._spec, self._preprocessors, self._lanes
 
         parts: list[slice | None] = [None] * len(frames)

@@ -278,10 +278,10 @@ class ZoomPlanes:
 
     def refine(self, index: int, box: Box, refined: Array) -> None:
         """Average a mask with the refined one in a box, in place, but limit what it loses."""
-        mask = self._masks[index]
-        least = mask - _MAX_LOSS
+        part = self._masks[index][box.top : box.bottom, box.left : box.right]
+        least = part - _MAX_LOSS
         self.average(index, box, refined, 1.0)
-        self._placement.xp.maximum(mask, least, out=mask)
+        self._placement.xp.maximum(part, least, out=part)
 
     def _blend(self, lane: int, place: int, blend: Blend, close: Array | None) -> None:
         general, landscape = (kept[blend.slot] for kept in self._kept)
