@@ -49,7 +49,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take in how the tests were asked for: whoever names one wants it, slow or not."""
+    """Run slow tests that are named on the command line."""
     if config.option.markexpr == "not slow" and any("::" in arg for arg in config.args):
         config.option.markexpr = ""
     os.environ[CONFIG_VARIABLE] = ""  # whoever runs the tests may have defaults of their own

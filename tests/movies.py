@@ -104,10 +104,9 @@ def sound(path: Path) -> tuple[float, Plane]:
 def assert_in_step(
     source: Path, target: Path, *, skip: float = 0.05, within: int = RATE // 1000
 ) -> None:
-    """The target's sound lies where the source's does, relative to the first picture.
+    """Assert that sound and picture are as far apart in the target as in the source.
 
-    Matroska's clock of 1 ms puts sound and picture off by as much, unless ``within`` (in samples)
-    is more.
+    ``within`` is the tolerance in samples; Matroska's clock of 1 ms needs the default.
     """
     pieces = []
     for path in (source, target):
@@ -137,7 +136,7 @@ def payloads(path: Path, kind: str, track: int = 0) -> list[bytes]:
 
 @made_once
 def chirp(path: Path, *, video: VideoSpec | None, codec: str = "pcm_s16le", **options: Any) -> Path:
-    """A film whose sound is a noise that fits itself at one place only."""
+    """A film whose sound matches a copy of itself at one offset only."""
     noise = np.random.default_rng(5).uniform(-0.5, 0.5, 2 * RATE)
     # Smoothed, so that lossy codecs keep it.
     noise = np.convolve(noise, np.ones(24) / 24, "same").astype(np.float32) * 4
@@ -194,7 +193,7 @@ def remux(
 
 
 def packet_times(path: Path) -> list[float]:
-    """When the packets of the first audio track are heard, seconds."""
+    """Return when the packets of the first audio track are played, in seconds."""
     with av.open(str(path), mode="r") as container:
         return [
             float(packet.pts * packet.time_base)

@@ -1,4 +1,4 @@
-"""Small models of the contracts that others' models have, whose every number is known."""
+"""Small models with the inputs and outputs of others' models, whose results are known."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def _save(
 def write_grey(
     path: Path, size: int, *, sigmoid: bool, batch: int | str = 1, half: bool = False
 ) -> None:
-    """Tells the mean of the input's channels, or its sigmoid, first of three outputs.
+    """Write a model that returns the mean of the input's channels, or its sigmoid.
 
-    As rembg's models are: the batch is fixed, the input has a name of its own, and the outputs
-    beside the mask have other sizes.
+    Like rembg's models, it has a fixed batch, an input with a name of its own, and three outputs;
+    the mask is the first, and the others have other sizes.
     """
     nodes = [
         helper.make_node("ReduceMean", [INPUT], ["mean"], axes=[1], keepdims=1),
@@ -85,9 +85,9 @@ def write_grey(
 
 
 def write_swapped(path: Path, width: int, height: int) -> None:
-    """Takes pictures of any number with their channels last, and tells which values are positive.
+    """Write a model that takes channels last and returns which values are positive.
 
-    Its outputs are ``background`` and ``y``.
+    The batch is free. The outputs are ``background`` and ``y``.
     """
     nodes = [
         helper.make_node("ReduceMax", ["x"], ["y"], axes=[3], keepdims=1),
@@ -123,9 +123,9 @@ def write_fixed_inside(path: Path, size: int) -> None:
 
 
 def write_mixed(path: Path, size: int = 32, *, batch: int | str = "batch") -> Path:
-    """Tells the picture's grey through an 8-bit convolution, which CUDA has no kernel for.
+    """Write a model that returns the grey by an 8-bit convolution, for which CUDA has no kernel.
 
-    With a sidecar. Greys are half a 255th off at most.
+    It has a sidecar. Greys differ by at most half a 255th.
     """
     nodes = [
         helper.make_node("DynamicQuantizeLinear", [INPUT], ["codes", "step", "zero"]),

@@ -106,7 +106,7 @@ def disc_mask(format: FrameFormat, radius: float = 0.3) -> Array:
 
 
 def planes_behind(background: Background, format: FrameFormat) -> tuple[Array, Array]:
-    """Luma and chroma of a frame of which nothing but the background is seen."""
+    """Return luma and chroma of a frame that shows only the background."""
     frame = flat_frame(format, 0, 0, 0)
     launch = HOST.operation("blend", background.kernel, sample_bits=8 * format.bytes_per_sample)
     alpha = np.zeros(format.luma_shape, np.uint8)
@@ -124,7 +124,7 @@ def cell_planes(plan: CellsPlan, cells: Array) -> list[Array]:
 
 
 def chroma_alpha(alpha: Array) -> Array:
-    """Mean alpha of 2×2 samples or what the edges leave of them, float64."""
+    """Mean alpha of 2×2 samples, fewer at the edges, float64."""
     height, width = alpha.shape
     padded = np.pad(alpha.astype(np.float64), ((0, height % 2), (0, width % 2)), mode="edge")
     return padded.reshape(padded.shape[0] // 2, 2, padded.shape[1] // 2, 2).mean(axis=(1, 3))

@@ -1,4 +1,4 @@
-"""ICC profiles written by hand (ICC.1:2022), and what samples with them are in sRGB."""
+"""ICC profiles written by hand (ICC.1:2022), and their samples in sRGB."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def recurrent_model(folder: Path) -> ResolvedModel:
 
 
 def expected_alphas(greys: list[float]) -> list[float]:
-    """The alpha of consecutive frames of one scene."""
+    """Return the alpha of consecutive frames of one scene."""
     alphas, before = [], 0.0
     for grey in greys:
         before = (before + grey) / 2

@@ -57,7 +57,7 @@ def draw(planes: Planes, format: FrameFormat, index: int) -> None:
 
 
 def matte_picture(index: int, format: FrameFormat) -> Plane:
-    """(H, W) uint8: 0 at the left, 255 at the right, the ramp in between moved by the index."""
+    """(H, W) uint8: 0 at the left, 255 at the right; the ramp between moves with the index."""
     ramp = np.linspace(-64, 320, format.width) + 4 * (index % 16)
     row = np.clip(ramp, 0, 255).astype(np.uint8)
     return np.broadcast_to(row, format.luma_shape)

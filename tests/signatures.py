@@ -1,4 +1,4 @@
-"""What the operations' sources declare, against what they are given: pointers carry no types."""
+"""Types of the operations' arguments, read from their sources and compared with each call."""
 
 from __future__ import annotations
 

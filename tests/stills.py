@@ -27,13 +27,13 @@ def colourful(width: int = 64, height: int = 48) -> NDArray[np.uint8]:
 
 @cache
 def profile() -> bytes:
-    """An ICC profile; it has the time in it at which it was made."""
+    """An ICC profile; it contains the time of its creation."""
     made: bytes = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     return made
 
 
 def save(path: Path, pixels: NDArray[Any], *, orientation: int = 1, icc: bytes = b"") -> Path:
-    """Write RGB, grey or RGBA samples; with an orientation, so that they stand upright by it."""
+    """Write RGB, grey or RGBA samples, stored so that the orientation turns them upright."""
     kind = {ending: name for name, ending in KINDS.items()}[path.suffix]
     image = Image.fromarray(pixels)
     exif = Image.Exif()

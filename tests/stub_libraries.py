@@ -173,7 +173,7 @@ void *createNvOnnxParserRefitter_INTERNAL(void) { return make_empty(); }
 
 
 def missing_tools() -> str | None:
-    """Why the libraries cannot be written here; None where they can."""
+    """Return why the libraries cannot be compiled here, or None."""
     for tool in ("cc", "nm", "readelf"):
         if shutil.which(tool) is None:
             return f"no {tool}"

@@ -212,7 +212,6 @@ def test_what_is_wrong_is_said_before_anything_is_made(
 
 @pytest.mark.slow
 def test_what_changes_between_two_runs(run: Run, tmp_path: Path) -> None:
-    """With real renders; ``tests/unit/batch/test_state.py`` has each case."""
     source, target = tmp_path / "in", tmp_path / "out"
     for name in ("a.mp4", "b.mp4", "c.mp4"):
         make(source / name)
@@ -383,7 +382,7 @@ def test_what_runs_is_drawn_until_it_ends(
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A batch with one file done and more to do."""
+    """A batch that has finished one file and still renders others."""
     make(tmp_path / "in" / "0.mp4")
     for number in range(1, 4):
         make(tmp_path / "in" / f"{number}.mp4", 3000)
@@ -405,7 +404,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 def test_a_signal_ends_it_soon_and_leaves_what_resume_needs(
     running: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
 ) -> None:
-    """As Ctrl-C does: it reaches the workers, too."""
+    """The signal goes to the whole process group, as Ctrl-C sends it."""
     os.killpg(running.pid, number) if number is signal.SIGINT else running.send_signal(number)
     _, err = running.communicate(timeout=60)
     word, code = ("interrupted", 130) if number is signal.SIGINT else ("terminated", 143)
@@ -522,7 +521,7 @@ def test_watching_continues_over_names_that_are_no_utf8(tmp_path: Path, folder: 
 
 @pytest.mark.slow
 def test_a_watched_file_that_grows_on_is_rendered_again(tmp_path: Path) -> None:
-    """Its copying stood still for longer than the wait."""
+    """The copy pauses for longer than the wait, so an incomplete file is rendered first."""
     pytest.importorskip("watchfiles")
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()

@@ -34,7 +34,7 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
 
 
 def test_workers_start_before_what_they_alone_need_is_imported(tmp_path: Path) -> None:
-    """A divided render waits for them: they load the same libraries, and more."""
+    """A divided render starts its workers before it loads a heavy library itself."""
     code = (
         "import os, sys; from bgsoft.jobs.pool import Pool; from bgsoft.cli.main import main\n"
         "def start(_pool):\n"
@@ -114,7 +114,7 @@ def test_long_help_has_every_flag(run: Run, command: str) -> None:
 
 
 def test_a_brief_is_one_line() -> None:
-    """But for lists of choices, which are as long as they are."""
+    """Except lists of choices, which may be longer."""
     for option in OPTIONS.values():
         if "{choices}" not in option.setting.brief:
             assert len(option.brief[1]) <= BRIEF_WIDTH, option.flag

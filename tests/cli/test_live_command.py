@@ -1,4 +1,4 @@
-"""``bgsoft live``: what it refuses, what it prints, and how it ends."""
+"""``bgsoft live``: rejected flags, printed lines and the end of a stream."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_recording_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -
 
 
 def test_two_recordings_are_two_files(run: Run, clip: Path, tmp_path: Path) -> None:
-    """The one that ended first would be replaced by the other, or that one be lost."""
+    """Otherwise one recording would replace the other."""
     (tmp_path / "link.ts").symlink_to("a.ts")
     tables = [
         f'[[source]]\nname = "{name}"\nsource = "{clip}"\nrealtime = true\nto = "{to}"\n'
@@ -206,7 +206,7 @@ def test_stats_may_stand_alone(run: Run, clip: Path, tmp_path: Path) -> None:
 
 
 def unexpected(err: str) -> list[str]:
-    """Lines that do not come from a machine that is busy with other tests."""
+    """Return all lines but those about quality, which depend on the load of the machine."""
     return [line for line in err.splitlines() if " quality from now on: " not in line]
 
 
@@ -232,7 +232,7 @@ def test_whoever_ends_it_has_a_whole_recording(
 
 
 def test_a_disk_that_fills_up_ends_that_recording_only(clip: Path, tmp_path: Path) -> None:
-    """A limit on the size of files stands in for the disk."""
+    """A limit on file sizes simulates the full disk."""
     small, other = tmp_path / "small.ts", tmp_path / "other.ts"
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
     program = limit + "from bgsoft.cli.main import run; run()"

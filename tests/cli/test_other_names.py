@@ -1,4 +1,4 @@
-"""Names that people know from other programs: the answer has ours."""
+"""Options of other programs are answered with the names of ours."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_between_two_ffmpegs_all_is_as_between_files(
 def test_a_broadcast_keeps_its_sound_in_matroska(
     tmp_path: Path, movie: Path, spawn: Start, start: Start
 ) -> None:
-    """Its AAC says what it is in every packet, Matroska in the header, which has gone by then."""
+    """MPEG-TS describes AAC in each packet, Matroska in the header, which is already sent."""
     file = tmp_path / "in.ts"
     ffmpeg("-i", movie, "-map", "0:v", "-map", "0:a", "-c", "copy", file)
     with file.open("rb") as again:  # a file as stdin is opened like any other
@@ -256,7 +256,7 @@ def test_ctrl_c_does_not_wait_for_the_next_byte(movie: Path, start: Start) -> No
 
 @pytest.mark.slow
 def test_pauses_at_either_end_are_no_standstill(spawn: Start, start: Start) -> None:
-    """And nothing piles up meanwhile: who sends has to wait, too."""
+    """The sender has to wait meanwhile, so that memory does not grow."""
     raw = [ffmpeg_program(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=320x240"]
     raw += ["-f", "lavfi", "-i", "sine", "-c:v", "rawvideo", "-pix_fmt", "yuv420p"]
     sender = spawn(*raw, "-f", "nut", "-")

@@ -347,7 +347,7 @@ Attempt = Callable[..., tuple[int, str]]
 
 @pytest.fixture(params=["command line", "Python"])
 def attempt(request: pytest.FixtureRequest, run: Run) -> Attempt:
-    """Asks for a render that cannot be; gives exit code and message, which both sides share."""
+    """Run an impossible render; return the exit code and the message, equal for CLI and API."""
 
     def on_the_command_line(input: Path, output: Path, **options: Any) -> tuple[int, str]:
         argv: list[object] = []

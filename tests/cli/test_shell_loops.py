@@ -70,7 +70,7 @@ def test_every_file_has_a_line_and_one_that_fails_stops_nothing(loop: str, folde
 
 
 def _threads_of_child(pid: int) -> list[Path]:
-    """Threads of the process that a command goes on in."""
+    """Return the threads of the process that a command starts."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [each for child in children for each in Path(f"/proc/{child}/task").iterdir()]
 
@@ -87,7 +87,7 @@ def _threads_of_child(pid: int) -> list[Path]:
 def test_a_render_on_few_cores_interrupts_nobody(
     tmp_path: Path, cores: int, given: str, becomes: str
 ) -> None:
-    """All its threads; a policy that somebody has given it stays."""
+    """All threads use batch scheduling, unless the user has set a policy."""
     program = (
         f"import os; os.sched_setscheduler(0, os.{given}, os.sched_param(0)); "
         f"os.sched_getaffinity = lambda _: set(range({cores})); "

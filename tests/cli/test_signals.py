@@ -173,7 +173,7 @@ def test_a_signal_after_the_output_is_there_changes_nothing(tmp_path: Path) -> N
 
 
 def test_a_signal_to_a_process_and_its_group_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As ``timeout`` sends it."""
+    """``timeout`` signals both."""
     monkeypatch.setattr("bgsoft.cli.signals.time", SimpleNamespace(monotonic=lambda: 1.0))
     with StopSignals(Console()) as stop:
         signal.raise_signal(signal.SIGTERM)

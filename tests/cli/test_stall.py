@@ -1,4 +1,4 @@
-"""A stage that never comes back: the render ends all the same, and nothing is left behind."""
+"""A render ends although one of its stages hangs, and leaves no files."""
 
 from __future__ import annotations
 

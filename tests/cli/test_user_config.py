@@ -156,7 +156,7 @@ def test_doctor_names_it(config: Path) -> None:
 
 
 def test_workers_and_resume_go_by_it(run: Run, tmp_path: Path, config: Path) -> None:
-    """A batch's processes get the settings that were read once."""
+    """The worker processes of a batch get the settings that their parent has read."""
     config.write_text("[effect]\nkind = 'color'\nbackground = 'green'\n[segment]\nmatte = 'fast'\n")
     report, out = tmp_path / "report.json", tmp_path / "out"
     argv = ["batch", SAMPLE, out, "--duration", "0.1", "--report", report]
@@ -178,7 +178,7 @@ def test_bench_children_do_not_read_it_again() -> None:
 
 
 def test_a_live_stream_keeps_it_under_another_preset(config: Path) -> None:
-    """The page of ``live --preview`` chooses presets while frames go on."""
+    """The page of ``live --preview`` changes presets while the stream runs."""
     config.write_text("[effect]\nstrength = 9\n[encode]\ncodec = 'hevc'\n")
     settings = LiveSettings(None, {}, lambda _config: None, user=read_user_config())
     assert settings.config.effect.strength == 9

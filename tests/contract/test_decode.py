@@ -1,7 +1,4 @@
-"""Every decoder must make of every clip what the clip says of itself.
-
-Damage, and formats that only the CPU decodes, are its alone.
-"""
+"""Decoded frames of each clip by each decoder; damage and other formats on the CPU only."""
 
 from __future__ import annotations
 
@@ -291,7 +288,7 @@ def test_a_video_shorter_than_its_header_says_is_reported(tmp_path: Path) -> Non
 
 
 def test_a_header_that_counts_far_more_frames_is_reported(tmp_path: Path) -> None:
-    """To its end, so that its length is right: what lies between cannot be decoded."""
+    """The last packets are intact, so only the number of frames shows the damage."""
     spec = VideoSpec(times=regular_times(100), options=X264 | {"bf": "0", "g": "1"})
     path = write_video(tmp_path / "holes.mp4", spec)
     with CpuDecoder(path) as decoder:
@@ -311,7 +308,7 @@ def test_a_header_that_counts_far_more_frames_is_reported(tmp_path: Path) -> Non
 
 
 def test_a_count_that_nothing_in_the_file_supports_is_reported(tmp_path: Path) -> None:
-    """The time is right, so neither it nor the packets tell; an edit list would be no fault."""
+    """The duration is right and no packet is lost, so only the count in the header is wrong."""
     spec = VideoSpec(times=regular_times(100), options=X264 | {"bf": "0"})
     path = write_video(tmp_path / "count.mp4", spec)
     data = bytearray(path.read_bytes())

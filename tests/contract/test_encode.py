@@ -75,9 +75,9 @@ def coded_sample(format: FrameFormat, plane: np.ndarray, bits: int) -> np.ndarra
 
 
 def check_times(path: Path, pts: list[int], seconds: list[Fraction]) -> None:
-    """Frame times: exact, within Matroska's 1 ms rounding, or all moved alike.
+    """Compare frame times: exact, within Matroska's 1 ms, or all shifted alike.
 
-    That is in MPEG-TS, and in AVI, for whose H.264 FFmpeg's demuxer makes up a delay of one frame.
+    MPEG-TS shifts them. So does AVI, for whose H.264 FFmpeg's demuxer invents one frame of delay.
     """
     wanted = [Fraction(value, 90_000) for value in pts]
     assert len(seconds) == len(wanted)
@@ -465,7 +465,7 @@ def test_quality_and_speed_reach_the_encoder(
 def test_a_picture_that_no_such_encoder_takes_is_wrong_usage(
     tmp_path: Path, codec: Codec, width: int
 ) -> None:
-    """SVT-AV1 took one of 66000 pixels, and did not come back."""
+    """SVT-AV1 accepted a picture 66000 pixels wide, and hung."""
     info = video_info(FrameFormat(width=width, height=4))
     container = container_for(Path("a.mkv"))
     choice = choose_encoder(EncodeConfig(codec=codec), container, info)
@@ -524,7 +524,7 @@ for codec in set(Codec) - {Codec.WEBP}:
 
 
 def test_encoders_print_nothing(tmp_path: Path) -> None:
-    """Some libraries write to the terminal by themselves; in a fresh process, so that they may."""
+    """A fresh process shows what encoder libraries write to the terminal themselves."""
     result = subprocess.run(
         [sys.executable, "-c", _ENCODE_ALL, str(tmp_path)],
         capture_output=True,
@@ -549,7 +549,7 @@ def test_encoders_print_nothing(tmp_path: Path) -> None:
 def test_the_number_of_threads_changes_nothing(
     tmp_path: Path, name: str, codec: Codec, speed: str | None
 ) -> None:
-    """A batch gives each file a share of the cores: its size must not show in the file."""
+    """The share of cores that a batch gives to a file does not change the file."""
     format = replace(NV12, width=482, height=362)
     settings = EncodeConfig(codec=codec, speed=speed)
     made = set()
@@ -591,7 +591,7 @@ encode_frames(
 
 @pytest.mark.parametrize("codec", [Codec.H264, slow(Codec.HEVC), slow(Codec.AV1)])
 def test_what_lay_in_memory_before_changes_nothing(tmp_path: Path, codec: Codec) -> None:
-    """glibc fills fresh memory with a value here, as a process that has rendered before does."""
+    """glibc fills fresh memory with a value here, as in a process that rendered before."""
     made = set()
     for value in (85, 170):
         path = tmp_path / f"{value}.mp4"
@@ -608,7 +608,7 @@ def test_what_lay_in_memory_before_changes_nothing(tmp_path: Path, codec: Codec)
 
 @pytest.mark.parametrize("layout", [PixelLayout.NV12, PixelLayout.P010])
 def test_full_range_is_coded_as_prores_is_read(tmp_path: Path, layout: PixelLayout) -> None:
-    """FFmpeg shows the same colours of ProRes and of FFV1, which says its range."""
+    """FFmpeg decodes ProRes to the same levels as FFV1, which declares its range."""
     color = ColorInfo(primaries=1, transfer=1, matrix=1, full_range=True, range_specified=True)
     info = video_info(FrameFormat(width=64, height=48, layout=layout, color=color))
     shown = []

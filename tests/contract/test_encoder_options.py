@@ -1,4 +1,4 @@
-"""``--encoder-option`` reaches the encoder, as others read in the file; or is refused."""
+"""``--encoder-option`` reaches the encoder, as other programs read in the file, or is rejected."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_ffmpegs_reason_is_kept_where_an_encoder_does_not_open(
 
 @pytest.mark.parametrize("spec", [spec for spec in SPECS.values() if spec.parameter_keys])
 def test_every_parameter_named_is_known_to_the_encoder(spec: EncoderSpec) -> None:
-    """By a value that none of them takes: what is said against it is not that it is unknown."""
+    """The encoder may reject the value 1, but never calls a parameter unknown."""
     option = spec.parameters[0]
     for parameter in spec.parameter_keys:
         context: Any = av.CodecContext.create(spec.encoder, "w")

@@ -1,4 +1,4 @@
-"""Every stage meets every fault: a render ends right, or fails cleanly."""
+"""Each fault in each stage: the render succeeds, or fails cleanly."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def judge(
 
 
 def check(stage: str, fault: str, error: BaseException | None, *, tries: int = 1) -> None:
-    """Whether that is how it has to end, where it may be tried so often."""
+    """Assert that a render ended as the fault and its stage require."""
     if fault == "clock" or (tries > 1 and fault in ("out of memory", "hang")):
         assert error is None
     elif fault == "hang":
@@ -183,7 +183,7 @@ def test_a_render_in_one_go(stage: str, fault: str, config: RenderConfig) -> Non
 def test_a_render_in_chunks(
     stage: str, fault: str, clips: dict[int, Path], config: RenderConfig
 ) -> None:
-    """The first chunk is made, and kept where the next run may get further."""
+    """The fault occurs in the second chunk, or in the report."""
     config = replace(impatient(config, fault), input=clips[MANY], chunks=2)
     plant = Plant(fault, at=1 if stage == "report" else 2)
     tries = 1 if stage == "report" else 2  # what is joined is not tried again
@@ -231,7 +231,7 @@ WORKER_CELLS = cells(WORKER_FAULTS, [("decode", "dies"), ("report", "exception")
 
 @pytest.mark.parametrize(("stage", "fault"), WORKER_CELLS)
 def test_a_worker_process(stage: str, fault: str, config: RenderConfig, driver: Driver) -> None:
-    """As a batch renders a file, and chunks are rendered."""
+    """Batches and divided renders run such processes."""
     folder = config.output.parent
     job = driver.submit([Planted(RenderWhole(impatient(config, fault)), stage, fault)])
     end, until = None, time.monotonic() + 120

@@ -1,4 +1,4 @@
-"""Rendered frames as arrays: those that ffmpeg decodes of a lossless render; nothing stays open."""
+"""Rendered frames as arrays, compared with ffmpeg's of a lossless render; nothing stays open."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_who_takes_frames_slowly_holds_the_render_up(small: Path) -> None:
 def test_the_end_in_on_event_does_not_wait_for_itself(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which the render's threads call."""
+    """The render's own threads call ``on_event``."""
     encode, closed = HandOver.encode, threading.Event()
 
     def tell_at_five(self: HandOver, frame: Frame) -> None:
@@ -272,7 +272,7 @@ def test_the_end_in_on_event_does_not_wait_for_itself(
 def test_frames_may_be_collected_in_the_renders_own_thread(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where they are part of a circle, that is any thread that makes objects."""
+    """The garbage collector frees cyclic references in any thread that creates objects."""
     frames = bgsoft.frames(small, **QUICK)
     rendering = frames._rendering
     render = rendering._render

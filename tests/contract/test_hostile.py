@@ -32,7 +32,7 @@ def test_hostile_input(judge: Judge, maker: str, number: int) -> None:
 
 
 def test_a_frame_that_is_missing_is_noticed(judge: Judge) -> None:
-    """By the judge, that is."""
+    """The judge of the hostile cases notices it."""
     folder = judge.stock.ones.parent
     clip = next(clip for clip in judge.stock.clips if clip.name == "h264.mkv")
     (folder / "out").mkdir()

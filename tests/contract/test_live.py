@@ -207,7 +207,7 @@ def test_a_stream_whose_sender_dies_is_shown_dimmed_and_comes_back(
 
 
 def watch_sinks(monkeypatch: pytest.MonkeyPatch, look: Callable[[LiveFrame], None]) -> None:
-    """Have somebody look at all that recordings are given."""
+    """Call a function with every frame that recordings receive."""
     publish = EncodedSink.publish
 
     def watched(self: EncodedSink, frame: LiveFrame) -> None:
@@ -317,7 +317,7 @@ def test_a_sink_that_fails_does_not_touch_the_others(
 
 
 def test_settings_change_between_two_frames(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A strength, a preset, and one that cannot be: the old ones go on."""
+    """After an impossible setting, the previous ones stay in use."""
     shown: list[tuple[int, float]] = []
 
     class Watcher:
@@ -358,7 +358,7 @@ def test_settings_change_between_two_frames(clip: Path, monkeypatch: pytest.Monk
 
 
 class Changing(StageSwitch):
-    """Whose source may have another size by the time that new settings are built."""
+    """A source whose size changes while new settings are built."""
 
     then: VideoInfo | None = None
 
@@ -556,7 +556,7 @@ def test_wrong_settings_from_a_page_do_not_end_a_source_that_has_not_come(clip: 
 def test_sources_do_not_wait_for_each_other(
     clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """Neither for the start of one's picture stages nor for what hangs in them."""
+    """One source's stages start slowly, or hang; the other sources still run."""
     hold, work = threading.Event(), getattr(LiveStages, what)
     hung: list[LiveStages] = []
     shown: dict[str, int] = {}

@@ -289,7 +289,7 @@ def test_upright_pictures_are_no_news(tmp_path: Path) -> None:
 
 
 def test_chapter_titles_do_not_hide_a_data_track(clip: Path, tmp_path: Path) -> None:
-    """MP4's chapters are a data track, which the muxer writes anew; others are copied."""
+    """MP4 keeps chapters in a data track, which the muxer writes; other data tracks are copied."""
     source = telemetry(clip, tmp_path / "in.mp4")
     target = tmp_path / "out.mp4"
     bgsoft.render(source, target, **AS_IT_IS)

@@ -142,7 +142,7 @@ def test_a_container_that_cannot_hold_the_codec_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extension", [".mp4", ".mkv", ".ts"])
 def test_packets_made_elsewhere(tmp_path: Path, extension: str) -> None:
-    """As a hardware encoder would hand them over: Annex B, without global headers."""
+    """Packets as a hardware encoder gives them: Annex B, without global headers."""
     info = video_info(FrameFormat(width=96, height=72))
     made = tmp_path / "made.ts"
     pts = [3600 * index for index in range(10)]
@@ -203,7 +203,7 @@ except OutputError as error:
 
 @pytest.mark.parametrize("extension", [".mp4", slow(".mkv"), slow(".ts")])
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, extension: str) -> None:
-    """A limit on the file's size stands in for the disk."""
+    """A limit on the file's size simulates the full disk."""
     result = subprocess.run(
         # Without -B Python would leave bytecode that is cut off in the package.
         [sys.executable, "-B", "-c", _LIMITED, str(tmp_path / f"out{extension}")],

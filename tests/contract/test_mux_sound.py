@@ -135,7 +135,7 @@ def test_a_part_is_in_step(tmp_path: Path, extension: str, codec: str) -> None:
 
 @pytest.mark.parametrize("extension", [".ts", ".mkv", ".mp4"])
 def test_sound_before_a_clock_that_wraps_is_kept(tmp_path: Path, extension: str) -> None:
-    """FFmpeg has what lies before the wrap begin before zero."""
+    """FFmpeg gives negative times to packets before the wrap."""
     film_with_sound, source = tmp_path / "in.mkv", tmp_path / "in.ts"
     video = film(start=Fraction(3, 4))
     write_movie(film_with_sound, video, [SoundSpec(codec="ac3", seconds=2)])

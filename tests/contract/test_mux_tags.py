@@ -24,7 +24,7 @@ from tests.synthetic import (
 
 @pytest.mark.parametrize("extension", [".mp4", ".mov", ".mkv", ".ts"])
 def test_mp4_chapters(tmp_path: Path, extension: str) -> None:
-    """MP4 keeps their titles in a track, which must neither be copied nor be missed."""
+    """MP4 keeps titles in a track, which is neither copied nor reported as missing."""
     source = tmp_path / "in.mp4"
     write_movie(source, film(), chapters=CHAPTERS)
     target = tmp_path / f"out{extension}"
@@ -75,7 +75,7 @@ def test_attachments_are_kept_in_matroska(tmp_path: Path) -> None:
 
 
 def test_attachments_but_fonts_may_be_left_out(tmp_path: Path) -> None:
-    """Where something is hidden they would show it, whatever they are called."""
+    """Attachments may show hidden places, whatever their names are."""
     attached = {
         "serif.ttf": ("font/ttf", b"\0\1\0\0..."),
         "sans.otf": ("application/vnd.ms-opentype", b"OTTO..."),

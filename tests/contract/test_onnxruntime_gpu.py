@@ -218,7 +218,7 @@ def test_tensorrt_takes_its_options(
 
 
 def test_what_tensorrt_takes_a_part_of_is_reported(open_model: Open, tensorrt: Path) -> None:
-    """Also where CUDA takes the rest: CUDA alone is rather used, in whole graphs."""
+    """With CUDA graphs, TensorRT must run the whole model; without them, CUDA runs the rest."""
     found = open_model("tensorrt", tensorrt, STUB_LEAVES_ONE="1")
     assert "graph capture" in found["error"]
     assert len(found["told"]) == 1

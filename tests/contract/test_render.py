@@ -74,7 +74,7 @@ def audio_bytes(path: Path) -> list[bytes]:
 
 
 def by_their_pictures_alone(clip: Clip) -> bool:
-    """Whether a clip differs from others by its pictures, which decoders' tests judge."""
+    """Return whether a clip differs from others in its pictures only, which decoder tests cover."""
     turned = clip.name.startswith(("upright", "mirrored")) and clip.name != "upright-90.mp4"
     return turned or (clip.spec.codec == "ffv1" and clip.name not in ("odd.mkv", "ten.mkv"))
 
@@ -199,7 +199,7 @@ def test_damaged_packets_are_reported_and_the_rest_continues(tmp_path: Path) -> 
 def test_a_render_sets_no_environment_variable(
     codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a thread looks for one at that moment, as ONNX Runtime does, the process may crash."""
+    """Setting one while ONNX Runtime's threads read the environment can crash the process."""
 
     def refuse(*_: object) -> None:
         raise AssertionError("set while a render has threads")
@@ -299,7 +299,7 @@ def test_cancelling_while_a_render_starts_makes_no_frame(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("preset", ["soft", slow("studio")])
 def test_frames_leave_no_circles(preset: str, tmp_path: Path) -> None:
-    """What refers to itself stays, with all that it refers to, until Python looks for it."""
+    """Cyclic references would keep frames in memory until the garbage collector runs."""
     left = []
     for seconds in (0.2, 1.3):
         gc.collect()
@@ -319,7 +319,7 @@ def test_frames_leave_no_circles(preset: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("codec", ["h264", slow("ffv1")])
 @pytest.mark.parametrize("chunks", [slow(1), 2])
 def test_a_pause_does_not_make_a_video_longer(codec: str, chunks: int, tmp_path: Path) -> None:
-    """MP4's durations are between decoding times: of a frame before the pause, say, all of it."""
+    """MP4 stores the time between decoding times, so a reordered frame may last the whole pause."""
     source, target = tmp_path / "in.mp4", tmp_path / "out.mkv"
     times = [time + (2 if time > 12 else 0) for time in regular_times(310)]
     write_video(source, VideoSpec(times=times, options={"bf": "3", "g": "20"}))
@@ -343,7 +343,7 @@ def test_where_chroma_lies_is_kept(codec: str, location: str, tmp_path: Path) ->
 
 
 def test_of_several_faults_the_first_stage_tells(tmp_path: Path) -> None:
-    """They come up at the same time; stages are input, picture, output."""
+    """All faults occur together. The stages are input, picture and output."""
     target, missing = tmp_path / "out.mp4", tmp_path / "none.png"
     target.write_text("precious")
     threads = threading.active_count()
@@ -410,7 +410,7 @@ def test_public_names_exist() -> None:
 
 @pytest.mark.parametrize("name", [slow("out.webm"), slow("out.mov"), "out.mkv"])
 def test_a_cutout_shows_nothing_of_the_room_without_its_alpha(tmp_path: Path, name: str) -> None:
-    """As the codecs keep it, VP9 and ProRes with their losses: black, away from the person."""
+    """Away from the person the colour planes are black, within the losses of VP9 and ProRes."""
     bgsoft.render(SAMPLE, tmp_path / name, preset="cutout", duration=0.15)
     frames = read_back(tmp_path / name)
     assert len(frames) == 5

@@ -111,7 +111,7 @@ def coarse(pixels: str) -> str:
 def test_people_s_colour_comes_back_as_it_was(
     tmp_path: Path, pixels: str, size: tuple[int, int]
 ) -> None:
-    """Every sample is what the formula says, of what ffmpeg decodes of three other files."""
+    """Every sample follows the formula, from what ffmpeg decodes of three other files."""
     clip = striped(tmp_path / "in.mkv", pixels, size)
     fine, plain, nothing = (tmp_path / f"{name}.mkv" for name in ("fine", "plain", "nothing"))
     report, mattes = rendered(clip, fine, codec="ffv1")
@@ -236,7 +236,7 @@ def test_what_each_codec_keeps(
 
 @pytest.mark.parametrize("given", [{}, {"effect": "matte"}, {"codec": "vp9"}])
 def test_what_becomes_of_odd_sizes_is_reported_once(tmp_path: Path, given: dict[str, str]) -> None:
-    """H.264 cannot crop 4:2:0 to them."""
+    """H.264 cannot crop 4:2:0 to odd sizes."""
     clip = striped(tmp_path / "in.mkv", "yuv422p", ODD, frames=2)
     report = bgsoft.render(clip, tmp_path / "out.mp4", **{**QUICK, **given})
     lost, odd = "4:2:2 converted to 4:2:0", "321x181 is odd, so H.264 codes"
@@ -307,7 +307,7 @@ def test_chunks_are_the_whole_bit_for_bit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pixels", ["yuv444p", slow("yuv422p10le")])
 def test_nothing_of_a_hidden_place_comes_back(tmp_path: Path, pixels: str) -> None:
-    """A place in the middle of the person, whose edges lie between samples."""
+    """The hidden place is inside the person, and its edges lie between chroma samples."""
     clip = striped(tmp_path / "in.mkv", pixels)
     fine, plain = tmp_path / "fine.mkv", tmp_path / "plain.mkv"
     given = {"codec": "ffv1", "hide": "131,81,61,51", "anonymize_style": "solid"}
@@ -382,7 +382,7 @@ def test_what_cannot_keep_it_says_so(
 
 
 def test_keep_is_as_the_source_is(tmp_path: Path) -> None:
-    """Of 4:2:0 there is nothing to keep, and nothing that would be lost."""
+    """A 4:2:0 source has no finer colour to keep."""
     clip = tmp_path / "in.mkv"
     ffmpeg("-i", SAMPLE, "-frames:v", "2", "-vf", "scale=160:90", "-c:v", "ffv1", clip)
     sums = set()

@@ -54,7 +54,7 @@ def picture(number: int, seed: int | None = None) -> NDArray[np.uint8]:
 
 @made_once
 def write_clip(path: Path, *, cuts: bool = False) -> Path:
-    """Write the pictures; ``cuts``: where the square has gone, another scene begins."""
+    """Write the pictures; with ``cuts``, each place of the square begins a scene."""
     with av.open(str(path), "w") as output:
         assert isinstance(output, OutputContainer)
         stream = output.add_stream("ffv1", rate=Fraction(25))
@@ -72,7 +72,7 @@ def write_clip(path: Path, *, cuts: bool = False) -> Path:
 
 
 def hidden(path: Path, clip: Path) -> list[NDArray[np.bool_]]:
-    """Places where each frame's luma is black; all else must be the source, bit for bit."""
+    """Return where each frame's luma is black; assert that all other samples are the source's."""
     found = []
     for after, before in zip(pictures(path), pictures(clip), strict=True):
         black = after[0] == 16

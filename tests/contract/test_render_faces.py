@@ -77,7 +77,7 @@ def test_guard_reports_faces_and_leaves_them_sharp(touching: Path, tmp_path: Pat
 
 
 def test_guard_keeps_a_face_that_the_mask_misses(touching: Path, tmp_path: Path) -> None:
-    """Everybody smaller than the frame counts as a mistake of the mask."""
+    """The mask is dropped here, since ``min_area`` is the whole frame."""
     blind = {"min_area": 1.0}
     plain, guarded = tmp_path / "plain.mp4", tmp_path / "guarded.mp4"
     render(touching, plain, face="off", **blind)
@@ -128,7 +128,7 @@ def test_two_subjects_both_stay_sharp(touching: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("subjects", [slow(0), 1])
 def test_anonymize_hides_the_others(touching: Path, tmp_path: Path, subjects: int) -> None:
-    """In every frame, whatever the mask says: no background is changed here."""
+    """In every frame; here no background is changed."""
     target = tmp_path / "out.mp4"
     render(touching, target, face="anonymize", subjects=subjects, **UNCHANGED)
     source = last_luma(touching)
@@ -140,7 +140,7 @@ def test_anonymize_hides_the_others(touching: Path, tmp_path: Path, subjects: in
 
 @pytest.mark.parametrize("backends", ["", slow("[backends]\nring_slots = 4")])
 def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str) -> None:
-    """In the 8 frames before; also where the user asks for fewer slots than that takes."""
+    """In the 8 frames before, even if the user allows fewer frames in memory."""
     clip = write_late_face(tmp_path / "in.mp4", frames=20, first=9)
     target, told = tmp_path / "out.mp4", tmp_path / "faces.jsonl"
     preset = tmp_path / "dim.toml"
@@ -167,7 +167,7 @@ def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
     is_far: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The tracks alone have to notice; nearby it may be the same face."""
+    """Scene detection misses the cut, so the face tracks alone decide."""
 
     def blind(_probe: object, reduced: Sequence[object]) -> list[bool]:
         return [False] * len(reduced)
@@ -198,7 +198,7 @@ def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
 
 @pytest.mark.slow
 def test_anonymize_leaves_mattes_in_step(tmp_path: Path) -> None:
-    """Frames wait to be hidden, and their mattes with them."""
+    """Frames that wait to be hidden keep their own mattes."""
     plain, hidden = tmp_path / "plain.mkv", tmp_path / "hidden.mkv"
     for target, faces in ((plain, {"face": "off"}), (hidden, {"subjects": 0})):
         report = render(

@@ -1,4 +1,4 @@
-"""Small holes in a person, over green: a model of one's own is sure of one and not of the other."""
+"""Small holes in a person over green: the model is sure of one hole only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GAP, DOUBT = (140, 120), (180, 120)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Takes the picture's grey for how sure it is of a person."""
+    """A model that returns the picture's grey as the mask."""
     shapes = {"x": (1, 3, 90, 160), "y": (1, 1, 90, 160)}
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items())
     mean = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=1)

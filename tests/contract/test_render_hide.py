@@ -117,7 +117,7 @@ def test_nothing_of_a_region_is_left_and_the_rest_is_untouched(
     ["video", "alpha", *map(slow, ("blur", "bokeh", "pixelate", "dim", "color", "image"))],
 )
 def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str) -> None:
-    """Outside it is what a render without is, bit for bit, and so is alpha everywhere."""
+    """Outside the region, and in alpha, the output equals a render without it."""
     background: dict[str, Any] = {}
     if effect == "color":
         background = {"background": "#00b140"}
@@ -161,7 +161,7 @@ def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str)
 def test_times_are_the_inputs(
     tmp_path: Path, times: str, given: dict[str, float], hidden: list[int]
 ) -> None:
-    """Counted from its first frame, which is at 10 s here."""
+    """Times count from the input's first frame, which is at 10 s here."""
     noise = write_noise(tmp_path / "noise.mkv")
     clip, plain, target = (tmp_path / name for name in ("in.mkv", "plain.mkv", "out.mkv"))
     with av.open(str(noise)) as source, av.open(str(clip), "w") as output:
@@ -196,7 +196,7 @@ def test_places_are_those_of_the_upright_frame(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_styles_of_faces(tmp_path: Path) -> None:
-    """Black, and as a box with a margin; the rest of the picture is as it was."""
+    """Black faces; boxes with a margin; the rest of the picture is unchanged."""
     given = {**AS_IT_IS, "subjects": 0, "face": "anonymize", "duration": 0.1, "codec": "ffv1"}
     hidden: list[int] = []
     source = pictures(SAMPLE)[2]

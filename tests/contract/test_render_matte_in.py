@@ -105,7 +105,7 @@ def test_a_matte_of_another_size_is_enlarged(tmp_path: Path) -> None:
 
 
 def test_mattes_by_time(tmp_path: Path) -> None:
-    """Of half the frames: each is shown for two."""
+    """The mattes have half the frame rate, so each serves two frames."""
     clip = write_noise(tmp_path / "in.mkv")
     settings = {**MATTE, "matte_match": "time"}
     with av.open(str(tmp_path / "half.mkv"), "w") as output:
@@ -128,7 +128,7 @@ def test_mattes_by_time(tmp_path: Path) -> None:
 
 
 def test_pictures_by_time(tmp_path: Path) -> None:
-    """Pictures last as long as the frames of a video of 25 a second, without ``fps``."""
+    """Without ``fps``, matte pictures last 1/25 s each."""
     clip, files = write_noise(tmp_path / "in.mkv"), write_pictures(tmp_path / "m")
     settings = {**MATTE, "matte_match": "time", "matte_in": files}
     bgsoft.render(clip, tmp_path / "out.mkv", **settings)
@@ -205,7 +205,7 @@ def test_a_matte_that_cannot_be_used(
 
 
 def test_a_damaged_matte_is_an_error(tmp_path: Path) -> None:
-    """Packets that a decoder rejects would be concealed in the video itself."""
+    """In the video itself, packets that a decoder rejects are concealed."""
     clip, file = write_noise(tmp_path / "in.mkv"), Path(write_mattes(tmp_path / "m.mkv"))
     damage(file, [2], whole=True)
     with pytest.raises(DecodeError, match=r"m\.mkv: it is damaged"):

@@ -1,6 +1,6 @@
-"""Which frames of a file are shown, and when: as many as ffmpeg's own program shows.
+"""Frames of a file and their times, compared with ffmpeg's own program.
 
-Our reader cannot be its own witness here: what it leaves out, every later count leaves out too.
+Our own reader cannot prove this: frames that it omits are missing from all later counts.
 """
 
 from __future__ import annotations

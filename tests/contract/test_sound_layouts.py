@@ -159,7 +159,7 @@ def test_each_codec(tmp_path: Path, encoder: str, layout: str, ending: str) -> N
 
 @pytest.mark.parametrize("ending", [".mkv", ".ts"])
 def test_frames_shorter_than_the_clock_s_tick_are_kept(tmp_path: Path, ending: str) -> None:
-    """TrueHD has 1200 a second, and Matroska 1000 ticks."""
+    """TrueHD has 1200 frames a second, and Matroska 1000 ticks."""
     source, target = tmp_path / "in.mkv", tmp_path / f"out{ending}"
     assert write(source, "5.1", "truehd")
     _, events = rerender(source, target)
@@ -169,7 +169,7 @@ def test_frames_shorter_than_the_clock_s_tick_are_kept(tmp_path: Path, ending: s
 
 
 def test_opus_that_mpeg_ts_cannot_describe_is_converted(tmp_path: Path) -> None:
-    """Mapping family 255: any channels, without names."""
+    """Opus's mapping family 255 has any number of unnamed channels."""
     source, target = tmp_path / "in.mkv", tmp_path / "out.ts"
     assert write(source, "stereo", "libopus", "-mapping_family", "255")
     muxer, _ = rerender(source, target)
@@ -178,7 +178,7 @@ def test_opus_that_mpeg_ts_cannot_describe_is_converted(tmp_path: Path) -> None:
 
 
 def test_channels_that_change_midway_are_reported(tmp_path: Path) -> None:
-    """As broadcasts do between programmes."""
+    """Broadcasts change them between programmes."""
     joined = tmp_path / "in.ac3"
     with joined.open("wb") as file:
         for layout in ("stereo", "5.1"):

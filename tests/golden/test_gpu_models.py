@@ -81,7 +81,7 @@ def test_results_are_those_of_the_file_for_the_cpu(
 
 @pytest.mark.parametrize("name", [name for name, kind in FILES if kind == "cuda"])
 def test_the_provider_has_fewer_kernels_to_run(name: str) -> None:
-    """Each operator is one, and each bias of a convolution, unless the operator is fused."""
+    """Each operator and each bias of a convolution is a kernel, unless it is fused."""
     plain, fused = (
         [node for node in onnx.load(path).graph.node if node.op_type != "Cast"]
         for path in (model_path(name), path_of(name, "cuda"))

@@ -102,7 +102,7 @@ def test_single_images_match_mediapipe(name: str, golden: Arrays) -> None:
 
 
 def test_recorded_results_show_a_person_and_a_face(golden: Arrays) -> None:
-    """Guards the data: matching results would mean little if nothing was found in the image."""
+    """The recorded data prove nothing unless the images show a person and a face."""
     for name in ("selfie-general", "selfie-landscape"):
         mask = expected(name, "mask", golden)
         assert np.all((mask > 0.9).mean(axis=(1, 2, 3)) > 0.3)

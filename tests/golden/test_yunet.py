@@ -56,7 +56,7 @@ def test_a_batch_has_the_outputs_of_opencv(golden: Arrays, recorded: Arrays) -> 
 
 
 def test_faces_are_those_of_opencv(golden: Arrays, recorded: Arrays) -> None:  # noqa: F811
-    """Which takes the best prediction where ours is the mean of the best and its like."""
+    """OpenCV keeps the best prediction; bgsoft averages it with similar ones."""
     rows = outputs(versions(golden))
     found = DetectionReader(256, 256, 3).read([WHOLE] * 3, rows, 0.1)
     for (face,), (left, top, width, height, *points, score) in zip(

@@ -1,4 +1,4 @@
-"""What operations of a device make of their arguments."""
+"""Arguments of a device's operations."""
 
 from __future__ import annotations
 

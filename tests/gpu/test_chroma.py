@@ -52,7 +52,7 @@ def test_people_s_colour_comes_back_as_it_was(
 
 
 def test_people_in_a_picture_stay_untouched(gpu: Any, tmp_path: Path) -> None:
-    """A picture is written by its matte too, although it has no alpha."""
+    """A picture file without alpha still needs the matte to keep people's colour."""
     ffmpeg("-i", striped(tmp_path / "in.mkv", "gbrp"), "-frames:v", "1", tmp_path / "in.png")
     out, matte = tmp_path / "out.png", tmp_path / "matte.png"
     bgsoft.render(tmp_path / "in.png", out, matte_out=matte, face="off", composite="cuda")

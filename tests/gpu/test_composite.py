@@ -183,7 +183,7 @@ def test_large_frames_give_what_the_cpu_gives(
 
 @pytest.mark.parametrize("highlights", [0.0, 1.0])
 def test_highlights_bloom_as_on_the_cpu(highlights: float, gpu: Any) -> None:
-    """Lamps in the dark: the case where rounding errors of the disc filter would show."""
+    """Bright lamps in the dark show rounding errors of the disc filter most."""
     format = frame_format((640, 360))
     frame = flat_frame(format, 20, 128, 128)
     lamps = np.random.default_rng(9).integers(0, (360, 640), (40, 2))

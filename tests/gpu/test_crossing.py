@@ -126,7 +126,7 @@ def test_downloads(device: Any, format: FrameFormat, kind: PictureKind) -> None:
 
 
 def test_the_matte_comes_along_with_what_a_frame_was_made_from(device: Any) -> None:
-    """By it the encoder gives back what 4:2:0 has taken; the original stays on the host."""
+    """The encoder needs the matte to restore finer colour; the original stays on the host."""
     import cupy
 
     from bgsoft.cuda.device import device_planes

@@ -37,7 +37,7 @@ FRAMES = 20
 
 
 class TwinNetwork:
-    """The model on the CPU, its arrays on the device: what is compared are the finders."""
+    """The model on the CPU with arrays on the device, so that only the finders differ."""
 
     provider = "CPUExecutionProvider"
     device = "cpu"
@@ -84,7 +84,7 @@ INPUTS = ["whole", "half", "on_side", "close", "landmarks"]
 def test_model_inputs_are_the_same(
     gpu: Any, size: tuple[int, int], name: str, layout: PixelLayout, full_range: bool
 ) -> None:
-    """Of whole frames in all turns, with a mirrored border, and of parts of them."""
+    """Inputs of whole frames in all turns, with a mirrored border, and of parts of frames."""
     import cupy
 
     format = frame_format(size, layout, full_range=full_range)
@@ -133,7 +133,7 @@ def sample() -> Iterator[Frame]:
 def test_batches_give_the_faces_of_the_cpu(
     gpu: Any, batch: int, mode: FaceMode, writes_data: bool
 ) -> None:
-    """Whatever the batch; of the largest face of each frame."""
+    """With any batch size, the largest face of each frame is the CPU's."""
     frames = list(sample())
     format = frames[0].format
     settings = finder_settings(FaceConfig(mode=mode), format, writes_data=writes_data)
@@ -173,7 +173,7 @@ def assert_alike(
 
 
 def test_more_faces_than_a_run_takes(gpu: Any) -> None:
-    """Squares and views beyond what is waited for at once come back in order, of every canvas."""
+    """Squares and views beyond one batch return in order, for every canvas."""
     frame = next(sample())
     format = frame.format
     grid = Reducer(format).reduce([frame])[0]

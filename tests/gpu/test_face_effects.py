@@ -76,7 +76,7 @@ def test_mattes_are_changed_as_on_the_cpu(
 
 @pytest.mark.parametrize("size", [*SIZES, (1920, 1080)])
 def test_what_mattes_miss_of_faces_is_the_same(gpu: Any, size: tuple[int, int]) -> None:
-    """To the bit: of more faces than a launch takes, in several mattes, over edges and beyond."""
+    """Bit-equal for more faces than one launch takes, several mattes, and faces over edges."""
     import cupy
 
     rng = np.random.default_rng(8)
@@ -96,7 +96,7 @@ def test_what_mattes_miss_of_faces_is_the_same(gpu: Any, size: tuple[int, int]) 
 
 @pytest.mark.parametrize("preset", ["soft", "obs"])
 def test_parting_is_the_same_in_any_batch(gpu: Any, tmp_path: Path, preset: str) -> None:
-    """With a cut inside a batch and masks that hold; one frame a batch needs no second buffer."""
+    """With a cut inside a batch and held masks; batches of one frame need no second buffer."""
     clip = write_two_people(tmp_path / "two.mp4", 20, apart=False, cut=11)
     films = []
     for batch in (1, 8):
@@ -149,7 +149,7 @@ def test_a_render_is_the_same_film(gpu: Any, tmp_path: Path, mode: str) -> None:
 
 
 def test_frames_are_held_over_batches(gpu: Any, tmp_path: Path) -> None:
-    """A face is hidden in the 8 frames before it is found, with as few slots as will do."""
+    """A face is hidden in the 8 frames before its detection, with the fewest slots possible."""
     clip = write_late_face(tmp_path / "in.mp4", frames=20, first=10)
     target, told, preset = (tmp_path / name for name in ("out.mp4", "faces.jsonl", "dim.toml"))
     preset.write_text('[effect]\nkind = "dim"\nstrength = 0.0\n[backends]\nring_slots = 4\n')

@@ -1,4 +1,4 @@
-"""What ``bgsoft doctor --full`` runs passes, but for what this GPU says it cannot do."""
+"""``bgsoft doctor --full`` passes, except for features that this GPU lacks."""
 
 from __future__ import annotations
 

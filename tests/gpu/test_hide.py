@@ -50,7 +50,7 @@ def test_places_are_hidden_as_on_the_cpu(
     shape: HideShape,
     by_alpha: bool,
 ) -> None:
-    """Also where all of a cell is clear, or next to nothing of it is not."""
+    """Also where a cell is transparent, wholly or nearly."""
     import cupy
 
     format = frame_format(size, layout, full_range=by_alpha)
@@ -106,7 +106,7 @@ def test_regions_of_mattes_are_as_on_the_cpu(gpu: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("effect", ["dim", "alpha"])
 def test_a_render_hides_places_and_faces(gpu: Any, tmp_path: Path, effect: str) -> None:
-    """In every frame, batch after batch, at the times that were asked for."""
+    """In every frame of every batch, at the requested times."""
     target = tmp_path / "out.mkv"
     report = bgsoft.render(
         SAMPLE,

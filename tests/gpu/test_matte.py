@@ -118,7 +118,7 @@ def test_soft_at_any_size(
 def test_soft_in_batches(
     gpu: Any, layout: PixelLayout, batch: int, frames: int, held: tuple[int, ...], fine: bool
 ) -> None:
-    """Whose islands are found at once, however many there are."""
+    """Islands of all frames of a batch are found together."""
     settings = {"held": held, "frames": frames, "batch": batch, "fine": fine}
     check(gpu, MatteConfig(min_area=0.01), frame_format((642, 360), layout), **settings)
 
@@ -190,7 +190,7 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
 def test_gaps_are_those_of_the_host(
     gpu: Any, size: tuple[int, int], mask_shape: tuple[int, int]
 ) -> None:
-    """Small holes of every depth in a person, over three frames; those that are sure stay."""
+    """Small holes of every depth in a person, over three frames; sure holes stay."""
     rng = np.random.default_rng(5)
     depth = cv2.GaussianBlur(rng.random(mask_shape).astype(np.float32), (0, 0), 4)
     depth = (depth - depth.mean()) / depth.std()

@@ -1,4 +1,4 @@
-"""Models of others on a GPU: those that CUDA runs a part of, and what rembg's rules ask for."""
+"""Models of others on a GPU: partly run by CUDA, or with rembg's rules."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_it_renders(gpu: Any, tmp_path: Path, composite: str, infer: str) -> Non
 def test_models_of_rembg_see_and_tell_the_same(
     gpu: Any, stream: Any, tmp_path: Path, name: str, layout: PixelLayout
 ) -> None:
-    """The maximum, the sigmoid and the stretch, the frame in place of its grid, a batch of one."""
+    """The maximum, the sigmoid, the stretch, whole frames as input, and batches of one."""
     spec = find_spec(name)
     path = tmp_path / spec.file
     write_grey(path, spec.width, sigmoid=spec.activation == "none")

@@ -1,4 +1,4 @@
-"""Models that remember, on the GPU: the CPU's alphas, and states that stay, or go along."""
+"""Models with a memory on the GPU: alphas as on the CPU; states that stay or move along."""
 
 from __future__ import annotations
 

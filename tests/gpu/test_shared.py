@@ -1,4 +1,4 @@
-"""Streams that share their networks on a device see what each sees alone."""
+"""Streams that share networks on a device get the results of a stream alone."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_three_streams_at_once(
 
 
 def test_eight_live_sources(gpu: Any, tmp_path: Path) -> None:
-    """None waits for the others, all are shown, and what comes out is whole."""
+    """No source waits for another; every frame is shown, and every output is complete."""
     names = [f"source{number}" for number in range(8)]
     cameras = [
         CameraConfig(name=name, source=str(SAMPLE), to=(str(tmp_path / f"{name}.ts"),), loop=True)

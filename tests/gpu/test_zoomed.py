@@ -120,7 +120,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
 
 
 def person_walks(count: int, rows: int | None = None) -> list[Frame]:
-    """The sample at half its size, or its first rows; for three frames the person is elsewhere."""
+    """The sample at half size, or its first rows; for three frames the person is elsewhere."""
     video = cv2.VideoCapture(str(SAMPLE))
     frames = []
     for index in range(count):

@@ -93,7 +93,7 @@ def preset(rng: random.Random, folder: Path, stock: Stock) -> Case:
 
 
 def preset_chain(rng: random.Random, folder: Path, stock: Stock) -> Case:
-    """Presets that extend each other far too often, themselves, or what is no preset."""
+    """Presets that extend each other too often, extend themselves, or extend another file."""
     count = rng.choice((1, 2, 50, 400))
     last = rng.choice(("0.toml", "soft", "", "../0.toml", "/dev/zero.toml"))
     for number in range(count):
@@ -133,7 +133,7 @@ stretch = "none"
 
 
 def _changed(rng: random.Random, known: Any) -> Any:
-    """JSON with one value somewhere in it made another, or gone."""
+    """Return JSON with one value changed or removed."""
     if isinstance(known, dict) and known and rng.random() < 0.9:
         key = rng.choice(list(known))
         if rng.random() < 0.2:

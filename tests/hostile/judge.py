@@ -146,7 +146,7 @@ class Judge(Closing):
         )
 
     def judge(self, number: int, maker: str | None = None) -> Verdict:
-        """Run a case; it went well where there are no problems."""
+        """Run a case; a verdict without problems is good."""
         name, case, folder = self.case(number, maker)
         verdict = Verdict(number, name, case.what)
         before, threads = self._files(), threading.active_count()
@@ -237,7 +237,7 @@ def _left(case: Case, verdict: Verdict, folder: Path) -> list[str]:
 
 
 def lost(source: Path, folder: Path) -> list[str]:
-    """Frames that ffmpeg sees in the source and not in the output, unless that was told."""
+    """Return the frames that ffmpeg decodes from the source but not from the output, if unreported."""
     events = json.loads((folder / REPORT).read_text())["events"]
     if any(event["kind"] in _TOLD for event in events):
         return []

@@ -1,4 +1,4 @@
-"""The Python interface reads and refuses settings as the command line does."""
+"""The Python interface reads and rejects settings as the command line does."""
 
 from __future__ import annotations
 

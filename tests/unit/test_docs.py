@@ -1,4 +1,4 @@
-"""The pages for people: their commands parse, their links resolve, the files they name exist."""
+"""Pages: their commands parse, their links resolve, and their files exist."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_commands_are_found() -> None:
-    """The pages are read at all: the kinds of lines that they have."""
+    """The checks find every kind of command line on the pages."""
     found = {(command.page, command.words) for command in commands()}
     assert ("README.md", ("render", "samples/person.mp4", "soft.mp4")) in found
     assert ("docs/folders.md", ("render", "clip.mp4", "soft/clip.mp4", "--skip-existing")) in found

@@ -1,4 +1,4 @@
-"""The judge and the truth of ``scripts/measure_hidden.py``, on faces that are drawn here."""
+"""The judge and the truth of ``scripts/measure_hidden.py``, on drawn faces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports point one way: no circle between packages, and the floors know nothing of those above."""
+"""Imports point one way: packages form no circle, and lower ones import no higher ones."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_floor_knows_nothing_of_those_above(folder: str, unknown: set[str]) ->
 
 
 def test_dataclasses_and_named_tuples_are_those_of_records() -> None:
-    """The standard library's take milliseconds to make, in every process."""
+    """Those of the standard library take milliseconds to create, in every process."""
     for module in PACKAGE.rglob("*.py"):
         names = {(node.module, name.name) for node in import_nodes(module) for name in node.names}
         slow = names & {("dataclasses", "dataclass"), ("typing", "NamedTuple")}

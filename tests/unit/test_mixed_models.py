@@ -1,5 +1,8 @@
-"""Models that a GPU's provider leaves a part of to others; ``contract/test_onnxruntime_gpu`` has
-how ONNX Runtime tells them, and ``gpu/test_outside_models`` runs them."""
+"""Models that a GPU's provider runs in part.
+
+``contract/test_onnxruntime_gpu`` has ONNX Runtime's reports; ``gpu/test_outside_models`` runs
+models.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +176,7 @@ def test_the_plain_file_serves_where_the_providers_own_does_not_run(
 def test_a_file_is_not_refused_where_the_plain_one_fails_as_well(
     gpu: Gpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The device is out of memory, say; the driver tries smaller batches then."""
+    """For example if the device is out of memory; the driver then tries smaller batches."""
     told: list[str] = []
 
     def fail(model: GpuModel, tried: int) -> None:

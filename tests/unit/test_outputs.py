@@ -1,4 +1,4 @@
-"""Files that are written: nothing half-written, nothing lost, nothing left behind."""
+"""Written files: complete, never lost, and nothing temporary is left."""
 
 from __future__ import annotations
 
@@ -432,7 +432,7 @@ def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None
 
 
 def test_a_receipt_tells_ones_own_file(tmp_path: Path) -> None:
-    """It is noted before it appears; what somebody else puts in its place is another."""
+    """It is recorded before the file appears; a replacement by somebody else differs."""
     target, receipt = tmp_path / "sub" / "out.mp4", tmp_path / "made"
     target.parent.mkdir()
     with AtomicOutput(target, receipt=receipt) as output:

@@ -1,4 +1,4 @@
-"""Models of others: what their files say, how they are fed, and what is made of their answers."""
+"""Models of others: their properties, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def own(folder: Path, lines: str = "", *, size: int = 32, batch: int | str = 1) 
 
 
 def test_a_model_may_take_half_precision(tmp_path: Path) -> None:
-    """On the CPU, too, where most are single; its input is not written beyond its end."""
+    """Also on the CPU; the input is not written beyond its end."""
     whole = own(tmp_path)
     frames = [grey_frame(30, 60, 120, 180), grey_frame(200, 10)]
     singles = masks_of(whole, frames)
@@ -152,7 +152,7 @@ def test_min_max_is_guarded(
 
 
 def test_min_max_does_not_pump() -> None:
-    """From nobody to somebody, the mask grows no faster than what it is made of, by far."""
+    """When a person appears, the mask grows no faster than its sources."""
     spec = replace(catalog.find_spec("u2net"), output="y")
     raw = np.zeros((1, 8, 8), np.float32)
     made = []
@@ -196,7 +196,7 @@ def test_a_files_batch_is_its_own(tmp_path: Path, batch: int | str) -> None:
 def test_an_output_that_is_short_is_refused(
     tmp_path: Path, batch: int, axis: int, end: int, problem: str
 ) -> None:
-    """Nothing would be written to the masks of the frames that it lacks."""
+    """Frames without an output would keep an old mask."""
     path = tmp_path / "short.onnx"
     write_short(path, 64, batch=batch, axis=axis, end=end)
     path.with_suffix(".toml").write_text(SIDECAR.format(size=64))
@@ -205,7 +205,7 @@ def test_an_output_that_is_short_is_refused(
 
 
 def test_what_is_no_number_is_nobody() -> None:
-    """And NumPy, whose warnings are errors here, says nothing of it."""
+    """NumPy warns about nothing; warnings are errors here."""
     raw = np.zeros((2, 8, 8), np.float32)
     raw[1] = 9
     raw[:, 0], raw[:, 1], raw[1, 2] = np.nan, np.inf, np.inf
@@ -227,7 +227,7 @@ def test_a_large_model_runs_one_frame_after_another(tmp_path: Path) -> None:
 
 
 def test_a_large_model_is_shown_the_frame_itself(tmp_path: Path) -> None:
-    """The grid of this size would leave grey of stripes two pixels wide."""
+    """A grid of this size would blur stripes two pixels wide into grey."""
     stripes = np.tile(np.repeat(np.array([0, 255], np.uint8), 2), 512)
     image = np.broadcast_to(stripes[None, :, None], (1024, 2048, 3))
     frame = frame_of(np.ascontiguousarray(image))
@@ -268,7 +268,7 @@ def test_a_sidecar_of_another_size_is_reported_before_it_is_loaded(tmp_path: Pat
 
 
 def test_a_picture_that_does_not_fit_is_reported_when_the_model_is_loaded(tmp_path: Path) -> None:
-    """The file leaves the size free, and fixes it inside."""
+    """The file declares a free size, but requires one inside."""
     path = tmp_path / "fixed.onnx"
     write_fixed_inside(path, 32)
     for size in (32, 48):
@@ -322,7 +322,7 @@ def test_an_output_that_the_file_lacks(tmp_path: Path) -> None:
     [{"mask_every": 3, "temporal": 0.8}, slow({}), slow({"face": "main", "similarity": 40})],
 )
 def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> None:
-    """The schedule, the temporal filter and faces work with it as with ours."""
+    """With the schedule, the temporal filter and faces, as with embedded models."""
     path = write_mixed(tmp_path / "own.onnx", batch=1)
     report = bgsoft.render(
         *(SAMPLE, tmp_path / "out.mkv"),

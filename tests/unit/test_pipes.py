@@ -1,4 +1,4 @@
-"""Names of pipes, and what is sent into one."""
+"""Names of pipes, and the bytes sent into one."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from bgsoft.threads import DaemonThread, LanePool, Threads, lower_priority
 
 @pytest.fixture
 def often() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Switch between threads as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -62,7 +62,7 @@ def test_what_waits_is_cancelled_at_the_end() -> None:
 
 
 def test_what_several_threads_begin_is_cancelled_at_the_end(often: None) -> None:
-    """A part of a render's start begins others."""
+    """A part of a render's start submits other parts."""
     threads, go, pieces = Threads(1, "test"), threading.Event(), list[Future[bool]]()
 
     def begin() -> None:
@@ -130,7 +130,7 @@ def test_threads_give_way_where_a_process_only_computes(policy: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_join_that_is_interrupted_does_not_end_a_thread() -> None:
-    """As Ctrl-C does for :class:`threading.Thread`, up to Python 3.12."""
+    """Up to Python 3.12, Ctrl-C does that to :class:`threading.Thread`."""
 
     def interrupt(*_: object) -> None:
         raise ZeroDivisionError

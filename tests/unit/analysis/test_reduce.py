@@ -14,7 +14,7 @@ LAYOUTS = (PixelLayout.NV12, PixelLayout.P010)
 
 
 def cell_means(plane: Array, factor: int) -> Array:
-    """The mean of what each cell holds; those at the edges may hold less."""
+    """Mean of the samples in each cell; cells at the edges have fewer."""
     sums, samples = plane.astype(np.int64), np.ones(plane.shape, np.int64)
     for axis, length in enumerate(plane.shape):
         starts = np.arange(0, length, factor)
@@ -107,7 +107,7 @@ def test_networks_see_enough(size: tuple[int, int], factors: tuple[int, int]) ->
 
 @pytest.mark.parametrize("size", [(1281, 719), (1280, 720), (1001, 1027), (2051, 1283)])
 def test_frames_of_the_batch_before_are_kept(size: tuple[int, int]) -> None:
-    """All that was made of a frame stays while the next one is reduced."""
+    """Everything derived from a frame stays valid while the next batch is reduced."""
     format = frame_format(size)
     reducer = Reducer(format)
     frame, other = (random_frame(format, np.random.default_rng(seed)) for seed in (1, 2))

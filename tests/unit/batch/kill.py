@@ -1,4 +1,4 @@
-"""Kills batches at random moments, and looks at what they leave."""
+"""Kills batches at random moments, and checks the files that remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would fail every file of a batch alike is found before any work."""
+"""Faults that would stop every file of a batch are reported before the first render."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bgsoft.settings.config import Codec
 def test_a_gpu_without_nvenc_is_found_out(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
 ) -> None:
-    """Only opening an encoder shows it, as a render does for each file."""
+    """Opening an encoder shows it, as each file's render would."""
 
     def encoder_caps(_gpu: int, codec: str) -> dict[str, int]:
         raise BackendUnavailableError(f"NVENC: none for {codec}")

@@ -1,4 +1,4 @@
-"""What a batch takes, and under which names it writes."""
+"""The inputs of a batch and the names of its outputs."""
 
 from __future__ import annotations
 
@@ -185,14 +185,14 @@ def test_files_next_to_the_output_have_names_of_their_own(tmp_path: Path) -> Non
 
 
 def test_outputs_are_no_inputs(tmp_path: Path) -> None:
-    """Of a second run over a folder that holds both."""
+    """In a second run over a folder with both."""
     found = [Found(tmp_path / name, Path()) for name in ("a-soft.mp4", "a.mp4")]
     jobs = job_factory(tmp_path, name="{stem}-soft{suffix}").plan(found)
     assert [job.config.input.name for job in jobs] == ["a.mp4"]
 
 
 def test_what_the_batch_has_made_is_no_input(tmp_path: Path) -> None:
-    """Where its source is gone, or another name leads there, or it is no output but beside one."""
+    """Outputs whose source is gone, links to outputs, and files next to an output."""
     folder, link = tmp_path / "folder", tmp_path / "link"
     folder.mkdir()
     link.symlink_to(folder)
@@ -213,7 +213,7 @@ def test_a_loop_of_links_is_one_file_that_fails(tmp_path: Path) -> None:
 
 
 def test_no_input_is_replaced_by_what_is_made_of_another(tmp_path: Path) -> None:
-    """Unless the batch has made it."""
+    """An output may replace only a file that the batch has made."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.mp4").symlink_to(tmp_path / "b.mp4")
     found = [Found(tmp_path / name, Path()) for name in ("a.mp4", "b.mp4")]
@@ -225,7 +225,7 @@ def test_no_input_is_replaced_by_what_is_made_of_another(tmp_path: Path) -> None
 
 
 def test_no_input_that_came_before_is_replaced(tmp_path: Path) -> None:
-    """With ``--watch`` files come one by one."""
+    """With ``--watch``, inputs arrive one by one."""
     told: list[str] = []
     plans = job_factory(tmp_path, name="{stem}-soft{suffix}", flags={"": {"overwrite": True}})
     for name in ("a-soft.mp4", "a.mp4"):

@@ -178,7 +178,7 @@ def test_a_stage_that_stands_still_is_tried_again_and_then_reported(tmp_path: Pa
 
 @pytest.mark.parametrize("published", [False, True])
 def test_what_runs_when_it_is_stopped_is_left_for_later(tmp_path: Path, published: bool) -> None:
-    """Unless its output was whole, and only the word of it came too late."""
+    """A file whose output is complete counts as done, even if its report came too late."""
 
     class Deaf(FakeExecutor):
         def poll(self, timeout: float) -> list[Update]:
@@ -244,7 +244,7 @@ def test_the_view_ends_also_where_the_workers_are_lost(tmp_path: Path) -> None:
 def test_a_watched_file_is_rendered_once_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rendered: str
 ) -> None:
-    """Written again while it waits: once. While it is rendered: again after that."""
+    """A change while it waits causes one render; a change during the render, another one."""
     monkeypatch.setattr("bgsoft.batch.run.POLL_SECONDS", 0.0)
 
     class Slow(FakeExecutor):

@@ -1,4 +1,4 @@
-"""The state file, and what a later run makes of it."""
+"""The state file, and how later runs use it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class World:
         return job_factory.plan(Found(path, Path()) for path in sorted(self.inputs.iterdir()))
 
     def leave(self, states: dict[str, FileState] | None = None, **flags: Any) -> None:
-        """Be what an earlier run left: ``a`` to ``c``, done unless ``states`` says otherwise."""
+        """Write the state of an earlier run: ``a`` to ``c``, done unless ``states`` says otherwise."""
         with BatchState(self.folder) as state:
             state.begin(decide(job, state, resume=True).entry for job in self.jobs(**flags))
             for job in self.jobs(**flags):
@@ -61,7 +61,7 @@ class World:
         return {each.job.config.input.stem: each for each in found}
 
     def left(self, *, resume: bool = True, **flags: Any) -> str:
-        """Begin a run; the files that it would render."""
+        """Begin a run, and return the files that it would render."""
         top = flags.get("", {})
         replace_unusable = top.get("overwrite", False) or top.get("skip_existing", False)
         with BatchState(self.folder, replace_unusable=replace_unusable) as state:
@@ -169,7 +169,7 @@ def test_what_has_changed_is_rendered_again_over_its_own_output(
 
 @pytest.mark.parametrize("data", [b"mine", DATA, b"a.mp4" + DATA + b"more", b"a.mp4" + DATA])
 def test_what_somebody_else_has_put_there_is_not_replaced(world: World, data: bytes) -> None:
-    """Not even one that is shorter, or only newer."""
+    """Even if it is only shorter or newer."""
     world.leave()
     (world.folder / "a.mp4").write_bytes(data)
     os.utime(world.folder / "a.mp4", ns=(1, 1))
@@ -311,7 +311,7 @@ def test_files_that_a_run_leaves_out_are_not_forgotten(world: World) -> None:
 @pytest.mark.parametrize("published", [False, True])
 @pytest.mark.parametrize("before", [False, True])
 def test_a_batch_that_was_killed(world: World, published: bool, before: bool) -> None:
-    """A file that was whole by then is done; not what was there before, or came afterwards."""
+    """A file whose output is complete is done; older and later outputs do not count."""
     world.leave({} if before else {"a": FileState.WAITING})
     output = world.folder / "a.mp4"
     with BatchState(world.folder) as state:

@@ -1,4 +1,4 @@
-"""What a benchmark runs, and what it makes of its samples: noise, comparisons, words, charts."""
+"""Benchmarks: their runs, noise, comparisons, words and charts."""
 
 from __future__ import annotations
 

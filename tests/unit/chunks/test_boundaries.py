@@ -1,4 +1,4 @@
-"""Where chunks meet, pictures are those of a render in one go."""
+"""Pictures next to a boundary of chunks equal those of a whole render."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def waves(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A background whose frames tell their number, 0.8 s long."""
+    """A background of 0.8 s whose frames show their numbers."""
     path = tmp_path_factory.mktemp("waves") / "waves.mkv"
     return write_video(path, VideoSpec(times=regular_times(20), options={"crf": "4"}))
 
@@ -105,8 +105,10 @@ def test_places_are_hidden_in_all_chunks_at_their_times(person: Path, tmp_path: 
 
 
 def test_cuts_are_seen_as_in_a_whole_render_where_a_chunk_begins(tmp_path: Path) -> None:
-    """Mirrored from six frames before each refresh to just after it: back again so soon that it is
-    no cut for who has seen the first one."""
+    """The picture is mirrored for seven frames around each refresh.
+
+    A decoder that has seen the first cut takes the return for no cut.
+    """
     clip, whole, chunks = (tmp_path / f"{name}.mkv" for name in ("in", "whole", "chunks"))
     change = "scale=256:144,hflip=enable='gte(mod(n,16),11)+eq(mod(n,16),0)*gt(n,0)'"
     encode = ("-frames:v", "88", "-c:v", "libx264", "-crf", "10", "-g", "15")

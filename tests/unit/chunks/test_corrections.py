@@ -48,12 +48,12 @@ def encode(path: Path, picture: Any, count: int, rate: Fraction, pixels: str = "
 
 
 def place(number: int) -> tuple[int, int]:
-    """Left and top of a square that hurries and dawdles."""
+    """Left and top of a square whose speed changes."""
     return round(30 + 1.7 * number + 14 * np.sin(number / 3)), round(50 + 30 * np.sin(number / 11))
 
 
 def scene(number: int) -> NDArray[np.uint8]:
-    """Rough ground with a red square, which is often grey, and a flickering one; RGB."""
+    """Rough ground with a red square, often grey, and a flickering one; RGB."""
     rng = np.random.default_rng(3)
     ground = cv2.resize(rng.integers(60, 200, (18, 32), np.uint8), SIZE)
     image = np.repeat(ground[..., None], 3, axis=2)
@@ -105,7 +105,7 @@ def write_mattes(path: Path, *, count: int = FRAMES, rate: int = RATE) -> Path:
 
 
 def plain(report: RenderReport) -> dict[str, Any]:
-    """A report as it is read back from its file."""
+    """Return a report as its file stores it."""
     read: dict[str, Any] = json.loads(json.dumps(report.to_dict()))
     return read
 
@@ -161,7 +161,7 @@ def test_mattes_that_are_missing_or_left_over(count: int, tmp_path: Path) -> Non
 
 
 def test_a_detector(tmp_path: Path) -> None:
-    """Boxes are held for 25 frames, longer than other state needs."""
+    """Boxes are held for 25 frames, longer than any other state."""
     clip, file = write_scene(tmp_path / "in.mkv", rate=50), write_detector(tmp_path / "own.onnx")
     first, _ = both_ways(clip, tmp_path, detector=str(file), **QUICK)
     assert first.detector is not None

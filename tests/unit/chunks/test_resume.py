@@ -1,4 +1,4 @@
-"""A render in chunks that was stopped goes on where it was, and never with chunks of another."""
+"""A stopped render in chunks resumes, and never uses chunks of other settings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def pictures(path: Path) -> str:
 
 
 def is_there(config: RenderConfig) -> object:
-    """Whether the first chunk is there already; it is afterwards."""
+    """Return whether the first chunk is already there; create it otherwise."""
     return planned(config).tasks()[0].run(context())
 
 

@@ -1,4 +1,4 @@
-"""Pairs of pictures: statistics, regions, depths, and what is said of VMAF."""
+"""Pairs of pictures: statistics, regions, depths and remarks about VMAF."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_statistics(a: Path, b: Path) -> None:
 
 
 def test_first_percentile_is_a_frame_of_its_own(tmp_path: Path) -> None:
-    """Of 300 frames the third worst."""
+    """For 300 frames it is the third worst."""
     errors = {100: 10, 150: 20, 200: 30}
 
     def spoilt(frame: VideoFrame, index: int) -> None:

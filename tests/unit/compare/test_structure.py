@@ -151,7 +151,7 @@ def test_lossless_sound_in_other_packets_passes(write: Write) -> None:
 
 
 def test_channels_in_another_order_pass(tmp_path: Path) -> None:
-    """FFmpeg writes 7.1 to QuickTime in an order that it calls custom."""
+    """FFmpeg writes 7.1 to QuickTime in an order of its own."""
     tones = "|".join(f"0.1*sin({300 + 100 * number}*2*PI*t)" for number in range(8))
     ffmpeg(
         *("-f", "lavfi", "-i", "testsrc2=s=64x64:d=1"),

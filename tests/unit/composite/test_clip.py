@@ -46,7 +46,7 @@ def test_frames_follow_time_and_loop(layout: PixelLayout, suffix: str, tmp_path:
 
 
 def test_times_of_the_clip_itself_are_kept(tmp_path: Path) -> None:
-    """Variable frame rate, and timestamps that do not start at zero."""
+    """The clip has a variable frame rate and does not start at zero."""
     times = [Fraction(n, 1000) for n in (500, 540, 700, 710, 1000)]
     spec = VideoSpec(times=times, rate=Fraction(10))  # the last one lasts 100 ms
     path = write_video(tmp_path / "clip.mkv", spec)

@@ -80,7 +80,7 @@ def test_colour_bars(matrix: int, bars: dict[str, tuple[int, int, int]]) -> None
 def test_planes_turn_back_into_the_colour(
     matrix: int, kr: float, kb: float, layout: PixelLayout, full_range: bool
 ) -> None:
-    """Decoded as a player does: the inverse of the formulas, written out for each range."""
+    """The inverse formulas, as players use them, are written out for each range."""
     format = frame_format((2, 2), layout, full_range=full_range, matrix=matrix)
     depth = format.bit_depth
     top = 2**depth - 1

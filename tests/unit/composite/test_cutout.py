@@ -1,4 +1,4 @@
-"""A cut-out's colour planes hold nothing of the room."""
+"""The colour planes of a cut-out show nothing of the room."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def in_another_room(frame: Frame, matte: Matte, rng: np.random.Generator) -> Fra
 @pytest.mark.parametrize(("layout", "full_range"), list(zip(LAYOUTS, (False, True), strict=True)))
 @pytest.mark.parametrize("size", [*SIZES[:-1], slow(SIZES[-1])], ids=lambda s: f"{s[0]}x{s[1]}")
 def test_nothing_hidden_shows(size: tuple[int, int], layout: PixelLayout, full_range: bool) -> None:
-    """Whatever the room, what is opaque and what runs out from it are the same."""
+    """The planes, also those spread from people's edges, are the same for every room."""
     format = frame_format(size, layout, full_range=full_range)
     rng = np.random.default_rng(7)
     soft = cv2.GaussianBlur(disc_mask(format), (0, 0), max(1.0, size[1] / 50))
@@ -93,7 +93,7 @@ def test_colour_runs_out_into_black(layout: PixelLayout, full_range: bool) -> No
 
 
 def test_nobody_and_people_who_are_nowhere_opaque_leave_no_colour_outside() -> None:
-    """There is nothing to fill in from, and the room is no substitute."""
+    """No person's colour is sure enough to spread, and the room's is never used."""
     for matte in (no_one(HD), matte_from(HD, disc_mask(HD) * 0.5)):
         frame = flat_frame(HD, 180, 90, 170)
         result = composite(CUTOUT, frame, matte)
@@ -107,7 +107,7 @@ def over_white(luma: NDArray[np.float64], alpha: NDArray[np.float64]) -> NDArray
 
 @pytest.mark.parametrize("steps", [2, 4])
 def test_scaling_makes_no_rim(steps: int) -> None:
-    """Colour and alpha scaled apart, as players do, then laid over white: as if laid over first."""
+    """Players scale colour and alpha apart; over white, the result equals scaling after blending."""
 
     def scaled(plane: NDArray[np.float64]) -> NDArray[np.float64]:
         size = (HD.width // steps, HD.height // steps)

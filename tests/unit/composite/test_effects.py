@@ -1,4 +1,4 @@
-"""What holds for every effect."""
+"""Rules that every effect keeps."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_people_never_bleed_into_the_background(
 
 @pytest.mark.parametrize("kind", OWN_PICTURE)
 def test_a_frame_full_of_half_seen_people_gets_its_own_mean(kind: EffectKind) -> None:
-    """No background can be told: the last resort is the picture itself, not black."""
+    """No background is visible, so the mean of the picture replaces it, not black."""
     format = frame_format((320, 240))
     frame = flat_frame(format, 120, 100, 150)
     matte = matte_from(format, np.full(format.luma_shape, 0.5))

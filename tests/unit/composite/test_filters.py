@@ -1,4 +1,4 @@
-"""What each effect makes of a background."""
+"""The background after each effect."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def spot_frame(format: FrameFormat, side: int) -> tuple[int, int, Array, Array]:
 def test_strength_is_the_blurs_standard_deviation(
     size: tuple[int, int], sigma_px: float, layout: PixelLayout
 ) -> None:
-    """An edge becomes a Gaussian's integral, of just this width, at every level of detail."""
+    """At every level of detail, a blurred edge is the integral of a Gaussian of this width."""
     format = frame_format(size, layout)
     frame = flat_frame(format, 40, 128, 128)
     middle = format.width // 2
@@ -81,7 +81,7 @@ def test_blur_works_on_finer_cells_the_weaker_it_is() -> None:
 
 
 def test_enlarged_blur_shows_no_blocks() -> None:
-    """Steps between neighbours are as small where cells meet as elsewhere."""
+    """Steps between neighbours are no larger at the borders of cells."""
     format = frame_format((1040, 1024), PixelLayout.P010)
     _, _, luma, chroma = spot_frame(format, 200)
     result = composite(EffectConfig(strength=2.5), make_frame(format, luma, chroma), no_one(format))

@@ -81,7 +81,7 @@ def edge_error(got: Frame, wanted: Frame, matte: Matte) -> float:
 def test_a_third_of_the_rooms_colour_is_left_at_most(
     size: tuple[int, int], layout: PixelLayout, hair: bool, room: tuple[int, int, int]
 ) -> None:
-    """Known foregrounds over known rooms."""
+    """Known foregrounds are blended over known rooms."""
     format = frame_format(size, layout)
     mask = cv2.GaussianBlur(disc_mask(format), (0, 0), size[1] / 240)
     alpha = np.rint((with_strands(mask) if hair else mask) * 255).astype(np.uint8)

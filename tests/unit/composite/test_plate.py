@@ -120,7 +120,7 @@ def test_grey_images_have_no_colour(tmp_path: Path) -> None:
 
 
 def test_the_strips_of_a_tall_image_join(tmp_path: Path) -> None:
-    """Converted in strips, so rows and their colours must not shift between them."""
+    """A tall image is converted in strips; rows and colours must not shift between them."""
     path = tmp_path / "tall.png"
     image = np.zeros((301, 8, 3), np.uint8)
     image[150:] = RED

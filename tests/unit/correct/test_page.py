@@ -32,7 +32,7 @@ Open = Callable[..., CorrectionPage]
 
 
 def numbered(frames: int) -> list[Picture]:
-    """Pictures as those of a room, with the number of each as the brightness of a corner."""
+    """Pictures of a room; the brightness of a corner shows each one's number."""
     pictures = room(frames)
     for number, picture in enumerate(pictures):
         picture[100:, 220:] = 40 + 4 * number
@@ -242,7 +242,7 @@ def test_a_broken_regions_file_is_one_error(opened: Open, regions: Path) -> None
 
 
 def test_given_mattes_are_those_of_the_frames(opened: Open, tmp_path: Path) -> None:
-    """In any order, though a file of mattes is read forwards."""
+    """Frames are asked for in any order, although a file of mattes is read forwards."""
     pictures = [np.full((180, 320), 40 + 5 * number, np.uint8) for number in range(FRAMES)]
     mattes = write(tmp_path / "mattes.mkv", pictures)
     page = opened({"segment": {"matte_in": str(mattes)}, "matte": {"style": "soft"}})

@@ -1,4 +1,4 @@
-"""Files of regions that are edited: what is kept, what is written, and what is refused."""
+"""Edited region files: lines that are kept, changed or rejected."""
 
 from __future__ import annotations
 

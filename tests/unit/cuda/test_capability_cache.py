@@ -1,4 +1,4 @@
-"""Capabilities that are kept from run to run, and those of NVDEC and NVENC among them."""
+"""Cached capabilities of the machine, with those of NVDEC and NVENC."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def refuse(status: int) -> VendorError:
 def test_refusals_are_kept_for_as_long_as_they_hold(
     engines: Install, status: int, asked_here: int, asked_later: int
 ) -> None:
-    """Two codecs, asked for twice; and once more in another process."""
+    """Two codecs are asked for twice, and again in another process."""
     for expected, rounds in ((asked_here, 2), (asked_later, 1)):
         made = engines(refuse(status))
         for codec in ("h264", "hevc") * rounds:
@@ -153,7 +153,7 @@ def test_an_nvdec_that_does_not_answer_is_asked_once_a_process(engines: Install)
 
 
 def test_no_question_goes_to_a_gpu_that_was_not_chosen(engines: Install) -> None:
-    """PyNvVideoCodec 2.2 makes its context on the first GPU, whatever it is told."""
+    """PyNvVideoCodec 2.2 always creates its context on the first GPU."""
     made = engines({"width_max": 4096})
     assert video_codec.decoder_caps(1, "H264", 8) is None
     with pytest.raises(BackendUnavailableError, match="CUDA_VISIBLE_DEVICES"):

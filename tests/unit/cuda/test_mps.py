@@ -24,7 +24,7 @@ exec sleep 60
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a program that stands for the service; its files are beside it."""
+    """Folder of a program that stands in for the service; its files are next to it."""
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
     monkeypatch.setattr("bgsoft.cuda.mps.DEFAULT_PIPES", tmp_path / "none")
     monkeypatch.setattr("bgsoft.cuda.mps.PROGRAM_FOLDERS", ())

@@ -1,4 +1,4 @@
-"""Detectors' outputs: what is read of them, and which are rejected."""
+"""Outputs of detectors: the boxes read from them, and outputs that are rejected."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_boxes_are_joined_with_those_that_opencv_suppresses(limit: float, reach:
 
 
 def test_few_of_many_boxes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """10,000 boxes in a grid; each has 8 others near it, and 200 begin at the same height."""
+    """10,000 boxes in a grid: each has 8 near neighbours, and 200 start at the same height."""
     compared = []
 
     def counted(box: Boxes, boxes: Boxes) -> NDArray[np.float64]:
@@ -142,7 +142,7 @@ def test_of_yolov5_both_scores_count() -> None:
     ],
 )
 def test_what_is_no_box_and_probability_is_an_error(row: list[float], message: str) -> None:
-    """Nothing is shown because of a number that is none."""
+    """An invalid number must not leave a face visible."""
     with pytest.raises(ModelError, match=message):
         read([row])
 

@@ -1,4 +1,4 @@
-"""The checks that the doctor makes, on the CPU and with stand-ins."""
+"""The doctor's checks, on the CPU and with stand-ins."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def test_a_check_that_fails_is_a_reason(
 
 
 def test_wrong_results_fail_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU decoder that shows other frames, and a provider with another mask."""
+    """The GPU decoder returns other frames, and the provider another mask."""
     monkeypatch.setattr(Checks, "need", lambda *_: None)
     monkeypatch.setattr(Checks, "need_decoder", lambda *_: None)
     decode, infer = checks.decode_clip, checks.run_model

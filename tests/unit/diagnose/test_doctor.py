@@ -1,4 +1,4 @@
-"""What the doctor makes of a machine, with stand-ins for the GPU."""
+"""The doctor's verdict on a machine, with stand-ins for the GPU."""
 
 from __future__ import annotations
 

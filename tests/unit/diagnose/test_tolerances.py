@@ -1,4 +1,4 @@
-"""Tolerances that no hardware here can show are derived instead."""
+"""Tolerances that this hardware cannot show are derived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What 4:2:0 has taken from people is given back: by value, against plain loops."""
+"""Restored chroma of people: by value, against plain loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faces as ellipses, for tests of what is done with them, and as the networks would see them."""
+"""Faces as ellipses, and as the networks would return them."""
 
 from __future__ import annotations
 

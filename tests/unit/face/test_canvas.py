@@ -1,4 +1,4 @@
-"""What the detector is shown of a frame: all of it, at any size, turned or not."""
+"""The detector's inputs: whole frames of any size, turned or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODES = (FaceMode.GUARD, FaceMode.MAIN, FaceMode.ANONYMIZE)
 
 
 def canvases(size: tuple[int, int], mode: FaceMode) -> list[tuple[Canvas, int]]:
-    """All that the detector is shown, and by how many quarters turned."""
+    """All inputs of the detector, with their quarter turns."""
     format = frame_format(size)
     settings = finder_settings(FaceConfig(mode=mode), format, writes_data=False)
     whole, half, side = settings.canvases(format)
@@ -81,7 +81,7 @@ def test_half_the_scale_is_that() -> None:
 def test_where_faces_are_hidden_a_reduction_hides_no_face_of_24_pixels(
     size: tuple[int, int],
 ) -> None:
-    """The detector sees faces of 12 input pixels."""
+    """The detector sees faces from 12 pixels of its input on."""
     for canvas, _ in canvases(size, FaceMode.ANONYMIZE)[:1]:
         assert 24 * canvas.scale >= 12
         assert canvas.scale <= 2

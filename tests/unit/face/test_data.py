@@ -38,7 +38,7 @@ def write(writer: FaceDataWriter, faces: Sequence[Sequence[Face]] = FACES) -> No
 def complete(
     path: Path, faces: Sequence[Sequence[Face]] = FACES, *, overwrite: bool = False
 ) -> None:
-    """Write a file as a render that ends well does."""
+    """Write a file as a successful render does."""
     with open_face_data(path, overwrite=overwrite) as writer:
         write(writer, faces)
         writer.finish()
@@ -187,7 +187,7 @@ def test_what_has_the_name_of_a_partial_file_stays(tmp_path: Path, name: str) ->
 
 @contextmanager
 def file_size_limit(limit: int) -> Iterator[None]:
-    """Writes beyond so many bytes of a file fail, as on a full disk."""
+    """A limit on file sizes, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:

@@ -1,4 +1,4 @@
-"""Reading the detector's output, and joining what several views show."""
+"""The detector's output is read, and the faces of several views are joined."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CELLS = grid_cells(HEIGHT, WIDTH)
 
 
 def rows() -> NDArray[np.float32]:
-    """Output that shows nobody."""
+    """An output without faces."""
     return np.zeros((len(CELLS), 16), np.float32)
 
 
@@ -83,7 +83,7 @@ def test_a_score_is_the_root_of_class_and_object() -> None:
 
 @pytest.mark.parametrize("quarters", range(4))
 def test_faces_of_a_turned_view_are_in_the_frame(quarters: int) -> None:
-    """The detector sees an upright face: so in the frame it is turned as the view is."""
+    """The face is upright in the view, so it is turned in the frame."""
     angle = quarters * math.pi / 2
     cos, sin = round(math.cos(angle)), round(math.sin(angle))
     view = Affine(2 * cos, -2 * sin, 300, 2 * sin, 2 * cos, 200)
@@ -169,7 +169,7 @@ def test_predictions_that_overlap_are_one_face_and_those_much_alike_are_averaged
 
 
 def test_all_of_more_than_64_faces_of_a_view_are_returned() -> None:
-    """And those of the views beside it; once there is room, there stays room."""
+    """The buffer grows once, and other views keep their faces."""
     reader = DetectionReader(320, 320, 3)
     cells = grid_cells(320, 320)
     output = np.zeros((3, len(cells), 16), np.float32)
@@ -221,7 +221,7 @@ def test_a_face_that_several_views_show_is_one_and_the_best() -> None:
 
 
 def test_a_face_is_sure_where_one_view_is() -> None:
-    """A turned view may have the better score, and yet not be sure."""
+    """The turned view has the better score, but only the upright one is sure."""
     turned = detection(10, 10, 50, 50, 0.8)
     straight = detection(12, 10, 52, 50, 0.7, sure=True)
     assert merge([turned, straight]) == [turned._replace(is_sure=True)]

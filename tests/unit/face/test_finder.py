@@ -1,4 +1,4 @@
-"""Finding faces over a scripted world: who is found, when, and that batches make no difference."""
+"""Faces in a scripted world: who is found, and when; batches change nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rightwards(step: float, first: int = 10) -> Callable[[int], Place]:
 
 
 def plain(found: Sequence[Sequence[Face]]) -> list[list[tuple[Any, ...]]]:
-    """All that is said of the faces, comparable."""
+    """All properties of the faces, comparable."""
     return [
         [
             (*(f.id, f.score, f.box_xyxy, f.detected, f.age_frames), f.landmarks.tobytes())
@@ -82,7 +82,7 @@ def test_who_is_found_does_not_depend_on_batches(name: str, settings: dict[str, 
 def test_after_a_refresh_nothing_depends_on_earlier_frames(
     name: str, settings: dict[str, Any]
 ) -> None:
-    """So a part of a video that is rendered alone has the faces of the whole."""
+    """So a chunk has the same faces as the whole video."""
     for first in (14, 21):
         whole, part = (
             Watch(*SCENES[name], **settings),
@@ -136,7 +136,7 @@ def test_a_face_that_rests_is_searched_for_at_intervals(
 @pytest.mark.parametrize("every", [1, 4, 8])
 @pytest.mark.parametrize("others", [[], [still(1400, 500)]], ids=["alone", "with a face"])
 def test_a_face_is_found_with_the_next_look(others: list[Thing], every: int) -> None:
-    """Whenever it appears; and stays found."""
+    """It may appear in any frame, and stays found."""
     for first in range(8, 17):
         things = still(500, 500, range(first, 100)), *others
         watch = Watch(*things, every=every)
@@ -149,7 +149,7 @@ def test_a_face_is_found_with_the_next_look(others: list[Thing], every: int) -> 
 
 
 def test_at_few_frames_a_second_each_is_inspected() -> None:
-    """Half a second is a long time for a face to be seen in."""
+    """A face may be visible for half a second only."""
     watch = Watch(still(500, 500), seconds=0.5 * FRAME_MS / 1000)
     watch.run(10)
     assert watch.looked_at() == list(range(10))
@@ -168,7 +168,7 @@ def test_faces_in_noise_are_found_at_half_scale() -> None:
 
 
 def test_what_the_detector_is_sure_of_is_a_face_whatever_was_expected() -> None:
-    """Where faces jump about, too, and in each other's places."""
+    """Also where faces jump to each other's places."""
     rng = np.random.default_rng(5)
     spots = [(200.0 + 150 * column, 200.0 + 150 * row) for column in range(10) for row in range(5)]
     shown = [
@@ -249,7 +249,7 @@ def test_after_more_than_a_second_it_is_another() -> None:
 
 @pytest.mark.parametrize("hides", [False, True])
 def test_scores_that_make_a_face(hides: bool) -> None:
-    """Known elsewhere or not; the closer view decides in doubt, where faces are hidden."""
+    """Where faces are hidden, a closer view decides about doubtful scores."""
 
     def is_found(x: float = 500, **scores: float) -> bool:
         scores = {"half": 0.0, "turned": 0.0, "close": 0.0, **scores}
@@ -343,7 +343,7 @@ def test_frames_are_turned_by_all_quarters_until_a_face_is_known_and_then_by_one
 
 
 def test_what_the_mirrored_border_shows_is_no_face() -> None:
-    """Of a face, a fifth lies in the frame."""
+    """Only a fifth of the face is inside the frame."""
     for inside, is_found in ((0.15, False), (0.25, True)):
         for x, y in ((inside, None), (None, inside)):
             place = tuple(500.0 if part is None else FACE * (part - 0.5) for part in (x, y))
@@ -417,7 +417,7 @@ def test_a_fault_of_a_close_up_names_the_stage_and_the_frame(
 
 
 def test_a_close_up_leaves_landmarks_of_later_frames_as_they_are() -> None:
-    """Batches are found whole before their mattes are looked at; how large they are is chance."""
+    """A batch's size is chance, and its faces are found before its mattes are inspected."""
     found = []
     for is_asked in (False, True):
         watch = Watch(Thing(rightwards(4, 0)), by_landmarks=True)

@@ -14,7 +14,7 @@ from tests.unit.face.shapes import in_frame
 
 
 def floats(low: float, high: float) -> st.SearchStrategy[float]:
-    """Without subnormal numbers: ONNX Runtime turns them off for its caller's thread."""
+    """Numbers that are not subnormal, which ONNX Runtime turns off for its caller's thread."""
     return st.floats(low, high, allow_subnormal=False)
 
 
@@ -34,7 +34,7 @@ def test_a_square_is_seen_whole(x: float, y: float, side: float, angle: float, s
 
 @given(floats(10, 4000), angles, sizes)
 def test_a_turned_face_is_upright_in_its_roi(side: float, angle: float, size: int) -> None:
-    """Eyes that lie on a line at some angle are level in the input, the right one on the left."""
+    """Eyes on a slanted line become level in the input, the right eye on the left."""
     across = np.array([math.cos(angle), math.sin(angle)]) * side / 4
     centre = np.array([123.0, 45.0])
     eyes = np.stack([centre - across, centre + across])

@@ -43,7 +43,7 @@ def empty_matte(format: FrameFormat, value: int = 0) -> Matte:
 def laid(
     faces: Sequence[tuple[Face, float]], format: FrameFormat = HD
 ) -> tuple[NDArray[np.void], list[int]]:
-    """The outlines of faces on the grid, and ids of those that are measured."""
+    """Outlines of faces on the grid, and the ids of the measured ones."""
     factor = analysis_factor(format.width, format.height)
     return lay_outlines(faces, 1 / factor, analysis_shape(format.width, format.height))
 
@@ -63,14 +63,14 @@ def inside_outline(face: Face, format: FrameFormat) -> NDArray[np.bool_]:
 
 
 def filled(share: NDArray[np.uint8], strength: float = 1.0) -> NDArray[np.uint8]:
-    """The opacity of a fill where this share is enclosed."""
+    """Return the opacity of a fill for an enclosed share."""
     return np.rint(np.clip((2.0 * share - 255) * strength, 0, 255)).astype(np.uint8)
 
 
 def enclosed_share(outline: np.void, row: int, column: int) -> float:
-    """What defines a cover: how much of the square around a cell its outline encloses, 0–1.
+    """Return the share of the square around a cell that its outline encloses, 0–1.
 
-    By clipping the outline to the square, one side of it after the other.
+    The outline is clipped to the square, one edge after the other.
     """
     side = int(outline["side"])
     corner = np.array([column, row]) + (1 - side) / 2
@@ -87,7 +87,7 @@ def enclosed_share(outline: np.void, row: int, column: int) -> float:
 
 
 def painted(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
-    """The enclosed share around each cell of a box, as covers are measured and filled in by it."""
+    """Return the enclosed share around each cell of a box, by which covers are measured and filled."""
     grid = analysis_shape(format.width, format.height)
     shares, seen = np.zeros((2, *grid), np.uint8)
     found = shares, np.empty(1, np.int32), np.empty(1, np.float32)
@@ -200,7 +200,7 @@ def test_the_edge_is_soft() -> None:
 
 
 def with_a_hole(face: Face, format: FrameFormat, share: float) -> Matte:
-    """A matte that leaves out about this share of a face, across its middle."""
+    """Return a matte without this share of a face, across its middle."""
     matte = empty_matte(format, 255)
     cells = plane_of(laid([(face, 1.0)], format)[0][0], format)
     rows = np.cumsum(filled(cells).sum(axis=1, dtype=np.int64))
@@ -225,7 +225,7 @@ def test_a_matte_that_has_the_face_keeps_what_it_has(missing: float) -> None:
 
 
 def test_the_more_of_a_face_is_missing_the_more_it_is_filled_in() -> None:
-    """Evenly, so that a mask that wavers about the limit makes nothing flicker."""
+    """The rise is even, so a mask that wavers about the limit does not flicker."""
     face = make_face(640, 360, 400)
     shares, strengths = [], []
     for missing in np.linspace(0.02, 0.3, 29):
@@ -395,7 +395,7 @@ def test_what_a_matte_misses_of_expected_faces() -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_cells_in_which_a_face_is_expected(size: tuple[int, int]) -> None:
-    """By their definition, of more faces than are waited for together."""
+    """Each cell against the definition, with more faces than one batch."""
     rng = np.random.default_rng(3)
     format, grid, factor = frame_format(size), analysis_shape(*size), analysis_factor(*size)
     asked, expected = [], []

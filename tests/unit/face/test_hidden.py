@@ -1,4 +1,4 @@
-"""Which places are hidden: in sight, lost for a while, about to be found."""
+"""Hidden places: visible faces, lost faces, and faces that are found soon."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_nobody_is_hidden_across_a_cut() -> None:
 
 
 def test_a_gap_is_bridged_across_a_cut_that_is_none() -> None:
-    """Who goes on under the same id was there all the time, as in a flash."""
+    """A face that keeps its id was there all the time, for example in a flash."""
     face, late = make_face(600, 300, 80, id=5), make_face(700, 300, 80, id=5)
     found = hide([[face]] * 3 + [[]] * 4 + [[late]] * 3, cuts=[4, 6])
     assert [round(each[0].x) for each in found] == [600, 600, 600, 620, 640, 660, 680] + [700] * 3
 
 
 def test_a_gap_is_interpolated_between_its_ends() -> None:
-    """The straight way is hidden, wherever the face seemed to go."""
+    """The straight line is hidden, wherever the track pointed."""
     start = [make_face(600 - 10 * at, 300, 80, id=5) for at in (2, 1, 0)]
     end = make_face(720, 360, 120, id=5, roll=0.6)
     found = hide([[face] for face in start] + [[]] * 5 + [[end]] * 3)
@@ -143,7 +143,7 @@ def test_times_count_in_a_gap() -> None:
 
 
 def test_between_sightings_a_face_may_not_move_evenly() -> None:
-    """One that stood and then runs: where it stood is hidden, too, and where it came from."""
+    """It stands and then runs: the places at both ends are hidden in between."""
     still, runs = make_face(300, 300, 80, id=5), [make_face(x, 300, 80, id=5) for x in (700, 800)]
     found = hide([[still], [still], [], [], [], [runs[0]], [runs[1]]])
     ways = [{round(ellipse.x) for ellipse in each} for each in found[2:5]]
@@ -153,7 +153,7 @@ def test_between_sightings_a_face_may_not_move_evenly() -> None:
 
 
 def test_in_a_gap_that_ends_under_another_id_both_ways_are_hidden() -> None:
-    """The one that it had, and the one that the other came."""
+    """The old track is carried forwards, and the new one backwards."""
     start = [make_face(600 + 5 * at, 300, 80, id=5) for at in range(3)]
     end = [make_face(700 + 5 * at, 300, 80, id=9) for at in range(3)]
     found = hide([[face] for face in start] + [[]] * 4 + [[face] for face in end])
@@ -171,7 +171,7 @@ def test_who_comes_up_elsewhere_is_somebody_else() -> None:
 
 
 def test_who_stays_next_to_a_lost_face_is_not_its_end() -> None:
-    """A face in sight all the time is nobody who comes back."""
+    """A face that is visible all the time is not the lost face."""
     lost = make_face(300, 300, 80, id=5)
     near = [make_face(500 - 25 * at, 300, 80, id=9) for at in range(12)]
     found = hide([[lost, near[0]], [lost, near[1]]] + [[face] for face in near[2:]])
@@ -207,7 +207,7 @@ def test_a_track_that_changes_its_id_is_hidden_once(ahead: int) -> None:
 
 
 def test_a_new_face_is_not_carried_back_behind_another() -> None:
-    """It came out from behind somebody, who is main and stays in sight."""
+    """It appeared from behind the main person, who stays visible."""
     main = make_face(600, 300, 100, id=1)
     new = [make_face(640 + 12 * at, 300, 60, id=2) for at in range(12)]
     faces = [[main]] * 10 + [[main, face] for face in new]
@@ -217,7 +217,7 @@ def test_a_new_face_is_not_carried_back_behind_another() -> None:
 
 
 def test_a_small_face_in_a_large_one_that_is_lost_leaves_both_hidden() -> None:
-    """Whichever is right: the detector, or what was followed."""
+    """Either the detector or the track is right."""
     large, small = make_face(600, 300, 160, id=1), make_face(620, 320, 70, id=2)
     found = hide([[large]] * 10 + [[small]] * 30)
     for ellipses in found[10:20]:
@@ -227,7 +227,7 @@ def test_a_small_face_in_a_large_one_that_is_lost_leaves_both_hidden() -> None:
 
 
 def test_a_place_where_a_face_is_only_expected_counts_for_nothing() -> None:
-    """Where the next detection is decides, not where the track went meanwhile."""
+    """The next detection decides, not the place that the track expected."""
     start, end = (make_face(x, 300, 80, id=5) for x in (600, 660))
     astray = replace(make_face(400, 300, 80, id=5), detected=False)
     found = hide([[start], [astray], [astray], [end]])
@@ -241,7 +241,7 @@ def test_who_is_main_from_the_first_frame_is_shown() -> None:
 
 
 def test_who_becomes_main_is_hidden_until_then() -> None:
-    """And before the first frame, as in it: it may yet turn out that somebody else is main."""
+    """Also before its first frame: another person may still become main."""
     face = make_face(600, 300, 80, id=5)
     assert (
         counts(hide([[]] * 5 + [[face]] * 7, main=lambda at: {5} if at >= 8 else ()))
@@ -306,7 +306,7 @@ def test_a_lost_face_stays_hidden_beside_a_main_one(ahead: int) -> None:
 
 
 def test_whatever_comes_every_face_in_sight_is_hidden() -> None:
-    """At its own place."""
+    """Each visible face is hidden at its own place, for random input."""
     rng = np.random.default_rng(7)
     video = []
     for _ in range(60):

@@ -1,4 +1,4 @@
-"""The journal: who vanished, what may be a face after all, and what is reported about it."""
+"""The journal: vanished faces, possible faces and the reports about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Squares around faces, landmarks back in the frame, and how a view is sampled."""
+"""Squares around faces, landmarks in the frame, and sampled views."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BORDERS = {EDGE: cv2.BORDER_REPLICATE, MIRRORED: cv2.BORDER_REFLECT}
 
 @pytest.mark.parametrize("angle", [0.0, 0.7, -2.0])
 def test_the_square_of_a_detection(angle: float) -> None:
-    """It lies towards the chin, and does not grow with a box that is only longer."""
+    """It lies towards the chin; a box that is only longer does not enlarge it."""
     square = square_of((0.0, 0.0, 40.0, 90.0), angle)
     assert square.angle == angle
     assert square.side == pytest.approx(1.54 * 60)
@@ -82,7 +82,7 @@ def ramps(format: FrameFormat) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("side", [60.0, 150.0, 420.0, 700.0])
 @pytest.mark.parametrize("angle", [0.0, 0.5, math.pi])
 def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: float) -> None:
-    """From full frames and from the grid, with and without averaging: no offset anywhere."""
+    """Views of frames and of grids, averaged or not, have no offset."""
     format = frame_format((1200, 1024), layout, full_range=True, matrix=1)
     luma, chroma = ramps(format)
     frame = make_frame(format, codes(format, luma), codes(format, chroma))
@@ -102,7 +102,7 @@ def test_a_view_shows_what_is_there(layout: PixelLayout, side: float, angle: flo
 
 
 def warped(frame: Frame, view: Affine, shape: tuple[int, int], border: int) -> np.ndarray[Any, Any]:
-    """(H, W, 3) codes that a frame shows whose grid is not looked at, by the definition."""
+    """Return a view of a frame by the definition, without its grid: (H, W, 3) codes."""
     planes = []
     for plane, cell in ((frame.luma[..., None], 1), (frame.chroma, 2)):
         spacing = view.scale / cell
@@ -142,7 +142,7 @@ def warped(frame: Frame, view: Affine, shape: tuple[int, int], border: int) -> n
 def test_views_are_as_defined(
     size: tuple[int, int], side: float, angle: float, border: int
 ) -> None:
-    """From enlarged to averaged over 4×4 samples, inside of the frame and far outside."""
+    """From enlarged views to averages over 4×4 samples, inside and outside the frame."""
     format = frame_format(size)
     frame = random_frame(format, np.random.default_rng(7))
     grid = AnalysisFrame(1, frame.luma, frame.chroma)  # the frame itself is looked at
@@ -163,7 +163,7 @@ def test_views_are_as_defined(
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize("size", [(64, 32), (40, 41), (34, 34)])
 def test_the_border_is_that_of_opencv(size: tuple[int, int], border: int) -> None:
-    """Pixel by pixel, as far as the frame is wide; grey frames are their luma."""
+    """Equal pixel by pixel up to one frame's width; grey frames are their luma."""
     format = frame_format(size, full_range=True, matrix=1)
     frame = random_frame(format, np.random.default_rng(3))
     frame.chroma[:] = 128

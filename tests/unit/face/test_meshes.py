@@ -1,4 +1,4 @@
-"""Landmarks over time: where they are smoothed, and where smoothing begins again."""
+"""Landmarks over time: smoothing, and where it restarts."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _corners() -> tuple[tuple[float, float], tuple[float, float]]:
 
 @cache
 def sample_face() -> Face:
-    """The largest; a pocket that the frame's lower edge cuts may pass for one, too."""
+    """Return the largest face; the frame's lower edge cuts a pocket that may pass for one."""
     return find_once(sample_frame(), MAIN)[0]
 
 
@@ -150,7 +150,7 @@ def test_every_frame_of_the_sample_has_its_face(mode: FaceMode) -> None:
 
 @pytest.mark.parametrize("mode", [GUARD, HIDE])
 def test_a_batch_gives_the_faces_of_single_frames(mode: FaceMode) -> None:
-    """To the bit, whatever is looked at ahead of time."""
+    """Bit-equal, whatever is inspected ahead of time."""
     frames: list[Frame] = []
     for frame in sample_frames():
         if len(frames) == 4:
@@ -201,7 +201,7 @@ def test_small_faces_are_found_when_asked_for() -> None:
 
 @crossed(inside=[-0.1, 0.0, 0.2], edge=["left", "right", "top", "bottom"])
 def test_a_face_that_an_edge_cuts_is_found(edge: str, inside: float) -> None:
-    """Of its middle, which is so many heights in the frame: the border is mirrored for that."""
+    """Its middle is so many face heights inside; the detector's border mirrors the rest."""
     (width, height), side = (640, 360), 140.0
     x, y = {
         "left": (inside * side, 180),
@@ -226,7 +226,7 @@ def test_turned_faces_are_found_while_hiding(degrees: int) -> None:
 
 
 def test_a_rotated_clip_is_found_as_the_upright_one() -> None:
-    """By quarters the detector is shown the very same picture."""
+    """Turned by quarters, the detector gets the same picture."""
     for turns in range(4):
         frame = on_grey((640, 360), (330, 170), 90)
         planes = [np.ascontiguousarray(np.rot90(p, -turns)) for p in (frame.luma, frame.chroma)]
@@ -255,7 +255,7 @@ def wall(columns: int, rows: int, face: float) -> Frame:
 
 @pytest.mark.parametrize("mode", [MAIN, HIDE])
 def test_a_wall_of_a_hundred_faces(mode: FaceMode) -> None:
-    """As many as there are, none twice: more than one answer of the reader takes at first."""
+    """Each face is found once, although they exceed the first buffer."""
     frame = wall(12, 9, 50)
     faces = find_once(frame, mode)
     side = frame.format.width / 12
@@ -286,7 +286,7 @@ def test_a_face_that_goes_is_gone_after_three_frames(mode: FaceMode) -> None:
 
 
 class CountingNetworks(FaceNetworks):
-    """Notes how many squares the landmark model is shown, of each call."""
+    """Count the squares of each call of the landmark model."""
 
     counts: list[int]
 
@@ -296,7 +296,7 @@ class CountingNetworks(FaceNetworks):
 
 
 def test_landmarks_are_made_where_they_are_asked_for() -> None:
-    """On the face: eyes, nose and mouth lie where they do in the frame."""
+    """Eyes, nose and mouth lie where they are in the frame."""
     frame = copy_frame(sample_frame())
     format = frame.format
     settings = finder_settings(FaceConfig(), format, writes_data=False)
@@ -339,7 +339,7 @@ def test_a_grey_frame_has_no_faces_and_no_doubts() -> None:
 
 
 def test_a_glance_shows_where_faces_are() -> None:
-    """As they were put there: two in one frame, none in another."""
+    """One frame has two faces at known places, the other none."""
     size, places = (640, 360), ((160, 120), (480, 200))
     two, nobody = on_grey(size, places[0], 80), flat_frame(frame_format(size), 120, 128, 128)
     right = on_grey(size, places[1], 80)
@@ -357,7 +357,7 @@ def test_a_glance_shows_where_faces_are() -> None:
 
 @pytest.mark.parametrize("x", [20, 30])
 def test_a_glance_shows_a_face_at_the_edge_once(x: int) -> None:
-    """The border mirrors it, and the detector may see either face, or both."""
+    """The border mirrors it; the detector may see either face, or both."""
     for at in (x, 640 - x):
         frame = on_grey((640, 360), (at, 180), 60)
         with FaceGlance(frame.format) as glance:

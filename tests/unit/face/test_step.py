@@ -102,7 +102,7 @@ def matte_of(value: int) -> Matte:
 def run(
     step: FaceStep, frames: Sequence[Frame], value: int, cuts: Sequence[int] = ()
 ) -> list[list[int]]:
-    """Numbers of the frames that each frame finishes, and at last of those that are flushed."""
+    """Return the frames that each call finishes, and finally the flushed ones."""
     reducer = Reducer(HD)
     finished = []
     for frame in frames:
@@ -155,7 +155,7 @@ def test_frames_in_which_people_touch_are_listed() -> None:
 
 
 def test_what_comes_decides_who_is_shown_in_the_first_frames() -> None:
-    """A larger face that is found a little later is main from the first frame on."""
+    """A larger face found a little later is main from the first frame on."""
     small, large = make_face(560, 60, 40, id=2), make_face(250, 200, 200, id=3, age=0)
     faces = [*[[small]] * 3, *[[small, large]] * 20]
     step = make_step(FakeFinder(faces), FaceMode.ANONYMIZE, subjects=1)
@@ -258,7 +258,7 @@ def test_the_first_frame_of_a_scene_is_distinguished() -> None:
 
 
 def test_mattes_of_a_batch_are_inspected_first() -> None:
-    """Each is parted by its own cells and faces, and a cut between them forgets what was kept."""
+    """Each matte uses its own faces; a cut inside the batch clears what was kept."""
     left, right = np.s_[40:, 80:240], np.s_[40:, 400:560]
     shown = [(left, right), (right,), (left, right), (left,)]
     step = make_step(FakeFinder([[MAIN, OTHER]] * 2 + [[OTHER]] * 2), FaceMode.MAIN)
@@ -305,7 +305,7 @@ def test_a_face_without_landmarks_is_hidden_but_not_written() -> None:
 
 
 def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None:
-    """Of one face that a mask has and one that it has not; what is no face is not covered."""
+    """The mask has one face and misses another; a third thing is not a face."""
 
     class CloseUpFinder(FakeFinder):
         def close_up(
@@ -333,7 +333,7 @@ def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None
 
 
 def test_landmarks_of_a_face_that_the_mask_has_are_made_again_once_it_lacks_more() -> None:
-    """The square is off, so that a part of it is no face."""
+    """The square is off, so a part of it is not face."""
     made: list[int] = []
 
     class CloseUpFinder(FakeFinder):

@@ -1,4 +1,4 @@
-"""Who is main, and what of the matte is theirs."""
+"""The main people, and their parts of the matte."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_two_who_are_alike_never_flip() -> None:
 
 
 def test_who_is_out_of_sight_when_it_is_decided_is_main_all_the_same() -> None:
-    """Nobody smaller is shown because the main face was not seen in one frame."""
+    """One frame without the main face makes nobody smaller main."""
     picker = SubjectPicker(1, HD, hides=True)
     large, small = make_face(500, 360, 200, id=1), make_face(900, 360, 60, id=2)
     for frame in range(40):
@@ -86,7 +86,7 @@ def test_a_main_person_who_turns_away_keeps_the_place_and_comes_back_under_a_new
 
 
 def test_where_others_are_hidden_nobody_takes_the_place_of_the_main_person() -> None:
-    """Not who steps in front, nor who stays when the main person is gone."""
+    """Neither a person who steps in front, nor one who stays when the main person leaves."""
     picker = SubjectPicker(1, HD, hides=True)
     main, larger = make_face(500, 360, 160, id=1), make_face(560, 360, 300, id=2)
     run(picker, [main], 30, 0.0)
@@ -95,7 +95,7 @@ def test_where_others_are_hidden_nobody_takes_the_place_of_the_main_person() -> 
 
 
 def test_where_others_are_hidden_the_first_frames_decide_together() -> None:
-    """Who is found a little later may be larger: it is main, and the first one is not."""
+    """A larger face found a little later is main instead of the first one."""
     picker = SubjectPicker(1, HD, hides=True)
     small, large = make_face(200, 360, 30, id=1), make_face(600, 360, 200, id=2, age=0)
     assert run(picker, [small], 3, 0.0)[-1] == {1}
@@ -157,7 +157,7 @@ def test_a_face_of_a_moment_is_nobody() -> None:
 
 
 def test_a_cut_that_is_none_makes_nobody_else_main() -> None:
-    """In a flash nobody is seen; then a larger face is there, too."""
+    """A flash shows nobody, and afterwards there is a larger face."""
     main, larger = make_face(500, 360, 200, id=1), make_face(900, 360, 300, id=2, age=0)
     picker = SubjectPicker(1, HD, hides=True)
     run(picker, [main], 30, 0.0)
@@ -280,7 +280,7 @@ def test_before_anybody_is_main_everything_stays() -> None:
 
 @pytest.mark.parametrize("place", [(0.5, 0.5), (0.01, 0.99), (0.99, 0.02), (0.5, 0.0)])
 def test_soft_alpha_around_the_main_person_stays(place: tuple[float, float]) -> None:
-    """As far as the skirt reaches, wherever the person stands and whatever was kept before."""
+    """As far as the skirt reaches, for any place and any earlier frame."""
     separator = MatteSeparator(HD)
     before = (255 * discs(GRID, (0.2, 0.3, 0.2))).astype(np.uint8)
     separator.separate(before, [make_face(1280 * 0.2, 720 * 0.3, 80, id=1)], [])

@@ -15,14 +15,14 @@ RATE = 30
 
 
 class Scene:
-    """A tracker that is told what the detector sees, frame by frame."""
+    """A tracker with scripted detections, frame by frame."""
 
     def __init__(self) -> None:
         self.tracker = FaceTracker()
         self.time = 0.0
 
     def step(self, found: Sequence[Detection] | None, passed: float = 1 / RATE) -> list[Face]:
-        """The faces of the next frame; None: it is not looked at."""
+        """Return the faces of the next frame; None: a frame without inspection."""
         self.time += passed
         self.tracker.advance(self.time)
         if found is not None:
@@ -123,7 +123,7 @@ def test_a_face_next_to_the_expected_place_of_a_known_one_is_somebody_else(
 
 
 def test_the_limit_of_agreement() -> None:
-    """Overlap of two squares that are a part of their side apart: (1 - p) / (1 + p)."""
+    """Two squares that are p sides apart overlap by (1 - p) / (1 + p)."""
     part = (1 - MIN_AGREEMENT) / (1 + MIN_AGREEMENT)
     for shift, id in ((100 * part - 1, 0), (100 * part + 1, 1)):
         scene = Scene()
@@ -132,7 +132,7 @@ def test_the_limit_of_agreement() -> None:
 
 
 def test_a_young_face_may_be_fast() -> None:
-    """Nobody knows yet how fast it is; from the third frame on its place is expected well."""
+    """Its speed is unknown at first; from the third frame on its place is predicted well."""
     scene = Scene()
     for at in range(12):
         (face,) = scene.step(seen((200 + 150 * at, 200)))
@@ -164,7 +164,7 @@ def test_a_face_that_has_gone_far_unseen_is_to_be_searched_for() -> None:
 
 
 def test_only_a_face_that_was_surely_seen_is_missing() -> None:
-    """Else faint things that come and go would have every frame searched in every view."""
+    """Otherwise faint things that come and go would cause a full search in every frame."""
     for is_sure in (True, False):
         scene = Scene()
         scene.settle((200, 200))

@@ -1,4 +1,4 @@
-"""A scripted world of faces: networks that show what it holds, and note what they are asked."""
+"""A scripted world of faces: networks that return its faces, and record their calls."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Look:
 
 @dataclass
 class World:
-    """Implements :class:`bgsoft.face.networks.FaceNetworks`; what comes first hides the others."""
+    """Implements :class:`bgsoft.face.networks.FaceNetworks`; earlier things hide later ones."""
 
     things: Sequence[Thing]
     half: Canvas | None
@@ -187,7 +187,7 @@ class Watch:
         self.planes = [np.zeros(s, np.uint8) for s in (FORMAT.luma_shape, FORMAT.chroma_shape)]
 
     def frames(self, count: int) -> tuple[list[Frame], list[AnalysisFrame]]:
-        """The next ones."""
+        """Return the next frames."""
         numbers = range(self.next, self.next + count)
         self.next += count
         return [make_frame(FORMAT, *self.planes, FRAME_MS * n) for n in numbers], [
@@ -211,12 +211,12 @@ class Watch:
         return found
 
     def looked_at(self, shown: str = "whole") -> list[int]:
-        """Frames that the detector was shown in a way, each once."""
+        """Return the frames that the detector was given in a view, each once."""
         return sorted({look.frame for look in self.world.looks if look.shown == shown})
 
 
 def check(faces: Sequence[Face]) -> None:
-    """No id twice, and no detected face twice."""
+    """Assert that no id and no detected face occurs twice."""
     assert len({face.id for face in faces}) == len(faces)
     for a, b in combinations((face for face in faces if face.detected), 2):
         assert box_iou(a.box_xyxy, b.box_xyxy) <= 0.5

@@ -1,4 +1,4 @@
-"""Places made unrecognisable."""
+"""Places that are hidden beyond recognition."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_rectangle_is_replaced_to_its_last_sample_and_no_further(
 @pytest.mark.parametrize("style", [HideStyle.BLUR, HideStyle.PIXELATE])
 @pytest.mark.parametrize("left", [-40, 30, 250])
 def test_cells_are_those_of_opencv(layout: PixelLayout, style: HideStyle, left: int) -> None:
-    """Also where the frame's edge, repeated outside, cuts them."""
+    """Also for cells that the frame's edge cuts, where the edge is repeated."""
     format = frame_format((333, 207), layout)
     frame = random_frame(format, np.random.default_rng(1))
     box = Rectangle(left, 100, left + 120, 230)
@@ -119,7 +119,7 @@ def test_cells_are_those_of_opencv(layout: PixelLayout, style: HideStyle, left: 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("full_range", [False, True])
 def test_solid_is_black(layout: PixelLayout, full_range: bool) -> None:
-    """Under the whole ellipse, whatever was there."""
+    """The whole ellipse is black."""
     format = frame_format((640, 360), layout, full_range=full_range)
     frame = random_frame(format, np.random.default_rng(1))
     face = make_face(300, 180, 120, roll=0.3)
@@ -216,7 +216,7 @@ def test_what_is_clear_does_not_darken_a_cutout(style: HideStyle) -> None:
 
 
 def test_only_coarse_means_are_left_of_a_face() -> None:
-    """Bars as wide as an eye, a seventh of the face, cannot be told any more."""
+    """Bars as wide as an eye, a seventh of the face, become invisible."""
     format = frame_format((1280, 720))
     width = 210
     columns = np.arange(1280)
@@ -229,7 +229,7 @@ def test_only_coarse_means_are_left_of_a_face() -> None:
 
 
 def test_lettering_in_a_rectangle_is_coarser_than_its_lines() -> None:
-    """A line of text has cells as high as it, several letters wide."""
+    """A line of text has cells of its own height, several letters wide."""
     plan = HidePlan(format=frame_format((1280, 720)), style=HideStyle.PIXELATE)
     patch = plan.patch(Rectangle(100, 100, 700, 160))
     assert patch is not None

@@ -1,4 +1,4 @@
-"""What runs networks: the rule for faults, and what is carried over them."""
+"""Drivers of networks: the rule for faults, and states that survive them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ for number, each in enumerate(FRAMES):
 
 
 class Summing(Network):
-    """Gives back the running sum of its input; fails as often as it is told."""
+    """A network that returns the running sum of its input, and fails as often as scripted."""
 
     provider = "fake"
 
@@ -194,7 +194,7 @@ def test_lanes_name_the_frame_that_failed() -> None:
 
 
 class Doubling(Network):
-    """Doubles its input, or fails where its turn says so."""
+    """A network that doubles its input, and fails in its scripted turns."""
 
     def __init__(self, device: str, faults: list[bool]) -> None:
         self.provider = device

@@ -1,4 +1,4 @@
-"""TensorRT engines that several processes want at once. ONNX Runtime is a stand-in in them."""
+"""Several processes want the same TensorRT engine; ONNX Runtime is a stand-in."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("dies", [slow(False), True])
 def test_processes_that_want_one_engine_build_it_once(tmp_path: Path, dies: bool) -> None:
-    """Where the process that builds it is killed, one of those that wait builds it anew."""
+    """If the building process is killed, a waiting one builds it."""
     first = start(tmp_path, dies=dies)
     wait_for(tmp_path, "building *", 1)
     others = [start(tmp_path) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What ONNX Runtime does beside what it is asked for."""
+"""Side effects of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ time.sleep(1)
 
 
 def test_nothing_calls_home(tmp_path: Path) -> None:
-    """Official builds would: they leave an identifier and a database of events in the cache."""
+    """Official builds leave an identifier and a database of events in the cache."""
     environment = {"HOME": str(tmp_path), "PATH": "", "PYTHONPATH": ":".join(sys.path)}
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)

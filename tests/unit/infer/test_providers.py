@@ -36,7 +36,7 @@ def test_cuda_runs_on_the_given_stream_and_device() -> None:
 
 
 def test_what_opens_the_provider_is_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its errors are nobody's; so here it runs on the CPU."""
+    """Opening a provider reports no error, so the model runs on the CPU here."""
     ran = []
 
     class Session(ort.InferenceSession):  # type: ignore[misc]

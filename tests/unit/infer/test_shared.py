@@ -32,16 +32,16 @@ MAX_ITEMS = 2
 
 
 class HostOrder:
-    """The order of what is done when its call returns."""
+    """The order of calls that are finished when they return."""
 
     def working(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def mark(self) -> None:
-        """Nothing is under way."""
+        """Return nothing: calls are finished when they return."""
 
     def after(self, mark: None) -> None:
-        """Nothing is under way."""
+        """Return at once: calls are finished when they return."""
 
 
 class Doubling(Network):
@@ -94,7 +94,7 @@ class Bench:
         return float(made)
 
     def ask_beside(self, at: int, value: float) -> Callable[[], float | Exception]:
-        """Ask in another thread; calling the answer waits for its result."""
+        """Ask in another thread; calling the result waits for the answer."""
         made: list[float | Exception] = []
 
         def ask() -> None:
@@ -126,7 +126,7 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever is awaited is waited for as long as it takes."""
+    """Remove the limit on waiting."""
     monkeypatch.setattr("bgsoft.infer.shared._DEADLINE_SECONDS", 60.0)
 
 
@@ -216,7 +216,7 @@ def test_no_more_work_than_there_are_cores(bench: Bench, monkeypatch: pytest.Mon
 def test_a_core_of_one_that_hangs_is_not_waited_for_long(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, found: bool, patience: float
 ) -> None:
-    """Nor at all, once somebody has found out that it hangs."""
+    """And not at all after a user has reported that it hangs."""
     monkeypatch.setattr("bgsoft.infer.shared._TURN_SECONDS", patience)
     began = time.monotonic()
     with bench.users[0].working(limited=True):
@@ -285,12 +285,14 @@ class FakeDevice:
         """Do nothing: there is only one device."""
 
     def new_stream(self) -> None:
-        """Nothing is asynchronous."""
+        """Return None: nothing is asynchronous."""
 
 
 @pytest.fixture
 def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, int | None]]:
-    """Run networks of the GPU here: their batch, whether they may replay, their largest batch."""
+    """Run networks of the GPU here; record their batch, whether they may replay, and the largest
+    batch.
+    """
     made: list[tuple[int, bool, int | None]] = []
 
     def load(loader: NetworkLoader, wiring: Wiring, run: GpuRun) -> Network:

@@ -20,7 +20,7 @@ _STORE_BYTES = 80 * 2**20
 
 
 def unwarned(call: Callable[[], T]) -> T:
-    """Ray leaves closing its files to the garbage collector, which warns of each."""
+    """Ray leaves open files to the garbage collector, which warns about each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         result = call()
@@ -50,7 +50,7 @@ class Nodes:
         return unwarned(lambda: add(object_store_memory=_STORE_BYTES, **resources))
 
     def add_blind(self, *folders: Path, **resources: int) -> None:
-        """A node that sees empty folders in the place of these."""
+        """Add a node that sees empty folders in place of these."""
         mounts = [f"mount -t tmpfs none {shlex.quote(str(each))}" for each in folders]
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in resources.items()]
         ray = Path(sys.executable).with_name("ray")

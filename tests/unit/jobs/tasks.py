@@ -1,4 +1,4 @@
-"""Tasks for worker processes that do what a test wants."""
+"""Tasks for worker processes, scripted by tests."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def progress(frames: int) -> Progress:
 
 
 def note_gpu(folder: Path, gpu: int | None) -> None:
-    """Write down this process, and the GPU that was dealt to it; then fail."""
+    """Record this process and the GPU assigned to it; then fail."""
     (folder / f"{os.getpid()}").write_text(f"{gpu} {os.environ.get('CUDA_VISIBLE_DEVICES')}")
     raise RuntimeError
 
 
 @dataclass(frozen=True)
 class Echo:
-    """Returns its value and where it was."""
+    """Return its value and the process that ran it."""
 
     value: object
 
@@ -40,7 +40,7 @@ class Echo:
 
 @dataclass(frozen=True)
 class Here:
-    """Says what its worker was given, and waits to be cancelled."""
+    """Return the worker's settings, and wait to be cancelled."""
 
     def run(self, context: TaskContext) -> object:
         context.send((context.gpu, os.environ.get("CUDA_VISIBLE_DEVICES"), context.threads))
@@ -72,7 +72,7 @@ def leave_a_stage_behind() -> None:
 
 @dataclass(frozen=True)
 class Stick:
-    """Fails, and leaves a stage of a render behind."""
+    """Fail, and leave a stage of a render behind."""
 
     def run(self, context: TaskContext) -> object:
         leave_a_stage_behind()
@@ -80,7 +80,7 @@ class Stick:
 
 
 class AwkwardError(Exception):
-    """Cannot be made again from its arguments."""
+    """An error that cannot be created from its arguments."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(f"{code} {text}")
@@ -94,7 +94,7 @@ class Awkward:
 
 @dataclass(frozen=True)
 class Die:
-    """Kills its own process, the first times that it runs."""
+    """Kill its own process the first times that it runs."""
 
     number: int = signal.SIGKILL
     marks: Path | None = None
@@ -121,7 +121,7 @@ class Exit:
 
 @dataclass(frozen=True)
 class Wait:
-    """Says its process id, and waits to be cancelled; leaves a mark when it was."""
+    """Report its process id, wait to be cancelled, and leave a mark then."""
 
     mark: Path | None = None
     stubborn: bool = False
@@ -142,7 +142,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Crawl:
-    """Tells of the same frame again and again."""
+    """Report the same frame again and again."""
 
     def run(self, context: TaskContext) -> object:
         while not context.cancel.wait(0.05):
@@ -160,7 +160,7 @@ class Square:
 
 
 class _Loop:
-    """Refers to itself, as what a render leaves behind does."""
+    """A reference to itself, like those of a finished render."""
 
     def __init__(self) -> None:
         self.own = self
@@ -171,7 +171,7 @@ _left: list[weakref.ref[_Loop]] = []
 
 @dataclass(frozen=True)
 class LeaveBehind:
-    """Leaves something behind that only the collector frees; returns what of earlier is there."""
+    """Leave a cyclic reference, and return those that earlier tasks left."""
 
     def run(self, context: TaskContext) -> object:
         gc.disable()

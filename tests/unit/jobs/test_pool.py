@@ -1,4 +1,4 @@
-"""Worker processes: what comes back, what dies, and that nothing outlives its parent."""
+"""Worker processes: results, deaths, and the end of their parent."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ while True:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, slow(signal.SIGINT)])
 def test_no_worker_outlives_its_parent(number: signal.Signals) -> None:
-    """Also where Ctrl-C reaches all of them, and the parent knows nothing to do about it."""
+    """Also if Ctrl-C reaches all of them, and the parent is killed."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT],
         stdout=subprocess.PIPE,
@@ -295,7 +295,7 @@ def test_workers_make_themselves_ready_before_there_is_a_task(tmp_path: Path) ->
 
 
 def test_the_error_of_a_task_that_cannot_be_loaded(pool: Executor) -> None:
-    """E.g. one of a script's main module, which no other process has."""
+    """For example a task of a script's main module, which no other process has."""
     import types
 
     module = types.ModuleType("only_here")

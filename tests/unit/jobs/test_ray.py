@@ -1,6 +1,6 @@
-"""A Ray cluster of several nodes on this machine: what is put where, and what becomes of the lost.
+"""A Ray cluster of several nodes on this machine: placement of tasks, and lost nodes.
 
-That tasks run there as in processes of this machine is tested beside those.
+``test_pool.py`` runs the tests of local processes on Ray as well.
 """
 
 from __future__ import annotations

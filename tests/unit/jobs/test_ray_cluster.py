@@ -1,4 +1,4 @@
-"""The way into a Ray cluster, where there is none."""
+"""Connecting to a Ray cluster that is missing."""
 
 from __future__ import annotations
 

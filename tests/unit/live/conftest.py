@@ -1,4 +1,4 @@
-"""The browser's preview of a stream that is none, and a browser."""
+"""The preview page of a stand-in for a stream, and a browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["no_thread_is_left"]
 
 
 class Applied:
-    """The settings of a stream without one: what it was given, and what it cannot do."""
+    """A stand-in for a stream's settings: records them, and rejects some."""
 
     def __init__(self) -> None:
         self.configs: list[RenderConfig] = []
@@ -82,7 +82,7 @@ def ask(
     headers: dict[str, str] | None = None,
     token: str | None = None,
 ) -> tuple[int, bytes, Any]:
-    """Status, body and headers of an answer; what is not bytes is sent as JSON."""
+    """Return status, body and headers of an answer; the request is sent as JSON unless it is bytes."""
     origin, _, own = server.url.partition("/?token=")
     address = f"{origin}{path}{'&' if '?' in path else '?'}token={own if token is None else token}"
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
@@ -103,7 +103,7 @@ def error(answer: tuple[int, bytes, Any]) -> str:
 
 
 def picture(server: PreviewServer, view: str, frame: LiveFrame) -> np.ndarray[Any, Any]:
-    """Picture of a frame in a view; (H, W, 3), as a browser has it."""
+    """Return the picture of a frame in a view as a browser shows it, (H, W, 3)."""
     answers: list[tuple[int, bytes, Any]] = []
     seen = server._pictures.get(view, (0,))[0]
     path = f"/picture?view={view}&after={seen}"

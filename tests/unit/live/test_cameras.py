@@ -1,4 +1,4 @@
-"""What sources are, by their names, and files that list several."""
+"""Kinds of sources by their names, and files that list several."""
 
 from __future__ import annotations
 

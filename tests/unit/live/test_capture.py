@@ -26,7 +26,7 @@ def picture() -> Picture:
 
 
 class FakeFeed:
-    """Plays the next of some scripts each time that it is opened; then it has nothing."""
+    """Play the next script each time it is opened; end after the last."""
 
     def __init__(self, *scripts: Script | BgsoftError) -> None:
         self.scripts = list(scripts)

@@ -1,4 +1,4 @@
-"""What is decided while a stream runs, with clocks of our own."""
+"""Decisions while a stream runs, with scripted clocks."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_clock_that_jumps_continues_by_ours_and_rises() -> None:
 
 
 def check(ladder: Ladder, now: float, *, dropped: float, busy: float) -> int:
-    """The level after a second at 30 frames, of which a share is dropped."""
+    """Return the level after a second at 30 frames, of which a share is dropped."""
     frames, lost, seconds = TOTALS.get(ladder, (0, 0, 0.0))
     TOTALS[ladder] = frames + 30, lost + round(30 * dropped), seconds + busy
     ladder.check(now, *TOTALS[ladder])

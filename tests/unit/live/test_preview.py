@@ -117,7 +117,7 @@ def test_odd_requests_do_not_end_in_a_traceback(
 def test_it_ends_while_browsers_wait_or_stall(
     server: PreviewServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The fixture sees that no thread is left."""
+    """The fixture asserts that no thread is left."""
     monkeypatch.setattr(page_server.PageRequest, "timeout", 60.0)
     monkeypatch.setattr(preview_module, "_POLL_SECONDS", 60.0)
     port = server._server.port

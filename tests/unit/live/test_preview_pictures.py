@@ -1,4 +1,4 @@
-"""What the preview shows of frames, and when it encodes them."""
+"""Pictures of the preview, and when they are encoded."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_views(
 
 
 def test_colours_are_the_frames_where_the_picture_is_made_smaller(server: PreviewServer) -> None:
-    """A matrix that the source does not name goes by its height, not by the preview's."""
+    """If the source names no matrix, its own height chooses it, not the preview's."""
     format = FrameFormat(width=2560, height=720)
     frame = live_frame(120, format)
     frame.frame.planes.chroma[..., 1] = 190

@@ -1,4 +1,4 @@
-"""Sinks with threads of their own: a slow one drops frames, one that breaks lets go."""
+"""Sinks with threads of their own: a slow one drops frames, a broken one stops."""
 
 from __future__ import annotations
 

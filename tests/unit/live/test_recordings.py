@@ -1,4 +1,4 @@
-"""Recordings: frames at their times, what is kept of a broken one, names that cannot be."""
+"""Recordings: times of frames, what is kept after an error, and invalid names."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_full_disk_leaves_what_was_written(
 
 
 def test_a_recording_is_kept_where_its_name_is_taken(tmp_path: Path) -> None:
-    """Meanwhile; nor does it replace what was kept of an earlier one."""
+    """The name is taken while it records; an earlier partial file is not replaced either."""
     (tmp_path / "a.partial.mkv").write_text("an earlier one")
     sink = EncodedSink(str(tmp_path / "a.mkv"), CONFIG, lambda: video_info(SMALL))
     sink.publish(live_frame(1))

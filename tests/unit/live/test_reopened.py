@@ -1,4 +1,4 @@
-"""Streams that are sent, when whoever receives them goes away and comes back."""
+"""Streams that are sent while their receiver disappears and returns."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_stream_whose_receiver_dies_is_opened_again(
 
 
 def test_what_cannot_be_sent_at_all_is_no_stream_that_is_away(port: int) -> None:
-    """A protocol that this build lacks, for instance."""
+    """For example a protocol that this build of FFmpeg lacks."""
     lines: list[str] = []
     url = f"srt://127.0.0.1:{port}"
     sink = EncodedSink(url, CONFIG, lambda: video_info(SMALL), report=lines.append)

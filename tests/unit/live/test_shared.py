@@ -1,4 +1,4 @@
-"""Frames in shared memory: whole or not at all, whatever becomes of writer and readers."""
+"""Frames in shared memory are complete or absent, whatever happens to writer and readers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PATIENCE = 20.0
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """A name that nobody else has, of which nothing must be left."""
+    """A unique name; asserts that nothing of it is left."""
     name = f"test-{os.urandom(6).hex()}"
     yield name
     left = files(name)
@@ -138,7 +138,7 @@ def test_a_frame_is_read_as_it_was_published(
 
 
 def test_what_lies_in_memory_is_what_is_documented(name: str) -> None:
-    """Read without our layout, as another language would."""
+    """The bytes are parsed here as another language would, without our code."""
     with SharedWriter(name) as writer:
         writer.publish(live_frame(40))
         writer.publish(live_frame(41, faces=[some_face(5)]))
@@ -225,7 +225,7 @@ def test_a_view_is_valid_until_the_ring_comes_round(name: str) -> None:
 
 
 class Hooked:
-    """Samples that call somebody when they are read."""
+    """Samples that call a function when they are read."""
 
     def __init__(self, samples: Any, hook: Callable[[], None]) -> None:
         self._samples, self._hook = samples, hook
@@ -358,7 +358,7 @@ def test_a_killed_writer_leaves_nothing_that_the_next_start_does_not_clean(name:
 
 
 def test_a_killed_writers_name_is_free_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it dies just after leftovers were looked for."""
+    """Even if it dies just after another process has looked for leftovers."""
     monkeypatch.setattr(writer_module, "_remove_leftovers", lambda: None)
     with child(_WRITER, name, "idle") as process:
         assert line(process) == "ready"
@@ -405,7 +405,7 @@ def test_a_reader_may_come_first_and_waits_no_longer_than_allowed(name: str) -> 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_reader_is_woken(name: str, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a frame and by the writer's end, not by looking now and then."""
+    """A frame and the writer's end wake it; it does not poll."""
     sleeps = threading.Event()
     wait_for_change = reader_module.wait_for_change
 

@@ -1,4 +1,4 @@
-"""The picture stages of a stream: every frame comes out at once, as the render would make it."""
+"""The picture stages of a stream: each frame is returned at once, equal to the render's."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_no_frame_is_kept_back(builder: StageBuilder, info: VideoInfo, mode: str
 
 
 def test_a_streams_frames_are_the_renders(builder: StageBuilder, info: VideoInfo) -> None:
-    """What the render looks ahead for, faces apart, it looks for in batches: nothing differs."""
+    """A render inspects frames in batches, a stream one by one; the frames are equal."""
     flags = {"face": {"mode": FaceMode.OFF}}
     mattes = [
         frame.alpha

@@ -1,4 +1,4 @@
-"""The virtual camera, by a stand-in for its library."""
+"""The virtual camera, with a stand-in for its library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The obs matte against a slow, plain statement of the same steps."""
+"""The obs matte against a plain implementation of the same steps."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def morph(plane: Plane, times: int, grow: bool) -> Plane:
 
 
 def outside_fill(background: Plane, share: float) -> Plane:
-    """Outer contours of all that is not zero, filled, if their area is above the share.
+    """Fill the outer contours of all non-zero samples whose area is above the share.
 
     The contour runs through the centres of the border's samples; its area is the shoelace's.
     """
@@ -202,7 +202,7 @@ def test_small_contours_of_background_go(share: float) -> None:
 
 
 def test_every_step_changes_something() -> None:
-    """The parity above would not notice a step that neither side does."""
+    """Otherwise the comparison would miss a step that both omit."""
     plain = matte([SCENE, MOVED], config())
     for settings in STEPS:
         if settings in ({"threshold": 0.5}, {"temporal": 1.0}, {"min_area": 0.05}):
@@ -211,7 +211,7 @@ def test_every_step_changes_something() -> None:
 
 
 def test_the_known_faults_are_there() -> None:
-    """What users of the original know: enclosed persons vanish when contours are filtered."""
+    """As in the original, filtering contours removes enclosed people."""
     assert matte([SCENE], config()).any()
     enclosed = discs(MASK, (0.5, 0.5, 0.2))
     assert matte([enclosed], config()).any()

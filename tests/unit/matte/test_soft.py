@@ -101,7 +101,7 @@ def test_one_overflow_of_the_model_does_not_stay() -> None:
 
 
 def test_guided_moves_the_edge_to_the_picture() -> None:
-    """The mask's edge is 4 pixels off a strong edge of the picture; refining must close in."""
+    """The mask's edge is 4 pixels away from a strong edge; refining reduces the distance."""
     height, width = 359, 641
     luma = np.where(np.arange(width) < 320, 60, 190)[None, :].repeat(height, axis=0)
     frame = blank_frame(width, height, luma=luma)
@@ -116,7 +116,7 @@ def test_guided_moves_the_edge_to_the_picture() -> None:
 
 
 def test_a_fine_edge_is_as_wide_as_the_pictures() -> None:
-    """Before another background: hard on clothes, and single strands where there are any."""
+    """Over another background, clothes get a hard edge, and hair keeps single strands."""
     height, width = 720, 1280
     x, y = np.arange(width), np.arange(height)[:, None]
     strands = (np.abs(x - 632) < 20) & (y % 12 < 3)
@@ -171,7 +171,7 @@ def test_a_small_hole_stays_only_where_the_model_is_sure(
 
 
 def test_a_gap_opens_and_closes_with_what_the_model_sees() -> None:
-    """Whatever the frame before had."""
+    """The previous frame has no influence."""
     frame = blank_frame(*ODD)
     stage = matte_stage(MatteConfig(temporal=0, min_area=0.005), frame.format)
     values = (0.0, 0.45, 0.45, 0.1, 0.45)
@@ -292,7 +292,7 @@ def test_a_person_who_leaves_leaves_no_ghost() -> None:
 
 @pytest.mark.parametrize("fine", [False, True])
 def test_the_number_of_workers_changes_nothing(fine: bool) -> None:
-    """Not even where frames of one batch need each other: held masks."""
+    """Even for held masks, where frames of one batch need each other."""
     rng = np.random.default_rng(7)
     pictures = [rng.integers(40, 200, ODD[::-1]) for _ in range(3)]
     masks: list[Plane | None] = [
@@ -331,7 +331,7 @@ def test_ten_bits_give_the_matte_of_eight(fine: bool) -> None:
 
 
 def test_results_go_to_the_same_arrays_every_time() -> None:
-    """Nothing is allocated for a result: OpenCV must have taken every ``dst`` it was given."""
+    """OpenCV must have used every ``dst`` it was given, so nothing is allocated."""
     frame = blank_frame(1280, 720)
     stage = matte_stage(MatteConfig(expand_pct=0.7, feather_pct=1), frame.format)
     mask = discs((256, 256), PERSON)
@@ -344,7 +344,9 @@ def test_results_go_to_the_same_arrays_every_time() -> None:
 
 def test_a_fine_edge_is_steady_where_the_picture_stands_still() -> None:
     def changes(temporal: float, brighter: int) -> int:
-        """Largest share of another mask that opacity follows in a picture that changes so."""
+        """Return the largest share of another mask that opacity follows when the picture changes
+        so.
+        """
         config = MatteConfig(temporal=temporal, threshold=None, smooth=0, min_area=0)
         first, second = blank_frame(640, 480), blank_frame(640, 480)
         second.luma[:] += np.uint8(brighter)

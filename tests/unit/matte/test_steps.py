@@ -162,7 +162,7 @@ def enlarge(plane: Plane, out: Plane) -> None:
 
 @pytest.mark.parametrize("size", [(1280, 720), (1027, 579), (641, 359), (333, 700)])
 def test_planes_keep_their_place_between_sizes(size: tuple[int, int]) -> None:
-    """A linear ramp over the frame stays the same ramp at every size, apart from the borders."""
+    """Apart from the borders, a linear ramp stays the same ramp at every size."""
     fmt = FrameFormat(width=size[0], height=size[1])
     width = size[0]
     x = (np.arange(256) + 0.5) / 256
@@ -393,7 +393,7 @@ def test_shift_is_nearly_a_dilation_by_a_disc(cells: float) -> None:
 
 @pytest.mark.parametrize("cells", [0.5, 3.0, 7.2])
 def test_all_steps_in_one_window_are_the_steps_one_by_one(cells: float) -> None:
-    """The device works with the window's rows: half-widths of all whole steps, and of one more."""
+    """The device uses each row's half-width in the window, for whole steps and one more."""
     for extra, spans in enumerate(octagons(octagon_steps(int(cells) + 1))):
         point = np.zeros((41, 41), np.uint8)
         point[20, 20] = 255
@@ -406,7 +406,7 @@ def test_all_steps_in_one_window_are_the_steps_one_by_one(cells: float) -> None:
 
 @pytest.mark.parametrize("sigma", [0.3, 0.6, 2.4, 5.6])
 def test_weights_are_those_of_opencv(sigma: float) -> None:
-    """A device blurs with them."""
+    """The device blurs with these weights."""
     radius = max(1, int(np.ceil(2.5 * sigma)))
     plane = np.random.default_rng(3).integers(0, 256, (33, 47)).astype(np.uint8)
     blurred = cv2.GaussianBlur(plane, (2 * radius + 1,) * 2, sigma, borderType=cv2.BORDER_REPLICATE)

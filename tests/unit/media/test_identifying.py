@@ -1,4 +1,4 @@
-"""What is taken for something that identifies people or places."""
+"""Metadata that count as identifying people or places."""
 
 from __future__ import annotations
 

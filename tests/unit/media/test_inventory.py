@@ -1,4 +1,4 @@
-"""What containers and first pictures declare: applied, or named."""
+"""Properties that containers and first pictures declare: applied, or reported."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def write_pictures(path: Path, codec: str, picture: bytes) -> Path:
 
 
 def test_a_named_profile_does_not_end_the_process(tmp_path: Path) -> None:
-    """PyAV frees its name twice."""
+    """PyAV frees the profile's name twice."""
     image = pytest.importorskip("PIL.Image")
     profile = pytest.importorskip("PIL.ImageCms").createProfile("sRGB")
     data = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Channels by name: which layout is near, and what becomes of which channel."""
+"""Channel layouts: the nearest one by name, and the destination of each channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages in packets, of encoders of FFmpeg's and written by hand."""
+"""Messages in packets, from FFmpeg's encoders and written by hand."""
 
 from __future__ import annotations
 

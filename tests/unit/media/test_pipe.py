@@ -1,4 +1,4 @@
-"""Input that is read once: who gets which bytes and packets, and how much is kept."""
+"""Input that can be read once: which reader gets which bytes and packets, and the limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def movie(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def piped(movie: Path, tmp_path: Path) -> Iterator[PipeInput]:
-    """The movie, through a pipe."""
+    """The movie, read from a pipe."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     sender = threading.Thread(target=_send, args=(movie.read_bytes(), path))

@@ -1,4 +1,4 @@
-"""What probing tells of a file."""
+"""Properties of a file, as probed."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_the_rate_is_the_nominal_one(tmp_path: Path) -> None:
 
 
 def test_what_the_output_lacks_is_reported(tmp_path: Path) -> None:
-    """The alpha that FFmpeg's own VP9 decoder passes over, and how the views of stereo lie."""
+    """FFmpeg's own VP9 decoder ignores alpha, and stereo views lose their arrangement."""
     alpha = tmp_path / "alpha.webm"
     picture = "color=red@0.5:s=96x72:d=0.1,format=yuva420p"
     ffmpeg("-f", "lavfi", "-i", picture, "-c:v", "libvpx-vp9", alpha)

@@ -206,7 +206,7 @@ def test_a_folder_that_is_taken_for_a_leftover_before_it_is_locked_is_left(
 def test_further_pages_of_a_picture_are_reported(
     tmp_path: Path, order: str, kind: int | None, told: bool
 ) -> None:
-    """A smaller version of the same picture (NewSubfileType 1) is no page."""
+    """A smaller version of the same picture (NewSubfileType 1) is not a page."""
 
     def directory(tags: dict[int, int], then: int) -> bytes:
         entries = [struct.pack(f"{order}HHII", tag, 4, 1, value) for tag, value in tags.items()]

@@ -1,4 +1,4 @@
-"""Opening of files: what is let in, what is not, and in which words."""
+"""Opening files: which are accepted, which rejected, and the messages."""
 
 from __future__ import annotations
 

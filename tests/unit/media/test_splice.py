@@ -1,4 +1,4 @@
-"""Tracks other than the picture follow it where a recording's clock is restarted."""
+"""Other tracks follow the picture where a recording's clock restarts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def packet(stream: int, milliseconds: int | None) -> Any:
 
 
 def times(clock: SplicedClock, fed: list[tuple[int, int]]) -> list[int]:
-    """When sound comes out, milliseconds, for (stream, time) fed in this order."""
+    """Return the output times of sound in milliseconds, for (stream, time) in this order."""
     out: list[int] = []
     for stream, milliseconds in fed:
         fed_on = clock.feed(packet(stream, milliseconds))

@@ -83,7 +83,7 @@ def test_absurd_tensors_are_refused_before_they_are_made(tmp_path: Path, seed: i
 
 
 def test_axes_are_not_multiplied_as_whole_numbers(tmp_path: Path) -> None:
-    """A product as long as the file would take minutes."""
+    """The product of that many axes has as many digits, and would take minutes."""
     model = ones()
     model.graph.initializer[0].dims[:] = [2**62] * 20 + [0]
     with pytest.raises(ModelError, match="the data of tensor zero is missing"):

@@ -57,7 +57,7 @@ def test_free_axes_are_reported_with_their_sizes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", ["n??", "???", "nhw"])
 def test_axes_may_be_called_alike(tmp_path: Path, names: str) -> None:
-    """As some exporters call all that they do not know."""
+    """Some exporters give all unknown axes the same name."""
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [*names, 3]) for name in ("x", "y")
     ]

@@ -1,4 +1,4 @@
-"""Which variants of the native library are built, loaded and refused, and that they agree."""
+"""Variants of the native library: built, loaded or rejected, with equal results."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_uv_installs_a_compiler_that_pip_does_not_find(
 
 @pytest.fixture
 def _only_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A package that was built on a machine with more instructions than this one."""
+    """Simulate a package built on a machine with more instructions than this one."""
     tmp_path.joinpath(build.library_name("x86_64", "avx512")).touch()
     monkeypatch.setattr(native, "_FOLDER", tmp_path)
     monkeypatch.setattr(native, "runnable", lambda _machine: X86[1:])
@@ -249,7 +249,7 @@ def test_a_lesser_variant_serves_and_none_is_an_error(tmp_path: Path) -> None:
 def test_all_variants_give_the_same_samples(
     pixel_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a wheel; an installation from source has one variant."""
+    """A wheel has all variants; an installation from source has one."""
     folder = Path(native.__file__).parent / "lib"
     paths = [folder / build.library_name(MACHINE, one.name) for one in build.runnable()]
     libraries = [ctypes.CDLL(str(path)) for path in paths if path.exists()]

@@ -1,4 +1,4 @@
-"""What operations make of their arguments; a device's with a driver that only looks at them."""
+"""Arguments of operations; the device's driver is a stand-in that records them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _never_interrupted() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_never_interrupted")
 def test_threads_run_side_by_side() -> None:
-    """A kernel works without the interpreter's lock: others go on meanwhile."""
+    """A kernel releases the interpreter's lock, so other threads run meanwhile."""
     rows, columns = 8000, 8000  # some 40 ms a run: longer than a busy machine's other processes run
     large = np.zeros((rows, columns), np.float32), np.zeros((rows, columns), np.uint8)
     run, counted, meanwhile = host_operation("opacity_8"), [0], []

@@ -49,7 +49,7 @@ def test_nobody_waits_for_faces_while_there_are_frames(
 def test_what_is_segmented_ahead_waits_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where scenes begin within batches, which have masks of their own."""
+    """Scenes begin within batches, and have masks of their own."""
     cuts = LumaProbe.cuts
     seen = 0
 

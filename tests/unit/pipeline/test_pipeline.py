@@ -100,7 +100,7 @@ def test_a_batch_larger_than_the_ring_allows_is_refused() -> None:
 def test_frames_that_are_held_back_come_once_and_in_order(
     batch: int, held: int, count: int, ahead: int
 ) -> None:
-    """With as few slots as are allowed."""
+    """With the fewest slots allowed."""
     pts = [7 * index for index in range(count)]
     sink, stage = FakeSink(), FakeStage(batch=batch, held=held, ahead=ahead)
     result = build(FakeDecoder(pts), stage, sink, slots=2 * batch + stage.held).run()
@@ -128,7 +128,7 @@ def test_too_few_slots_for_the_frames_held_back_are_refused() -> None:
 
 @pytest.mark.parametrize("at", [0, 5, 19])
 def test_an_error_in_a_held_frame_stops_the_run(at: int) -> None:
-    """The last ones are let go at the end."""
+    """The last held frames are released at the end of the run."""
 
     def fail(frame: Frame) -> None:
         if frame.index == at:
@@ -210,7 +210,7 @@ def test_a_stage_that_never_returns_ends_the_run(where: str, how: str) -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_an_error_comes_out_though_the_encoder_does_not_return(waits: bool) -> None:
-    """Unless it is whoever takes the frames that is waited for."""
+    """Unless the encoder waits for the consumer of the frames."""
     back, reached, failed = threading.Event(), threading.Event(), threading.Event()
 
     def fail(frame: Frame) -> None:
@@ -241,7 +241,7 @@ def test_an_error_comes_out_though_the_encoder_does_not_return(waits: bool) -> N
 
 
 def test_a_slow_render_has_not_stalled() -> None:
-    """Though all of it takes longer than is allowed without a frame, and the models' first run."""
+    """The whole render, and the first run of the models, take longer than the limit for one frame."""
 
     class SlowStart(FakeStage):
         def start(self) -> None:

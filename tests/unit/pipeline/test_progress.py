@@ -58,7 +58,7 @@ def test_rate_follows_a_change_within_its_window(clock: Clock) -> None:
 
 
 def test_a_slow_model_has_a_speed_and_a_load(clock: Clock) -> None:
-    """Batches of eight frames, 40 seconds each; the meter looks every 50 ms."""
+    """Batches of eight frames take 40 seconds; the meter ticks every 50 ms."""
     metrics, seen = Metrics(), list[Progress]()
     meter = ProgressMeter(800, metrics, seen.append)
     segment = metrics.stages["segment"]

@@ -1,4 +1,4 @@
-"""Regions that are followed, against the motion that the pictures were made with."""
+"""Followed regions, against the motion that generated the pictures."""
 
 from __future__ import annotations
 

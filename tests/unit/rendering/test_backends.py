@@ -138,7 +138,7 @@ def test_no_gpu_need_be_there_where_none_is_named(monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Installs packages of ONNX Runtime that hold nothing, in place of the real one."""
+    """Install empty packages of ONNX Runtime in place of the real one."""
 
     def install(*distributions: str) -> Path:
         package = tmp_path / "onnxruntime"

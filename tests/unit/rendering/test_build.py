@@ -1,4 +1,4 @@
-"""What stages are built with."""
+"""Settings that stages are built with."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ encoded: list[str] = []
 
 
 def open_toy_encoder(*args: Any) -> Any:
-    """The CPU's, by another name."""
+    """The CPU's encoder under another name."""
     encoder = open_encoder(*args)
     encoder.name = "toy"
     encoded.append(encoder.name)

@@ -79,7 +79,7 @@ def test_alpha_effect_shows_a_checkerboard_behind(clip: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("at", [slow(0.0), 0.3])
 def test_faces_are_hidden_at_once(tmp_path: Path, at: float) -> None:
-    """Without waiting for the frames that a render would look at first."""
+    """Without the frames that a render would inspect first."""
     out = tmp_path / "p.png"
     plain = config(SAMPLE, out, kind=EffectKind.DIM, strength=0.0)
     face = FaceConfig(mode=FaceMode.ANONYMIZE, subjects=0)

@@ -1,4 +1,4 @@
-"""The page of a review, judged by what is parsed of it."""
+"""The page of a review, parsed and judged."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def test_a_picture_or_folder_is_no_video(pair: tuple[Path, Path], tmp_path: Path
 
 
 def test_proposed_times_are_those_of_the_frames(tmp_path: Path) -> None:
-    """Of 30 frames a second, most times are no whole milliseconds."""
+    """At 30 frames a second, most times are not whole milliseconds."""
     pictures = room(12)
     pair = (
         write(tmp_path / "in.nut", pictures, rate=30),
@@ -274,7 +274,7 @@ def test_proposed_times_are_those_of_the_frames(tmp_path: Path) -> None:
 def test_a_part_of_a_video_is_reviewed(
     pair: tuple[Path, Path], tmp_path: Path, by_report: bool
 ) -> None:
-    """Of frames 20 to 49 of the source, the spot is white from frame 30 on."""
+    """Of frames 20 to 49 of the source; the spot is white from frame 30 on."""
     pictures = room(30)
     for picture in pictures[10:]:
         picture[SPOT] = 235

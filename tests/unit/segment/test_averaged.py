@@ -66,7 +66,7 @@ def test_what_only_the_matte_has_fades_where_it_was_unsure() -> None:
 
 
 def test_the_edge_is_the_mattes_own() -> None:
-    """A mask that is wider all round by less than is let through."""
+    """The mask is wider all round, by less than the tolerance."""
     matte, _ = drawn(BODY)
     pixels = (thin_width(GRID) - 2) * SIZE[1] // GRID[0]
     left, top, right, bottom = BODY
@@ -75,7 +75,7 @@ def test_the_edge_is_the_mattes_own() -> None:
 
 
 def test_what_happens_between_frames_is_reported_to_both() -> None:
-    """A chunk begins with what the render in one go refreshes there."""
+    """A chunk starts with a refresh, as the whole render has it there."""
     mattes, masks = (Mock(spec=[*dir(Segmenter), "name"]) for _ in range(2))
     both = AveragedSegmenter(mattes, masks, [], LanePool())
     for name in ("start", "reset", "refresh", "close"):

@@ -1,4 +1,4 @@
-"""Where passes look: boxes round people, faces and tiles."""
+"""Boxes of close passes: round people, faces and tiles."""
 
 from __future__ import annotations
 

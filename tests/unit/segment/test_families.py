@@ -32,7 +32,7 @@ def whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_whole(folder: Path, axes: Axes, channels: int = 3, keys: str = "") -> Path:
-    """A model that says the mean of the input's channels, at half the input's size."""
+    """Write a model that returns the mean of the input's channels, at half the input's size."""
     path = folder / "own.onnx"
     values = [
         helper.make_tensor_value_info("image", TensorProto.FLOAT, ("n", channels, *axes)),

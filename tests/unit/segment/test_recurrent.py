@@ -1,4 +1,4 @@
-"""Models that remember: order, resets, any number of threads; on numbers that are known."""
+"""Models with a memory: order, resets and any number of threads, by known numbers."""
 
 from __future__ import annotations
 

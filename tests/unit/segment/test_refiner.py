@@ -1,4 +1,4 @@
-"""The refiner: what it is shown, what it makes, and what becomes of the mask."""
+"""The refiner: its input, its output, and the resulting mask."""
 
 from __future__ import annotations
 

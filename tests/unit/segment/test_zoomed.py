@@ -1,4 +1,4 @@
-"""Whole and close passes: when they run, how they count, and that batches change nothing."""
+"""Whole and close passes: their schedule and weights; batches change nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def cells(value: float = 0.0) -> Cells:
 
 
 class Fake:
-    """A network that shows people where it is told to, and what it was asked."""
+    """A network with scripted people, which records its requests."""
 
     name = "fake"
 
@@ -66,7 +66,7 @@ class Fake:
 
 
 class Scene:
-    """Frames of one luma through a segmenter of fakes, whose grid is the frame."""
+    """Frames of one luma, segmented by fakes; the grid is the whole frame."""
 
     def __init__(self, luma: Any = lambda index: 100, **others: Any) -> None:
         self.luma = luma
@@ -86,7 +86,7 @@ class Scene:
         return [mask.copy() for mask in made]
 
     def taken(self) -> tuple[list[int], list[int], list[int]]:
-        """The frames that each network was asked for since the last call."""
+        """Return the frames that each network was asked for since the last call."""
         asked = tuple(each.asked for each in (self.general, self.landscape, self.near))
         self.general.asked, self.landscape.asked, self.near.asked = [], [], []
         return asked  # type: ignore[return-value]
@@ -122,7 +122,7 @@ def test_whole_passes_begin_a_turn() -> None:
 
 
 def test_a_whole_pass_counts_where_the_picture_stands_still() -> None:
-    """Nobody moves, but the light changes by so much: in code values, and as a weight."""
+    """Nobody moves, but the light changes by a number of code values; a weight follows."""
     for change, weight in ((0, 1.0), (1, 1.0), (2, 0.6), (4, 0.01), (-9, 0.01)):
         scene = Scene(lambda index, change=change: 100 + change * (index > 0))
         scene.general.masks = scene.landscape.masks = everywhere(seen())
@@ -144,7 +144,7 @@ def test_a_close_pass_of_the_whole_frame_stands_for_a_whole_one() -> None:
 
 @pytest.mark.parametrize("parts", [[range(8)], [range(4), range(4, 8)], [range(6), [6, 7]]])
 def test_the_mask_says_where_people_are_as_well(parts: Any) -> None:
-    """Whole passes that miss somebody whom the mask shows do not lose that person."""
+    """A person whom the mask shows stays, even if whole passes miss them."""
     scene = Scene()
     scene.general.masks = scene.landscape.masks = {0: seen()}
     scene.near.masks = everywhere(np.ones(GRID, np.float32))
@@ -192,7 +192,7 @@ def test_best_looks_round_faces_and_people() -> None:
 
 @crossed(layout=list(PixelLayout), size=[(641, 359), (320, 240), (7, 5), (1, 1)])
 def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
-    """Means over cells: of a mask as they are read, of luma as a still picture counts in full."""
+    """Means over cells: of a kept mask, and of luma, by which older passes lose weight."""
     format = frame_format(size, layout)
     planes = ZoomPlanes(format, (256, 256), LanePool())
     mask = np.random.default_rng(4).random(planes.grid, np.float32)
@@ -278,7 +278,7 @@ def test_the_mean_of_all_passes() -> None:
 
 @pytest.mark.parametrize("size", [(1281, 719), (320, 240), (33, 21), (7, 5), (1, 1)])
 def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
-    """As OpenCV enlarges cells, with a box in the middle of the frame, and without one."""
+    """Enlarged as OpenCV does, with and without a box in the middle of the frame."""
     format, rng = frame_format(size), np.random.default_rng(9)
     planes = ZoomPlanes(format, (256, 256), LanePool(2))
     rows, columns = planes.grid
@@ -444,7 +444,7 @@ def test_other_models_have_one_pass(tmp_path: Path) -> None:
 
 
 def test_close_passes_see_parts_of_small_frames_too() -> None:
-    """Of frames with fewer rows than the model's input, it is shown all otherwise."""
+    """Otherwise a frame with fewer rows than the model's input is shown whole."""
     (image,) = shown(1)
     small = frame_of(cv2.resize(image, (426, 240), interpolation=cv2.INTER_AREA))
     (mask,), (fast,) = (
