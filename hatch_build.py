@@ -50,7 +50,7 @@ class NativeLibrary(BuildHookInterface[Any]):
             self._build.build(self._folder, self._machine, variants)
         finally:
             shutil.rmtree(self._folder / "ziglang", ignore_errors=True)
-        # Ignored by git, so hatchling is told of it; nothing in it is bound to a Python version.
+        # Ignored by git, so hatchling must be given it; nothing in it is bound to a Python version.
         libraries = self._build.library_name(self._machine, "*")
         build_data["artifacts"].append(f"/bgsoft/ops/lib/{libraries}")
         build_data["pure_python"] = False

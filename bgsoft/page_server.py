@@ -37,7 +37,7 @@ _HEADERS = {
 _UNKNOWN = {"error": "there is no such page"}
 
 Shown = TypeVar("Shown")
-"""What a page shows and changes."""
+"""The object that a page shows and changes."""
 
 
 class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer, Generic[Shown]):

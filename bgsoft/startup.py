@@ -139,7 +139,7 @@ class StartupPool:
             raise
         finally:
             self._pool.close()
-        # A part that was told to stop waiting does not know the reason.
+        # A part that had to stop waiting does not know the reason.
         known = sorted(filter(None, errors), key=lambda e: isinstance(e, RenderCancelledError))
         first = known[0] if known else None
         if first is None and exc is None:

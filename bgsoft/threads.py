@@ -243,7 +243,7 @@ class LanePool(Closing):
         return map(slice, range(0, count, lanes), range(lanes, count + lanes, lanes))
 
     def submit(self, work: Callable[[], R], lane: int = 0) -> LightFuture[R]:
-        """Start work in parallel to what follows; the caller waits for its result."""
+        """Start work in another thread; the caller waits for its result."""
         if lane not in self._queues:
             queue: SimpleQueue[LightFuture[Any] | None] = SimpleQueue()
             self._queues[lane] = queue

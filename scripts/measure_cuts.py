@@ -93,7 +93,7 @@ def dark(frames: Iterable[Image]) -> Video:
 
 
 def slowed(frames: Sequence[Image], times: int) -> Video:
-    """Each frame so many times."""
+    """Each frame ``times`` times."""
     return [f for f in frames for _ in range(times)]
 
 

@@ -42,7 +42,7 @@ from bgsoft.live import Reader
 
 BITS, CHECK_BITS, ROWS = 24, 8, 2
 TICK_NS = 250_000
-"""Of the clock that is drawn; it begins anew after 70 minutes."""
+"""Of the clock that is drawn; it starts again after 70 minutes."""
 ROW_SHARE = 12
 """A row of bars has this part of the frame's height."""
 FRAMES = 90

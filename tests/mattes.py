@@ -14,5 +14,5 @@ from bgsoft.threads import LanePool
 def matte_stage(
     config: MatteConfig, format: FrameFormat, pool: LanePool | None = None, **options: Any
 ) -> MatteStage:
-    """Return a matte stage with one lane or a pool; ``options`` are those of :class:`MatteSetup`."""
+    """Return a matte stage, with one lane unless ``pool`` is given."""
     return create_matte_stage(MatteSetup(config, format, pool or LanePool(), **options))

@@ -422,7 +422,7 @@ class OutputStatus(StrEnum):
 
 
 def describe(path: Path) -> WrittenFile:
-    """Describe a file as it is now; empty values if it cannot be read."""
+    """Describe the present file; empty values if it cannot be read."""
     try:
         with path.open("rb") as file:
             return WrittenFile(stamp(file.fileno()), _beginnings(file))

@@ -68,7 +68,7 @@ class ResultFiles(NamedTuple):
         """Check, before the measurement, that both files can be written.
 
         Raises:
-            ConfigError: The plot is neither ``.png`` nor ``.svg``, or no file is to be replaced.
+            ConfigError: The plot is not ``.png`` or ``.svg``, or would replace a file.
             BackendUnavailableError: Matplotlib is missing.
             OutputError: A file cannot be written, exists, or is one of the inputs.
         """

@@ -1,4 +1,4 @@
-"""Single frames of a video: as they are, and as a render with some regions makes them."""
+"""Single frames of a video: unchanged, and rendered with some regions."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Result(NamedTuple):
 class FrameRenderer(Closing):
     """Renders single frames of a video with regions that change, on the CPU.
 
-    Faces are hidden by what is known up to the frame; a render also uses the next ones. Followed
+    Faces are hidden by this frame and earlier ones; a render also uses the next ones. Followed
     regions stay where they were drawn.
 
     Args:

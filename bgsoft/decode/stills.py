@@ -173,7 +173,7 @@ def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> t
             return cmyk_to_srgb(data, facts.profile), facts.orientation
         except ValueError:
             notices.append(UNUSABLE)
-    # The only flag that changes neither depth, alpha nor orientation.
+    # The only flag that preserves depth, alpha and orientation.
     decoded = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if decoded is None:
         raise damaged

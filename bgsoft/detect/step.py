@@ -147,7 +147,7 @@ class DetectorStep:
         self._boxes, self._held, self._frames = Counter[str](), Counter[str](), Counter[str]()
         self._hidden_frames = 0
         self.trim_start = -math.inf
-        """Frames with an earlier pts are neither hidden nor counted."""
+        """Pts before which frames are not hidden and not counted."""
         self.refresh, self.reset = self._holder.refresh, self._holder.reset
         self.start, self.find, self.close = detector.start, detector.find, detector.close
 

@@ -245,7 +245,7 @@ def choose_encoder(
 
 
 def _metadata_notices(container: Container, info: VideoInfo) -> list[str]:
-    """Return notices of properties that neither raw video nor its container stores."""
+    """Return notices of properties that raw video and its container cannot store."""
     color, aspect = info.format.color, info.sample_aspect_ratio
     told = {color.primaries, color.transfer, color.matrix} != {UNSPECIFIED}
     lost = ["the colour description"] if told else []

@@ -78,7 +78,7 @@ class GpuNetwork(Network):
         Only the capture is left for the first :meth:`run`.
         """
         options = ort.RunOptions()
-        options.add_run_config_entry("gpu_graph_id", "-1")  # neither captured nor replayed
+        options.add_run_config_entry("gpu_graph_id", "-1")  # no capture, no replay
         with span("first run without a graph"):
             self._session.run_with_iobinding(self._binding, options)
 

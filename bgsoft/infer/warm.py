@@ -164,7 +164,7 @@ def network_thread(target: Callable[[], None], name: str) -> StageThread:
 
 
 def network_pool() -> LanePool:
-    """Return a second thread for networks, kept as long as they are."""
+    """Return a second thread for networks, which lives as long as they do."""
     return LanePool() if _warm is None else _warm.pool
 
 

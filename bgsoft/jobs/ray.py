@@ -24,8 +24,9 @@ from bgsoft.jobs.worker import GRACE_SECONDS, Exiting
 from bgsoft.records import dataclass
 
 _FAILING_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
-"""Time for which workers may fail to start before that is an error, and the pause after each
-failure: Ray takes a while to detect that a node is gone."""
+"""Time for which workers may fail to start, and the pause after each failure.
+
+Ray takes a while to detect that a node is gone."""
 
 
 @dataclass(eq=False, slots=True)

@@ -18,7 +18,7 @@ _NOWHERE = Path(os.devnull)
 
 
 def picture_config(preset: str | None, flags: Layer, user: UserConfig = NO_CONFIG) -> RenderConfig:
-    """Return settings for single frames that are neither read from nor written to a file.
+    """Return settings for frames that come from no file and go to none.
 
         preset: Name or file; None: the default.
         flags: Section → field → value, on top of the preset.

@@ -12,7 +12,7 @@ from bgsoft.matte.contour import ContourSteps
 
 
 class DirectMatte(MatteStage):
-    """Takes masks of the frame's size as they are, float32 in [0, 1] or uint8 of 255.
+    """Uses masks of the frame's size unchanged, float32 in [0, 1] or uint8 of 255.
 
     Such a model has seen the whole picture and earlier frames, so nothing is smoothed, fitted or
     filled. Only expansion and feather are applied. A held frame gets the last matte unchanged.

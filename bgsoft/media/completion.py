@@ -40,7 +40,7 @@ class Completion:
         """Correct the header of the finished file.
 
         Args:
-            aspect: Pixel aspect, for which the header has room; None: as it is.
+            aspect: Pixel aspect, for which the header has room; None: unchanged.
         """
         if self._container.muxer == "mov":
             write_languages(self._file, self._languages)

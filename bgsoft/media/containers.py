@@ -168,7 +168,7 @@ CONTAINERS: tuple[Container, ...] = (
         numbers_frames=True,
         chapters=False,
         audio_fallback=("libmp3lame", "ac3", "pcm_s16le"),
-        # What its old players know; FFmpeg would write AAC, which hardly any of them reads.
+        # Codecs of old AVI players; FFmpeg would write AAC, which hardly any of them reads.
         copies=frozenset({"ac3", "mp2", "mp3", *_AVI_PCM}),
         # Otherwise sound from before the picture would push the picture off its numbers.
         options={"avoid_negative_ts": "disabled"},

@@ -48,7 +48,7 @@ def describe(target: Stream, source: Stream, metadata: MetadataFilter) -> None:
 
 
 def holds(container: Container, stream: Stream) -> bool:
-    """Return whether the container takes a stream as it is, by FFmpeg's header of it."""
+    """Return whether FFmpeg can write a header of the container for an unchanged stream."""
     if container.copies is not None and codec_name(stream) not in container.copies:
         return False
 

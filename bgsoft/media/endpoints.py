@@ -1,6 +1,6 @@
 """Sources and destinations of frames: files, pipes and sequences of pictures.
 
-What a path names is decided here, once.
+The kind of a path is decided here, once.
 """
 
 from __future__ import annotations

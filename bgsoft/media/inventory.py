@@ -68,7 +68,7 @@ _NAMES = {
 _GOP_FLAGS = 1 << 24 | 1 << 12
 """The drop flag and the marker of a time code (ISO/IEC 13818-2, 6.2.2.6)."""
 STEREO = "stereo 3D"
-"""Name of what Matroska keeps as a tag."""
+"""Name of the metadata that Matroska keeps as a tag."""
 _NO_BASE_PROFILE = 5
 """The Dolby Vision profile whose pictures have no usual colours."""
 

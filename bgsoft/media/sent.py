@@ -37,7 +37,7 @@ class SentFile(Closing):
             self._file = target.open("wb")
             self._send = self._file.write
         self._begun = bytearray()
-        """The header, and a little of what follows it."""
+        """The header and a few bytes after it."""
         self._header_bytes: int | None = None
         """None: the header is not sent yet."""
 

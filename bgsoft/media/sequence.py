@@ -118,7 +118,7 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
 
 
 def exact_rate(rate: float) -> Fraction:
-    """A frame rate as it was meant: 29.97 is 30000/1001."""
+    """Return the exact frame rate of a rounded one: 29.97 is 30000/1001."""
     whole = round(rate * 1.001)
     broadcast = Fraction(1000 * whole, 1001)
     meant = whole in _BROADCAST and abs(broadcast - Fraction(rate)) < _MEANT

@@ -101,7 +101,7 @@ class SoundCheck:
                     return
 
     def _begins_late(self, number: int, stream: AudioStream) -> bool:
-        """Return whether sound begins so much after the picture that it would be heard early.
+        """Return whether sound begins too long after the picture, so that it would play early.
 
         Raises:
             UnsupportedFormatError: It begins so early that much of it would be lost.

@@ -28,7 +28,7 @@ from bgsoft.outputs import DASH
 from bgsoft.suggestions import network_address
 
 RAW_STREAMS = ("h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu")
-"""Demuxers of streams without a container: they have neither index nor timestamps."""
+"""Demuxers of streams without a container: they have no index and no timestamps."""
 CONTAINERS = (
     *("mov", "matroska", "avi", "mpegts", "mpeg", "mxf", "gxf", "flv", "ogg", "asf", "rm", "nut"),
     *("dv", "gif", "yuv4mpegpipe", "ivf"),

@@ -59,7 +59,7 @@ class SplicedClock:
         return [packet]
 
     def flush(self) -> list[Packet[Any]]:
-        """The packets that wait, moved by what is known now."""
+        """Return the waiting packets, moved by the known offsets."""
         held, self._held = self._held, []
         for packet in held:
             time = _seconds(packet)

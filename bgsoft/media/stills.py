@@ -1,4 +1,4 @@
-"""Stills: pictures that are files of their own. What one says of itself, and its colour profile.
+"""Properties and colour profiles of picture files.
 
 The files are untrusted: their sizes are checked before anything is decoded, and one that has been
 cut off is an error, not a picture that is grey below.
@@ -60,7 +60,7 @@ class StillFacts:
     profile: bytes = b""
     """ICC profile of the colours; empty: there is none."""
     metadata: dict[str, None] = field(default_factory=dict)
-    """Names of what it says besides: EXIF's tags, XMP, comments. None of it is copied."""
+    """Names of its other metadata: EXIF's tags, XMP, comments. None is copied."""
     is_cmyk: bool = False
     color: tuple[int, int] = (0, 0)
     """Primaries and transfer (ITU-T H.273) of an AVIF or HEIC picture; 0: none are declared."""
@@ -271,7 +271,7 @@ def _tiff(data: bytes) -> StillFacts:
 
 
 def _has_more_pages(data: bytes) -> bool:
-    """Return whether a directory follows that is no smaller version of the first one's picture."""
+    """Return whether another page follows; a smaller version of the first does not count."""
     order = _byte_order(data)
     try:
         start = int.from_bytes(data[4:8], order)

@@ -42,7 +42,7 @@ class CopiedTracks:
         self.audio = maker.audio
         """Outcome of each audio track."""
         self.picture_tags: dict[str, None] = {}
-        """Names of the chapters' tags that were left out, as they are pictures."""
+        """Names of the chapters' tags that were left out because they are pictures."""
         self._source, self._writer = maker.source, maker.writer
         info, container = maker.writer.info, maker.writer.container
         self._info, self._container = info, container
@@ -115,7 +115,7 @@ class CopiedTracks:
 
     def _feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         track = self._tracks.get(packet.stream_index)
-        # What belongs to a picture has come: a pipe's tracks are read no further than that.
+        # A pipe's tracks are read only until the packets that belong to a picture have arrived.
         tells = self._pipe is not None and packet.stream_index == self._info.stream_index
         if not tells and (track is None or not packet.size or track.done):
             return ()

@@ -330,7 +330,7 @@ class TextTrack(OutputTrack):
 
     def _encode(self, text: bytes) -> Packet[Any]:
         words = text[:_MAX_BYTES].decode(errors="ignore")
-        if self._encoder.name == "webvtt":  # which leaves "<" and "&" as they are
+        if self._encoder.name == "webvtt":  # which does not escape "<" and "&"
             from html import escape  # whose table takes a millisecond
 
             words = escape(words, quote=False)

@@ -1,4 +1,4 @@
-"""The base of what takes encoded pictures and writes them."""
+"""The base class of writers of encoded pictures."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def fetch_compiler(folder: Path) -> bool:
     """Put the compiler into a folder of libraries, for :func:`build`; return whether that worked.
 
     The kernels include no headers, so 2 of the 20,000 files of its wheel are enough: pip takes 17
-    seconds to install all, uv 12, and both 5 to download the wheel. Where there is no pip, or it
+    seconds to install all, uv 12, and both 5 to download the wheel. Without pip, or if it
     finds no wheel without the options that the user gave, the compiler has to be installed.
     """
     if (folder / _ZIG).is_file():

@@ -62,7 +62,7 @@ class Execution:
         return clock
 
     def submit(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Start work that is independent of what follows; call the result to wait for it."""
+        """Start work in another thread; call the result to wait for it."""
         return self._pool.submit(work).result
 
     def hand_out(self, frames: Sequence[Frame]) -> None:
@@ -148,7 +148,7 @@ class PictureStages:
     areas: AreaMeter | None = None
     """Measures the mattes of frames that are kept; None: nobody asks."""
     trim_start: int | None = None
-    """Frames with an earlier pts are a pre-roll: they are neither composited nor kept. None: keep
+    """Frames with an earlier pts are a pre-roll: they are not composited and not kept. None: keep
     all frames."""
 
     def __post_init__(self) -> None:
@@ -205,7 +205,7 @@ class PictureStages:
     def flush(self) -> list[Frame]:
         """Finish the frames that are held; see :class:`bgsoft.pipeline.runner.FrameStage`.
 
-        Between batches, it hides faces by what is known so far.
+        Between batches, faces are hidden without knowledge of later frames.
         """
         if self.faces is None:
             return []

@@ -54,7 +54,7 @@ def write_preview(
 ) -> PreviewResult:
     """Render one frame and write it as a PNG file.
 
-    Faces are hidden by what is known up to this frame; a render also uses the next ones.
+    Faces are hidden by this frame and earlier ones; a render also uses the next ones.
 
     Args:
         config: Settings of a render; ``output`` is the PNG file.

@@ -75,8 +75,8 @@ def render_whole(
         UnsupportedFormatError: There is no path for the input or to the output.
         OutputError: The output cannot be written.
         DecodeError, EncodeError, InferenceError, VerificationError: The render failed part-way.
-        StallError: A stage stands still. What it has open stays so: it may not be safe to render
-            more in this process.
+        StallError: A stage stands still. Its files stay open, and further renders in this process
+            may not be safe.
         RenderCancelledError: The listener stopped it.
 
     Nothing is left behind where it raises.

@@ -67,7 +67,7 @@ def to_masks(placement: Placement, raw: Array, spec: ModelSpec, masks: Array) ->
         logits = xp.clip(person.astype(np.float32, copy=False), -_MAX_LOGIT, _MAX_LOGIT)
         person = 1.0 / (1.0 + xp.exp(-logits))
     elif spec.activation == "softmax":
-        with np.errstate(invalid="ignore"):  # what is no number, or endless
+        with np.errstate(invalid="ignore"):  # NaN or infinite values
             shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
         person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
     # NaN becomes 0.

@@ -1,4 +1,4 @@
-"""Settings of what an output keeps of its input besides the picture."""
+"""Settings of the sound, tracks and metadata that an output keeps."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _OPSET = 17
 _SIDE = 256
 """Of the embedded network's square. It is trained at 320; at 256 its figures are the same, in 0.6
 of the time."""
-_LEAST_HALVED = 16
+_MIN_HALVED = 16
 """Values of a tensor, below which half precision would save nothing."""
 
 
@@ -69,7 +69,7 @@ def _halved(model: ModelProto) -> None:
     casts: list[NodeProto] = []
     for tensor in graph.initializer:
         values = numpy_helper.to_array(tensor)
-        if values.dtype != np.float32 or values.size < _LEAST_HALVED:
+        if values.dtype != np.float32 or values.size < _MIN_HALVED:
             continue
         name = tensor.name
         tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), f"{name}_half"))

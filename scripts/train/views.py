@@ -26,7 +26,7 @@ from torch.nn import functional
 
 _SCENE = 512
 """Side of a scene, in pixels; all scenes are squares, stretched from their aspect."""
-_LEAST_PERSON = 0.25
+_MIN_PERSON = 0.25
 """IoU of the coarse mask with the truth, below which it has missed the person."""
 # The luminance table of ITU-T T.81, K.1, by which JPEG quantises.
 _QUANTISATION = (
@@ -487,7 +487,7 @@ class Views:
         mask = self._coarse_of(pictures, crop[:, 4:])
         found, person = mask > 0.5, truth > 0.5
         both, either = ((each.sum((1, 2, 3))) for each in (found & person, found | person))
-        missed = both < _LEAST_PERSON * either
+        missed = both < _MIN_PERSON * either
         draw = self._uniform(count)
         wrong = (draw < 0.35) | (missed[:count] & (draw < 0.9))
         wrong = torch.cat([wrong, wrong[:twins]])

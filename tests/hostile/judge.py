@@ -237,7 +237,7 @@ def _left(case: Case, verdict: Verdict, folder: Path) -> list[str]:
 
 
 def lost(source: Path, folder: Path) -> list[str]:
-    """Return the frames that ffmpeg decodes from the source but not from the output, if unreported."""
+    """Return the frames of the source that the output lacks without a report, by ffmpeg."""
     events = json.loads((folder / REPORT).read_text())["events"]
     if any(event["kind"] in _TOLD for event in events):
         return []

@@ -42,7 +42,7 @@ class World:
         return job_factory.plan(Found(path, Path()) for path in sorted(self.inputs.iterdir()))
 
     def leave(self, states: dict[str, FileState] | None = None, **flags: Any) -> None:
-        """Write the state of an earlier run: ``a`` to ``c``, done unless ``states`` says otherwise."""
+        """Write the state of an earlier run: ``a`` to ``c``, done unless ``states`` differ."""
         with BatchState(self.folder) as state:
             state.begin(decide(job, state, resume=True).entry for job in self.jobs(**flags))
             for job in self.jobs(**flags):

@@ -107,7 +107,7 @@ def test_places_are_hidden_in_all_chunks_at_their_times(person: Path, tmp_path: 
 def test_cuts_are_seen_as_in_a_whole_render_where_a_chunk_begins(tmp_path: Path) -> None:
     """The picture is mirrored for seven frames around each refresh.
 
-    A decoder that has seen the first cut takes the return for no cut.
+    The change back is no cut only for a chunk that has decoded the first change.
     """
     clip, whole, chunks = (tmp_path / f"{name}.mkv" for name in ("in", "whole", "chunks"))
     change = "scale=256:144,hflip=enable='gte(mod(n,16),11)+eq(mod(n,16),0)*gt(n,0)'"

@@ -107,7 +107,7 @@ def over_white(luma: NDArray[np.float64], alpha: NDArray[np.float64]) -> NDArray
 
 @pytest.mark.parametrize("steps", [2, 4])
 def test_scaling_makes_no_rim(steps: int) -> None:
-    """Players scale colour and alpha apart; over white, the result equals scaling after blending."""
+    """Players scale colour and alpha apart; over white, this equals scaling the blend."""
 
     def scaled(plane: NDArray[np.float64]) -> NDArray[np.float64]:
         size = (HD.width // steps, HD.height // steps)

@@ -87,7 +87,7 @@ def enclosed_share(outline: np.void, row: int, column: int) -> float:
 
 
 def painted(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
-    """Return the enclosed share around each cell of a box, by which covers are measured and filled."""
+    """Return the enclosed share around each cell of a box, as covers are measured by it."""
     grid = analysis_shape(format.width, format.height)
     shares, seen = np.zeros((2, *grid), np.uint8)
     found = shares, np.empty(1, np.int32), np.empty(1, np.float32)

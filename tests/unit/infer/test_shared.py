@@ -290,9 +290,7 @@ class FakeDevice:
 
 @pytest.fixture
 def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, int | None]]:
-    """Run networks of the GPU here; record their batch, whether they may replay, and the largest
-    batch.
-    """
+    """Run networks of the GPU here; record batch, use of replays, and largest batch."""
     made: list[tuple[int, bool, int | None]] = []
 
     def load(loader: NetworkLoader, wiring: Wiring, run: GpuRun) -> Network:

@@ -82,7 +82,7 @@ def ask(
     headers: dict[str, str] | None = None,
     token: str | None = None,
 ) -> tuple[int, bytes, Any]:
-    """Return status, body and headers of an answer; the request is sent as JSON unless it is bytes."""
+    """Return status, body and headers of an answer; all but bytes is sent as JSON."""
     origin, _, own = server.url.partition("/?token=")
     address = f"{origin}{path}{'&' if '?' in path else '?'}token={own if token is None else token}"
     data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()

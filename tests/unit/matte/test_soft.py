@@ -344,9 +344,7 @@ def test_results_go_to_the_same_arrays_every_time() -> None:
 
 def test_a_fine_edge_is_steady_where_the_picture_stands_still() -> None:
     def changes(temporal: float, brighter: int) -> int:
-        """Return the largest share of another mask that opacity follows when the picture changes
-        so.
-        """
+        """Largest share of another mask that opacity follows when the picture changes so."""
         config = MatteConfig(temporal=temporal, threshold=None, smooth=0, min_area=0)
         first, second = blank_frame(640, 480), blank_frame(640, 480)
         second.luma[:] += np.uint8(brighter)

@@ -241,7 +241,7 @@ def test_an_error_comes_out_though_the_encoder_does_not_return(waits: bool) -> N
 
 
 def test_a_slow_render_has_not_stalled() -> None:
-    """The whole render, and the first run of the models, take longer than the limit for one frame."""
+    """The render, and the models' first run, take longer than the limit for one frame."""
 
     class SlowStart(FakeStage):
         def start(self) -> None:
