@@ -6,6 +6,7 @@ The networks may run elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,6 @@ from bgsoft.segment.base import FaceBoxes, Segmenter
 from bgsoft.segment.families import averaged_with, companion, runs_singly, wiring, with_size
 from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.planes import ZoomPlanes
-from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.segment.zoomed import ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality, Precision
 from bgsoft.startup import StartupPool
@@ -92,63 +92,50 @@ class HostSegmenterFactory:
                 ]
             return AveragedSegmenter(mattes, masks.result(), averages, self._pool)
         if other is not None:
-            sibling = loader.sibling(resolve(other))
             best = quality is MatteQuality.BEST
-            return self._create_zoomed(loader, sibling, best, make_faces if best else None)
+            return self._create_zoomed(loader, other, best, make_faces if best else None)
         return self.segmenter(spec, self.driver(loader))
 
     def _create_zoomed(
         self,
         loader: NetworkLoader,
-        other: NetworkLoader,
+        other: str,
         refines: bool,
         make_faces: Callable[[], FaceBoxes] | None,
     ) -> Segmenter:
-        spec, other_spec = loader.model.spec, other.model.spec
-        single = refining = finding = None
+        refining = finding = None
         with StartupPool() as startup:
-            landscape = startup.submit(
-                f"model {other_spec.name}", partial(self.driver, other, single=True)
-            )
+
+            def begin(loader: NetworkLoader, **how: bool) -> Future[NetworkSegmenter]:
+                def make() -> NetworkSegmenter:
+                    return self.segmenter(loader.model.spec, self.driver(loader, **how))
+
+                return startup.submit(f"model {loader.model.spec.name}", make)
+
+            landscape = begin(loader.sibling(resolve(other)), single=True)
             if self._single_stream is not None:
-                single = startup.submit(
-                    "model for single frames",
-                    partial(self.driver, loader, single=True, own_stream=True),
-                )
+                single = begin(loader, single=True, own_stream=True)
             if refines:
                 # It has no file in half precision.
-                sibling = loader.sibling(resolve(REFINER, (REFINER,)), Precision.FP32)
-                refining = startup.submit("model for refining", partial(self._refiner, sibling))
+                model = resolve(REFINER, (REFINER,))
+                refining = begin(loader.sibling(model, Precision.FP32))
             if make_faces is not None:
                 finding = startup.submit("model for faces", make_faces)
-            close = self.segmenter(spec, self.driver(loader))
-            general = close if single is None else self.segmenter(spec, single.result())
-            wide = self.segmenter(other_spec, landscape.result())
+            close = self.segmenter(loader.model.spec, self.driver(loader))
         refiner = None if refining is None else refining.result()
-        faces = None if finding is None else finding.result()
         with self.current():
             planes = ZoomPlanes(
                 self._format,
-                (spec.height, spec.width) if refiner is None else refiner.size,
+                (refiner or close).size,
                 self._pool,
                 placement=self.placement,
                 batch=self._batch,
                 device=self._device if self.placement.on_device else None,
-                stream=None if single is None else self._single_stream,
+                stream=self._single_stream,
             )
-        return ZoomedSegmenter(general, wide, close, planes, refiner, faces)
-
-    def _refiner(self, loader: NetworkLoader) -> MaskRefiner:
-        spec, driver = loader.model.spec, self.driver(loader)
-        with self.current():
-            return MaskRefiner(
-                spec,
-                driver,
-                self._format,
-                self._pool,
-                placement=self.placement,
-                batch=self._batch,
-            )
+        general = close if self._single_stream is None else single.result()
+        faces = None if finding is None else finding.result()
+        return ZoomedSegmenter(general, landscape.result(), close, planes, refiner, faces)
 
     def driver(
         self, loader: NetworkLoader, *, single: bool = False, own_stream: bool = False

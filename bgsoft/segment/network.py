@@ -17,9 +17,11 @@ from bgsoft.errors import ModelError
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Driver, Network
 from bgsoft.models.catalog import ModelSpec
+from bgsoft.models.families import REFINER
 from bgsoft.ops.placement import HOST, Placement
+from bgsoft.ops.resize import Resized
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import processing, runs_singly, with_size
+from bgsoft.segment.families import COARSE_INPUT, processing, runs_singly, with_size
 from bgsoft.segment.masks import channels
 from bgsoft.threads import LanePool
 
@@ -70,6 +72,11 @@ class NetworkSegmenter(Segmenter):
         code = processing(spec)
         self._preprocessors = [code.preprocessor(spec, format, placement) for _ in range(lanes)]
         self._to_masks = code.to_masks
+        self.size = spec.height, spec.width
+        """(rows, columns) of the input."""
+        if spec.family == REFINER:
+            self._resized = [Resized(placement, self.size, np.float32) for _ in range(lanes)]
+            self._resize = placement.operation("zoom", "resize_mask")
         # Of the networks that run: each one's arrays stay what they are.
         self._raw: Callable[..., Array] = lru_cache(self._pool.lanes)(
             lambda network: channels(network, spec)
@@ -97,21 +104,34 @@ class NetworkSegmenter(Segmenter):
             return reduced
         return [AnalysisFrame(1, frame.luma, frame.chroma) for frame in frames]
 
-    def run(self, frames: Sequence[Frame], shown: Sequence[AnalysisFrame]) -> Sequence[Array]:
-        """Return the masks of pictures, which may be parts of the frames."""
-        spec, preprocessors, lanes = self._spec, self._preprocessors, self._lanes
+    def run(
+        self,
+        frames: Sequence[Frame],
+        shown: Sequence[AnalysisFrame],
+        coarse: Sequence[Array] | None = None,
+    ) -> Sequence[Array]:
+        """Return the masks of pictures, which may be parts of the frames.
 
+        Args:
+            frames: The frames; errors carry their pts.
+            shown: A picture of each.
+            coarse: For the refiner: the picture's mask, (rows, columns) float32 of any size.
+        """
+        spec, preprocessors, lanes = self._spec, self._preprocessors, self._lanes
         parts: list[slice | None] = [None] * len(frames)
 
+        def write_one(network: Network, at: int, item: int) -> None:
+            lane, inputs = at % lanes, network.inputs
+            parts[at] = preprocessors[lane].write(shown[at], inputs[spec.input], item)
+            if coarse is not None:
+                given = self._resized[lane].arguments(coarse[at], self.size, area=None)
+                self._resize(self.size, *given, inputs[COARSE_INPUT][item], *self.size)
+
         def write(network: Network, start: int, stop: int) -> None:
-            tensor = network.inputs[spec.input]
             if stop - start == 1:
-                parts[start] = preprocessors[start % lanes].write(shown[start], tensor)
+                write_one(network, start, 0)
             else:
-                parts[start:stop] = self._pool.map(
-                    lambda _, at: preprocessors[at % lanes].write(shown[at], tensor, at - start),
-                    range(start, stop),
-                )
+                self._pool.map(lambda _, at: write_one(network, at, at - start), range(start, stop))
 
         def read(network: Network, start: int, stop: int) -> None:
             raw, masks = self._raw(network)[: stop - start], self._masks[start:stop]

@@ -14,8 +14,7 @@ pass counts alone.
 
 ``best`` adds three steps. Faces are detected at the first frame of a turn, so that nobody with a
 visible face is missed. Closer passes see each head and shoulders, and each of several people.
-Finally the part of the frame around each person, or around people who touch, is refined
-(:mod:`bgsoft.segment.refiner`).
+Finally the part of the frame around each person, or around people who touch, is refined.
 
 Turns are counted by the frames' places in the video, so the masks are the same for any number of
 frames at a time, and in a chunk that is rendered alone. On a device, decisions wait for the whole
@@ -37,7 +36,6 @@ from bgsoft.segment.base import FaceBoxes, Segmenter
 from bgsoft.segment.boxes import Box, Cells, Places, find_places, tiles
 from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.planes import GENERAL, LANDSCAPE, ONLY_CLOSE, Blend, ZoomPlanes
-from bgsoft.segment.refiner import MaskRefiner
 
 TURN = 4
 """Frames of a turn."""
@@ -88,7 +86,7 @@ class ZoomedSegmenter(Segmenter):
         landscape: NetworkSegmenter,
         close: NetworkSegmenter,
         planes: ZoomPlanes,
-        refiner: MaskRefiner | None = None,
+        refiner: NetworkSegmenter | None = None,
         faces: FaceBoxes | None = None,
     ) -> None:
         self.name = close.name
@@ -96,6 +94,8 @@ class ZoomedSegmenter(Segmenter):
         self._close = close
         self._planes = planes
         self._refiner, self._faces = refiner, faces
+        every = general, landscape, close, refiner, faces
+        self._networks = {each: None for each in every if each is not None}
         self._next_slot = 0
         self._begun: _Begun | None = None
         self._turn: _Turn
@@ -104,12 +104,8 @@ class ZoomedSegmenter(Segmenter):
         self._last_mask: Array
 
     def start(self) -> None:
-        for network in dict.fromkeys((*self._whole, self._close)):
+        for network in self._networks:
             network.start()
-        if self._refiner is not None:
-            self._refiner.start()
-        if self._faces is not None:
-            self._faces.start()
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
         planes = self._planes
@@ -227,7 +223,7 @@ class ZoomedSegmenter(Segmenter):
         boxes: Sequence[Sequence[Box]],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-        refiner: MaskRefiner | None = None,
+        refiner: NetworkSegmenter | None = None,
     ) -> None:
         """Add a closer pass of each box of each frame to its mask, or refine it there."""
         planes = self._planes
@@ -253,9 +249,5 @@ class ZoomedSegmenter(Segmenter):
         self.reset()
 
     def close(self) -> None:
-        for network in (*self._whole, self._close):
+        for network in self._networks:
             network.close()
-        if self._refiner is not None:
-            self._refiner.close()
-        if self._faces is not None:
-            self._faces.close()

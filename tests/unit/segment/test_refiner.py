@@ -17,8 +17,8 @@ from bgsoft.models.catalog import read_spec, resolve, spec_path
 from bgsoft.models.families import REFINER
 from bgsoft.segment.boxes import Box
 from bgsoft.segment.factory import HostSegmenterFactory
+from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.planes import GENERAL, Blend, ZoomPlanes
-from bgsoft.segment.refiner import MaskRefiner
 from bgsoft.settings.config import Precision
 from bgsoft.threads import LanePool
 from tests.pictures import frame_format, frame_of
@@ -43,7 +43,7 @@ def test_a_crop_and_its_mask_are_shown_as_the_file_wants_them(count: int) -> Non
     frames = [frame_of(image, index) for index in range(count)]
     format, model, pool = frames[0].format, resolve(REFINER, (REFINER,)), LanePool(2)
     driver = HostSegmenterFactory("cpu", format, pool).driver(NetworkLoader(model))
-    refiner = MaskRefiner(model.spec, driver, format, pool, batch=count)
+    refiner = NetworkSegmenter(model.spec, driver, format, pool, batch=count)
     rng = np.random.default_rng(3)
     crops = [AnalysisFrame(1, frame.planes.luma, frame.planes.chroma) for frame in frames]
     coarse = [*cv2.blur(rng.random((45, 60, count), np.float32), (9, 9)).reshape(45, 60, -1).T]
