@@ -109,37 +109,35 @@ static void enlarge_weights(
 
 // The mask of a frame from its passes; one thread a sample.
 //
-// general, landscape, mask: (rows, columns). luma, seen: (cell_rows, cell_columns), of this frame and
-// of the one that the whole passes saw. These count by their shares where the picture stands still,
-// up to a change of moved - span, and by `min_weight` of them from moved on. close: (.., close_pitch),
-// resized by the tables to the box left .. right, top .. bottom (half-open; empty where there is
-// none), where its weight is close_weight, faded in over the four widths.
+// whole, mask: (rows, columns); the sum of whole passes, times their weights, whose sum is share. luma,
+// seen: (cell_rows, cell_columns), of this frame and of the one that the whole passes saw. They count by
+// their share where the picture stands still, up to a change of moved - span, and by `min_weight` of it
+// from moved on. close: (.., close_pitch), resized by the tables to the box left .. right, top .. bottom
+// (half-open; empty where there is none), where its weight is close_weight, faded in over the four widths.
 //
 // lines: on the host, room for 2 rows of whole cells, a row of cells and two, and a row of the grid.
 KERNEL(blend_passes)(
-    const float *general, const float *landscape, const float *luma, const float *seen,
-    int cell_rows, int cell_columns, float general_share, float landscape_share, float min_weight,
-    float moved, float span, const float *close, int close_pitch, const float *x_table, int x_stride,
-    const float *y_table, int y_stride, int mode, int left, int top, int right, int bottom,
-    float fade_left, float fade_top, float fade_right, float fade_bottom, float close_weight,
-    float *mask, int rows, int columns, float *lines)
+    const float *whole, float share, const float *luma, const float *seen, int cell_rows,
+    int cell_columns, float min_weight, float moved, float span, const float *close,
+    int close_pitch, const float *x_table, int x_stride, const float *y_table, int y_stride,
+    int mode, int left, int top, int right, int bottom, float fade_left, float fade_top,
+    float fade_right, float fade_bottom, float close_weight, float *mask, int rows, int columns,
+    float *lines)
 {
     const Stillness still = {luma, seen, min_weight, moved, span};
-    const float share = general_share + landscape_share;
 #if ON_DEVICE
     for_samples(rows, columns, [&](int y, int x) {
         const Between down(y, 1.0f / CELL, cell_rows);
         const Between across(x, 1.0f / CELL, cell_columns);
         const int at = y * columns + x;
-        const float whole = weight_at(still, down, across, cell_columns);
-        float sum = (general[at] * general_share + landscape[at] * landscape_share) * whole;
-        float total = share * whole;
+        const float counts = weight_at(still, down, across, cell_columns);
+        float sum = whole[at] * counts, total = share * counts;
         if (x >= left && x < right && y >= top && y < bottom) {
-            const float *x_row = x_table + (x - left) * x_stride;
-            const float *y_row = y_table + (y - top) * y_stride;
             float weight = ramp(y - top, bottom - top, fade_top, fade_bottom) *
                            (close_weight * ramp(x - left, right - left, fade_left, fade_right));
-            sum += resample_float(close, close_pitch, mode, x_row, y_row) * weight;
+            sum += resized_float(
+                       close, close_pitch, x_table, x_stride, y_table, y_stride, mode, y - top,
+                       x - left) * weight;
             total += weight;
         }
         mask[at] = fminf(sum / total, 1.0f);
@@ -160,13 +158,11 @@ KERNEL(blend_passes)(
             }
         const float down = between_rows.part, up = 1.0f - down;
         const float *upper = lines + (first & 1) * width, *lower = lines + (second & 1) * width;
-        const float *general_row = general + (size_t)y * columns;
-        const float *landscape_row = landscape + (size_t)y * columns;
+        const float *whole_row = whole + (size_t)y * columns;
         float *target = mask + (size_t)y * columns;
         const auto blend = [&](int x, float added, float weight) INLINED {
-            const float whole = upper[x] * up + lower[x] * down;
-            const float sum = general_row[x] * general_share + landscape_row[x] * landscape_share;
-            target[x] = fminf((sum * whole + added) / (share * whole + weight), 1.0f);
+            const float counts = upper[x] * up + lower[x] * down;
+            target[x] = fminf((whole_row[x] * counts + added) / (share * counts + weight), 1.0f);
         };
         const bool beside = y < top || y >= bottom;
         INDEPENDENT
@@ -186,4 +182,24 @@ KERNEL(blend_passes)(
             blend(x, 0.0f, 0.0f);
     }
 #endif
+}
+
+// A mask averaged with a pass over the box left .. right, top .. bottom of it, in place; no sample loses
+// more than max_loss. One thread a sample of the box. mask: (.., columns); the others as above.
+KERNEL(average_pass)(
+    const float *close, int close_pitch, const float *x_table, int x_stride, const float *y_table,
+    int y_stride, int mode, int left, int top, int right, int bottom, float fade_left,
+    float fade_top, float fade_right, float fade_bottom, float close_weight, float max_loss,
+    float *mask, int columns)
+{
+    const int height = bottom - top, width = right - left;
+    for_apart(height, width, [=](int y, int x) INLINED {
+        const float weight = ramp(y, height, fade_top, fade_bottom) *
+                             (close_weight * ramp(x, width, fade_left, fade_right));
+        float &own = mask[(size_t)(top + y) * columns + left + x];
+        const float added = resized_float(
+            close, close_pitch, x_table, x_stride, y_table, y_stride, mode, y, x);
+        const float mean = fminf((own + added * weight) / (1.0f + weight), 1.0f);
+        own = fmaxf(mean, own - max_loss);
+    });
 }

@@ -28,6 +28,7 @@ _MIN_PERSON = 0.002
 """Share of the frame of the smallest region that has a close pass."""
 _TILE = 0.4, 0.56
 """Parts of the frame's longer and shorter side of a tile; three by two of them cover it."""
+TILES = 6
 _MARGIN = 0.125
 """Margin at each end, as a part of the box's side: people move until the next turn, and the model
 needs their surroundings."""
@@ -72,22 +73,14 @@ class Box(NamedTuple):
         """
         rows, columns = analysis_shape(format.width, format.height)
 
-        def pixel(at: int, count: int, size: int) -> int:
-            return size if at == count else 2 * round(at * size / (2 * count))
+        def span(first: int, last: int, count: int, size: int) -> tuple[int, int]:
+            start = min(2 * round(first * size / (2 * count)), (size - 1) // 2 * 2)
+            stop = size if last == count else 2 * round(last * size / (2 * count))
+            return start, max(stop, min(start + 2, size))
 
-        left, top = (
-            min(pixel(at, count, size), (size - 1) // 2 * 2)
-            for at, count, size in (
-                (self.left, columns, format.width),
-                (self.top, rows, format.height),
-            )
-        )
-        return (
-            left,
-            top,
-            max(pixel(self.right, columns, format.width), min(left + 2, format.width)),
-            max(pixel(self.bottom, rows, format.height), min(top + 2, format.height)),
-        )
+        left, right = span(self.left, self.right, columns, format.width)
+        top, bottom = span(self.top, self.bottom, rows, format.height)
+        return left, top, right, bottom
 
     def iou(self, other: Box) -> float:
         """Intersection over union with another box, in [0, 1]."""

@@ -24,8 +24,8 @@ among them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from bgsoft.records import dataclass
 from bgsoft.segment.base import FaceBoxes, Segmenter
 from bgsoft.segment.boxes import Box, Cells, Places, find_places, tiles
 from bgsoft.segment.network import NetworkSegmenter
-from bgsoft.segment.planes import GENERAL, LANDSCAPE, ONLY_CLOSE, Blend, ZoomPlanes
+from bgsoft.segment.planes import CLOSER, REFINED, Whole, ZoomPlanes
 
 TURN = 4
 """Frames of a turn."""
@@ -46,16 +46,13 @@ elsewhere it is 0.5."""
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """State that holds until the next turn."""
+    """The first frame of a turn."""
 
     index: int
-    """Index of its first frame in the current batch."""
-    slot: int
-    """Slot that keeps its whole passes."""
-    faces: Sequence[Box]
-    places: Places
-    shares: tuple[float, float] = (1.0, 1.0)
-    """How much each whole pass counts."""
+    """Its index in the current batch."""
+    masks: Sequence[Array] = ()
+    """(gh, gw) of the general and of the landscape model."""
+    faces: Sequence[Box] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +62,7 @@ class _Begun:
     frames: list[Frame]
     turns: list[_Turn]
     cells: Callable[[], list[Cells]]
-    """Returns the cells of each turn's pass of either model, and of the last frame's mask where a
+    """Returns the cells of both models' passes of each turn, and of the last frame's mask where a
     turn ends there."""
 
 
@@ -90,15 +87,16 @@ class ZoomedSegmenter(Segmenter):
         faces: FaceBoxes | None = None,
     ) -> None:
         self.name = close.name
-        self._whole = (general, landscape)
-        self._close = close
-        self._planes = planes
+        self._general, self._landscape, self._close = general, landscape, close
         self._refiner, self._faces = refiner, faces
         every = general, landscape, close, refiner, faces
         self._networks = {each: None for each in every if each is not None}
-        self._next_slot = 0
+        self._planes = planes
         self._begun: _Begun | None = None
-        self._turn: _Turn
+        self._whole: Whole
+        """Whole passes of this turn,"""
+        self._places: Places
+        """and where it has people."""
         self._last: int | None = None
         """Place in the video of the frame before; None: a scene begins."""
         self._last_mask: Array
@@ -108,139 +106,130 @@ class ZoomedSegmenter(Segmenter):
             network.start()
 
     def begin(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> None:
-        planes = self._planes
+        planes, last = self._planes, self._last
         planes.watch(reduced)
-        turns = self._turns(frames)
-        kept: list[Array] = []
-        first, seen = [frames[turn.index] for turn in turns], [reduced[t.index] for t in turns]
-        for turn in turns:
-            planes.keep_luma(turn.slot, turn.index)
-        for network in (GENERAL, LANDSCAPE) if turns else ():
-            with planes.around(network):
-                model = self._whole[network]
-                masks = model.run(first, model.shown(first, seen))
-                for turn, mask in zip(turns, masks, strict=True):
-                    kept.append(planes.keep(network, turn.slot, mask))
-        if turns and turns[0].index == 0 and self._last is not None:
-            kept.append(self._last_mask)
-        cells = planes.read(kept)
-        if self._faces is not None and turns:
-            for turn, found in zip(turns, self._faces.find(first, seen), strict=True):
-                turn.faces = [planes.on_grid(box) for box in found]
-        self._begun = _Begun(list(frames), turns, cells)
-
-    def _turns(self, frames: Sequence[Frame]) -> list[_Turn]:
-        """The turns that begin in some frames."""
         turns: list[_Turn] = []
-        last = self._last
         for index, frame in enumerate(frames):
             if last is None or last // TURN != frame.index // TURN:
-                turns.append(_Turn(index, self._next_slot, (), Places()))
-                self._next_slot = (self._next_slot + 1) % self._planes.slots
+                turns.append(_Turn(index))
             last = frame.index
-        return turns
+        masks: list[Array] = []
+        if turns:
+            first, seen = [frames[turn.index] for turn in turns], [reduced[t.index] for t in turns]
+            with planes.aside():
+                general = self._whole_passes(self._general, first, seen)
+            landscape = self._whole_passes(self._landscape, first, seen)
+            for turn, *both in zip(turns, general, landscape, strict=True):
+                turn.masks = both
+                masks += both
+            if turns[0].index == 0 and self._last is not None:
+                masks.append(self._last_mask)
+        cells = planes.read(masks)
+        if self._faces is not None and turns:
+            for turn, found in zip(turns, self._faces.find(first, seen), strict=True):
+                turn.faces = [planes.box_of(face) for face in found]
+        self._begun = _Begun(list(frames), turns, cells)
+
+    def _whole_passes(
+        self, model: NetworkSegmenter, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+    ) -> list[Array]:
+        masks = model.run(frames, model.shown(frames, reduced))
+        return [self._planes.on_grid(mask) for mask in masks]
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[Array]:
         if self._begun is None or self._begun.frames != list(frames):
             self.begin(frames, reduced)
         begun: Any = self._begun
         self._begun = None
-        cells, turns = begun.cells(), begun.turns
-        first_of_turn = {turn.index: at for at, turn in enumerate(turns)}
-        masks: list[Array] = []
-        places: list[Places] = []
-        for start, stop in pairwise(sorted({0, *first_of_turn, len(frames)})):
-            at = first_of_turn.get(start)
+        cells = begun.cells()
+        masks = self._planes.masks[: len(frames)]
+        closer: list[tuple[int, Box]] = []
+        people: list[tuple[int, Box]] = []
+        starts = {turn.index: at for at, turn in enumerate(begun.turns)}
+        for start, stop in pairwise(sorted({0, *starts, len(frames)})):
+            at = starts.get(start)
             if at is not None:
-                known = [cells[at], cells[at + len(turns)]]
-                before = cells[2 * len(turns) :]
+                before = cells[2 * len(starts) :]
                 if start:
-                    before = self._planes.read(masks[-1:], later=True)()
-                self._turn = turns[at]
-                self._find(known, before, frames, reduced)
-            masks += self._blend(frames, reduced, start, stop)
-            places += [self._turn.places] * (stop - start)
+                    before = self._planes.read(masks[start - 1 : start], later=True)()
+                known = cells[2 * at : 2 * at + 2]
+                self._begin_turn(begun.turns[at], known, before, frames, reduced)
+            indices, box = range(start, stop), self._places.around
+            close: Sequence[Array | None] = [None] * len(indices)
+            if box is not None:
+                passes = self._passes(self._close, [*product(indices, [box])], frames, reduced)
+                close = [mask for _, mask in passes]
+            self._planes.blend(masks[start:stop], indices, self._whole, box, close)
+            closer += product(indices, self._places.closer)
+            people += product(indices, self._places.people)
         self._last, self._last_mask = frames[-1].index, masks[-1]
         if self._refiner is not None:
             # The next turn is decided by the mask as it is now, whether or not its frames are here.
             self._last_mask = masks[-1].copy()
-            self._add([each.closer for each in places], frames, reduced)
-            self._add([each.people for each in places], frames, reduced, self._refiner)
+            for place, mask in self._passes(self._close, closer, frames, reduced):
+                self._planes.average(*place, mask, *CLOSER)
+            for place, mask in self._passes(self._refiner, people, frames, reduced):
+                self._planes.average(*place, mask, *REFINED)
         return masks
 
-    def _find(
+    def _begin_turn(
         self,
+        turn: _Turn,
         whole: Sequence[Cells],
         before: Sequence[Cells],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
     ) -> None:
         """Find the people of a turn, by its whole passes and the mask before."""
-        turn, grid = self._turn, self._planes.grid
-        mean: Cells = (whole[GENERAL] + whole[LANDSCAPE]) / np.float32(2)
+        grid = self._planes.grid
+        mean: Cells = (whole[0] + whole[1]) / np.float32(2)
         mean = np.maximum.reduce([mean, *before])
         either = np.maximum.reduce([*whole, *before])
-        turn.places = find_places(mean, either, turn.faces, grid)
-        if turn.places.around is None:
-            found = self._search(frames, reduced) * np.float32(0.5 / _SURE)
+        places = find_places(mean, either, turn.faces, grid)
+        if places.around is None:
+            found = self._search(turn, frames, reduced) * np.float32(0.5 / _SURE)
             mean, either = np.maximum(mean, found), np.maximum(either, found)
-            turn.places = find_places(mean, either, turn.faces, grid)
-        if turn.places.around == Box(0, 0, grid[1], grid[0]):
-            # The close pass is a fresh whole one of the same model.
-            turn.shares = (0.0, 1.0)
+            places = find_places(mean, either, turn.faces, grid)
+        # A close pass of the whole frame is a fresh whole one of the general model.
+        is_whole = places.around == Box(0, 0, grid[1], grid[0])
+        self._places = places
+        self._whole = self._planes.whole(turn.index, turn.masks[is_whole:])
 
-    def _search(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Cells:
-        """Cells of what close passes over all parts of a turn's first frame show."""
-        planes, at, slot = self._planes, self._turn.index, self._turn.slot
-        boxes = tiles(planes.grid)
-        # Masks of frames that come later are free.
-        free = len(frames) - at
-        found: list[Cells] = []
-        for first in range(0, len(boxes), free):
-            part = boxes[first : first + free]
-            shown = [frames[at]] * len(part)
-            close = self._close.run(shown, planes.crops(shown, [reduced[at]] * len(part), part))
-            blends = [Blend(at, slot, ONLY_CLOSE, box) for box in part]
-            masks = planes.blend(at, blends, close)
-            found += [cells.copy() for cells in planes.read(masks, later=True)()]
-        return np.asarray(np.max(found, axis=0))
+    def _search(
+        self, turn: _Turn, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+    ) -> Cells:
+        """Return the cells of close passes over all parts of a turn's first frame."""
+        planes, index, (_, landscape) = self._planes, turn.index, turn.masks
+        whole = planes.whole(index, [landscape]).only_close()
+        places = [(index, box) for box in tiles(planes.grid)]
+        masks = [landscape.copy() for _ in places]
+        passes = self._passes(self._close, places, frames, reduced)
+        for mask, ((_, box), close) in zip(masks, passes, strict=True):
+            planes.blend([mask], [index], whole, box, [close])
+        return np.asarray(np.max(planes.read(masks, later=True)(), axis=0))
 
-    def _blend(
-        self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame], start: int, stop: int
-    ) -> list[Array]:
-        """The masks of some frames of a turn."""
-        turn, planes = self._turn, self._planes
-        box, part = turn.places.around, slice(start, stop)
-        close: Sequence[Array | None] = [None] * (stop - start)
-        if box is not None:
-            crops = planes.crops(frames[part], reduced[part], [box] * (stop - start))
-            close = self._close.run(frames[part], crops)
-        blends = [Blend(index, turn.slot, turn.shares, box) for index in range(start, stop)]
-        return planes.blend(start, blends, close)
-
-    def _add(
+    def _passes(
         self,
-        boxes: Sequence[Sequence[Box]],
+        network: NetworkSegmenter,
+        places: Sequence[tuple[int, Box]],
         frames: Sequence[Frame],
         reduced: Sequence[AnalysisFrame],
-        refiner: NetworkSegmenter | None = None,
-    ) -> None:
-        """Add a closer pass of each box of each frame to its mask, or refine it there."""
+    ) -> Iterator[tuple[tuple[int, Box], Array]]:
+        """Run a network on parts of frames, each by a frame's index and a box.
+
+        Yields:
+            Each part with its mask; overwritten after a batch of parts.
+        """
         planes = self._planes
-        places = [(index, box) for index, of_frame in enumerate(boxes) for box in of_frame]
         for first in range(0, len(places), planes.batch):
             part = places[first : first + planes.batch]
             shown = [frames[index] for index, _ in part]
             seen = [reduced[index] for index, _ in part]
             crops = planes.crops(shown, seen, [box for _, box in part])
-            change: Callable[[int, Box, Array], None] = planes.average
-            if refiner is None:
-                found = self._close.run(shown, crops)
-            else:
-                coarse = [planes.sharpened(index, box) for index, box in part]
-                found, change = refiner.run(shown, crops, coarse), planes.refine
-            for (index, box), other in zip(part, found, strict=True):
-                change(index, box, other)
+            coarse = None
+            if network is self._refiner:
+                coarse = [planes.sharpened(*place) for place in part]
+            yield from zip(part, network.run(shown, crops, coarse), strict=True)
 
     def reset(self) -> None:
         self._begun = self._last = None

@@ -21,7 +21,7 @@ from bgsoft.ops.placement import HOST, current_device
 from bgsoft.report import Event
 from bgsoft.segment.boxes import Box
 from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
-from bgsoft.segment.planes import GENERAL, LANDSCAPE, Blend, ZoomPlanes
+from bgsoft.segment.planes import CLOSER, REFINED, ZoomPlanes
 from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.settings.config import MatteQuality, Precision
 from bgsoft.threads import LanePool
@@ -55,22 +55,15 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         device=gpu,
         stream=gpu.new_stream(),
     )
-    assert host.slots == device.slots
     placed_grids = [grid_on_device(grid) for grid in reduced]
     for planes, grids in ((host, reduced), (device, placed_grids)):
         planes.watch(grids)
-        for slot, index in ((0, 0), (1, 1)):
-            planes.keep_luma(slot, index)
-    kept = [(GENERAL, 0), (GENERAL, 1), (LANDSCAPE, 0), (LANDSCAPE, 1)]
     shapes = (MODEL, (20, 30), (144, 256), (144, 256))
     masks = [rng.random(shape, np.float32) for shape in shapes]
-    on_host = [host.keep(*where, mask) for where, mask in zip(kept, masks, strict=True)]
-    with device.around(GENERAL):
-        on_device = [device.keep(*kept[0], cupy.asarray(masks[0]))]
-    on_device += [
-        device.keep(*where, cupy.asarray(mask))
-        for where, mask in zip(kept[1:], masks[1:], strict=True)
-    ]
+    on_host = [host.on_grid(mask) for mask in masks]
+    with device.aside():
+        on_device = [device.on_grid(cupy.asarray(masks[0]))]
+    on_device += [device.on_grid(cupy.asarray(mask)) for mask in masks[1:]]
     wanted = host.read(on_host)()
     found = [cells.copy() for cells in device.read(on_device)()]
     (again,) = device.read(on_device[1:2], later=True)()
@@ -101,22 +94,24 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         codes = np.abs(batch[index].get() - tensor) * 255
         assert TENSOR.allows(codes)
 
-    blends = [
-        Blend(0, 1, (1.0, 1.0), boxes[0]),  # another picture than the passes have seen
-        Blend(1, 1, (0.0, 0.01), None),
-    ]
     close = rng.random(MODEL, np.float32)
-    blended = device.blend(0, blends, [cupy.asarray(close), None])
-    expected = host.blend(0, blends, [close, None])
-    for ours, theirs in zip(blended, expected, strict=True):
+    for planes, passes, mask in (
+        (host, on_host, close),
+        (device, on_device, cupy.asarray(close)),
+    ):
+        # Another picture than the passes have seen, and the same without a close pass.
+        planes.blend(planes.masks[:1], [0], planes.whole(1, passes[1::2]), boxes[0], [mask])
+        whole = planes.whole(1, passes[3:]).only_close()
+        planes.blend(planes.masks[1:], [1], whole, None, [None])
+    for ours, theirs in zip(device.masks, host.masks, strict=True):
         np.testing.assert_allclose(ours.get(), theirs, atol=BLENDED)
     others = rng.random((2, *MODEL), np.float32)
     for planes, (closer, refined) in ((host, others), (device, cupy.asarray(others))):
-        planes.average(0, boxes[1], closer)
-        planes.refine(0, boxes[0], refined)
+        planes.average(0, boxes[1], closer, *CLOSER)
+        planes.average(0, boxes[0], refined, *REFINED)
     sharpened = device.sharpened(0, boxes[1]).get()
     np.testing.assert_allclose(sharpened, host.sharpened(0, boxes[1]), atol=4 * BLENDED)
-    np.testing.assert_allclose(blended[0].get(), expected[0], atol=2 * BLENDED)
+    np.testing.assert_allclose(device.masks[0].get(), host.masks[0], atol=2 * BLENDED)
 
 
 def person_walks(count: int, rows: int | None = None) -> list[Frame]:

@@ -18,7 +18,7 @@ from bgsoft.models.families import REFINER
 from bgsoft.segment.boxes import Box
 from bgsoft.segment.factory import HostSegmenterFactory
 from bgsoft.segment.network import NetworkSegmenter
-from bgsoft.segment.planes import GENERAL, Blend, ZoomPlanes
+from bgsoft.segment.planes import CLOSER, REFINED, ZoomPlanes
 from bgsoft.settings.config import Precision
 from bgsoft.threads import LanePool
 from tests.pictures import frame_format, frame_of
@@ -61,13 +61,11 @@ def test_a_crop_and_its_mask_are_shown_as_the_file_wants_them(count: int) -> Non
 def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None:
     format = frame_format((960, 640))
     planes = ZoomPlanes(format, (256, 256), LanePool())
-    planes.keep(GENERAL, 0, np.full((256, 256), 0.2, np.float32))
-    blend = Blend(0, 0, (1.0, 0.0), None)
+    mask = planes.masks[0]
     inner, frame = Box(40, 0, 140, 100), Box(0, 0, *planes.grid[::-1])
     for box in (inner, frame):
-        (mask,) = planes.blend(0, [blend], [None])
-        np.testing.assert_allclose(mask, 0.2, atol=1e-6)
-        planes.refine(0, box, np.full((256, 256), 0.8, np.float32))
+        mask[:] = 0.2
+        planes.average(0, box, np.full((256, 256), 0.8, np.float32), *REFINED)
         expected = np.full(planes.grid, 0.2, np.float32)
         expected[box.top : box.bottom, box.left : box.right] = 0.5
         middle = np.zeros(planes.grid, bool)
@@ -75,9 +73,9 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
         middle[: box.bottom - 8, left:right] = True
         np.testing.assert_allclose(mask[middle], expected[middle], atol=1e-6)
         outside = expected == np.float32(0.2)
-        np.testing.assert_allclose(mask[outside], 0.2, atol=1e-6)
-    (mask,) = planes.blend(0, [blend], [None])
-    planes.average(0, inner, np.full((256, 256), 0.8, np.float32))
+        assert (mask[outside] == np.float32(0.2)).all()
+    mask[:] = 0.2
+    planes.average(0, inner, np.full((256, 256), 0.8, np.float32), *CLOSER)
     assert (np.diff(mask[50, 40:48]) > 0).all(), "it fades in from an edge inside the frame"
     assert mask[50, 90] == pytest.approx((0.2 + 0.8 / 2) / 1.5), "a closer pass counts a half"
 
@@ -85,13 +83,13 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
 def test_the_refined_mask_takes_only_so_much_away() -> None:
     planes = ZoomPlanes(frame_format((240, 160)), (256, 256), LanePool())
     opacities = np.repeat(np.linspace(0, 1, 11, dtype=np.float32), 24)[None].repeat(160, axis=0)
-    planes.keep(GENERAL, 0, opacities[:, 12:252])
-    (mask,) = planes.blend(0, [Blend(0, 0, (1.0, 0.0), None)], [None])
+    mask = planes.masks[0]
+    mask[:] = opacities[:, 12:252]
     before, frame = mask.copy(), Box(0, 0, *planes.grid[::-1])
     sharpened = planes.sharpened(0, frame)
     np.testing.assert_allclose(sharpened, (2 * before - 0.5).clip(0, 1), atol=1e-6)
     np.testing.assert_array_equal(mask, before)
-    planes.refine(0, frame, np.zeros((256, 256), np.float32))
+    planes.average(0, frame, np.zeros((256, 256), np.float32), *REFINED)
     np.testing.assert_allclose(mask, np.maximum(before / 2, before - 0.25), atol=1e-6)
     assert mask.max() == pytest.approx(0.75)
 

@@ -19,7 +19,7 @@ from bgsoft.infer.loading import NetworkLoader
 from bgsoft.models.catalog import resolve
 from bgsoft.segment.boxes import CELL, Box, Cells, cell_shape
 from bgsoft.segment.factory import HostSegmenterFactory
-from bgsoft.segment.planes import GENERAL, LANDSCAPE, MOVED, STILL, Blend, ZoomPlanes
+from bgsoft.segment.planes import MOVED, STILL, ZoomPlanes
 from bgsoft.segment.zoomed import TURN, ZoomedSegmenter
 from bgsoft.settings.config import MatteQuality
 from bgsoft.threads import LanePool
@@ -196,7 +196,7 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     planes = ZoomPlanes(format, (256, 256), LanePool())
     mask = np.random.default_rng(4).random(planes.grid, np.float32)
-    (found,) = planes.read([planes.keep(LANDSCAPE, 1, mask)])()
+    (found,) = planes.read([planes.on_grid(mask)])()
     assert found.shape == cell_shape(planes.grid)
     for row, column in itertools.product(*map(range, found.shape)):
         part = mask[CELL * row : CELL * (row + 1), CELL * column : CELL * (column + 1)]
@@ -206,13 +206,12 @@ def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     grids = Reducer(format, batch=2).reduce(frames)
     lumas = [grid.luma / (1 if layout is PixelLayout.NV12 else 256) for grid in grids]
     planes.watch(grids)
-    planes.keep_luma(0, 0)
-    planes.keep(GENERAL, 0, np.ones_like(mask))
-    planes.keep(LANDSCAPE, 0, np.zeros_like(mask))
+    whole = planes.whole(0, [np.ones_like(mask)])
     # Of the second frame only a bit of the first one's passes is left, as its luma is another.
     close = np.zeros((256, 256), np.float32)
     box = Box(0, 0, *planes.grid[::-1])
-    (made,) = planes.blend(1, [Blend(1, 0, (1.0, 0.0), box)], [close])
+    made = planes.masks[1]
+    planes.blend([made], [1], whole, box, [close])
     change = np.abs(cell_means(lumas[0]) - cell_means(lumas[1]))
     weights = np.clip((MOVED - change) / (MOVED - STILL), 0.01, 1)
     wanted = cv2.resize(weights, (CELL * found.shape[1], CELL * found.shape[0]))
@@ -255,14 +254,14 @@ def test_crops_are_cut_from_the_frame(layout: PixelLayout) -> None:
 def test_the_mean_of_all_passes() -> None:
     format = frame_format((240, 160))
     planes = ZoomPlanes(format, (256, 256), LanePool(2))
-    planes.keep(GENERAL, 2, np.full((256, 256), 0.4, np.float32))
-    planes.keep(LANDSCAPE, 2, np.full((144, 256), 0.8, np.float32))
-    planes.keep_luma(2, 0)
+    general = planes.on_grid(np.full((256, 256), 0.4, np.float32))
+    landscape = planes.on_grid(np.full((144, 256), 0.8, np.float32))
+    both = planes.whole(0, [general, landscape])
     close = np.full((256, 256), 1.0, np.float32)
     assert analysis_factor(240, 160) == 1
-    box, both = Box(60, 0, 180, 80), (1.0, 1.0)
-    blends = [Blend(0, 2, both, box), Blend(0, 2, both, None)]
-    mask, whole = (mask.copy() for mask in planes.blend(0, blends, [close, None]))
+    box, (mask, whole) = Box(60, 0, 180, 80), planes.masks
+    planes.blend([mask], [0], both, box, [close])
+    planes.blend([whole], [0], both, None, [None])
     np.testing.assert_allclose(whole, 0.6, atol=1e-6)
     assert mask.shape == GRID
     assert mask[120, 20] == mask[120, 220] == pytest.approx(0.6)
@@ -272,7 +271,7 @@ def test_the_mean_of_all_passes() -> None:
     assert (np.diff(rise[1:10]) > 0).all()
     assert mask[79, 150] < mask[76, 150] < mask[70, 150]
     frame = Box(0, 0, 240, 160)
-    (mask,) = planes.blend(1, [Blend(0, 2, (0.0, 1.0), frame)], [close])
+    planes.blend([mask], [0], planes.whole(0, [landscape]), frame, [close])
     np.testing.assert_allclose(mask, 0.9, atol=1e-6)
 
 
@@ -282,25 +281,23 @@ def test_masks_are_blended_by_enlarged_weights(size: tuple[int, int]) -> None:
     format, rng = frame_format(size), np.random.default_rng(9)
     planes = ZoomPlanes(format, (256, 256), LanePool(2))
     rows, columns = planes.grid
-    kept = [
-        planes.keep(network, 1, rng.random((50, 60), np.float32)).copy()
-        for network in (GENERAL, LANDSCAPE)
-    ]
+    kept = [planes.on_grid(rng.random((50, 60), np.float32)) for _ in range(2)]
     frames = [flat_frame(format, level, 128, 128) for level in (100, 102)]
     planes.watch(Reducer(format, batch=2).reduce(frames))
-    planes.keep_luma(1, 1)
+    passes = planes.whole(1, kept)
     share = (MOVED - 2) / (MOVED - STILL)
     box = Box(columns // 3, rows // 4, columns, max(rows // 4 + 1, rows - 2))
     close = np.full((256, 256), 0.3, np.float32)
-    blends = [Blend(0, 1, (0.5, 1.0), each) for each in (box, None)]
-    near, whole = (mask.copy() for mask in planes.blend(0, blends, [close, None]))
-    expected = (0.5 * kept[0] + kept[1]) / 1.5
+    near, whole = planes.masks
+    planes.blend([near], [0], passes, box, [close])
+    planes.blend([whole], [0], passes, None, [None])
+    expected = (kept[0] + kept[1]) / 2
     np.testing.assert_allclose(whole, expected, atol=1e-6)
     inside = slice(box.top, box.bottom), slice(box.left, box.right)
     beside = np.ones(planes.grid, bool)
     beside[inside] = False
     np.testing.assert_array_equal(near[beside], whole[beside])
-    shares = (near - expected)[inside] * 1.5 * share / (0.3 - near[inside])
+    shares = (near - expected)[inside] * 2 * share / (0.3 - near[inside])
     assert shares.min() > 0
     middle = shares[shares.shape[0] // 2, -1]
     if min(box.shape) > 20:
