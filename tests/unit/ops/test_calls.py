@@ -15,6 +15,8 @@ import pytest
 
 from bgsoft.ops import native
 from bgsoft.ops.native import host_operation
+from bgsoft.ops.placement import HOST
+from tests.signatures import FOLDER, declared
 
 SIZE = (3, 5)
 
@@ -58,6 +60,28 @@ def test_refuses_what_the_kernel_does_not_take(
         host_operation("opacity_8")(SIZE, *change(mask, lent))
     assert not any(lent)
     lent.append(0)  # which what is still lent refuses
+
+
+def test_sources_are_read_as_the_compiler_reads_them() -> None:
+    compiled = 0
+    for path in FOLDER.glob("*.cu"):
+        for name, definitions in declared(path.stem).items():
+            try:
+                kernel = (ctypes.c_char_p * 2).in_dll(native.library(), f"{name}_8_kernel")
+            except ValueError:  # a kernel of the device only
+                continue
+            compiled += 1
+            read = ["".join(each if each in "if" else "p" for each in one) for one in definitions]
+            assert (kernel[1] or b"").decode() in read, name
+    assert compiled > 40
+
+
+def test_arrays_of_another_type_are_noticed(mask: Any, made: Any) -> None:
+    run = HOST.operation("matte", "opacity")
+    run(SIZE, mask, made, *SIZE)
+    for wrong in ((made, mask), (mask, mask), (mask.astype(np.float64), made)):
+        with pytest.raises(AssertionError, match=r"opacity takes \[\['float', 'u8', 'i', 'i'\]\]"):
+            run(SIZE, *wrong, *SIZE)
 
 
 def test_an_operation_has_a_size_and_a_name() -> None:
