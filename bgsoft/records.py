@@ -6,8 +6,8 @@ a regular dataclass, also for ``fields``, ``replace`` and ``asdict``. Unused fea
 ``order``, ``unsafe_hash``, ``InitVar``, and fields without ``init``. Annotations of named tuples
 are not compiled.
 
-On Python 3.11 the modules of a render are imported in 331 ms of processor time, with the standard
-library's in 387 ms (median of nine).
+A frozen dataclass of five fields takes 0.07 ms of processor time on Python 3.11, 0.08 on 3.12 and
+0.12 on 3.13; the standard library's takes 0.73, 0.87 and 0.73 ms (least of seven runs of 100).
 """
 
 from __future__ import annotations
