@@ -77,7 +77,6 @@ class Clip:
         return [_nearest(self.spec.times[i] / time_base) for i in self.indices]
 
     def build(self, folder: Path) -> Path:
-        """The clip's file in a folder, synthesised on first use."""
         path = folder / self.name
         if not path.exists():
             write_video(path, self.spec, options=self.options)

@@ -92,12 +92,10 @@ class Browser:
         return made["result"].get("value")
 
     def open(self, url: str) -> None:
-        """Go to an address, and wait until the page is loaded."""
         self.call("Page.navigate", url=url)
         self.wait("location.href !== 'about:blank' && document.readyState === 'complete'")
 
     def wait(self, expression: str) -> None:
-        """Wait until an expression is true."""
         until = time.monotonic() + _SECONDS
         while not self.evaluate(f"!!({expression})"):
             assert time.monotonic() < until, (expression, self.evaluate("document.body.innerText"))
@@ -122,7 +120,6 @@ class Browser:
         self.drag((x, y), (x, y))
 
     def key(self, key: str) -> None:
-        """Press and release a key."""
         code = _KEYS.get(key, ord(key[0].upper()))
         text = {"text": key} if len(key) == 1 else {}
         for kind, more in (("keyDown", text), ("keyUp", {})):

@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 
 class Endurance(NamedTuple):
-    """Options of the command line."""
-
     size: float
     """How many times as long as by default."""
     seed: int
@@ -16,5 +14,4 @@ class Endurance(NamedTuple):
     """The hostile input to run alone."""
 
     def times(self, count: int) -> int:
-        """Scale a count."""
         return max(1, round(count * self.size))

@@ -25,7 +25,6 @@ def ffmpeg_program() -> str:
 
 
 def ffmpeg(*arguments: str | Path, check: bool = True) -> str:
-    """Run it; returns what it prints."""
     executable = ffmpeg_program()
     done = subprocess.run(
         [executable, "-nostdin", "-v", "error", "-y", *map(str, arguments)],
@@ -52,7 +51,6 @@ def frame_hashes(path: Path) -> list[str]:
 
 
 def described_by_ffmpeg(path: Path) -> str:
-    """ffmpeg's description of a file's tracks."""
     command = [ffmpeg_program(), "-nostdin", "-hide_banner", "-v", "verbose", "-i", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False).stderr
 

@@ -43,7 +43,6 @@ def codes(format: FrameFormat, values: Array) -> Array:
 
 
 def random_frame(format: FrameFormat, rng: np.random.Generator, pts: int = 0) -> Frame:
-    """Any code value anywhere."""
     top = 1 << format.bit_depth
     luma = codes(format, rng.integers(0, top, format.luma_shape))
     chroma = codes(format, rng.integers(0, top, format.chroma_shape))
@@ -51,7 +50,6 @@ def random_frame(format: FrameFormat, rng: np.random.Generator, pts: int = 0) ->
 
 
 def flat_frame(format: FrameFormat, luma: int, cb: int, cr: int) -> Frame:
-    """One colour, as 8-bit code values."""
     scale = 1 << (format.bit_depth - 8)
     planes = np.full(format.luma_shape, luma * scale), np.empty(format.chroma_shape, np.int64)
     planes[1][..., 0], planes[1][..., 1] = cb * scale, cr * scale
@@ -106,7 +104,6 @@ def disc_mask(format: FrameFormat, radius: float = 0.3) -> Array:
 
 
 def planes_behind(background: Background, format: FrameFormat) -> tuple[Array, Array]:
-    """Return luma and chroma of a frame that shows only the background."""
     frame = flat_frame(format, 0, 0, 0)
     launch = HOST.operation("blend", background.kernel, sample_bits=8 * format.bytes_per_sample)
     alpha = np.zeros(format.luma_shape, np.uint8)
@@ -146,7 +143,6 @@ def effect(kind: EffectKind, files: dict[EffectKind, Path], **settings: float) -
 
 
 def composite(effect: EffectConfig, frame: Frame, matte: Matte) -> Frame:
-    """A composited copy of the frame."""
     result = copy_frame(frame)
     reduced = Reducer(frame.format).reduce([result])[0]
     compositor = create_compositor(effect, frame.format)

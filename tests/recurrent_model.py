@@ -16,8 +16,6 @@ from bgsoft.models.catalog import ResolvedModel, resolve
 
 
 def write_model(folder: Path, *, ratio_input: bool = True) -> Path:
-    """The model's file, with a sidecar."""
-
     def value(name: str, *shape: int | str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
@@ -70,7 +68,6 @@ def recurrent_model(folder: Path) -> ResolvedModel:
 
 
 def expected_alphas(greys: list[float]) -> list[float]:
-    """Return the alpha of consecutive frames of one scene."""
     alphas, before = [], 0.0
     for grey in greys:
         before = (before + grey) / 2

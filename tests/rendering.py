@@ -108,8 +108,6 @@ def encode_frames(
 
 @dataclass(frozen=True)
 class Decoded:
-    """One frame read back."""
-
     seconds: Fraction
     planes: list[Plane]
     """Coded planes: luma, Cb, Cr, perhaps alpha."""

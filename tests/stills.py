@@ -45,7 +45,6 @@ def save(path: Path, pixels: NDArray[Any], *, orientation: int = 1, icc: bytes =
 
 
 def encoded(image: Image.Image, kind: str, **more: Any) -> bytes:
-    """A file's bytes."""
     buffer = io.BytesIO()
     image.save(buffer, kind, **more)
     return buffer.getvalue()

@@ -196,7 +196,6 @@ def _output(*command: str | Path) -> str:
 
 
 def write_cuda(folder: Path) -> None:
-    """CUDA's and cuDNN's libraries."""
     functions: dict[str, set[str]] = defaultdict(set)
     for name in ("cuda", "tensorrt"):
         path = _provider(name)
@@ -221,7 +220,6 @@ def write_cuda(folder: Path) -> None:
 
 
 def write_tensorrt(folder: Path, *, version: int = TENSORRT_VERSION, parser: bool = True) -> None:
-    """TensorRT's libraries, as a folder of its wheel holds them."""
     source = _TENSORRT.replace("@PLAN@", PLAN.decode()).replace("@VERSION@", str(version))
     nvinfer = folder / "libnvinfer.so.10"
     _compile(nvinfer, source)

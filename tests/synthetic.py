@@ -158,8 +158,6 @@ def made_once(write: Callable[..., Path]) -> Callable[..., Path]:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoSpec:
-    """One video stream to synthesise."""
-
     codec: str = "libx264"
     pixel_format: str = "yuv420p"
     width: int = 96
@@ -182,7 +180,6 @@ class VideoSpec:
 def regular_times(
     count: int, rate: Fraction | int = 25, start: Fraction | int = 0
 ) -> list[Fraction]:
-    """Times of a constant frame rate."""
     return [Fraction(start) + Fraction(i) / Fraction(rate) for i in range(count)]
 
 

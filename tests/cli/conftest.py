@@ -20,8 +20,6 @@ from bgsoft.settings.config import RenderConfig
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run of the program."""
-
     code: int
     out: str
     err: str
@@ -134,7 +132,6 @@ class FakeRender:
 
     @property
     def config(self) -> RenderConfig:
-        """The settings of the only call."""
         assert len(self.calls) == 1
         return self.calls[0][0]
 
@@ -150,7 +147,6 @@ def fake_render(monkeypatch: pytest.MonkeyPatch) -> FakeRender:
 
 @pytest.fixture
 def clip(tmp_path: Path) -> Path:
-    """A file that the stand-in render never opens."""
     path = tmp_path / "in.mp4"
     path.write_bytes(b"x")
     return path

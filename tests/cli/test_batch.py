@@ -382,7 +382,6 @@ def test_what_runs_is_drawn_until_it_ends(
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A batch that has finished one file and still renders others."""
     make(tmp_path / "in" / "0.mp4")
     for number in range(1, 4):
         make(tmp_path / "in" / f"{number}.mp4", 3000)

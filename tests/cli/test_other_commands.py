@@ -112,7 +112,6 @@ def test_models_path_not_pulled(run: Run) -> None:
 
 
 def all_of_them(stages: dict[str, list[Candidate]], *_: object) -> Iterator[object]:
-    """Stands in for the doctor's trials of the backends."""
     return ((stage, each, None) for stage, found in stages.items() for each in found)
 
 

@@ -60,8 +60,6 @@ def spawn() -> Iterator[Start]:
 
 @pytest.fixture
 def start(spawn: Start) -> Start:
-    """Starts a render in a process of its own."""
-
     def begin(*argv: object, stdin: Any = subprocess.PIPE) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
         command = (sys.executable, "-m", "bgsoft", "render", *argv, *QUICK)
@@ -190,7 +188,6 @@ def half(movie: Path) -> bytes:
 
 
 def send(render: subprocess.Popen[bytes], data: bytes) -> None:
-    """Send some bytes; more may follow."""
     assert render.stdin is not None
     render.stdin.write(data)
     render.stdin.flush()

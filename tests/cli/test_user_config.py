@@ -22,7 +22,6 @@ from .conftest import FakeRender, Run
 
 @pytest.fixture
 def config(monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Path of the user's file; the folder exists, the file does not."""
     monkeypatch.delenv(CONFIG_VARIABLE)
     path = Path(os.environ["XDG_CONFIG_HOME"]) / "bgsoft" / "config.toml"
     path.parent.mkdir(parents=True)

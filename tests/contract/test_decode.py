@@ -41,8 +41,6 @@ LONG_GOP = X264 | {"bf": "2", "g": "12"}
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A copy of one decoded frame."""
-
     index: int
     pts: int
     duration: int
@@ -472,8 +470,6 @@ def test_full_range_samples_are_not_rescaled(tmp_path: Path) -> None:
 
 
 class TestRing:
-    """The decoder and its slots."""
-
     def test_a_second_pass_starts_again(
         self, folder: Path, make_decoder: Callable[..., Decoder]
     ) -> None:

@@ -69,7 +69,6 @@ FAST += [("composite", "hang"), ("report", "hang"), ("encode", "clock")]
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Clips by their number of frames."""
     folder, made = tmp_path_factory.mktemp("clips"), {}
     for count in (FEW, MANY):
         spec = VideoSpec(width=64, height=48, times=regular_times(count), options={"g": "8"})

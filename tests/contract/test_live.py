@@ -61,8 +61,6 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Live:
-    """A live run in a thread of its own."""
-
     def __init__(self, *cameras: CameraConfig, **more: Any) -> None:
         self.cancel = threading.Event()
         self.lines: list[str] = []

@@ -30,7 +30,6 @@ FRAMES, FILES = 3_000, 60
 
 
 def family(pid: int) -> Iterator[int]:
-    """A process and all below it."""
     yield pid
     children = Path(f"/proc/{pid}/task/{pid}/children")
     if children.exists():
@@ -48,7 +47,6 @@ def resident(pid: int) -> int:
 
 
 def gpu_memory() -> list[int]:
-    """Bytes in use on each GPU."""
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     try:
         made = subprocess.run(query, capture_output=True, text=True)

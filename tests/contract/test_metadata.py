@@ -62,7 +62,6 @@ def marks_in(path: Path) -> list[bytes]:
 
 
 def notices(report: RenderReport) -> list[str]:
-    """Notices about metadata."""
     return [event.message for event in report.events if "--metadata keep" in event.message]
 
 

@@ -64,7 +64,6 @@ def times_and_numbers(path: Path) -> tuple[list[Fraction], list[int]]:
 
 
 def audio_bytes(path: Path) -> list[bytes]:
-    """The packets' data of each audio track, joined."""
     with av.open(str(path), "r") as source:
         assert isinstance(source, InputContainer)
         data = {stream.index: b"" for stream in source.streams.audio}

@@ -67,7 +67,6 @@ def planes(path: Path, pixels: str, size: tuple[int, int]) -> list[list[Samples]
 
 
 def described(path: Path) -> str:
-    """ffmpeg's description of the video."""
     return next(line for line in described_by_ffmpeg(path).splitlines() if "Video: " in line)
 
 

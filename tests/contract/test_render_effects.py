@@ -35,8 +35,6 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Scene:
-    """A person in a room, and what the model makes of it."""
-
     clip: Path
     mirrored: Path
     """The clip, mirrored."""
@@ -133,7 +131,6 @@ def smaller(mask: Mask, chroma: Plane) -> Mask:
 
 
 def detail(luma: Plane, mask: Mask) -> float:
-    """Mean difference of neighbours on a row."""
     pairs = mask[:, 1:] & mask[:, :-1]
     return float(np.abs(np.diff(luma.astype(int), axis=1))[pairs].mean())
 

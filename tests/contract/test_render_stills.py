@@ -34,7 +34,6 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def frames(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve pictures, 1.png to 12.png."""
     folder = tmp_path_factory.mktemp("frames")
     ffmpeg("-i", SAMPLE, "-frames:v", "12", "-vf", "scale=160:90", folder / "%d.png")
     return folder

@@ -171,7 +171,6 @@ def test_a_recording_that_begins_inside_a_group(kind: str, suffix: str, tmp_path
 
 
 def _flip(path: Path, offset: int, bit: int) -> None:
-    """Flip a bit of an MP4's first packet."""
     data = bytearray(path.read_bytes())
     data[data.index(b"mdat") + 4 + offset] ^= 1 << bit
     path.write_bytes(data)

@@ -80,7 +80,6 @@ def check(
     batch: int = 1,
     fine: bool = False,
 ) -> None:
-    """Compare the mattes of a moving person."""
     rng = np.random.default_rng(31)
     scene = [person_at(format, rng, 0.45 + 0.02 * index) for index in range(frames)]
     if mask_shape is not None:

@@ -28,8 +28,6 @@ _OURS = re.compile(r"(bgsoft|docs|presets|samples|scripts|tests)/[\w./-]*")
 
 
 class Command(NamedTuple):
-    """A command line of a page."""
-
     page: str
     words: tuple[str, ...]
     whole: bool

@@ -53,14 +53,12 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def grey_frame(*greys: int, size: tuple[int, int] = (320, 240)) -> Frame:
-    """Upright bars of equal width."""
     bars = np.repeat(np.array(greys, np.uint8), size[0] // len(greys))
     image = np.broadcast_to(bars[None, :, None], (size[1], bars.size, 3))
     return frame_of(np.ascontiguousarray(image))
 
 
 def bars_of(mask: np.ndarray, count: int) -> list[float]:
-    """The middle of each bar."""
     columns = mask.shape[1] // count
     return [float(mask[:, columns * k + columns // 2].mean()) for k in range(count)]
 

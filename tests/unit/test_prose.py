@@ -24,7 +24,6 @@ _END = re.compile(r"(?<=[.!?])[\"')*]*\s+(?=[\"'(*]*[A-Z0-9x])")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a paragraph."""
     return [each for each in _END.split(" ".join(text.split())) if each]
 
 

@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frozen:
-    """Compared, hashed and printed."""
-
     a: int
     b: str = "b"
     c: list[int] = dataclasses.field(default_factory=list)
@@ -31,8 +29,6 @@ class Frozen:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """The same class, by the standard library."""
-
     a: int
     b: str = "b"
     c: list[int] = dataclasses.field(default_factory=list)
@@ -87,8 +83,6 @@ class Unmade(ABC):
 
 
 class Tuple(NamedTuple):
-    """Its own words."""
-
     a: int
     b: list[int] | None = None
 

@@ -74,7 +74,6 @@ class FakeExecutor:
 
 
 def done(job: RenderWhole) -> RenderReport:
-    """Effect of a render on the output folder."""
     output, receipt = job.config.output, job.config.receipt
     assert receipt is not None
     if output.exists() and not job.config.overwrite:
@@ -94,8 +93,6 @@ def done(job: RenderWhole) -> RenderReport:
 
 
 class Run:
-    """A batch of files a, b, c, …"""
-
     def __init__(
         self,
         top: Path,

@@ -46,8 +46,6 @@ def a_run() -> Run:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Any]:
-    """Results of a machine without a GPU."""
-
     def fake(config: RenderConfig, _folder: Path) -> Run:
         if config.backends.infer is not InferBackend.CPU:
             raise BackendUnavailableError("no GPU here")
@@ -242,7 +240,6 @@ def test_bottleneck_in_words(
 
 
 def copied(results: dict[str, Any]) -> dict[str, Any]:
-    """Results as read from a file."""
     copy: dict[str, Any] = json.loads(json.dumps(results))
     return copy
 

@@ -58,7 +58,6 @@ def plan_for(
 
 
 def planned(config: RenderConfig) -> ChunkedRender:
-    """How a render is divided."""
     found = plan_for(config)
     assert isinstance(found, ChunkedRender), found
     return found

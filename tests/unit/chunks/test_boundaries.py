@@ -38,7 +38,6 @@ def waves(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def min_psnr(one: Path, other: Path) -> float:
-    """Lowest PSNR of all planes of all frames."""
     pairs = list(zip(read_back(one), read_back(other), strict=True))
     assert [a.seconds for a, _ in pairs] == [b.seconds for _, b in pairs]
     return min(

@@ -59,7 +59,6 @@ def pictures(path: Path) -> str:
 
 
 def is_there(config: RenderConfig) -> object:
-    """Return whether the first chunk is already there; create it otherwise."""
     return planned(config).tasks()[0].run(context())
 
 
@@ -251,7 +250,6 @@ def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def expected(long_clip: Path) -> str:
-    """Output of a render that nothing stops."""
     target = long_clip.with_name("expected.mkv")
     done = start(long_clip, target)
     _, err = done.communicate(timeout=SECONDS)

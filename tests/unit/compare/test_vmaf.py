@@ -59,7 +59,6 @@ def test_a_failing_ffmpeg_is_reported() -> None:
 
 
 def children() -> set[str]:
-    """Return child processes that have not been waited for."""
     lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
     return {pid for each in lists for pid in each.split()}
 

@@ -22,7 +22,6 @@ CLIP_SIZE = (96, 72)
 
 
 def shown_at(background: ClipBackground, format: FrameFormat, milliseconds: list[int]) -> list[int]:
-    """The clip's frame numbers behind frames of these times."""
     frame = flat_frame(format, 0, 0, 0)
     seen = []
     for time in milliseconds:

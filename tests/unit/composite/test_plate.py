@@ -29,7 +29,6 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def with_exif_orientation(png: bytes, orientation: int) -> bytes:
-    """A PNG with an eXIf chunk after its header."""
     # TIFF header, one entry: tag 0x0112 (Orientation), type SHORT, count 1.
     exif = b"MM\0*\0\0\0\x08" + struct.pack(">HHHIHHI", 1, 0x0112, 3, 1, orientation, 0, 0)
     return png[:33] + chunk(b"eXIf", exif) + png[33:]

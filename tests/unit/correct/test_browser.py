@@ -25,8 +25,6 @@ SHOWN = "document.body.dataset.shown === '{}' && !document.querySelector('#stage
 
 
 class Editor:
-    """What a user does on the page."""
-
     def __init__(self, browser: Browser) -> None:
         self.browser = browser
 

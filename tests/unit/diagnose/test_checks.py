@@ -113,8 +113,6 @@ def test_a_side_agrees_with_itself() -> None:
 
 
 class FaultyStages(HostStages):
-    """Makes the reference's stages with one fault."""
-
     def __init__(self, fault: str, batch: int) -> None:
         super().__init__(Resources(), batch)
         self._fault = fault
@@ -154,8 +152,6 @@ class FaultyStages(HostStages):
 
 
 class FaultyHost(HostUnderTest):
-    """The reference with one fault."""
-
     def __init__(self, fault: str) -> None:
         self._fault = fault
 

@@ -32,7 +32,6 @@ SIZES = [(64, 48), (63, 47), (1, 1), (2, 7)]
 def written(
     frame: Frame, path: Path, kind: PictureKind = PictureKind.COLOR, quality: int | None = None
 ) -> np.ndarray:
-    """The frame's file as Pillow reads it."""
     container = container_for(path)
     files = StillFiles(
         lambda _number: path,

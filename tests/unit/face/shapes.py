@@ -66,7 +66,6 @@ def make_face(
 
 
 def seen(*places: tuple[float, float], size: float = 100, score: float = 0.9) -> list[Detection]:
-    """Upright faces around the given centres."""
     half = size / 2
     return [
         Detection((x - half, y - half, x + half, y + half), 0.0, score, is_sure=True)
@@ -84,13 +83,11 @@ def box_in(square: Roi) -> Box:
 
 
 def mesh(x: float, y: float, size: float = 100) -> np.ndarray:
-    """(468, 3) landmarks of an upright face."""
     t = np.linspace(0, 2 * np.pi, 468, endpoint=False)
     return np.stack([x + size / 2 * np.cos(t), y + size / 2 * np.sin(t), 0 * t], axis=1)
 
 
 def meshes(faces: Iterable[np.ndarray], presences: Sequence[float]) -> list[Mesh]:
-    """Meshes of landmarks in the frame, each (468, 3)."""
     return [Mesh(points.T, sure) for points, sure in zip(faces, presences, strict=True)]
 
 

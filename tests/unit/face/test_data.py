@@ -38,7 +38,6 @@ def write(writer: FaceDataWriter, faces: Sequence[Sequence[Face]] = FACES) -> No
 def complete(
     path: Path, faces: Sequence[Sequence[Face]] = FACES, *, overwrite: bool = False
 ) -> None:
-    """Write a file as a successful render does."""
     with open_face_data(path, overwrite=overwrite) as writer:
         write(writer, faces)
         writer.finish()
@@ -47,7 +46,6 @@ def complete(
 
 
 def indices(path: Path) -> list[int]:
-    """The frames in a file."""
     if path.suffix == ".npz":
         with np.load(path) as data:
             assert len(data["landmarks"]) == len(data["id"]) == data["first"][-1]
@@ -187,7 +185,6 @@ def test_what_has_the_name_of_a_partial_file_stays(tmp_path: Path, name: str) ->
 
 @contextmanager
 def file_size_limit(limit: int) -> Iterator[None]:
-    """A limit on file sizes, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:

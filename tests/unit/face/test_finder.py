@@ -33,7 +33,6 @@ def rightwards(step: float, first: int = 10) -> Callable[[int], Place]:
 
 
 def plain(found: Sequence[Sequence[Face]]) -> list[list[tuple[Any, ...]]]:
-    """All properties of the faces, comparable."""
     return [
         [
             (*(f.id, f.score, f.box_xyxy, f.detected, f.age_frames), f.landmarks.tobytes())
@@ -44,7 +43,6 @@ def plain(found: Sequence[Sequence[Face]]) -> list[list[tuple[Any, ...]]]:
 
 
 def places(found: Sequence[Sequence[Face]]) -> list[list[tuple[Any, ...]]]:
-    """Places of faces, without their ids."""
     return [sorted((f.box_xyxy, f.score, f.detected) for f in faces) for faces in found]
 
 

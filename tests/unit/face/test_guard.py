@@ -100,7 +100,6 @@ def painted(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
 
 
 def plane_of(outline: np.void, format: FrameFormat) -> NDArray[np.uint8]:
-    """The enclosed share on the whole grid."""
     plane = np.zeros(analysis_shape(format.width, format.height), np.uint8)
     left, top, right, bottom = outline["box"]
     plane[top:bottom, left:right] = painted(outline, format)

@@ -247,7 +247,6 @@ def test_ten_bit_frames_give_the_same_face() -> None:
 
 
 def wall(columns: int, rows: int, face: float) -> Frame:
-    """A frame full of portraits."""
     side = round(face * 400 / face_size() * 0.6) // 2 * 2
     part = cv2.resize(portrait()[80:320, 80:320], (side, side), interpolation=cv2.INTER_AREA)
     return frame_of(np.tile(part, (rows, columns, 1)))

@@ -15,8 +15,6 @@ RATE = 30
 
 
 class Scene:
-    """A tracker with scripted detections, frame by frame."""
-
     def __init__(self) -> None:
         self.tracker = FaceTracker()
         self.time = 0.0

@@ -54,8 +54,6 @@ def still(x: float, y: float, frames: range = ALWAYS, **kind: Any) -> Thing:
 
 @dataclass(frozen=True)
 class Look:
-    """The input of one frame to the detector."""
-
     frame: int
     shown: str
     """whole, half or turned."""
@@ -79,7 +77,6 @@ class World:
     closed: bool = False
 
     def seen(self, number: int) -> list[tuple[Thing, Place]]:
-        """Visible things of a frame."""
         shown: list[tuple[Thing, Place]] = []
         for thing in self.things:
             place = thing.where(number)
@@ -167,8 +164,6 @@ def box_around(place: Place, side: float = FACE) -> Box:
 
 
 class Watch:
-    """A finder in a world, from one frame on."""
-
     def __init__(
         self,
         *things: Thing,
@@ -187,7 +182,6 @@ class Watch:
         self.planes = [np.zeros(s, np.uint8) for s in (FORMAT.luma_shape, FORMAT.chroma_shape)]
 
     def frames(self, count: int) -> tuple[list[Frame], list[AnalysisFrame]]:
-        """Return the next frames."""
         numbers = range(self.next, self.next + count)
         self.next += count
         return [make_frame(FORMAT, *self.planes, FRAME_MS * n) for n in numbers], [
@@ -204,7 +198,6 @@ class Watch:
         return found
 
     def run(self, count: int, size: int = 1) -> list[list[Face]]:
-        """The faces of so many frames, in batches; the last may be smaller."""
         found = []
         for first in range(0, count, size):
             found += self.batch(min(size, count - first))

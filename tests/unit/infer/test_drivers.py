@@ -46,8 +46,6 @@ WIRING = Wiring(inputs={"x": (1, 1)}, outputs=("y",), loops={"after": "before"})
 
 
 class Bench:
-    """A driver over fakes, and what happened in it."""
-
     def __init__(
         self,
         faults: int = 0,

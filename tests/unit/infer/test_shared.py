@@ -126,7 +126,6 @@ def bench() -> Iterator[Bench]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the limit on waiting."""
     monkeypatch.setattr("bgsoft.infer.shared._DEADLINE_SECONDS", 60.0)
 
 
@@ -290,7 +289,6 @@ class FakeDevice:
 
 @pytest.fixture
 def on_host(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool, int | None]]:
-    """Run networks of the GPU here; record batch, use of replays, and largest batch."""
     made: list[tuple[int, bool, int | None]] = []
 
     def load(loader: NetworkLoader, wiring: Wiring, run: GpuRun) -> Network:

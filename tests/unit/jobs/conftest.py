@@ -102,13 +102,11 @@ def _ray_cluster() -> Iterator[Nodes]:
 
 @pytest.fixture
 def nodes(_ray_cluster: Nodes) -> Iterator[Nodes]:
-    """A Ray cluster without any node to work on."""
     yield _ray_cluster
     _ray_cluster.clear()
 
 
 @pytest.fixture
 def ray_address(nodes: Nodes) -> str:
-    """The address of a Ray cluster with one node of two CPUs."""
     nodes.add(num_cpus=2)
     return nodes.address

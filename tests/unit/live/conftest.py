@@ -44,8 +44,6 @@ def applied() -> Applied:
 
 
 class Clock:
-    """A clock that is set by hand."""
-
     seconds = 1000.0
 
     def __call__(self) -> float:
@@ -69,8 +67,6 @@ def server(applied: Applied, clock: Clock) -> Iterator[PreviewServer]:
 
 
 class Served(Protocol):
-    """A server with a page."""
-
     url: str
 
 

@@ -16,8 +16,6 @@ from tests.rendering import video_info
 
 
 class SlowSink(QueuedSink):
-    """Writes when it may."""
-
     def __init__(self) -> None:
         self.may, self.began = threading.Event(), threading.Event()
         self.written: list[int] = []

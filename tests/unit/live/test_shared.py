@@ -48,7 +48,6 @@ def files(name: str) -> list[Path]:
 
 
 def read(reader: Reader) -> SharedFrame:
-    """The next frame, waited for."""
     assert reader.wait(_PATIENCE)
     frame = reader.copy()
     assert frame is not None
@@ -262,8 +261,6 @@ def test_a_copy_that_is_overwritten_is_made_again(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(np.ndarray[Any, Any]):
-        """Four frames are published while its last copy is made."""
-
         def copy(self, order: Any = "K") -> Any:
             monkeypatch.undo()
             for number in range(2, 6):

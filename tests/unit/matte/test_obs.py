@@ -91,7 +91,6 @@ def outside_fill(background: Plane, share: float) -> Plane:
 
 
 def reference(masks: list[Plane], config: MatteConfig, size: tuple[int, int]) -> Plane:
-    """Alpha of the last of the masks."""
     width, height = size
     threshold = config.threshold
     factor = 1 - config.temporal
@@ -142,7 +141,6 @@ def config(**settings: Any) -> MatteConfig:
 
 
 def matte(masks: list[Plane], settings: MatteConfig, size: tuple[int, int] = SIZE) -> Plane:
-    """Our alpha of the last of the masks."""
     frame = blank_frame(*size)
     stage = matte_stage(settings, frame.format)
     for mask in masks:

@@ -29,7 +29,6 @@ def run(
     fine: bool = False,
     **settings: Any,
 ) -> Plane:
-    """The full-size matte of one mask on its first frame."""
     frame = blank_frame(*size) if frame is None else frame
     stage = matte_stage(MatteConfig(**settings), frame.format, fine=fine)
     return stage.refine([mask], [frame], [reduce(frame)])[0].alpha.copy()

@@ -40,8 +40,6 @@ def as_bytes(mask: Plane) -> Plane:
 
 
 class Smoother:
-    """The temporal filter on one mask after another."""
-
     def __init__(self, strength: float, **settings: Any) -> None:
         self._filter = TemporalFilter(HOST, MatteConfig(temporal=strength, **settings))
         self.last: MaskState | None = None
@@ -153,7 +151,6 @@ def test_without_a_last_mask_the_next_is_taken_as_it_is() -> None:
 
 
 def enlarge(plane: Plane, out: Plane) -> None:
-    """Enlarge a plane on the grid to the frame."""
     factor = analysis_factor(*out.shape[::-1])
     lines = np.empty(2 * plane.shape[1] * factor, np.uint16)
     launch = HOST.operation("matte", "enlarge_alpha")

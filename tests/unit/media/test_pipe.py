@@ -29,7 +29,6 @@ def movie(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def piped(movie: Path, tmp_path: Path) -> Iterator[PipeInput]:
-    """The movie, read from a pipe."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     sender = threading.Thread(target=_send, args=(movie.read_bytes(), path))

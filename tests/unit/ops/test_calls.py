@@ -139,8 +139,6 @@ class _DeviceArray:
 
 
 class _Driver:
-    """Takes launches of a kernel with these arguments."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *types: Any) -> None:
         pointer, number = ctypes.c_void_p, ctypes.c_uint
         prototype = ctypes.CFUNCTYPE(

@@ -8,8 +8,6 @@ from bgsoft.report import Progress
 
 
 class Clock:
-    """Stands for the module ``time``."""
-
     def __init__(self) -> None:
         self.now = 100.0
 

@@ -54,7 +54,6 @@ encoded: list[str] = []
 
 
 def open_toy_encoder(*args: Any) -> Any:
-    """The CPU's encoder under another name."""
     encoder = open_encoder(*args)
     encoder.name = "toy"
     encoded.append(encoder.name)

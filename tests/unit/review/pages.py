@@ -30,7 +30,6 @@ def room(frames: int) -> list[Picture]:
 
 
 def write(path: Path, pictures: Sequence[Picture], rate: int = RATE) -> Path:
-    """Write pictures losslessly."""
     with av.open(str(path), "w") as output:
         assert isinstance(output, OutputContainer)
         stream = output.add_stream("ffv1", rate=Fraction(rate))

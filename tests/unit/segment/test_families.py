@@ -26,7 +26,6 @@ Axes = tuple[int | str, ...]
 
 @pytest.fixture(autouse=True)
 def whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A family whose input has the frame's size."""
     monkeypatch.setitem(FAMILIES, "whole", Family(makes_masks=True, takes_frame=True))  # type: ignore[arg-type]
     monkeypatch.setattr("bgsoft.models.catalog.SEGMENTATION_FAMILIES", ("whole",))
 
