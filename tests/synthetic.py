@@ -230,6 +230,46 @@ def _packets(stream: VideoStream, spec: VideoSpec) -> Iterable[av.Packet[VideoSt
     yield from stream.encode(None)
 
 
+def write_frames(
+    path: Path,
+    pictures: Iterable[Plane],
+    kind: str = "rgb24",
+    *,
+    pixels: str = "yuv420p",
+    rate: int | Fraction = 25,
+    codec: str = "ffv1",
+    options: dict[str, str] | None = None,
+    tags: tuple[int, int, int] | None = None,
+) -> Path:
+    """Write pictures of one size; planes of two axes are grey.
+
+    Args:
+        path: File to write; its suffix chooses the container.
+        pictures: Arrays as PyAV takes them.
+        kind: Their pixel format.
+        pixels: Pixel format of the file.
+        rate: Frames per second.
+        codec: The encoder.
+        options: Its options.
+        tags: Primaries, transfer and matrix (ITU-T H.273).
+    """
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream(codec, rate=rate, options=options or {})
+        assert isinstance(stream, VideoStream)
+        stream.pix_fmt = pixels
+        if tags is not None:
+            context = stream.codec_context
+            context.color_primaries, context.color_trc, context.colorspace = tags
+        for picture in pictures:
+            given = "gray" if picture.ndim == 2 and kind == "rgb24" else kind
+            frame = VideoFrame.from_ndarray(np.ascontiguousarray(picture), format=given)
+            if not stream.codec_context.is_open:
+                stream.width, stream.height = frame.width, frame.height
+            output.mux(stream.encode(frame.reformat(format=pixels)))
+        output.mux(stream.encode(None))
+    return path
+
+
 @made_once
 def write_video(path: Path, spec: VideoSpec, *, options: dict[str, str] | None = None) -> Path:
     """Write a clip with one video stream.

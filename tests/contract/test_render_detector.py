@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 import pytest
-from av.container import OutputContainer
 from numpy.typing import NDArray
 
 import bgsoft
@@ -22,7 +19,7 @@ from bgsoft.rendering.configure import build_config
 from tests.contract.test_render_hide import AS_IT_IS, pictures
 from tests.detectors import write_detector
 from tests.marks import slow
-from tests.synthetic import made_once
+from tests.synthetic import made_once, write_frames
 
 SIZE = 320, 180
 SQUARE = 40
@@ -55,20 +52,11 @@ def picture(number: int, seed: int | None = None) -> NDArray[np.uint8]:
 @made_once
 def write_clip(path: Path, *, cuts: bool = False) -> Path:
     """Write the pictures; with ``cuts``, each place of the square begins a scene."""
-    with av.open(str(path), "w") as output:
-        assert isinstance(output, OutputContainer)
-        stream = output.add_stream("ffv1", rate=Fraction(25))
-        stream.width, stream.height = SIZE
-        stream.pix_fmt = "yuv420p"
-        for number in range(FRAMES):
-            image = picture(number, 0 if cuts else None)
-            if cuts and number >= LAST:
-                rows, columns = np.indices(SIZE[::-1]) // 40
-                image[(rows + columns) % 2 == 0] = 30
-            frame = av.VideoFrame.from_ndarray(image, format="rgb24")
-            output.mux(stream.encode(frame.reformat(format="yuv420p")))
-        output.mux(stream.encode(None))
-    return path
+    images = [picture(number, 0 if cuts else None) for number in range(FRAMES)]
+    rows, columns = np.indices(SIZE[::-1]) // 40
+    for image in images[LAST:] if cuts else []:
+        image[(rows + columns) % 2 == 0] = 30
+    return write_frames(path, images)
 
 
 def hidden(path: Path, clip: Path) -> list[NDArray[np.bool_]]:

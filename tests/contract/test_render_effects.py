@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import av
 import cv2
 import numpy as np
 import pytest
-from av.container import InputContainer, OutputContainer
+from av.container import InputContainer
 from numpy.typing import NDArray
 
 import bgsoft
@@ -19,7 +18,7 @@ from bgsoft.settings.config import EffectKind
 from tests.face_clips import SAMPLE
 from tests.marks import slow
 from tests.rendering import read_back
-from tests.synthetic import Plane
+from tests.synthetic import Plane, write_frames
 
 FRAMES = 3
 LOSSLESS_H264 = {"codec": "h264", "quality": 0, "speed": "ultrafast"}
@@ -65,8 +64,10 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             frame.reformat(*size, format="bgr24").to_ndarray()
             for frame, _ in zip(source.decode(video=0), range(FRAMES), strict=False)
         ]
-    clip = _write(folder / "in.mkv", sources, pixels, tags)
-    mirrored = _write(folder / "mirrored.mkv", [each[:, ::-1] for each in sources], pixels, tags)
+    given: dict[str, Any] = {"pixels": pixels, "tags": tags}
+    clip = write_frames(folder / "in.mkv", sources, "bgr24", **given)
+    flipped = [each[:, ::-1] for each in sources]
+    mirrored = write_frames(folder / "mirrored.mkv", flipped, "bgr24", **given)
     settings = {**encoder, "preset": None, "face": "off", "matte": "fast"}
     bgsoft.render(clip, folder / "matte.mkv", effect="matte", **settings)
     alphas = [luma for luma, *_ in pictures(folder / "matte.mkv")]
@@ -81,21 +82,6 @@ def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         person=[cv2.erode((alpha == 235).astype(np.uint8), near) > 0 for alpha in alphas],
         room=[cv2.erode((alpha == 16).astype(np.uint8), near) > 0 for alpha in alphas],
     )
-
-
-def _write(path: Path, sources: list[Plane], pixels: str, tags: tuple[int, int, int]) -> Path:
-    with av.open(str(path), "w") as output:
-        assert isinstance(output, OutputContainer)
-        stream = output.add_stream("ffv1", rate=Fraction(25))
-        stream.height, stream.width = sources[0].shape[:2]
-        stream.pix_fmt = pixels
-        context = stream.codec_context
-        context.color_primaries, context.color_trc, context.colorspace = tags
-        for picture in sources:
-            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="bgr24")
-            output.mux(stream.encode(frame.reformat(format=pixels)))
-        output.mux(stream.encode(None))
-    return path
 
 
 def render(scene: Scene, effect: str, folder: Path) -> list[list[Plane]]:

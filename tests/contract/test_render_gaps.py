@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import bgsoft
+from tests.synthetic import write_frames
 
 SIDECAR = """\
 family = "single-shot"
@@ -47,11 +48,7 @@ def test_a_gap_is_open_and_a_doubt_is_filled(model: Path, preset: str, tmp_path:
     cv2.circle(picture, GAP, 4, (0, 0, 0), -1)
     cv2.circle(picture, DOUBT, 4, (118, 118, 118), -1)
     clip, out = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    with av.open(str(clip), "w") as container:
-        stream = container.add_stream("ffv1", rate=25, width=320, height=180, pix_fmt="yuv420p")
-        frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-        container.mux(stream.encode(frame.reformat(format="yuv420p")))
-        container.mux(stream.encode(None))
+    write_frames(clip, [picture])
     look = {"effect": "color", "background": "#00ff00", "codec": "ffv1"}
     bgsoft.render(clip, out, preset=preset, model=model, **look)
     with av.open(str(out)) as container:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import av
 import cv2
 import numpy as np
 import pytest
-from av.container import OutputContainer
 from av.stream import Disposition
 from numpy.typing import NDArray
 
@@ -20,7 +18,15 @@ from bgsoft.rendering.preview import write_preview
 from tests.face_clips import FACE, SAMPLE
 from tests.marks import crossed, slow
 from tests.rendering import read_back
-from tests.synthetic import Plane, VideoSpec, made_once, regular_times, write_movie, write_video
+from tests.synthetic import (
+    Plane,
+    VideoSpec,
+    made_once,
+    regular_times,
+    write_frames,
+    write_movie,
+    write_video,
+)
 from tests.unit.chunks.short_chunks import settings
 
 FRAMES = 6
@@ -40,22 +46,13 @@ LAYOUTS = {
 def write_noise(path: Path, pixels: str = "yuv420p", size: tuple[int, int] = (320, 180)) -> Path:
     """Noise with detail of two to eight pixels, of every colour, another in each frame."""
     rng = np.random.default_rng(5)
-    with av.open(str(path), "w") as output:
-        assert isinstance(output, OutputContainer)
-        stream = output.add_stream("ffv1", rate=Fraction(25))
-        stream.width, stream.height = size
-        stream.pix_fmt = pixels
-        for _ in range(FRAMES):
-            picture = sum(
-                cv2.resize(
-                    rng.integers(0, 128, (size[1] // n, size[0] // n, 3), np.uint8), size
-                ).astype(np.uint8)
-                for n in (2, 8)
-            )
-            frame = av.VideoFrame.from_ndarray(np.asarray(picture, np.uint8), format="bgr24")
-            output.mux(stream.encode(frame.reformat(format=pixels)))
-        output.mux(stream.encode(None))
-    return path
+
+    def noise(n: int) -> NDArray[np.uint8]:
+        coarse = rng.integers(0, 128, (size[1] // n, size[0] // n, 3), np.uint8)
+        return cv2.resize(coarse, size).astype(np.uint8)
+
+    drawn = (noise(2) + noise(8) for _ in range(FRAMES))
+    return write_frames(path, drawn, "bgr24", pixels=pixels)
 
 
 def pictures(path: Path) -> list[list[Plane]]:

@@ -6,11 +6,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 import pytest
-from av.container import OutputContainer
 from numpy.typing import NDArray
 
 import bgsoft
@@ -18,7 +16,7 @@ from bgsoft.errors import BgsoftError, ConfigError, DecodeError
 from bgsoft.live.settings import picture_config
 from tests.contract.test_render_hide import FRAMES, QUICK, pictures, write_noise
 from tests.rendering import read_back
-from tests.synthetic import damage
+from tests.synthetic import damage, write_frames
 
 MATTE: dict[str, Any] = {"preset": None, "face": "off", "effect": "matte", "codec": "ffv1"}
 
@@ -34,22 +32,13 @@ def truth(number: int, size: tuple[int, int] = (320, 180)) -> NDArray[np.uint8]:
 def write_mattes(
     path: Path, layout: str = "gray", count: int = FRAMES, size: tuple[int, int] = (320, 180)
 ) -> str:
-    """Write them by PyAV itself: a video whose luma or alpha they are."""
-    rate = Fraction(25)
-    with av.open(str(path), "w") as output:
-        assert isinstance(output, OutputContainer)
-        stream = output.add_stream("ffv1", rate=rate)
-        (stream.width, stream.height), stream.pix_fmt = size, layout
-        for number in range(count):
-            matte = truth(number, size)
-            if "a" in layout and layout != "gray":
-                pixels = np.dstack([np.full((*matte.shape, 3), 200, np.uint8), matte])
-                frame = av.VideoFrame.from_ndarray(pixels, format="rgba")
-            else:
-                frame = av.VideoFrame.from_ndarray(matte, format="gray")
-            output.mux(stream.encode(frame.reformat(format=layout)))
-        output.mux(stream.encode(None))
-    return str(path)
+    """Write them as the luma or alpha of a video."""
+    drawn = [truth(number, size) for number in range(count)]
+    kind = "gray"
+    if "a" in layout and layout != "gray":
+        drawn = [np.dstack([np.full((*each.shape, 3), 200, np.uint8), each]) for each in drawn]
+        kind = "rgba"
+    return str(write_frames(path, drawn, kind, pixels=layout))
 
 
 def write_pictures(folder: Path, *, alpha: bool = False, count: int = FRAMES) -> str:
@@ -108,14 +97,7 @@ def test_mattes_by_time(tmp_path: Path) -> None:
     """The mattes have half the frame rate, so each serves two frames."""
     clip = write_noise(tmp_path / "in.mkv")
     settings = {**MATTE, "matte_match": "time"}
-    with av.open(str(tmp_path / "half.mkv"), "w") as output:
-        assert isinstance(output, OutputContainer)
-        stream = output.add_stream("ffv1", rate=Fraction(25, 2))
-        stream.width, stream.height, stream.pix_fmt = 320, 180, "gray"
-        for number in range(3):
-            frame = av.VideoFrame.from_ndarray(truth(number), format="gray")
-            output.mux(stream.encode(frame))
-        output.mux(stream.encode(None))
+    write_frames(tmp_path / "half.mkv", map(truth, range(3)), pixels="gray", rate=Fraction(25, 2))
     bgsoft.render(clip, tmp_path / "out.mkv", matte_in=tmp_path / "half.mkv", **settings)
     for number, matte in enumerate(mattes(tmp_path / "out.mkv")):
         assert np.abs(matte - truth(number // 2)).max() <= 3

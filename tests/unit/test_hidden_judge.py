@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 import pytest
+
+from tests.synthetic import write_frames
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SIZE = WIDTH, HEIGHT = 160, 96
@@ -114,13 +115,7 @@ def test_runs_of_open_frames_and_people_who_may_be_shown(judging: Any) -> None:
 
 def write(path: Path, pictures: Sequence[Any]) -> Path:
     """Write (HEIGHT * 3 / 2, WIDTH) planes without loss."""
-    with av.open(str(path), "w") as sink:
-        stream = sink.add_stream("ffv1", rate=30)
-        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
-        for planes in pictures:
-            sink.mux(stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
-        sink.mux(stream.encode(None))
-    return path
+    return write_frames(path, pictures, "yuv420p", rate=30)
 
 
 def blackened(planes: Any) -> None:

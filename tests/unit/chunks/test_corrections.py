@@ -8,11 +8,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
 import pytest
-from av.container import OutputContainer
 from numpy.typing import NDArray
 
 import bgsoft
@@ -21,7 +19,7 @@ from bgsoft.report import RenderReport
 from tests.detectors import write_detector
 from tests.marks import slow
 from tests.outside import frame_hashes
-from tests.synthetic import made_once
+from tests.synthetic import made_once, write_frames
 from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, settings
 
 pytestmark = pytest.mark.usefixtures(_short_chunks.__name__)
@@ -32,19 +30,10 @@ QUICK: dict[str, Any] = {"matte": "fast", "mask_every": 16, "temporal": 0.0}
 
 
 def encode(path: Path, picture: Any, count: int, rate: Fraction, pixels: str = "yuv420p") -> Path:
-    """Write pictures by PyAV itself, without loss, a key frame every 11 frames."""
-    with av.open(str(path), "w") as output:
-        assert isinstance(output, OutputContainer)
-        options = {"qp": "0", "preset": "ultrafast", "g": "11", "bf": "2"}
-        stream = output.add_stream("libx264", rate=rate, options=options)
-        (stream.width, stream.height), stream.pix_fmt = SIZE, pixels
-        for number in range(count):
-            image = picture(number)
-            kind = "gray" if image.ndim == 2 else "rgb24"
-            frame = av.VideoFrame.from_ndarray(image, format=kind)
-            output.mux(stream.encode(frame.reformat(format=pixels)))
-        output.mux(stream.encode(None))
-    return path
+    """Write pictures without loss, with a key frame every 11 frames."""
+    options = {"qp": "0", "preset": "ultrafast", "g": "11", "bf": "2"}
+    given: dict[str, Any] = {"pixels": pixels, "rate": rate, "codec": "libx264", "options": options}
+    return write_frames(path, map(picture, range(count)), **given)
 
 
 def place(number: int) -> tuple[int, int]:

@@ -6,17 +6,15 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import av
 import cv2
 import numpy as np
-from av.container import OutputContainer
-from av.video.stream import VideoStream
 from numpy.typing import NDArray
+
+from tests.synthetic import write_frames
 
 Picture = NDArray[np.uint8]
 RATE = 25
@@ -30,18 +28,7 @@ def room(frames: int) -> list[Picture]:
 
 
 def write(path: Path, pictures: Sequence[Picture], rate: int = RATE) -> Path:
-    with av.open(str(path), "w") as output:
-        assert isinstance(output, OutputContainer)
-        stream = output.add_stream("ffv1", rate=Fraction(rate))
-        assert isinstance(stream, VideoStream)
-        stream.height, stream.width = pictures[0].shape
-        stream.pix_fmt = "yuv420p"
-        stream.options = {"g": "1"}  # no frame needs another one
-        for picture in pictures:
-            frame = av.VideoFrame.from_ndarray(picture, format="gray")
-            output.mux(stream.encode(frame.reformat(format="yuv420p")))
-        output.mux(stream.encode(None))
-    return path
+    return write_frames(path, pictures, rate=rate, options={"g": "1"})  # no frame needs another
 
 
 def write_report(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 
@@ -25,6 +24,7 @@ from tests.mattes import matte_stage
 from tests.pictures import flat_frame, frame_format
 from tests.recurrent_model import expected_alphas, recurrent_model, write_model
 from tests.rendering import read_back
+from tests.synthetic import write_frames
 
 LEVELS = [235, 16, 126, 235, 60]
 GREYS = [(level - 16) / 219 for level in LEVELS]
@@ -121,17 +121,13 @@ DARK = 30
 
 def write_scenes(path: Path, scenes: list[list[int]]) -> None:
     """Grey frames, half of each dark: the lower half in the first scene, then the right one."""
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("ffv1", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        for number, scene in enumerate(scenes):
-            for level in scene:
-                luma = np.full((48, 64), level, np.uint8)
-                luma[lit_half(number, lit=False)] = DARK
-                picture = np.concatenate([luma, np.full((24, 64), 128, np.uint8)])
-                frame = av.VideoFrame.from_ndarray(picture, format="yuv420p")
-                output.mux(stream.encode(frame))
-        output.mux(stream.encode(None))
+    pictures = []
+    for number, scene in enumerate(scenes):
+        for level in scene:
+            luma = np.full((48, 64), level, np.uint8)
+            luma[lit_half(number, lit=False)] = DARK
+            pictures.append(np.concatenate([luma, np.full((24, 64), 128, np.uint8)]))
+    write_frames(path, pictures, "yuv420p")
 
 
 def lit_half(scene: int, *, lit: bool = True) -> tuple[slice, ...]:
