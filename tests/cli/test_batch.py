@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import cv2
@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from bgsoft.batch.job import BatchJob
-from bgsoft.batch.run import Batch, Summary
+from bgsoft.batch.run import Summary
 from bgsoft.batch.state import STATE_NAME
 from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
@@ -138,15 +138,8 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     assert files(target) == [STATE_NAME, *names]
     assert [frames_of(target / name) for name in names] == [5] * 4
     skipped = run(
-        "batch",
-        tmp_path / "in",
-        target,
-        "--name",
-        "{index:02}-{stem}.mkv",
-        "-q",
-        "--skip-existing",
-        "--jobs",
-        1,
+        *("batch", tmp_path / "in", target, "--name", "{index:02}-{stem}.mkv"),
+        *("-q", "--skip-existing", "--jobs", 1),
     )
     assert (skipped.code, skipped.err) == (0, "")
 
@@ -218,17 +211,8 @@ def test_what_changes_between_two_runs(run: Run, tmp_path: Path) -> None:
     picture = tmp_path / "behind.png"
     cv2.imwrite(str(picture), np.zeros((8, 8, 3), np.uint8))
     command: list[object] = [
-        *(
-            "batch",
-            source,
-            target,
-            "--background",
-            picture,
-            "--matte-out",
-            "{stem}.mkv",
-            "--resume",
-        ),
-        *("--face-data", "{stem}.jsonl", "--face", "off", "--duration", "0.2"),
+        *("batch", source, target, "--background", picture, "--matte-out", "{stem}.mkv"),
+        *("--resume", "--face-data", "{stem}.jsonl", "--face", "off", "--duration", "0.2"),
     ]
     assert run(*command).code == 0
     assert files(target) == [
@@ -306,30 +290,6 @@ def test_files_that_are_passed_over_are_named(run: Run, tmp_path: Path) -> None:
     (tmp_path / "in" / "a.mp4").unlink()
     outcome = run("batch", tmp_path / "in", tmp_path / "out2", *QUICK)
     assert (outcome.code, said in outcome.error_line) == (3, True)
-
-
-def test_outputs_that_are_deleted_meanwhile_are_left(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b"):
-        make(tmp_path / "in" / f"{name}.mp4")
-    begin = Batch._begin
-
-    def delete_and_begin(batch: Batch) -> None:
-        if (tmp_path / "out" / "a.mp4").exists() and not batch._running and batch._waiting:
-            shutil.rmtree(tmp_path / "out")
-        begin(batch)
-
-    monkeypatch.setattr(Batch, "_begin", delete_and_begin)
-    outcome = run("batch", tmp_path / "in", tmp_path / "out", "--jobs", 1, *QUICK)
-    assert outcome.code == 1
-    said = (
-        f"{tmp_path / 'out'} was deleted during the batch with 1 output; render again with --resume"
-    )
-    lines = outcome.err.splitlines()
-    assert lines.count(said) == 1
-    assert lines[-1] == "bgsoft: error: 1 of 2 files is left; continue with --resume"
-    assert files(tmp_path / "out") == [STATE_NAME, "b.mp4"]
 
 
 def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) -> None:
@@ -464,14 +424,33 @@ def test_killed_at_random_it_ends_with_every_file_whole(
         left, seed = left - killed, seed + 1
 
 
+def wait_for(path: Path) -> None:
+    until = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < until, path
+        time.sleep(0.05)
+
+
+@contextmanager
+def watching(source: Path, target: Path, *flags: str) -> Iterator[list[bytes]]:
+    """Watch a folder during a ``with`` block; yields a list for the text on stderr."""
+    pytest.importorskip("watchfiles")
+    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--watch", "-q"]
+    err: list[bytes] = []
+    process = subprocess.Popen([*command, *flags], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    try:
+        yield err
+    finally:
+        process.send_signal(signal.SIGINT)
+        err.append(process.communicate(timeout=60)[1])
+    assert process.returncode == 130
+
+
 @pytest.mark.slow
 def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
-    pytest.importorskip("watchfiles")
     source, target = tmp_path / "in", tmp_path / "out"
     first = make(source / "first.mp4")
-    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--watch", "-q"]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
+    with watching(source, target) as err:
         wait_for(target / "first.mp4")
         data = first.read_bytes()
         with (source / "second.mp4").open("wb") as file:
@@ -484,11 +463,7 @@ def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
         (tmp_path / "moved.mp4").rename(source / "sub" / "moved.mp4")
         wait_for(target / "second.mp4")
         wait_for(target / "sub" / "moved.mp4")
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert err == "bgsoft: error: interrupted; 3 of 3 files are done\n"
+    assert err == [b"bgsoft: error: interrupted; 3 of 3 files are done\n"]
     assert files(target) == [STATE_NAME, "first.mp4", "second.mp4", "sub/moved.mp4"]
     assert frames_of(target / "second.mp4") == FRAMES
 
@@ -496,42 +471,28 @@ def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", [b"in", b"in \xff"])
 def test_watching_continues_over_names_that_are_no_utf8(tmp_path: Path, folder: bytes) -> None:
-    pytest.importorskip("watchfiles")
     source, target = tmp_path / os.fsdecode(folder), tmp_path / "out"
     make(source / "first.mp4")
-    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--watch"]
-    process = subprocess.Popen(
-        [*command, "--settle", "0.3", "-q"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
+    with watching(source, target, "--settle", "0.3") as err:
         wait_for(target / "first.mp4")
         (source / os.fsdecode(b"caf\xe9.mp4")).write_bytes(b"no video")
         make(source / os.fsdecode(b"deep \xfe") / "b.mp4")
         wait_for(target / os.fsdecode(b"deep \xfe") / "b.mp4")
         make(source / "last.mp4")
         wait_for(target / "last.mp4")
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"Traceback" not in err
-    assert b"interrupted; 1 of 4 files failed" in err
+    assert b"Traceback" not in err[0]
+    assert b"interrupted; 1 of 4 files failed" in err[0]
 
 
 @pytest.mark.slow
 def test_a_watched_file_that_grows_on_is_rendered_again(tmp_path: Path) -> None:
     """The copy pauses for longer than the wait, so an incomplete file is rendered first."""
-    pytest.importorskip("watchfiles")
     source, target = tmp_path / "in", tmp_path / "out"
     source.mkdir()
     data = make(tmp_path / "whole.ts", 60).read_bytes()
     path = source / "a.ts"
     path.write_bytes(data[: len(data) // 2])
-    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--watch"]
-    process = subprocess.Popen(
-        [*command, "--settle", "0.3", "-q"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    try:
+    with watching(source, target, "--settle", "0.3"):
         wait_for(target / "a.ts")
         half = frames_of(target / "a.ts")
         assert half < 60
@@ -541,17 +502,7 @@ def test_a_watched_file_that_grows_on_is_rendered_again(tmp_path: Path) -> None:
         while frames_of(target / "a.ts") == half:
             assert time.monotonic() < until
             time.sleep(0.2)
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
     assert frames_of(target / "a.ts") == 60
-
-
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < until, path
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -21,21 +21,7 @@ from tests.outside import ffmpeg, ffmpeg_program
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 
 ON_CPU = [f"--{stage}=cpu" for stage in ("decode", "infer", "composite", "encode")]
-QUICK = [
-    *[
-        "--effect",
-        "dim",
-        "--matte",
-        "fast",
-        "--face",
-        "off",
-        "--mask-every",
-        "25",
-        "--preset",
-        "soft",
-    ],
-    *ON_CPU,
-]
+QUICK = ["--effect=dim", "--matte=fast", "--face=off", "--mask-every=25", "--preset=soft", *ON_CPU]
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 

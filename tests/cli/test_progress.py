@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from bgsoft.cli.console import Console, rich_console
-from bgsoft.cli.progress import (
-    PlainView,
-)
+from bgsoft.cli.progress import PlainView
+from bgsoft.errors import DecodeError, OutputError
 from bgsoft.report import Event, Progress
 from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, RenderConfig
 
@@ -90,8 +89,6 @@ def test_json_lines(run: Run, fake_render: FakeRender, clip: Path) -> None:
 
 
 def test_json_error(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    from bgsoft.errors import OutputError
-
     fake_render.error = OutputError("disk full")
     fake_render.error.add_note("the rest is in x.partial.jsonl")
     outcome = run("render", clip, "out.mp4", "--progress", "json")
@@ -111,8 +108,6 @@ def test_rich_output_ends_with_the_summary(run: Run, fake_render: FakeRender, cl
 
 
 def test_rich_output_survives_a_failure(run: Run, fake_render: FakeRender, clip: Path) -> None:
-    from bgsoft.errors import DecodeError
-
     fake_render.error = DecodeError("torn off")
     outcome = run("render", clip, "out.mp4", "--progress", "rich")
     assert outcome.code == 3
