@@ -1,27 +1,20 @@
 """The Python interface: calls that take what the command line takes.
 
-``scripts/make_keywords.py`` writes the settings among its keywords, from
-:mod:`bgsoft.settings.config`.
+``scripts/make_keywords.py`` writes the help of its settings, from :mod:`bgsoft.settings.config`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from bgsoft.chunks.run import render_config
-from bgsoft.rendering.configure import build_config, config_from_keywords
+from bgsoft.rendering.configure import config_from_keywords
 from bgsoft.report import Event, Progress, RenderReport
-from bgsoft.settings import config
-from bgsoft.settings.keywords import FilePath, FrameSettings, Off, PictureSettings
-from bgsoft.settings.options import (
-    DEFAULT_PRESET,
-    OPTIONS,
-    errors_in_keywords,
-    settings_from_options,
-)
+from bgsoft.settings.keywords import FilePath, FrameSettings, PictureSettings, RenderSettings
+from bgsoft.settings.options import DEFAULT_PRESET, errors_in_keywords
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,77 +28,10 @@ def render(
     output: FilePath,
     *,
     preset: str | None = DEFAULT_PRESET,
-    effect: config.EffectKind
-    | Literal["blur", "bokeh", "pixelate", "dim", "color", "image", "video", "alpha", "matte"]
-    | None = None,
-    strength: float | Off | None = None,
-    background: FilePath | None = None,
-    invert: bool | None = None,
-    model: FilePath | None = None,
-    matte: config.MatteQuality | Literal["fast", "standard", "best"] | None = None,
-    mask_every: int | None = None,
-    similarity: float | Off | None = None,
-    matte_in: FilePath | None = None,
-    matte_mode: config.MatteMode | Literal["replace", "max", "min"] | None = None,
-    matte_match: config.MatteMatch | Literal["frame", "time"] | None = None,
-    face: config.FaceMode | Literal["off", "guard", "main", "anonymize"] | None = None,
-    subjects: int | None = None,
-    face_every: int | Off | None = None,
-    main: str | Sequence[str] | None = None,
-    faces: FilePath | None = None,
-    small_faces: bool | None = None,
-    hide: str | Sequence[str] | None = None,
-    anonymize_style: config.HideStyle | Literal["blur", "pixelate", "solid"] | None = None,
-    anonymize_shape: config.HideShape | Literal["ellipse", "box"] | None = None,
-    anonymize_margin: float | None = None,
-    regions: FilePath | None = None,
-    keep: str | Sequence[str] | None = None,
-    drop: str | Sequence[str] | None = None,
-    detector: FilePath | None = None,
-    threshold: float | Off | None = None,
-    softness: float | None = None,
-    min_area: float | None = None,
-    smooth: float | None = None,
-    expand: float | None = None,
-    feather: float | None = None,
-    temporal: float | None = None,
-    refine: config.Refine | Literal["none", "guided"] | None = None,
-    codec: config.Codec
-    | Literal["auto", "h264", "hevc", "av1", "prores", "vp9", "ffv1", "raw", "gif", "webp"]
-    | None = None,
-    quality: int | Off | None = None,
-    speed: str | None = None,
-    chroma: config.Chroma | Literal["auto", "420", "keep"] | None = None,
-    encoder_option: str | Sequence[str] | None = None,
-    audio: config.Audio | Literal["keep", "none"] | None = None,
-    mute: str | Sequence[str] | None = None,
-    metadata: config.Metadata | Literal["auto", "keep", "strip"] | None = None,
-    decode: config.DecodeBackend | Literal["auto", "nvdec", "cpu"] | None = None,
-    infer: config.InferBackend | Literal["auto", "tensorrt", "cuda", "cpu"] | None = None,
-    composite: config.CompositeBackend | Literal["auto", "cuda", "cpu"] | None = None,
-    encode: config.EncodeBackend | Literal["auto", "nvenc", "cpu"] | None = None,
-    gpu: int | Off | None = None,
-    require_gpu: bool | None = None,
-    batch: int | Off | None = None,
-    precision: config.Precision | Literal["fp32", "fp16"] | None = None,
-    threads: int | None = None,
-    stall: float | str | None = None,
-    start: float | str | None = None,
-    fps: float | Off | None = None,
-    duration: float | str | None = None,
-    face_data: FilePath | None = None,
-    format: config.OutputFormat
-    | Literal["auto", "mp4", "mov", "mkv", "webm", "ts", "avi", "nut", "y4m", "gif", "webp"]
-    | None = None,
-    matte_out: FilePath | None = None,
-    overwrite: bool | None = None,
-    skip_existing: bool | None = None,
-    report: FilePath | None = None,
-    chunks: int | Off | None = None,
-    trace: FilePath | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     cancel: threading.Event | None = None,
+    **settings: Unpack[RenderSettings],
 ) -> RenderReport:
     """Render one video, as ``bgsoft render`` does.
 
@@ -223,13 +149,14 @@ def render(
 
     Raises:
         ConfigError: A value is out of range, or fits neither input nor output.
+        TypeError: There is no such setting.
         BgsoftError: As :func:`bgsoft.chunks.run.render_config`.
     """
-    given = {name: value for name, value in locals().items() if name in OPTIONS}
+    known = RenderSettings.__optional_keys__
+    paths = {"input": Path(input), "output": Path(output)}
     with errors_in_keywords():
-        settings = settings_from_options(given, from_text=False)
-        made = build_config(Path(input), Path(output), preset=preset, flags=settings)
-        return render_config(made, on_progress=on_progress, on_event=on_event, cancel=cancel)
+        config = config_from_keywords("render", known, settings, **paths, preset=preset)
+        return render_config(config, on_progress=on_progress, on_event=on_event, cancel=cancel)
 
 
 def frames(

@@ -1,9 +1,8 @@
-"""Write the keywords of ``bgsoft.render``, with types and help, from ``bgsoft.settings.config``.
+"""Write the keywords of the Python interface from ``bgsoft.settings.config``.
 
-Those of ``bgsoft.frames`` and ``bgsoft.process`` are in ``bgsoft.settings.keywords``.
-
-So editors and type checkers know them without running anything. Run it after a change to a setting;
-with ``--check`` it only says whether that was forgotten.
+Their types go to ``bgsoft.settings.keywords``, and their help to ``bgsoft.render``. So editors and
+type checkers know them without running anything. Run it after a change to a setting; with
+``--check`` it only says whether that was forgotten.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ _OF_SEQUENCES = {
 }
 """Settings that have no meaning for one picture."""
 _CLASSES = re.compile(r"class PictureSettings.*", re.DOTALL)
-_SIGNATURE = re.compile(r"(?<== DEFAULT_PRESET,\n).*?(?=    on_progress: )", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?<=None: the bare defaults\.\n).*?(?= {8}on_progress: )", re.DOTALL)
 
 
@@ -55,10 +53,12 @@ def for_frames(option: Option) -> bool:
 
 def keyword_classes(text: str) -> str:
     """The text of the module of keywords, with the settings in its classes."""
-    of_picture, of_frames = (
+    of_picture, of_frames, of_render = (
         'class PictureSettings(TypedDict, total=False):\n    """Settings of one picture."""\n\n',
         "class FrameSettings(PictureSettings, total=False):\n"
         '    """Settings of consecutive frames, in addition to those of one picture."""\n\n',
+        "class RenderSettings(FrameSettings, total=False):\n"
+        '    """Settings of written files, in addition to those of frames."""\n\n',
     )
     for name, option in OPTIONS.items():
         line = f"    {name}: {annotation(option)} | None\n"
@@ -69,15 +69,13 @@ def keyword_classes(text: str) -> str:
             of_frames += line
         elif for_frames(option):
             of_picture += line
-    return _CLASSES.sub(lambda _: f"{of_picture}\n\n{of_frames}", text)
+        else:
+            of_render += line
+    return _CLASSES.sub(lambda _: f"{of_picture}\n\n{of_frames}\n\n{of_render}", text)
 
 
 def written(text: str) -> str:
-    """The module's text with the keywords in their places."""
-    types = []
-    for name, option in OPTIONS.items():
-        line = f"    {name}: {annotation(option)} | None = None,\n"
-        types.append(line if len(line) <= WIDTH + 1 else line.replace(" | ", "\n    | "))
+    """The module's text with the help in its place."""
     helps = [
         textwrap.fill(
             f"{name}: {in_keywords(option.help)}",
@@ -88,7 +86,6 @@ def written(text: str) -> str:
         )
         for name, option in OPTIONS.items()
     ]
-    text = _SIGNATURE.sub(lambda _: "".join(types), text, count=1)
     return _ARGUMENTS.sub(lambda _: "\n".join(helps) + "\n", text, count=1)
 
 

@@ -95,15 +95,17 @@ def config_from_keywords(
     given: Mapping[str, Any],
     *,
     input: Path = Path(os.devnull),
+    output: Path = Path(os.devnull),
     preset: str | None,
 ) -> RenderConfig:
-    """Make the settings of a function that writes no file from its keyword arguments.
+    """Make the settings of a function of the Python interface from its keyword arguments.
 
     Args:
         function: Name of the function.
         known: Settings that the function has.
         given: Keyword → value.
         input: Video to read, if any.
+        output: Video to write, if any.
         preset: As for :func:`build_config`.
 
     Raises:
@@ -117,7 +119,7 @@ def config_from_keywords(
                 why = f": it is a setting of bgsoft.render, but not of {function}"
             raise TypeError(f"{function}() takes no keyword {name!r}{why}")
     flags = settings_from_options(given, from_text=False)
-    return build_config(input, Path(os.devnull), preset=preset, flags=flags)
+    return build_config(input, output, preset=preset, flags=flags)
 
 
 def _codec_is_h264(settings: Layer, output: Path, format: OutputFormat) -> bool:

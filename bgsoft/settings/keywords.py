@@ -72,3 +72,34 @@ class FrameSettings(PictureSettings, total=False):
     stall: float | str | None
     start: float | str | None
     duration: float | str | None
+
+
+class RenderSettings(FrameSettings, total=False):
+    """Settings of written files, in addition to those of frames."""
+
+    codec: (
+        config.Codec
+        | Literal["auto", "h264", "hevc", "av1", "prores", "vp9", "ffv1", "raw", "gif", "webp"]
+        | None
+    )
+    quality: int | Off | None
+    speed: str | None
+    chroma: config.Chroma | Literal["auto", "420", "keep"] | None
+    encoder_option: str | Sequence[str] | None
+    audio: config.Audio | Literal["keep", "none"] | None
+    mute: str | Sequence[str] | None
+    metadata: config.Metadata | Literal["auto", "keep", "strip"] | None
+    encode: config.EncodeBackend | Literal["auto", "nvenc", "cpu"] | None
+    fps: float | Off | None
+    face_data: FilePath | None
+    format: (
+        config.OutputFormat
+        | Literal["auto", "mp4", "mov", "mkv", "webm", "ts", "avi", "nut", "y4m", "gif", "webp"]
+        | None
+    )
+    matte_out: FilePath | None
+    overwrite: bool | None
+    skip_existing: bool | None
+    report: FilePath | None
+    chunks: int | Off | None
+    trace: FilePath | None

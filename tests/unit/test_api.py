@@ -99,6 +99,12 @@ def test_errors_speak_of_keywords(
     assert not configs
 
 
+def test_a_misspelled_keyword_is_an_error(configs: list[RenderConfig]) -> None:
+    with pytest.raises(TypeError, match=r"no keyword 'stregth'; did you mean strength\?"):
+        bgsoft.api.render("a.mp4", "b.mp4", stregth=3)  # type: ignore[call-arg]
+    assert not configs
+
+
 def test_an_existing_output_is_reported_in_keywords(tmp_path: Path) -> None:
     target = tmp_path / "out.mp4"
     target.touch()
