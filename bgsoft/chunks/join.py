@@ -281,18 +281,16 @@ def joined_report(
         events=_joined_events(chunks, events),
         peak_rss_bytes=max(report.peak_rss_bytes for report in reports),
         peak_vram_bytes=max(vram, default=None),
-        parts=list(map(_chunk_report, chunks, reused)),
-    )
-
-
-def _chunk_report(chunk: ChunkResult, reused: bool) -> ChunkReport:
-    report = chunk.report
-    return ChunkReport(
-        frames=report.frames_encoded,
-        lead_frames=len(chunk.pre_roll),
-        wall_s=report.wall_s,
-        device=report.stages["composite"].device,
-        reused=reused,
+        parts=[
+            ChunkReport(
+                frames=chunk.report.frames_encoded,
+                lead_frames=len(chunk.pre_roll),
+                wall_s=chunk.report.wall_s,
+                device=chunk.report.stages["composite"].device,
+                reused=is_reused,
+            )
+            for chunk, is_reused in zip(chunks, reused, strict=True)
+        ],
     )
 
 

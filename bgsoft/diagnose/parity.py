@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -188,7 +189,7 @@ def _differences(format: FrameFormat, pairs: list[tuple[Array, Array]]) -> NDArr
     return np.concatenate(parts)
 
 
-def _result(name: str, found: NDArray[np.float64], tolerance: str, ok: bool) -> Parity:
+def _result(name: str, found: NDArray[np.float64], tolerance: str, *, ok: bool) -> Parity:
     return Parity(
         name=name,
         max_difference=float(found.max()),
@@ -205,7 +206,7 @@ def _reduced(each: HostUnderTest, frame: Frame) -> AnalysisFrame:
 def _grid(ours: HostUnderTest, frame: Frame) -> Parity:
     got, want = (_reduced(each, frame) for each in (ours, _REFERENCE))
     found = _differences(frame.format, [(got.luma, want.luma), (got.chroma, want.chroma)])
-    return _result(f"reduce, {frame.format.bit_depth} bits", found, "equal", not found.any())
+    return _result(f"reduce, {frame.format.bit_depth} bits", found, "equal", ok=not found.any())
 
 
 def _tensor(ours: HostUnderTest, frame: Frame, spec: ModelSpec) -> Parity:
@@ -218,7 +219,7 @@ def _tensor(ours: HostUnderTest, frame: Frame, spec: ModelSpec) -> Parity:
     found = (np.abs(tensors[0].astype(np.float64) - tensors[1]) * std * 255).ravel()
     tolerance = f"max {TENSOR.maximum:g} of 255"
     ok = bool(found.max() <= TENSOR.maximum)
-    return _result(f"preprocess, {format.bit_depth} bits", found, tolerance, ok)
+    return _result(f"preprocess, {format.bit_depth} bits", found, tolerance, ok=ok)
 
 
 def _mask(index: int) -> NDArray[np.float32]:
@@ -263,6 +264,7 @@ def compare_mattes(
         maker.matte_stage(config, format, from_alpha=from_alpha, fine=fine) for maker in makers
     ]
     reducers = [maker.reducer(format) for maker in makers]
+    compare = partial(_compare_planes, config=config, from_alpha=from_alpha)
     differences: list[NDArray[np.float64]] = []
     ok = True
     for start in range(0, len(frames), batch):
@@ -279,18 +281,18 @@ def compare_mattes(
         for one, other in zip(*made, strict=True):
             ok = ok and one.held == other.held
             for got, want in ((one.alpha, other.alpha), (one.reduced, other.reduced)):
-                found, good = _compare_planes(to_host(got), to_host(want), config, from_alpha)
+                found, good = compare(to_host(got), to_host(want))
                 differences.append(found)
                 ok = ok and good
     tolerance = f"max {MATTE.usual} of 255 but for {MATTE.rare:.1%}"
     if from_alpha:
         tolerance = f"max {_direct_codes(config)} of 255"
     name = f"{'fine ' if fine else ''}matte, {format.bit_depth} bits"
-    return _result(name, np.concatenate(differences), tolerance, ok)
+    return _result(name, np.concatenate(differences), tolerance, ok=ok)
 
 
 def _compare_planes(
-    got: NDArray[Any], want: NDArray[Any], config: MatteConfig, from_alpha: bool
+    got: NDArray[Any], want: NDArray[Any], *, config: MatteConfig, from_alpha: bool
 ) -> tuple[NDArray[np.float64], bool]:
     """Return the differences of two mattes, and whether they are allowed."""
     found = np.abs(got.astype(np.float64) - want)
@@ -337,7 +339,7 @@ def compare_composites(
         error = np.mean((_codes(got, format) - _codes(want, format)) ** 2)
         ok = ok and error <= (2**bits - 1) ** 2 / 10 ** (min_db / 10)
     name = f"composite {effect.kind}, {bits} bits"
-    return _result(name, found, "equal" if same else f"max {allowed}", bool(ok))
+    return _result(name, found, "equal" if same else f"max {allowed}", ok=bool(ok))
 
 
 def _chroma_people(alpha: NDArray[np.uint8]) -> NDArray[np.bool_]:

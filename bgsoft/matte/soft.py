@@ -51,7 +51,7 @@ class SoftMatte(MatteStage):
         smooths = self._fine and config.temporal > 0.0
         self._smoother = EdgeSmoother(placement, config.temporal, format) if smooths else None
         self._lanes = [
-            _Lane(placement, config, format, self._fine) for _ in range(setup.pool.lanes)
+            _Lane(placement, config, format, fine=self._fine) for _ in range(setup.pool.lanes)
         ]
         max_frames = min(setup.batch, MAX_FRAMES) if placement.on_device else 1
         self._islands = [IslandFilter(placement, format, config, max_frames) for _ in self._lanes]
@@ -160,7 +160,7 @@ class _Lane:
     """Makes the mattes of frames, one after another."""
 
     def __init__(
-        self, placement: Placement, config: MatteConfig, format: FrameFormat, fine: bool
+        self, placement: Placement, config: MatteConfig, format: FrameFormat, *, fine: bool
     ) -> None:
         size = format.luma_shape
         shape = analysis_shape(format.width, format.height)

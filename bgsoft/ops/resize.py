@@ -66,7 +66,7 @@ class Resized:
 
         @lru_cache(_MAX_TABLES)
         def tables(
-            source: tuple[int, int], target: tuple[int, int], area: bool, scale: Scale | None
+            source: tuple[int, int], target: tuple[int, int], scale: Scale | None, *, area: bool
         ) -> tuple[Any, ...]:
             if scale is not None:
                 return aligned_resampling(placement, source, target, scale)
@@ -102,7 +102,7 @@ class Resized:
             area = smaller
         if self._made is None:
             pitch = plane.strides[0] // plane.itemsize
-            return plane, pitch, *self._tables(plane.shape[:2], shape, area, scale)
+            return plane, pitch, *self._tables(plane.shape[:2], shape, scale, area=area)
         if plane.shape[:2] == shape and scale is None and plane.flags.c_contiguous:
             return plane, plane[0].size, *NO_TABLES
         made, arguments = self._views(shape)
@@ -123,7 +123,7 @@ class Resized:
     def _average(self, plane: Array, made: Array) -> None:
         """Halve a plane, in a quarter of OpenCV's time."""
         shape, columns = made.shape, plane.shape[1]
-        *tables, _ = self._tables(plane.shape, shape, True, None)
+        *tables, _ = self._tables(plane.shape, shape, None, area=True)
         needed = columns + tables[1] + (1 + tables[1]) * shape[1]
         if self._room.size < needed:
             self._room = np.empty(needed, np.float32)

@@ -36,7 +36,7 @@ whatever else is seen."""
 _EDGE_PX = 2
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Doubt:
     """Frames that a person should see."""
 
@@ -46,16 +46,20 @@ class Doubt:
     """Greater ones are shown first: kinds by hundreds, and in a kind by its size."""
     frame: int
     """The frame to show."""
-    first: int
-    """Frames that mending concerns,"""
-    last: int
-    """and the last of them."""
     box: Box | None
     """Place in frame pixels; None: it is searched for in the frame."""
     action: RegionAction
     """Action of the region that would mend it."""
+    first: int = -1
+    """First of the frames that mending concerns; by default :attr:`frame`."""
+    last: int = -1
+    """Last of them; by default :attr:`frame`."""
     by_change: bool = False
     """The place is where the area has changed since the frame before."""
+
+    def __post_init__(self) -> None:
+        self.first = self.frame if self.first < 0 else self.first
+        self.last = self.frame if self.last < 0 else self.last
 
 
 def find_doubts(evidence: Evidence, video: ReviewVideo) -> list[Doubt]:
@@ -75,21 +79,21 @@ def _faces(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
         scene_end = min((cut - 1 for cut in evidence.cuts if cut > frame), default=last)
         shown = min(frame + round(_AFTER_SECONDS * rate), scene_end)
         ends = min(frame + round(_MENDED_SECONDS * rate), scene_end)
-        yield _doubt("A face vanished", 600, shown, box, mends, first=frame, last=ends)
+        yield Doubt("A face vanished", 600, shown, box, mends, first=frame, last=ends)
     for entry in listed.get("doubtful", ()):
         for box in map(_sides, entry.get("boxes", ())):
-            yield _doubt("May be a face, not taken for one", 300, entry["frame"], box, mends)
+            yield Doubt("May be a face, not taken for one", 300, entry["frame"], box, mends)
     for entry in listed.get("missed", ()):
         for id, share in entry.get("missed_pct", {}).items():
             box = _face_box(evidence, entry["frame"], [int(id)])
             kind, weight = "The mask missed a part of a face", 400 + min(float(share), 99)
-            yield _doubt(kind, weight, entry["frame"], box, RegionAction.KEEP)
+            yield Doubt(kind, weight, entry["frame"], box, RegionAction.KEEP)
     for entry in listed.get("main_changes", ()):
         box = _face_box(evidence, entry["frame"], entry.get("ids", ()))
-        yield _doubt("Somebody else became main", 500, entry["frame"], box, mends)
+        yield Doubt("Somebody else became main", 500, entry["frame"], box, mends)
     for entry in listed.get("shared", ()):
         kind = "People touch, separated by nearness"
-        yield _doubt(kind, 200, entry["frame"], None, RegionAction.KEEP)
+        yield Doubt(kind, 200, entry["frame"], None, RegionAction.KEEP)
 
 
 def _scores(evidence: Evidence) -> Iterator[Doubt]:
@@ -99,7 +103,7 @@ def _scores(evidence: Evidence) -> Iterator[Doubt]:
         for face in faces:
             if face.detected and face.score < _LOW_SCORE:
                 weight = 200 + 99 * (1 - face.score)
-                yield _doubt("A face with a low score", weight, frame, face.box, mends)
+                yield Doubt("A face with a low score", weight, frame, face.box, mends)
 
 
 def _edges(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
@@ -114,7 +118,7 @@ def _edges(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
             near = min(left, top, format.width - right, format.height - bottom) <= _EDGE_PX
             if near and not {frame, frame + 1} & starts and frame != last:
                 kind = f"A hidden {run['region'] or 'face'} comes or goes at the edge"
-                yield _doubt(kind, 100, frame, _sides(sides), RegionAction.HIDE)
+                yield Doubt(kind, 100, frame, _sides(sides), RegionAction.HIDE)
 
 
 def _areas(evidence: Evidence) -> Iterator[Doubt]:
@@ -132,9 +136,7 @@ def _areas(evidence: Evidence) -> Iterator[Doubt]:
         moves = "grows" if by > 0 else "shrinks"
         kind = f"Flicker: the area {moves} for a frame" if returns else f"The area {moves} suddenly"
         action = RegionAction.KEEP if (by < 0) is evidence.person_shrinks else RegionAction.DROP
-        doubt = _doubt(kind, 350 + min(abs(by), 49), frame, None, action)
-        doubt.by_change = True
-        yield doubt
+        yield Doubt(kind, 350 + min(abs(by), 49), frame, None, action, by_change=True)
 
 
 def flicker_of(evidence: Evidence) -> Any:
@@ -146,27 +148,6 @@ def flicker_of(evidence: Evidence) -> Any:
         for cut in evidence.cuts:
             flicker[max(cut - 1, 0) : cut + 1] = 0
     return flicker
-
-
-def _doubt(
-    kind: str,
-    weight: float,
-    frame: int,
-    box: Box | None,
-    action: RegionAction,
-    *,
-    first: int | None = None,
-    last: int | None = None,
-) -> Doubt:
-    return Doubt(
-        kind=kind,
-        weight=weight,
-        frame=frame,
-        first=frame if first is None else first,
-        last=frame if last is None else last,
-        box=box,
-        action=action,
-    )
 
 
 def _sides(box: Any) -> Box | None:
