@@ -83,6 +83,8 @@ class Unmade(ABC):
 
 
 class Tuple(NamedTuple):
+    """Its own words."""
+
     a: int
     b: list[int] | None = None
 
