@@ -26,6 +26,7 @@ from bgsoft.errors import OutputError
 from bgsoft.settings.config import RenderConfig
 from tests.endurance import Endurance
 from tests.marks import slow
+from tests.processes import wait_until
 from tests.stills import colourful, load
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
 from tests.unit.batch.kill import batch_command, frames_of, kill_and_resume
@@ -349,10 +350,7 @@ def running(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    until = time.monotonic() + 60
-    while not (tmp_path / "out" / "0.mp4").exists():
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    wait_until((tmp_path / "out" / "0.mp4").exists)
     yield process
     process.kill()
     process.communicate()
@@ -424,13 +422,6 @@ def test_killed_at_random_it_ends_with_every_file_whole(
         left, seed = left - killed, seed + 1
 
 
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < until, path
-        time.sleep(0.05)
-
-
 @contextmanager
 def watching(source: Path, target: Path, *flags: str) -> Iterator[list[bytes]]:
     """Watch a folder during a ``with`` block; yields a list for the text on stderr."""
@@ -451,7 +442,7 @@ def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     first = make(source / "first.mp4")
     with watching(source, target) as err:
-        wait_for(target / "first.mp4")
+        wait_until((target / "first.mp4").exists)
         data = first.read_bytes()
         with (source / "second.mp4").open("wb") as file:
             for at in range(0, len(data), len(data) // 4):
@@ -461,8 +452,8 @@ def test_watching_takes_what_is_whole(tmp_path: Path) -> None:
         (tmp_path / "moved.mp4").write_bytes(data)
         (source / "sub").mkdir()
         (tmp_path / "moved.mp4").rename(source / "sub" / "moved.mp4")
-        wait_for(target / "second.mp4")
-        wait_for(target / "sub" / "moved.mp4")
+        wait_until((target / "second.mp4").exists)
+        wait_until((target / "sub" / "moved.mp4").exists)
     assert err == [b"bgsoft: error: interrupted; 3 of 3 files are done\n"]
     assert files(target) == [STATE_NAME, "first.mp4", "second.mp4", "sub/moved.mp4"]
     assert frames_of(target / "second.mp4") == FRAMES
@@ -474,12 +465,12 @@ def test_watching_continues_over_names_that_are_no_utf8(tmp_path: Path, folder: 
     source, target = tmp_path / os.fsdecode(folder), tmp_path / "out"
     make(source / "first.mp4")
     with watching(source, target, "--settle", "0.3") as err:
-        wait_for(target / "first.mp4")
+        wait_until((target / "first.mp4").exists)
         (source / os.fsdecode(b"caf\xe9.mp4")).write_bytes(b"no video")
         make(source / os.fsdecode(b"deep \xfe") / "b.mp4")
-        wait_for(target / os.fsdecode(b"deep \xfe") / "b.mp4")
+        wait_until((target / os.fsdecode(b"deep \xfe") / "b.mp4").exists)
         make(source / "last.mp4")
-        wait_for(target / "last.mp4")
+        wait_until((target / "last.mp4").exists)
     assert b"Traceback" not in err[0]
     assert b"interrupted; 1 of 4 files failed" in err[0]
 
@@ -493,15 +484,12 @@ def test_a_watched_file_that_grows_on_is_rendered_again(tmp_path: Path) -> None:
     path = source / "a.ts"
     path.write_bytes(data[: len(data) // 2])
     with watching(source, target, "--settle", "0.3"):
-        wait_for(target / "a.ts")
+        wait_until((target / "a.ts").exists)
         half = frames_of(target / "a.ts")
         assert half < 60
         with path.open("ab") as file:
             file.write(data[len(data) // 2 :])
-        until = time.monotonic() + 60
-        while frames_of(target / "a.ts") == half:
-            assert time.monotonic() < until
-            time.sleep(0.2)
+        wait_until(lambda: frames_of(target / "a.ts") != half)
     assert frames_of(target / "a.ts") == 60
 
 

@@ -3,16 +3,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import bgsoft
 from bgsoft.errors import BackendUnavailableError
 from tests.marks import slow
+from tests.processes import run_python
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 from .conftest import Run
@@ -154,22 +152,11 @@ def test_odd_names(
     )
 
 
-ROOT = Path(bgsoft.__file__).parents[1]
-"""Folder from which the package can be imported, installed or not."""
-
-
 def test_stdin_is_left_to_the_caller(folder: Path) -> None:
     code = (
         "import sys; from bgsoft.cli.main import main; main(sys.argv[1:]);"
         "sys.stderr.write(sys.stdin.read())"
     )
     clips = [str(folder / name) for name in ("a.mp4", "b.mp4")]
-    done = subprocess.run(
-        [sys.executable, "-c", code, "compare", *clips],
-        input="next.mp4",
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", code, "compare", *clips, input="next.mp4", check=True)
     assert done.stderr == "next.mp4"

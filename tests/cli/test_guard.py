@@ -13,6 +13,7 @@ import pytest
 
 from tests.face_clips import SAMPLE
 from tests.marks import slow
+from tests.processes import run_python
 
 CRASHES = """
 import os, signal, sys
@@ -29,14 +30,8 @@ run()
 
 
 def run(crash: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", CRASHES.format(crash=crash), *map(str, arguments)],
-        env={**os.environ, "PYTHONFAULTHANDLER": ""},  # it would write a report of its own
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    own = {"PYTHONFAULTHANDLER": ""}  # it would write a report of its own
+    return run_python("-c", CRASHES.format(crash=crash), *arguments, environment=own)
 
 
 @pytest.mark.parametrize(

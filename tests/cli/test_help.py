@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from bgsoft import __version__
 from bgsoft.cli.app import program
 from bgsoft.settings.options import BRIEF_WIDTH, OPTIONS
 from tests.face_clips import SAMPLE
+from tests.processes import run_python
 
 from .conftest import Run
 
@@ -27,9 +25,7 @@ def test_help_imports_nothing_heavy(argv: list[str]) -> None:
         "import sys; from bgsoft.cli.main import main; main(sys.argv[1:]);"
         f"print('HEAVY', [m for m in {HEAVY!r} if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *argv], capture_output=True, text=True, check=True
-    )
+    done = run_python("-c", code, *argv, check=True)
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
@@ -42,14 +38,9 @@ def test_workers_start_before_what_they_alone_need_is_imported(tmp_path: Path) -
         "    print('HEAVY', heavy, flush=True); os._exit(0)\n"
         "Pool.start = start; main(sys.argv[1:])"
     )
-    argv = ["render", str(SAMPLE), str(tmp_path / "out.mp4"), "--chunks", "2", "--encode", "cpu"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *argv],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},  # no MPS, which would be left behind
-    )
+    argv = ["render", SAMPLE, tmp_path / "out.mp4", "--chunks", "2", "--encode", "cpu"]
+    alone = {"CUDA_VISIBLE_DEVICES": ""}  # no MPS, which would be left behind
+    done = run_python("-c", code, *argv, environment=alone, check=True)
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
@@ -58,7 +49,7 @@ def test_a_command_imports_no_other() -> None:
         "import sys; from bgsoft.cli.main import main; main(['presets', 'list']);"
         "print([name for name in sys.modules if name in ('bgsoft.cli.render', 'bgsoft.cli.batch')])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = run_python("-c", code, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -143,12 +134,7 @@ def test_version(run: Run) -> None:
 
 
 def test_completion_script_is_printed(run: Run) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bgsoft", "--help"],
-        env={"_BGSOFT_COMPLETE": "source_bash", "PATH": "", "PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    asked = {"_BGSOFT_COMPLETE": "source_bash", "PATH": ""}
+    done = run_python("-m", "bgsoft", "--help", environment=asked)
     assert "complete" in done.stdout
     assert "bgsoft" in done.stdout

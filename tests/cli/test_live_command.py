@@ -16,6 +16,7 @@ from tests.cli.conftest import Run
 from tests.live_threads import no_thread_is_left
 from tests.marks import slow
 from tests.outside import shown_by_ffmpeg
+from tests.processes import run_python
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 __all__ = ["no_thread_is_left"]
@@ -237,15 +238,8 @@ def test_a_disk_that_fills_up_ends_that_recording_only(clip: Path, tmp_path: Pat
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
     program = limit + "from bgsoft.cli.main import run; run()"
     # Without -B Python would leave bytecode that is cut off in the package's folder.
-    command = [sys.executable, "-B", "-c", program, "live", str(clip), "--loop", "--preset", "fast"]
-    process = subprocess.run(
-        [*command, "--to", str(small), "--to", str(other)],
-        stderr=subprocess.PIPE,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-        timeout=120,
-    )
+    flags = ("--loop", "--preset", "fast", "--to", small, "--to", other)
+    process = run_python("-B", "-c", program, "live", clip, *flags, stdin=subprocess.DEVNULL)
     # A busy machine may also report that it cannot keep up.
     lines = [line for line in process.stderr.splitlines() if "cannot write" in line]
     assert process.returncode == 5, process.stderr

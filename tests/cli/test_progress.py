@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +14,7 @@ from bgsoft.cli.progress import PlainView
 from bgsoft.errors import DecodeError, OutputError
 from bgsoft.report import Event, Progress
 from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, RenderConfig
+from tests.processes import run_python
 
 from .conftest import FakeRender, Run, make_report
 
@@ -181,9 +181,7 @@ console.close()
 def test_a_reader_that_goes_away_stops_nothing() -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-c", BROKEN_PIPE], stdout=write, stderr=subprocess.PIPE, text=True
-    )
+    done = run_python("-c", BROKEN_PIPE, stdout=write)
     os.close(write)
     assert done.returncode == 0
     assert done.stderr == "went on to the end\n"
@@ -200,12 +198,7 @@ def test_a_terminal_that_goes_away_below_bars_stops_nothing() -> None:
 
 def test_names_beyond_the_terminals_encoding() -> None:
     code = "from bgsoft.cli.console import Console; Console().err('\\u00e9\\udcff.mp4')"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONIOENCODING": "ascii:strict"},
-        capture_output=True,
-        text=True,
-    )
+    done = run_python("-c", code, environment={"PYTHONIOENCODING": "ascii:strict"})
     assert done.returncode == 0
     assert done.stderr == "\\xe9\\udcff.mp4\n"
 

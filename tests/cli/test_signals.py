@@ -17,6 +17,7 @@ from bgsoft.cli.console import Console
 from bgsoft.cli.signals import StopSignals
 from tests.face_clips import SAMPLE
 from tests.marks import slow
+from tests.processes import run_python, wait_until
 
 PROGRAM = """
 import sys, threading, types
@@ -123,22 +124,15 @@ def test_a_benchmark_that_is_stopped_leaves_nothing(
         text=True,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
-    until = time.monotonic() + 60
-    while not list(tmp_path.glob("bgsoft-bench-*/settings.toml")):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: list(tmp_path.glob("bgsoft-bench-*/settings.toml")))
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while not (begun := children.read_text().split()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    begun = wait_until(lambda: children.read_text().split())
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code
     assert err.splitlines()[-1] == f"bgsoft: error: {word}; no output was written"
     assert not list(tmp_path.iterdir())
-    while any(map(_runs, begun)):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: not any(map(_runs, begun)))
 
 
 def test_a_signal_after_the_output_is_there_changes_nothing(tmp_path: Path) -> None:
@@ -155,9 +149,7 @@ def test_a_signal_after_the_output_is_there_changes_nothing(tmp_path: Path) -> N
     )
     made = tmp_path / "out.mkv"
     argv = ["render", str(SAMPLE), str(made), "-q", "--duration", "0.1", "--face", "off"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *argv], capture_output=True, text=True, timeout=60
-    )
+    done = run_python("-c", program, *argv)
     assert (done.returncode, done.stderr, made.exists()) == (0, "", True)
 
 
@@ -225,14 +217,7 @@ run()
 )
 def test_an_interrupt_at_any_time_is_one_line(tmp_path: Path, module: str, argv: list[str]) -> None:
     argv += [str(tmp_path / "out.mp4"), "-q"] if argv[0] == "render" else []
-    done = subprocess.run(
-        [sys.executable, "-c", EARLY, module, *argv],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_python("-c", EARLY, module, *argv, stdin=subprocess.DEVNULL)
     assert done.returncode == 130
     assert done.stderr == "bgsoft: error: interrupted; no output was written\n"
     assert not list(tmp_path.iterdir())

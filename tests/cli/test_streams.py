@@ -12,6 +12,7 @@ from typing import IO
 import pytest
 
 from tests.outside import shown_by_ffmpeg
+from tests.processes import run_python
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 from .conftest import Run
@@ -39,16 +40,7 @@ def test_files_never_take_the_place_of_a_closed_stream(tmp_path: Path, closed: s
 def bgsoft(
     *argv: object, cwd: Path, to: IO[str] | int = subprocess.PIPE
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "bgsoft", *map(str, argv)]
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=to,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
+    return run_python("-m", "bgsoft", *argv, cwd=cwd, stdout=to)
 
 
 def test_results_go_to_stdout_alone_where_that_is_asked_for(tmp_path: Path) -> None:

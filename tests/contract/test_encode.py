@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -37,6 +34,7 @@ from bgsoft.settings.config import Codec, EncodeConfig
 from tests.fakes import host_planes
 from tests.marks import slow
 from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.processes import run_python
 from tests.rendering import draw, encode_frames, matte_picture, psnr, read_back, video_info
 from tests.synthetic import read_index
 
@@ -525,13 +523,8 @@ for codec in set(Codec) - {Codec.WEBP}:
 
 def test_encoders_print_nothing(tmp_path: Path) -> None:
     """A fresh process shows what encoder libraries write to the terminal themselves."""
-    result = subprocess.run(
-        [sys.executable, "-c", _ENCODE_ALL, str(tmp_path)],
-        capture_output=True,
-        check=False,
-        cwd=Path(__file__).parents[2],
-    )
-    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+    result = run_python("-c", _ENCODE_ALL, tmp_path)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     assert len(list(tmp_path.iterdir())) == len(Codec) - 1
 
 
@@ -595,13 +588,8 @@ def test_what_lay_in_memory_before_changes_nothing(tmp_path: Path, codec: Codec)
     made = set()
     for value in (85, 170):
         path = tmp_path / f"{value}.mp4"
-        environment = os.environ | {"MALLOC_PERTURB_": str(value)}
-        subprocess.run(
-            [sys.executable, "-c", _ENCODE, path, codec],
-            check=True,
-            env=environment,
-            cwd=Path(__file__).parents[2],
-        )
+        filled = {"MALLOC_PERTURB_": str(value)}
+        run_python("-c", _ENCODE, path, codec, environment=filled, check=True)
         made.add(path.read_bytes())
     assert len(made) == 1
 

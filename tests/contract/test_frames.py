@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +25,7 @@ from tests.assets import CLIPS
 from tests.fakes import host_planes
 from tests.marks import slow
 from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.processes import run_python
 from tests.rendering import video_info
 
 ROOT = Path(__file__).parents[2]
@@ -189,14 +187,7 @@ for thread in threads:
 
 @pytest.mark.parametrize(("code", "times"), [(IN_THE_MIDDLE, 1), (LEFT_IN_A_THREAD, 6)])
 def test_an_exit_in_the_middle_is_a_clean_one(small: Path, code: str, times: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code, small],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python("-c", code, small)
     assert (done.returncode, done.stdout, done.stderr) == (0, times * "(72, 96, 3)\n", "")
 
 
@@ -213,14 +204,7 @@ threading.Thread(target=work).start()
 
 
 def test_a_thread_may_render_longer_than_the_main_one_lives(small: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", OUTLIVES_THE_MAIN_THREAD, small, tmp_path / "out.mkv"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_python("-c", OUTLIVES_THE_MAIN_THREAD, small, tmp_path / "out.mkv")
     count = len(shown_by_ffmpeg(small))
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{count}\n{count}\n", "")
 

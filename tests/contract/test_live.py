@@ -39,6 +39,7 @@ from bgsoft.settings.config import RenderConfig
 from bgsoft.threads import DaemonThread
 from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg, ffmpeg_program, shown_by_ffmpeg
+from tests.processes import wait_until
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
 __all__ = ["no_thread_is_left"]
@@ -93,13 +94,6 @@ class Live:
     @property
     def last(self) -> dict[str, Any]:
         return self.stats[-1]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def camera(source: Path | str, *to: Path | str, **more: Any) -> CameraConfig:

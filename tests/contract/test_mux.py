@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -31,6 +29,7 @@ from tests.movies import (
     sound,
 )
 from tests.outside import lines_by_ffmpeg
+from tests.processes import run_python
 from tests.rendering import encode_frames, read_back, video_info
 from tests.synthetic import (
     SoundSpec,
@@ -204,14 +203,8 @@ except OutputError as error:
 @pytest.mark.parametrize("extension", [".mp4", slow(".mkv"), slow(".ts")])
 def test_a_disk_that_fills_up_leaves_nothing(tmp_path: Path, extension: str) -> None:
     """A limit on the file's size simulates the full disk."""
-    result = subprocess.run(
-        # Without -B Python would leave bytecode that is cut off in the package.
-        [sys.executable, "-B", "-c", _LIMITED, str(tmp_path / f"out{extension}")],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
+    # Without -B Python would leave bytecode that is cut off in the package.
+    result = run_python("-B", "-c", _LIMITED, tmp_path / f"out{extension}", check=True)
     assert "cannot write" in result.stdout
     assert "larger than" in result.stdout
     assert list(tmp_path.iterdir()) == []

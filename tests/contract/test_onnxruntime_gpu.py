@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 
 from bgsoft.models.catalog import resolve
 from tests.outside_models import write_grey, write_mixed
+from tests.processes import run_python
 from tests.stub_libraries import PLAN, missing_tools, write_cuda, write_tensorrt
 
 pytestmark = pytest.mark.onnxruntime_gpu
@@ -131,20 +130,13 @@ def open_model(cuda: Path, tmp_path: Path) -> Open:
         **environment: str,
     ) -> dict[str, Any]:
         paths = [str(ROOT), *([] if packages is None else [str(packages)])]
-        done = subprocess.run(
-            [sys.executable, "-c", _CHILD, backend, precision, "graphs" if graphs else "none"],
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(paths),
-                "LD_LIBRARY_PATH": str(cuda),
-                "BGSOFT_CACHE": str(tmp_path / "cache"),
-                **environment,
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
+        environment |= {
+            "PYTHONPATH": os.pathsep.join(paths),
+            "LD_LIBRARY_PATH": str(cuda),
+            "BGSOFT_CACHE": str(tmp_path / "cache"),
+        }
+        asked = (backend, precision, "graphs" if graphs else "none")
+        done = run_python("-c", _CHILD, *asked, environment=environment)
         assert done.returncode == 0, done.stderr
         # One line: ONNX Runtime has not printed an error of its own beside it.
         (line,) = done.stdout.splitlines()
@@ -171,14 +163,7 @@ def test_cuda_takes_its_options(open_model: Open, graphs: bool) -> None:
 
 
 def placed(cuda: Path, model: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-c", _PLACES, str(model)],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(cuda)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_python("-c", _PLACES, model, environment={"LD_LIBRARY_PATH": str(cuda)})
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

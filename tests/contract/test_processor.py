@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,6 +18,7 @@ from bgsoft.errors import ConfigError, InferenceError
 from bgsoft.pipeline.picture import PictureStages
 from tests.marks import crossed, slow
 from tests.outside import ffmpeg
+from tests.processes import run_python
 
 SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 Image = NDArray[np.uint8]
@@ -263,13 +261,7 @@ print(made.process(image).shape, next(frames).index)
 
 
 def test_a_fork_ends_and_uses_nothing_of_its_parent() -> None:
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKED, SAMPLE],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    run = run_python("-W", "ignore", "-c", FORKED, SAMPLE)
     assert run.stdout.splitlines() == [
         "cannot use a Processor in a forked process; make one in it",
         "cannot use frames in a forked process; call bgsoft.frames in it",

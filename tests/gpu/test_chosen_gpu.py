@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 
 from bgsoft.diagnose.clips import CLIPS, write_clip
 from bgsoft.diagnose.stages import decode_clip, difference
+from tests.processes import run_python
 
 pytestmark = pytest.mark.gpu
 
@@ -46,13 +45,11 @@ def first_gpu(gpu: Any) -> Any:
 def render(clip: Path, target: Path, number: int, way: str) -> dict[str, Any]:
     report = target.with_suffix(".json")
     if way == "command":
-        command = [sys.executable, "-m", "bgsoft", "render", clip, target, "--report", report]
+        command = ["-m", "bgsoft", "render", clip, target, "--report", report]
         command += ["--gpu", number, "--encode", "cpu", "--progress", "none"]
     else:
-        command = [sys.executable, "-c", FROM_PYTHON, clip, target, number, report]
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False
-    )
+        command = ["-c", FROM_PYTHON, clip, target, number, report]
+    done = run_python(*command)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(report.read_text())
     return found
@@ -99,12 +96,7 @@ def test_both_gpus_render_the_same(tmp_path: Path) -> None:
 def test_a_gpu_that_is_not_there_is_an_error(command: str, tmp_path: Path) -> None:
     target = tmp_path / "out.mp4"
     files = [write_clip(tmp_path, CLIPS[0]), target] if command == "render" else []
-    done = subprocess.run(
-        [sys.executable, "-m", "bgsoft", command, *map(str, files), "--gpu", "63"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", "bgsoft", command, *files, "--gpu", "63")
     assert done.returncode == 4
     assert done.stderr == "bgsoft: error: cannot use --gpu 63: there is no GPU 63 here\n"
     assert not target.exists()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,7 @@ from bgsoft.rendering.without_effect import REASONS
 from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.settings.options import OPTIONS
 from tests.face_clips import SAMPLE
-
-ROOT = Path(__file__).parents[2]
+from tests.processes import ROOT, run_python
 
 
 @pytest.fixture
@@ -31,13 +27,11 @@ def configs(monkeypatch: pytest.MonkeyPatch) -> list[RenderConfig]:
 
 @pytest.mark.parametrize("name", ["errors.BgsoftError", "live.Reader"])
 def test_one_import_is_enough(name: str) -> None:
-    command = [sys.executable, "-c", f"import bgsoft; bgsoft.{name}"]
-    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    run_python("-c", f"import bgsoft; bgsoft.{name}", check=True)
 
 
 def test_keywords_are_the_settings_that_are_declared() -> None:
-    command = [sys.executable, "scripts/make_keywords.py", "--check"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    run_python("scripts/make_keywords.py", "--check", cwd=ROOT, check=True)
 
 
 def test_settings_say_when_they_change_nothing() -> None:
@@ -145,14 +139,7 @@ def test_a_new_setting_is_one_line(tmp_path: Path, argv: str, code: int, words: 
     (tmp_path / "mine.toml").write_text("[matte]\ngrain = 1.5\n")
     (tmp_path / "bad.toml").write_text("[matte]\ngrain = 9\n")
     config = ROOT / "bgsoft" / "settings" / "config.py"
-    done = subprocess.run(
-        [sys.executable, "-c", NEW_SETTING, config, *argv.split()],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-c", NEW_SETTING, config, *argv.split(), cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert words in " ".join((done.stdout + done.stderr).split())
 

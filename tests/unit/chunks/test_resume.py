@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from bgsoft.settings.config import RenderConfig
 from tests.marks import slow
 from tests.outside import ffmpeg
 from tests.outside_models import write_mixed
+from tests.processes import wait_until
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 from tests.unit.chunks.short_chunks import (
     _short_chunks,
@@ -237,10 +237,7 @@ def start(source: Path, target: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def wait_for_chunks(folder: Path, count: int) -> None:
-    until = time.monotonic() + SECONDS
-    while sum(path.stem.isdigit() for path in folder.glob("*.json")) < count:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    wait_until(lambda: sum(path.stem.isdigit() for path in folder.glob("*.json")) >= count)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +24,7 @@ from bgsoft.pipeline.refresh import REFRESH_INTERVAL
 from bgsoft.rendering.request import Request
 from bgsoft.report import Event, Progress, RenderReport
 from tests.outside_models import write_mixed
+from tests.processes import run_python
 from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.chunks.short_chunks import Here, _short_chunks, plan_for, settings
 
@@ -139,9 +138,9 @@ def test_a_batch_divides_its_files_where_that_is_asked_for(clip: Path, tmp_path:
     (source / "long.mkv").symlink_to(clip)
     times = regular_times(12)
     write_video(source / "short.mkv", VideoSpec(times=times, options={"preset": "ultrafast"}))
-    command = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target), "--jobs", "2"]
+    command = ["-m", "bgsoft", "batch", source, target, "--jobs", "2"]
     flags = ["--chunks", "2", "--face", "off", "--matte", "fast", "--report", str(saved)]
-    done = subprocess.run(command + flags, capture_output=True, text=True, check=False)
+    done = run_python(*command, *flags)
     assert done.returncode == 0, done.stderr
     reports = [file["report"] for file in json.loads(saved.read_text())["files"]]
     assert [len(report["parts"]) for report in reports] == [2, 0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from bgsoft.errors import BgsoftError, ConfigError, UnsupportedFormatError
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import FaceMode
 from bgsoft.settings.regions_file import read_regions
+from tests.processes import wait_until
 from tests.unit.live.conftest import ask
 from tests.unit.review.pages import Picture, room, write, write_report
 
@@ -190,10 +190,8 @@ def test_only_the_printed_address_is_answered(opened: Open, regions: Path) -> No
 
 def test_the_timeline_is_found_in_the_background(opened: Open) -> None:
     page = opened({"regions": {"keep": ("0,0,100%,100%",)}})
-    until = time.monotonic() + 60
-    while (known := answer(page, "/timeline"))["frames"] < FRAMES:
-        assert time.monotonic() < until, known
-        time.sleep(0.05)
+    wait_until(lambda: answer(page, "/timeline")["frames"] == FRAMES)
+    known = answer(page, "/timeline")
     assert known["failure"] is None
     assert "Matte area" in known["svg"]
     assert "Faces" not in known["svg"]  # none are looked for with --face off

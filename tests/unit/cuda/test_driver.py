@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -12,6 +10,7 @@ import pytest
 from bgsoft.cuda import driver
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.rendering import backends
+from tests.processes import run_python
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -47,8 +46,7 @@ def test_one_gpu_is_shown(
     code = (
         f"from bgsoft.cuda import driver; driver.show_only({gpu}); print(driver.cuda_number({gpu}))"
     )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert child.stdout.split() == [b"0"]
+    assert run_python("-c", code, check=True).stdout.split() == ["0"]
     assert os.environ[VISIBLE] == shown
 
 

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from bgsoft.cuda.mps import shared_gpus
+from tests.processes import wait_until
 
 _SERVICE = """#!/bin/sh
 test "$1" = -f || exit 9
@@ -103,7 +103,4 @@ def test_the_service_ends_with_a_parent_that_is_killed(
         assert parent.stdout.readline() == b"up\n"
         assert _runs(service)
         parent.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 10
-    while _runs(service) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not _runs(service)
+    wait_until(lambda: not _runs(service))

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.marks import slow
+from tests.processes import wait_until
 
 ENGINE = "whole engine"
 _CHILD = """
@@ -81,10 +81,7 @@ def start(top: Path, *, dies: bool = False) -> subprocess.Popen[str]:
 
 
 def wait_for(top: Path, pattern: str, count: int) -> None:
-    until = time.monotonic() + 60
-    while len(list(top.glob(pattern))) < count:
-        assert time.monotonic() < until, pattern
-        time.sleep(0.01)
+    wait_until(lambda: len(list(top.glob(pattern))) >= count)
 
 
 def outcome(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.ray import RayExecutor
 from bgsoft.jobs.task import Executor, Finished, Message, Started, Task, Update
 from tests.marks import slow
+from tests.processes import wait_until
 from tests.unit.jobs.tasks import (
     Awkward,
     AwkwardError,
@@ -101,10 +102,7 @@ def is_running(pid: int) -> bool:
 
 
 def wait_until_gone(pid: int) -> None:
-    until = time.monotonic() + SECONDS
-    while is_running(pid):
-        assert time.monotonic() < until, pid
-        time.sleep(0.05)
+    wait_until(lambda: not is_running(pid))
 
 
 def test_one_process_runs_task_after_task_and_results_come_whole(pool: Executor) -> None:

@@ -15,6 +15,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.live import capture as module
 from bgsoft.live.capture import Capture, SourceState
 from bgsoft.live.source import Picture, SourceKind, SourceSpec
+from tests.processes import wait_until
 from tests.rendering import video_info
 
 INFO = video_info(FrameFormat(width=16, height=16))
@@ -63,13 +64,6 @@ def spec(kind: SourceKind) -> SourceSpec:
     return SourceSpec(name="it", kind=kind)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.Backoff, "wait_seconds", lambda _self: 0.001)
@@ -79,7 +73,7 @@ def test_a_file_ends_where_it_ends() -> None:
     feed, lines = FakeFeed(frames(3)), []
     capture = Capture(spec(SourceKind.FILE), threading.Event(), lines.append, feed=feed)
     capture.start()
-    wait_for(lambda: capture.state is SourceState.ENDED)
+    wait_until(lambda: capture.state is SourceState.ENDED)
     assert (capture.frames_in, capture.dropped, capture.error) == (3, 2, None)
     assert (feed.opened, feed.closed, lines) == (1, 1, [])
 
@@ -91,7 +85,7 @@ def test_a_stream_that_fails_is_opened_again_and_said_so_once() -> None:
     lines: list[str] = []
     capture = Capture(spec(SourceKind.NETWORK), threading.Event(), lines.append, feed=feed)
     capture.start()
-    wait_for(lambda: feed.opened > 8)
+    wait_until(lambda: feed.opened > 8)
     capture.stop()
     assert capture.frames_in == 3
     assert lines[:5] == [
@@ -121,7 +115,7 @@ def test_what_was_never_there_ends_it_but_for_a_network(
     feed = FakeFeed(error, frames(1))
     capture = Capture(spec(kind), threading.Event(), lambda _: None, feed=feed)
     capture.start()
-    wait_for(lambda: capture.state is SourceState.ENDED or capture.frames_in == 1)
+    wait_until(lambda: capture.state is SourceState.ENDED or capture.frames_in == 1)
     capture.stop()
     assert (capture.error is error) is over
 
@@ -130,7 +124,7 @@ def test_a_camera_that_is_unplugged_is_opened_again() -> None:
     feed = FakeFeed(frames(1, DecodeError("it: no such device")), frames(1))
     capture = Capture(spec(SourceKind.CAMERA), threading.Event(), lambda _: None, feed=feed)
     capture.start()
-    wait_for(lambda: capture.frames_in == 2)
+    wait_until(lambda: capture.frames_in == 2)
     capture.stop()
     assert capture.restarts >= 1
 
@@ -150,14 +144,14 @@ def test_a_thread_that_hangs_is_replaced_and_does_nothing_when_it_returns() -> N
     feed, lines = FakeFeed(hang, last), []
     capture = Capture(spec(SourceKind.CAMERA), threading.Event(), lines.append, feed=feed)
     capture.start()
-    wait_for(lambda: capture.frames_in == 1)
+    wait_until(lambda: capture.frames_in == 1)
     capture.check(time.monotonic())
     assert lines == []
     capture.check(time.monotonic() + module.HANGS_SECONDS + 1)
     assert lines[0] == "it: reading it hangs; trying again beside that"
-    wait_for(lambda: capture.frames_in == 2)
+    wait_until(lambda: capture.frames_in == 2)
     hold.set()
-    wait_for(lambda: feed.closed == 1)
+    wait_until(lambda: feed.closed == 1)
     assert capture.frames_in == 2
     assert lines[1:] == ["it is back"]
     capture.stop()

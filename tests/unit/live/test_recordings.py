@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 import types
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +15,10 @@ from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.settings import picture_config
 from tests.live_frames import SMALL, live_frame
 from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.processes import wait_until
 from tests.rendering import video_info
 
 CONFIG = picture_config("fast", {})
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize("name", ["a.mkv", "a.mp4", "a.ts", "a.mov"])

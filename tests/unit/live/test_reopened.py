@@ -6,8 +6,7 @@ import itertools
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.settings import picture_config
 from tests.live_frames import SMALL, live_frame
 from tests.outside import ffmpeg_program, shown_by_ffmpeg
+from tests.processes import wait_until
 from tests.rendering import video_info
 
 CONFIG = picture_config("fast", {})
@@ -64,13 +64,6 @@ def receivers() -> Iterator[list[subprocess.Popen[bytes]]]:
         receiver.wait()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    last = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < last
-        time.sleep(0.01)
-
-
 def test_a_stream_whose_receiver_dies_is_opened_again(
     tmp_path: Path,
     port: int,
@@ -87,13 +80,13 @@ def test_a_stream_whose_receiver_dies_is_opened_again(
 
     sink = EncodedSink(url, CONFIG, lambda: video_info(SMALL), report=lines.append)
     player = Player(sink)
-    until(lambda: len(lines) == 1)
+    wait_until(lambda: len(lines) == 1)
     receive("first.mkv")
-    until(lambda: len(lines) == 2)
+    wait_until(lambda: len(lines) == 2)
     receivers[0].kill()
-    until(lambda: len(lines) == 3)
+    wait_until(lambda: len(lines) == 3)
     receive("second.mkv")
-    until(lambda: len(lines) == 4)
+    wait_until(lambda: len(lines) == 4)
     player.end()
     sink.close()
     receivers[1].wait(30)

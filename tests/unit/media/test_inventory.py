@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from bgsoft.ring import FrameRing
 from tests.carried import SAMPLE_ENTRY, TRACK, box, clean_aperture, insert_box
 from tests.fakes import host_planes
 from tests.outside import ffmpeg
+from tests.processes import run_python
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 SPHERICAL_V1 = (
@@ -135,9 +134,7 @@ def test_a_named_profile_does_not_end_the_process(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from bgsoft.media.probe import probe;"
         "print(*probe(Path(sys.argv[1])).side_data)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
-    )
+    done = run_python("-c", code, path)
     assert (done.returncode, done.stdout) == (0, "colour profile\n"), done.stderr
 
 

@@ -1,0 +1,34 @@
+"""Other processes and threads: running Python, and waiting for what they do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+ROOT = Path(__file__).parents[1]
+"""Folder from which the package can be imported, installed or not."""
+Value = TypeVar("Value")
+
+
+def run_python(
+    *arguments: object, environment: Mapping[str, str] | None = None, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run Python with the package in its path; ``more`` goes to :func:`subprocess.run`."""
+    given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
+    given |= {"env": env, "timeout": 120, "check": False, **more}
+    return subprocess.run([sys.executable, *map(str, arguments)], **given)
+
+
+def wait_until(condition: Callable[[], Value]) -> Value:
+    """Return a condition's value once it is true; fail after a minute."""
+    until = time.monotonic() + 60
+    while not (value := condition()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return value
