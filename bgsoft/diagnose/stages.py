@@ -134,19 +134,18 @@ def run_model(
     loader = NetworkLoader(model, precision, told.append)
     pool = LanePool()
     factory = HostSegmenterFactory(backend, frame.format, pool, device)
-    driver = factory.driver(loader)
+    segmenter = factory.segmenter(loader)
     try:
-        segmenter = factory.segmenter(model.spec, driver)
         reduced = Reducer(frame.format).reduce([frame])
         segmenter.start()
         started = time.perf_counter()
         for _ in range(runs):
             (mask,) = segmenter.masks([frame], reduced)
         seconds = time.perf_counter() - started
-        detail = "; ".join((driver.network.provider, *told))
+        detail = "; ".join((segmenter.driver.network.provider, *told))
         return mask.copy(), detail, 1000 * seconds / runs
     finally:
-        driver.close()
+        segmenter.close()
 
 
 def _builder(device: CudaDevice | None) -> StageBuilder:

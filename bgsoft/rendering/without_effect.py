@@ -52,12 +52,10 @@ def _makes_alpha(config: RenderConfig) -> bool:
 def _has_single_pass(config: RenderConfig) -> bool:
     """Return True if the model has one pass per frame, although more are requested."""
     from bgsoft.models.catalog import read_spec
-    from bgsoft.segment.families import averaged_with, companion
+    from bgsoft.segment.families import companion
 
     spec, quality = read_spec(config.segment.model), config.segment.matte
-    return quality is not MatteQuality.FAST and not (
-        companion(spec, quality) or averaged_with(spec, quality)
-    )
+    return quality is not MatteQuality.FAST and companion(spec, quality) is None
 
 
 def _has_sound(config: RenderConfig) -> bool:

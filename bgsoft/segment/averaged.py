@@ -41,21 +41,22 @@ class AveragedSegmenter(Segmenter):
 
     Args:
         mattes, masks: Of the same frames.
-        averages: Change the mattes; one for each lane.
-        pool: Threads that do it; one lane per frame.
+        format: Format of the frames.
+        pool: Threads that change the mattes; one lane per frame.
+        placement: Host or device of the mattes.
     """
 
     def __init__(
         self,
         mattes: Segmenter,
         masks: Segmenter,
-        averages: Sequence[MaskAverage],
+        format: FrameFormat,
         pool: LanePool,
+        placement: Placement = HOST,
     ) -> None:
         self.name = mattes.name
-        self._mattes = mattes
-        self._masks = masks
-        self._averages, self._pool = averages, pool
+        self._mattes, self._masks, self._pool = mattes, masks, pool
+        self._averages = [MaskAverage(format, placement) for _ in range(pool.lanes)]
 
     def start(self) -> None:
         self._mattes.start()
@@ -66,11 +67,11 @@ class AveragedSegmenter(Segmenter):
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
         mattes = self._mattes.masks(frames, reduced)
-        self._pool.map(self._apply, mattes, self._masks.masks(frames, reduced))
+        masks = self._masks.masks(frames, reduced)
+        self._pool.map(
+            lambda lane, matte, mask: self._averages[lane].apply(matte, mask), mattes, masks
+        )
         return mattes
-
-    def _apply(self, lane: int, matte: Array, mask: Array) -> None:
-        self._averages[lane].apply(matte, mask)
 
     def reset(self) -> None:
         self._mattes.reset()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
-from bgsoft.frame import Array, FrameFormat
+from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple
 
 CELL = 4
@@ -26,9 +26,10 @@ _PERSON, _EXTENT = 0.5, 0.3
 belongs to that person."""
 _MIN_PERSON = 0.002
 """Share of the frame of the smallest region that has a close pass."""
+TILES = 6
+"""Number of tiles."""
 _TILE = 0.4, 0.56
 """Parts of the frame's longer and shorter side of a tile; three by two of them cover it."""
-TILES = 6
 _MARGIN = 0.125
 """Margin at each end, as a part of the box's side: people move until the next turn, and the model
 needs their surroundings."""
@@ -136,23 +137,36 @@ def find_places(mean: Cells, either: Cells, faces: Sequence[Box], grid: tuple[in
         grid: (gh, gw).
     """
     sure = mean > _PERSON
-    unseen = [face for face in faces if not _is_seen(face, sure)]
-    bodies = [_in_cells(_surroundings(face, _BODY, grid)) for face in unseen]
-    regions, apart = (
-        np.array([*_regions(where, sure), *bodies], np.int32) for where in (either > _EXTENT, sure)
-    )
-    around, people = _box_of(regions, grid), _people_of(apart, grid)
-    if around is not None and len(people) == 1 and around.iou(people[0]) > _SAME_PERSON:
-        people = (around,)
+    bodies = []
+    for face in faces:
+        row, column = (face.top + face.bottom) // (2 * CELL), (face.left + face.right) // (2 * CELL)
+        if not sure[min(row, sure.shape[0] - 1), min(column, sure.shape[1] - 1)]:
+            left, top, right, bottom = _surroundings(face, _BODY, grid)
+            bodies.append(Box(left // CELL, top // CELL, -(-right // CELL), -(-bottom // CELL)))
+    regions, apart = ([*_regions(where, sure), *bodies] for where in (either > _EXTENT, sure))
+    if not regions:
+        return Places()
+    around = _with_margin(_union(regions), grid)
+    share = _WHOLE if len(regions) == 1 else _WHOLE_APART
+    if around.shape[0] * around.shape[1] >= share * grid[0] * grid[1]:
+        around = Box(0, 0, grid[1], grid[0])
+    people: list[Box] = []
+    for region in apart:
+        box = _with_margin(region, grid)
+        while touching := [other for other in people if box.iou(other) > 0]:
+            people = [other for other in people if other not in touching]
+            box = _union([box, *touching])
+        people.append(box)
+    if len(people) == 1 and around.iou(people[0]) > _SAME_PERSON:
+        people = [around]
     busts = (_surroundings(face, _BUST, grid) for face in faces)
     heads = [bust for bust in busts if all(bust.iou(each) <= _SAME_BUST for each in people)]
-    return Places(around, people, (*heads, *(each for each in people if each != around)))
+    return Places(around, tuple(people), (*heads, *(each for each in people if each != around)))
 
 
-def _is_seen(face: Box, sure: NDArray[np.bool_]) -> bool:
-    """Return whether the centre of a face is surely a person."""
-    row, column = (face.top + face.bottom) // (2 * CELL), (face.left + face.right) // (2 * CELL)
-    return bool(sure[min(row, sure.shape[0] - 1), min(column, sure.shape[1] - 1)])
+def _union(boxes: Sequence[Box]) -> Box:
+    lefts, tops, rights, bottoms = zip(*boxes, strict=True)
+    return Box(min(lefts), min(tops), max(rights), max(bottoms))
 
 
 def _surroundings(face: Box, reach: tuple[float, float, float], grid: tuple[int, int]) -> Box:
@@ -167,53 +181,24 @@ def _surroundings(face: Box, reach: tuple[float, float, float], grid: tuple[int,
     return Box(left, top, max(left + 1, right), max(top + 1, bottom))
 
 
-def _in_cells(box: Box) -> tuple[int, int, int, int]:
-    """Left, top, width and height of the cells that a box has a part of."""
-    left, top = box.left // CELL, box.top // CELL
-    return left, top, -(-box.right // CELL) - left, -(-box.bottom // CELL) - top
-
-
-def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> Array:
-    """(n, 4) int32: left, top, width and height of regions of which more than a speck is sure."""
+def _regions(where: NDArray[np.bool_], sure: NDArray[np.bool_]) -> list[Box]:
+    """Return the regions of which more than a speck is sure, in cells."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats(where.view(np.uint8))
     cells = np.bincount(labels[sure], minlength=count)
-    return stats[1:, :4][cells[1:] >= _MIN_PERSON * where.size]
+    found = stats[1:, :4][cells[1:] >= _MIN_PERSON * where.size].tolist()
+    return [Box(left, top, left + width, top + height) for left, top, width, height in found]
 
 
-def _box_of(regions: Array, grid: tuple[int, int]) -> Box | None:
-    if not regions.size:
-        return None
-    starts = regions[:, :2]
-    first = np.minimum.reduce(starts)
-    box = _with_margin(first, np.maximum.reduce(starts + regions[:, 2:]), grid)
-    share = _WHOLE if regions.shape[0] == 1 else _WHOLE_APART
-    if box.shape[0] * box.shape[1] >= share * grid[0] * grid[1]:
-        return Box(0, 0, grid[1], grid[0])
-    return box
-
-
-def _with_margin(first: Array, last: Array, grid: tuple[int, int]) -> Box:
-    """The box from one cell to another, (column, row), with a margin."""
-    margin = np.rint(_MARGIN * CELL * (last - first)).astype(np.int32)
-    left, top = np.maximum(CELL * first - margin, 0).tolist()
-    right, bottom = np.minimum(CELL * last + margin, grid[::-1]).tolist()
-    return Box(left, top, right, bottom)
-
-
-def _people_of(regions: Array, grid: tuple[int, int]) -> tuple[Box, ...]:
-    """A box for each region, with a margin; one for those whose boxes overlap."""
-    apart: list[Box] = []
-    for left, top, width, height in regions:
-        first = np.array([left, top])
-        box = _with_margin(first, np.array([left + width, top + height]), grid)
-        while touching := [other for other in apart if box.iou(other) > 0]:
-            apart = [other for other in apart if other not in touching]
-            box = Box(
-                *map(min, *(each[:2] for each in (box, *touching))),
-                *map(max, *(each[2:] for each in (box, *touching))),
-            )
-        apart.append(box)
-    return tuple(apart)
+def _with_margin(cells: Box, grid: tuple[int, int]) -> Box:
+    """Return a box of cells in samples, with a margin."""
+    down, across = (round(_MARGIN * CELL * side) for side in cells.shape)
+    left, top, right, bottom = (CELL * at for at in cells)
+    return Box(
+        max(left - across, 0),
+        max(top - down, 0),
+        min(right + across, grid[1]),
+        min(bottom + down, grid[0]),
+    )
 
 
 def tiles(grid: tuple[int, int]) -> list[Box]:

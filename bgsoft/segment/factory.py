@@ -16,13 +16,13 @@ from bgsoft.infer.base import Driver, GpuRun, Network
 from bgsoft.infer.drivers import BatchDriver, LanesDriver
 from bgsoft.infer.loading import NetworkLoader
 from bgsoft.infer.warm import network_stream
-from bgsoft.models.catalog import ModelSpec, resolve
+from bgsoft.models.catalog import resolve
 from bgsoft.models.families import REFINER
 from bgsoft.ops.placement import HOST, current_device
 from bgsoft.report import Event
-from bgsoft.segment.averaged import AveragedSegmenter, MaskAverage
+from bgsoft.segment.averaged import AveragedSegmenter
 from bgsoft.segment.base import FaceBoxes, Segmenter
-from bgsoft.segment.families import averaged_with, companion, runs_singly, wiring, with_size
+from bgsoft.segment.families import companion, runs_singly, wiring, with_size
 from bgsoft.segment.network import NetworkSegmenter
 from bgsoft.segment.planes import ZoomPlanes
 from bgsoft.segment.zoomed import ZoomedSegmenter
@@ -73,46 +73,40 @@ class HostSegmenterFactory:
         quality: MatteQuality = MatteQuality.FAST,
         make_faces: Callable[[], FaceBoxes] | None = None,
     ) -> Segmenter:
-        """The segmenter of a model; errors are those of :meth:`driver`.
+        """Return the segmenter of a model; errors are those of :meth:`driver`.
 
         ``best`` also finds people by their faces; ``make_faces`` makes the face detector.
         """
-        spec = loader.model.spec
-        masker, other = averaged_with(spec, quality), companion(spec, quality)
-        if masker is not None:
-            sibling = loader.sibling(resolve(masker))
-            with StartupPool() as startup:
-                masks = startup.submit(
-                    "models for masks", partial(self.create, sibling, quality, make_faces)
-                )
-                mattes = self.create(loader)
-            with self.current():
-                averages = [
-                    MaskAverage(self._format, self.placement) for _ in range(self._pool.lanes)
-                ]
-            return AveragedSegmenter(mattes, masks.result(), averages, self._pool)
-        if other is not None:
-            best = quality is MatteQuality.BEST
+        spec, best = loader.model.spec, quality is MatteQuality.BEST
+        name = companion(spec, quality)
+        if name is None:
+            return self.segmenter(loader)
+        other = loader.sibling(resolve(name))
+        if not spec.of_family.makes_alpha:
             return self._create_zoomed(loader, other, best, make_faces if best else None)
-        return self.segmenter(spec, self.driver(loader))
+        with StartupPool() as startup:
+            create = partial(self.create, other, quality, make_faces)
+            masks = startup.submit("models for masks", create)
+            mattes = self.segmenter(loader)
+        common = self._format, self._pool, self.placement
+        with self.current():
+            return AveragedSegmenter(mattes, masks.result(), *common)
 
     def _create_zoomed(
         self,
         loader: NetworkLoader,
-        other: str,
+        other: NetworkLoader,
         refines: bool,
         make_faces: Callable[[], FaceBoxes] | None,
     ) -> Segmenter:
-        refining = finding = None
+        refiner = faces = None
         with StartupPool() as startup:
 
             def begin(loader: NetworkLoader, **how: bool) -> Future[NetworkSegmenter]:
-                def make() -> NetworkSegmenter:
-                    return self.segmenter(loader.model.spec, self.driver(loader, **how))
+                name = f"model {loader.model.spec.name}"
+                return startup.submit(name, partial(self.segmenter, loader, **how))
 
-                return startup.submit(f"model {loader.model.spec.name}", make)
-
-            landscape = begin(loader.sibling(resolve(other)), single=True)
+            landscape = begin(other, single=True)
             if self._single_stream is not None:
                 single = begin(loader, single=True, own_stream=True)
             if refines:
@@ -121,8 +115,12 @@ class HostSegmenterFactory:
                 refining = begin(loader.sibling(model, Precision.FP32))
             if make_faces is not None:
                 finding = startup.submit("model for faces", make_faces)
-            close = self.segmenter(loader.model.spec, self.driver(loader))
-        refiner = None if refining is None else refining.result()
+            close = self.segmenter(loader)
+        general = close if self._single_stream is None else single.result()
+        if refines:
+            refiner = refining.result()
+        if make_faces is not None:
+            faces = finding.result()
         with self.current():
             planes = ZoomPlanes(
                 self._format,
@@ -133,9 +131,25 @@ class HostSegmenterFactory:
                 device=self._device if self.placement.on_device else None,
                 stream=self._single_stream,
             )
-        general = close if self._single_stream is None else single.result()
-        faces = None if finding is None else finding.result()
         return ZoomedSegmenter(general, landscape.result(), close, planes, refiner, faces)
+
+    def segmenter(self, loader: NetworkLoader, **how: bool) -> NetworkSegmenter:
+        """Return the segmenter of a model alone; arguments are those of :meth:`driver`."""
+
+        def on_notice(text: str) -> None:
+            self._on_event(Event(kind="notice", stage="segment", message=text))
+
+        driver = self.driver(loader, **how)
+        with self.current():
+            return NetworkSegmenter(
+                loader.model.spec,
+                driver,
+                self._format,
+                self._pool,
+                placement=self.placement,
+                batch=self._batch,
+                on_notice=on_notice,
+            )
 
     def driver(
         self, loader: NetworkLoader, *, single: bool = False, own_stream: bool = False
@@ -151,65 +165,48 @@ class HostSegmenterFactory:
             ModelError: The model does not match its contract.
             BackendUnavailableError: It does not run there.
         """
-        spec, device = with_size(loader.model.spec, self._format), self._device
+        format, on_device = self._format, self.placement.on_device
+        spec = with_size(loader.model.spec, format)
         loader.check(self._backend)
         singly = runs_singly(spec)
-        if device is None:
+        if self._device is None:
             lanes, threads = (1, loader.cores) if singly else (self._pool.lanes, 1)
-            networks = loader.on_cpu(wiring(spec, self._format, 1), lanes, threads)
-            return LanesDriver(networks, self._pool)
-        from bgsoft.infer.cuda import for_host
+            return LanesDriver(loader.on_cpu(wiring(spec, format, 1), lanes, threads), self._pool)
+        from bgsoft.infer.cuda import for_device, for_host
 
-        gpu = device, network_stream(device)
-        batch = spec.batch or (1 if singly else self._batch)
-        return self._batch_driver(loader, lambda each: for_host(each, *gpu), gpu, batch, batch)
-
-    def current(self) -> AbstractContextManager[None]:
-        """Around what is made."""
-        return nullcontext()
-
-    def segmenter(self, spec: ModelSpec, driver: Driver) -> NetworkSegmenter:
-        """Return what makes masks by a driver."""
-
-        def on_notice(text: str) -> None:
-            self._on_event(Event(kind="notice", stage="segment", message=text))
-
-        common = self._format, self._pool
-        with self.current():
-            return NetworkSegmenter(
-                spec,
-                driver,
-                *common,
-                placement=self.placement,
-                batch=self._batch,
-                on_notice=on_notice,
-            )
-
-    def _batch_driver(
-        self,
-        loader: NetworkLoader,
-        wrap: Callable[[Network], Network],
-        gpu: tuple[CudaDevice, Any],
-        batch: int,
-        largest_batch: int,
-    ) -> Driver:
-        """A driver on a device and its stream; ``wrap`` gives networks arrays where frames are."""
-        format = self._format
-        spec = with_size(loader.model.spec, format)
-        threads = loader.cores if runs_singly(spec) else 1
+        # It gives networks arrays where frames are.
+        wrap = for_device if on_device else for_host
+        device, stream = self._device, self._stream_of(own_stream)
+        batch = 1 if single and on_device else self._batch
+        # TensorRT's engine of the whole batch serves single frames there, too.
+        largest = self._batch if own_stream else batch
+        if singly or spec.batch:
+            batch = largest = spec.batch or 1
 
         def on_cpu(size: int) -> Network:
+            threads = loader.cores if singly else 1
             (network,) = loader.on_cpu(wiring(spec, format, size), threads=threads)
-            return wrap(network)
+            return wrap(network, device, stream)
 
         def make(size: int, graphs: bool) -> Network:
             if self._backend == "cpu":
                 return on_cpu(size)
             # After a fault, a smaller batch goes on with the engine of the whole one.
-            run = GpuRun(self._backend, *gpu, graphs=graphs, largest_batch=largest_batch)
-            return wrap(loader.on_gpu(wiring(spec, format, size), run, alone=not graphs))
+            run = GpuRun(self._backend, device, stream, graphs=graphs, largest_batch=largest)
+            network = loader.on_gpu(wiring(spec, format, size), run, alone=not graphs)
+            return wrap(network, device, stream)
 
-        return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
+        with self.current(own_stream):  # maybe in a thread of its own
+            return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
+
+    def _stream_of(self, own_stream: bool) -> Any:
+        """Return the stream of networks on the device."""
+        assert self._device is not None
+        return network_stream(self._device)
+
+    def current(self, own_stream: bool = False) -> AbstractContextManager[None]:
+        """Return the context of what is made."""
+        return nullcontext()
 
 
 class DeviceSegmenterFactory(HostSegmenterFactory):
@@ -235,23 +232,8 @@ class DeviceSegmenterFactory(HostSegmenterFactory):
         self._frames_device, self._stream = device, stream
         self._single_stream = network_stream(device, 1)
 
-    def current(self) -> AbstractContextManager[None]:
-        return self._frames_device.use(self._stream)
+    def _stream_of(self, own_stream: bool) -> Any:
+        return self._single_stream if own_stream else self._stream
 
-    def driver(
-        self, loader: NetworkLoader, *, single: bool = False, own_stream: bool = False
-    ) -> Driver:
-        from bgsoft.infer.cuda import for_device
-
-        spec = with_size(loader.model.spec, self._format)
-        loader.check(self._backend)
-        gpu = self._frames_device, self._single_stream if own_stream else self._stream
-        batch = 1 if single else self._batch
-        # TensorRT's engine of the whole batch serves single frames there, too.
-        largest = self._batch if own_stream else batch
-        if runs_singly(spec) or spec.batch:
-            batch = largest = spec.batch or 1
-        with gpu[0].use(gpu[1]):  # maybe in a thread of its own
-            return self._batch_driver(
-                loader, lambda each: for_device(each, *gpu), gpu, batch, largest
-            )
+    def current(self, own_stream: bool = False) -> AbstractContextManager[None]:
+        return self._frames_device.use(self._stream_of(own_stream))

@@ -23,7 +23,6 @@ from bgsoft.settings.config import MatteQuality
 _INNER_SIDE = 512
 """Longest side, in pixels, of the picture that a recurrent model works on inside: the advice of
 Robust Video Matting's authors."""
-_COMPANIONS = {"selfie-general": "selfie-landscape"}
 COARSE_INPUT = "coarse"
 """The refiner's input for the mask that it refines: (N, 1, H, W)."""
 
@@ -78,11 +77,6 @@ PROCESSING: Mapping[str, Processing] = {
 """Families that need code of their own."""
 
 
-def processing(spec: ModelSpec) -> Processing:
-    """Return the code round a model's network."""
-    return PROCESSING.get(spec.family, Processing())
-
-
 def with_size(spec: ModelSpec, format: FrameFormat) -> ModelSpec:
     """Return a model's spec with the size of its input for frames of one format.
 
@@ -108,7 +102,7 @@ def wiring(spec: ModelSpec, format: FrameFormat, batch: int) -> Wiring:
     Raises:
         ModelError: The model does not take such frames.
     """
-    return processing(spec).wire(with_size(spec, format), batch)
+    return PROCESSING.get(spec.family, Processing()).wire(with_size(spec, format), batch)
 
 
 def runs_singly(spec: ModelSpec) -> bool:
@@ -122,22 +116,16 @@ def downsample_ratio(width: int, height: int) -> float:
 
 
 def companion(spec: ModelSpec, quality: MatteQuality) -> str | None:
-    """The model that runs on whole frames in addition to this one (:mod:`bgsoft.segment.zoomed`).
+    """Return the model that runs in addition to this one; None: it runs alone.
 
-    None if this one runs alone: by request, or because it is not embedded.
+    The embedded model has another one for whole frames (:mod:`bgsoft.segment.zoomed`). The mattes
+    of a matting model are averaged with the embedded model's masks
+    (:mod:`bgsoft.segment.averaged`).
     """
-    if quality is MatteQuality.FAST or not spec.embedded:
-        return None
-    return _COMPANIONS.get(spec.name)
-
-
-def averaged_with(spec: ModelSpec, quality: MatteQuality) -> str | None:
-    """The model whose masks a matting model's mattes are averaged with.
-
-    See :mod:`bgsoft.segment.averaged`. None where it makes no mattes, or stands alone.
-    """
-    averages = spec.of_family.makes_alpha and quality is MatteQuality.BEST
-    return "selfie-general" if averages else None
+    if spec.of_family.makes_alpha:
+        return "selfie-general" if quality is MatteQuality.BEST else None
+    is_main = spec.embedded and spec.name == "selfie-general"
+    return "selfie-landscape" if is_main and quality is not MatteQuality.FAST else None
 
 
 def companion_models(model: ResolvedModel, quality: MatteQuality) -> list[ResolvedModel]:
@@ -146,11 +134,11 @@ def companion_models(model: ResolvedModel, quality: MatteQuality) -> list[Resolv
     Raises:
         ModelError: A file is damaged.
     """
-    masker, other = averaged_with(model.spec, quality), companion(model.spec, quality)
-    if masker is not None:
-        averaged = resolve(masker)
-        return [averaged, *companion_models(averaged, quality)]
-    if other is None:
+    name = companion(model.spec, quality)
+    if name is None:
         return []
-    refiners = [resolve(REFINER, (REFINER,))] if quality is MatteQuality.BEST else []
-    return [resolve(other), *refiners]
+    other = resolve(name)
+    if model.spec.of_family.makes_alpha:
+        return [other, *companion_models(other, quality)]
+    refines = quality is MatteQuality.BEST
+    return [other, resolve(REFINER, (REFINER,))] if refines else [other]

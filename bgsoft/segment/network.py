@@ -21,7 +21,7 @@ from bgsoft.models.families import REFINER
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.ops.resize import Resized
 from bgsoft.segment.base import Segmenter
-from bgsoft.segment.families import COARSE_INPUT, processing, runs_singly, with_size
+from bgsoft.segment.families import COARSE_INPUT, PROCESSING, Processing, runs_singly, with_size
 from bgsoft.segment.masks import channels
 from bgsoft.threads import LanePool
 
@@ -55,7 +55,7 @@ class NetworkSegmenter(Segmenter):
     ) -> None:
         self.name = spec.name
         self._placement, self._pool = placement, pool or LanePool()
-        self._driver = driver
+        self.driver = driver
         self._spec = spec = with_size(spec, format)
         shape = channels(driver.network, spec).shape
         if spec.of_family.makes_alpha and shape[2:] != format.luma_shape:
@@ -69,7 +69,7 @@ class NetworkSegmenter(Segmenter):
         )
         self._whole = spec.of_family.takes_frame or rows < spec.height or columns < spec.width
         self._lanes = lanes = 1 if runs_singly(spec) else self._pool.lanes
-        code = processing(spec)
+        code = PROCESSING.get(spec.family, Processing())
         self._preprocessors = [code.preprocessor(spec, format, placement) for _ in range(lanes)]
         self._to_masks = code.to_masks
         self.size = spec.height, spec.width
@@ -90,8 +90,8 @@ class NetworkSegmenter(Segmenter):
         """It is a user's model, whose output has not been checked yet."""
 
     def start(self) -> None:
-        self._driver.start()
-        self._driver.reset()
+        self.driver.start()
+        self.driver.reset()
 
     def masks(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> Sequence[Array]:
         return self.run(frames, self.shown(frames, reduced))
@@ -147,7 +147,7 @@ class NetworkSegmenter(Segmenter):
                     masks[:, None],
                 )
 
-        self._driver.run(frames, write, read)
+        self.driver.run(frames, write, read)
         masks = self._planes[: len(frames)]
         for index, part in enumerate(parts):
             if part is not None:  # the embedded models' masks are of the size of their input
@@ -161,7 +161,7 @@ class NetworkSegmenter(Segmenter):
             self._on_notice(f"the output of model {self.name} {text}")
 
     def reset(self) -> None:
-        self._driver.reset()
+        self.driver.reset()
 
     def close(self) -> None:
-        self._driver.close()
+        self.driver.close()

@@ -77,7 +77,7 @@ def test_the_edge_is_the_mattes_own() -> None:
 def test_what_happens_between_frames_is_reported_to_both() -> None:
     """A chunk starts with a refresh, as the whole render has it there."""
     mattes, masks = (Mock(spec=[*dir(Segmenter), "name"]) for _ in range(2))
-    both = AveragedSegmenter(mattes, masks, [], LanePool())
+    both = AveragedSegmenter(mattes, masks, frame_format(SIZE), LanePool())
     for name in ("start", "reset", "refresh", "close"):
         getattr(both, name)()
         assert [each.method_calls for each in (mattes, masks)] == [[getattr(call, name)()]] * 2
