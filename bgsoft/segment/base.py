@@ -12,29 +12,13 @@ FaceBox = tuple[float, float, float, float]
 
 
 class FaceBoxes(Protocol):
-    """Finds the faces of frames of one format."""
+    """Finds the faces of frames; see :class:`bgsoft.face.networks.FaceGlance`."""
 
-    def start(self) -> None:
-        """Run once, in the thread that will call :meth:`find`, before the first frame."""
-        ...
-
+    def start(self) -> None: ...
     def find(
         self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> list[list[FaceBox]]:
-        """The faces of each frame.
-
-        Args:
-            frames: Any frames, on the segmenter's device.
-            reduced: Their analysis frames.
-
-        Raises:
-            InferenceError: The model failed; carries a frame's pts.
-        """
-        ...
-
-    def close(self) -> None:
-        """Free the model; safe to call twice."""
-        ...
+    ) -> list[list[FaceBox]]: ...
+    def close(self) -> None: ...
 
 
 class Segmenter(Protocol):

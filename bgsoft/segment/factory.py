@@ -50,6 +50,8 @@ class HostSegmenterFactory:
 
     placement = HOST
     """Place of the frames."""
+    _stream: Any = None
+    """Stream of work on a device."""
     _single_stream: Any = None
     """Stream of passes over single frames of a batch, with networks of their own; None: they run on
     the stream of the others."""
@@ -176,7 +178,8 @@ class HostSegmenterFactory:
 
         # It gives networks arrays where frames are.
         wrap = for_device if on_device else for_host
-        device, stream = self._device, self._stream_of(own_stream)
+        device = self._device
+        stream = self._single_stream if own_stream else self._stream or network_stream(device)
         batch = 1 if single and on_device else self._batch
         # TensorRT's engine of the whole batch serves single frames there, too.
         largest = self._batch if own_stream else batch
@@ -199,14 +202,11 @@ class HostSegmenterFactory:
         with self.current(own_stream):  # maybe in a thread of its own
             return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
 
-    def _stream_of(self, own_stream: bool) -> Any:
-        """Return the stream of networks on the device."""
-        assert self._device is not None
-        return network_stream(self._device)
-
     def current(self, own_stream: bool = False) -> AbstractContextManager[None]:
         """Return the context of what is made."""
-        return nullcontext()
+        if self._device is None or not self.placement.on_device:
+            return nullcontext()
+        return self._device.use(self._single_stream if own_stream else self._stream)
 
 
 class DeviceSegmenterFactory(HostSegmenterFactory):
@@ -229,11 +229,4 @@ class DeviceSegmenterFactory(HostSegmenterFactory):
     ) -> None:
         super().__init__(backend, format, LanePool(), device, on_event, batch)
         self.placement = current_device()
-        self._frames_device, self._stream = device, stream
-        self._single_stream = network_stream(device, 1)
-
-    def _stream_of(self, own_stream: bool) -> Any:
-        return self._single_stream if own_stream else self._stream
-
-    def current(self, own_stream: bool = False) -> AbstractContextManager[None]:
-        return self._frames_device.use(self._stream_of(own_stream))
+        self._stream, self._single_stream = stream, network_stream(device, 1)

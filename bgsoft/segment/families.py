@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from bgsoft.errors import ModelError
-from bgsoft.frame import AnalysisFrame, Array, FrameFormat
+from bgsoft.frame import Array, FrameFormat
 from bgsoft.infer.base import Wiring
 from bgsoft.models.catalog import ModelSpec, ResolvedModel, resolve
 from bgsoft.models.families import REFINER
@@ -25,14 +24,6 @@ _INNER_SIDE = 512
 Robust Video Matting's authors."""
 COARSE_INPUT = "coarse"
 """The refiner's input for the mask that it refines: (N, 1, H, W)."""
-
-
-class InputWriter(Protocol):
-    """Writes pictures into a network's input."""
-
-    def write(self, picture: AnalysisFrame, tensor: Array, index: int = 0) -> slice | None:
-        """See :meth:`bgsoft.segment.preprocess.Preprocessor.write`."""
-        ...
 
 
 def _wire(spec: ModelSpec, batch: int) -> Wiring:
@@ -64,7 +55,7 @@ class Processing(NamedTuple):
 
     wire: Callable[[ModelSpec, int], Wiring] = _wire
     """Return the inputs and outputs for a batch of frames."""
-    preprocessor: Callable[[ModelSpec, FrameFormat, Placement], InputWriter] = Preprocessor
+    preprocessor: Callable[[ModelSpec, FrameFormat, Placement], Preprocessor] = Preprocessor
     """Return what writes frames, or parts of them, into the input."""
     to_masks: Callable[[Placement, Array, ModelSpec, Array], None] = to_masks
     """Turn (n, C, h, w) output into (n, h, w) float32 masks in [0, 1]."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 
 from bgsoft.errors import ModelError
@@ -70,12 +67,8 @@ def to_masks(placement: Placement, raw: Array, spec: ModelSpec, masks: Array) ->
         with np.errstate(invalid="ignore"):  # NaN or infinite values
             shifted = xp.exp(raw - raw.max(axis=1, keepdims=True))
         person = shifted[:, spec.output_channel] / shifted.sum(axis=1)
-    # NaN becomes 0.
-    if placement.on_device:
-        _limited()(person, masks)
-    else:
-        np.fmax(person, np.float32(0.0), out=masks)
-        np.fmin(masks, np.float32(1.0), out=masks)
+    xp.fmax(person, np.float32(0.0), out=masks)  # NaN becomes 0
+    xp.fmin(masks, np.float32(1.0), out=masks)
     if spec.stretch == "min-max":
         low, high = _STRETCHED_FROM
         least = xp.minimum(masks.min(axis=(1, 2), keepdims=True), np.float32(low))
@@ -83,12 +76,3 @@ def to_masks(placement: Placement, raw: Array, spec: ModelSpec, masks: Array) ->
         masks -= least
         masks *= (1.0 / (most.astype(np.float64) - least)).astype(np.float32)
         xp.clip(masks, 0.0, 1.0, out=masks)
-
-
-@cache
-def _limited() -> Any:
-    """One launch of CuPy's in place of two."""
-    import cupy
-
-    limited = "mask = raw > T(0) ? min(float(raw), 1.0f) : 0.0f"  # NaN is greater than nothing
-    return cupy.ElementwiseKernel("T raw", "float32 mask", limited, "limit_mask")

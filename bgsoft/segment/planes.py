@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 STILL, MOVED = 1.0, 3.5
 """Change of a cell's luma, in 8-bit codes, up to which whole passes still count in full, and from
 which they do not count; like the temporal filter's."""
-_MIN_WEIGHT = 0.01
+MIN_WEIGHT = 0.01
 """Least weight of whole passes: they count only where nothing else does."""
 CLOSER, REFINED = (0.5, 1.0), (1.0, 0.25)
 """Weight of a closer pass, and of the refined mask, where all passes before it have 1 together; and
@@ -37,7 +37,7 @@ _SHARPENED = 2.0
 """Gain of a mask that the refiner is shown. It would take for a person what passes see faintly."""
 _NOTHING = (None, 0, *NO_TABLES, *(0,) * 4, *(0.0,) * 5)
 """Arguments of the kernel in place of a missing close pass."""
-_FADING = _MIN_WEIGHT, MOVED, MOVED - STILL
+_FADING = MIN_WEIGHT, MOVED, MOVED - STILL
 """Least weight of whole passes, and the change of luma over which they fade out."""
 _KEPT_BOXES = 16
 
@@ -51,10 +51,6 @@ class Whole(NamedTuple):
     """Sum of their weights, where the picture stands still."""
     luma: Array
     """Cells of the luma that they saw."""
-
-    def only_close(self) -> Whole:
-        """Return whole passes that hardly count next to a close one."""
-        return Whole(self.mask * _MIN_WEIGHT, self.weight * _MIN_WEIGHT, self.luma)
 
 
 class ZoomPlanes:
@@ -240,21 +236,22 @@ class ZoomPlanes:
     def _in_box(self, lane: int, box: Box, mask: Array) -> tuple[Any, ...]:
         return *self._resized[lane].arguments(mask, box.shape, area=None), *self._fading(box)
 
-    def sharpened(self, index: int, box: Box) -> Array:
-        """Return a part of the mask of a frame at hand with more contrast."""
-        part = self.masks[index][box.top : box.bottom, box.left : box.right]
+    def sharpened(self, mask: Array, box: Box) -> Array:
+        """Return a part of a mask with more contrast."""
+        part = mask[box.top : box.bottom, box.left : box.right]
         return self._placement.xp.clip((part - 0.5) * _SHARPENED + 0.5, 0.0, 1.0)
 
-    def average(self, index: int, box: Box, other: Array, weight: float, max_loss: float) -> None:
-        """Average the mask of the frame at hand of this index with another in a box, in place.
+    def average(
+        self, mask: Array, box: Box, other: Array, weight: float, max_loss: float = 1.0
+    ) -> None:
+        """Average a mask with another in a box, in place.
 
         Args:
-            index: Index of the frame.
+            mask: (gh, gw) float32.
             box: Place of the other.
             other: (h, w) float32, stretched over the box.
             weight: Weight of the other; the mask has 1.
             max_loss: Most opacity that it takes away.
         """
         *added, _ = self._in_box(0, box, other)
-        mask = self.masks[index]
         self._average(box.shape, *added, weight, max_loss, mask, self.grid[1])

@@ -24,13 +24,6 @@ side by side, of a real clip each, have a mean IoU of 0.94 at 2.39:1 (``fast``: 
 0.965."""
 
 
-def _rows_shown(size: tuple[int, int], rows: int, columns: int) -> slice:
-    """The rows of a model's input, (rows, columns), that a picture too wide for it takes up."""
-    count = max(1, round(SHOWN * size[1] * rows / columns))
-    first = (size[0] - count) // 2
-    return slice(first, first + count)
-
-
 def yuv_to_rgb_matrix(format: FrameFormat) -> NDArray[np.float64]:
     """The affine transform from 8-bit Y'CbCr code values to R'G'B' in [0, 255].
 
@@ -138,8 +131,9 @@ class Preprocessor:
         height, width = luma.shape
         part = None
         if width * size[0] > STRETCHED * height * size[1] and self._has_bars:
-            part = _rows_shown(size, height, width)
-            size = part.stop - part.start, size[1]
+            size = max(1, round(SHOWN * size[1] * height / width)), size[1]
+            first_row = (self._size[0] - size[0]) // 2
+            part = slice(first_row, first_row + size[0])
             shape = 3, *size  # the embedded models' layout is NCHW
             target[...] = self._bias
             target = target[:, part]

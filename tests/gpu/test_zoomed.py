@@ -101,16 +101,15 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     ):
         # Another picture than the passes have seen, and the same without a close pass.
         planes.blend(planes.masks[:1], [0], planes.whole(1, passes[1::2]), boxes[0], [mask])
-        whole = planes.whole(1, passes[3:]).only_close()
-        planes.blend(planes.masks[1:], [1], whole, None, [None])
+        planes.blend(planes.masks[1:], [1], planes.whole(1, passes[3:]), None, [None])
     for ours, theirs in zip(device.masks, host.masks, strict=True):
         np.testing.assert_allclose(ours.get(), theirs, atol=BLENDED)
     others = rng.random((2, *MODEL), np.float32)
     for planes, (closer, refined) in ((host, others), (device, cupy.asarray(others))):
-        planes.average(0, boxes[1], closer, *CLOSER)
-        planes.average(0, boxes[0], refined, *REFINED)
-    sharpened = device.sharpened(0, boxes[1]).get()
-    np.testing.assert_allclose(sharpened, host.sharpened(0, boxes[1]), atol=4 * BLENDED)
+        planes.average(planes.masks[0], boxes[1], closer, *CLOSER)
+        planes.average(planes.masks[0], boxes[0], refined, *REFINED)
+    wanted, sharpened = (each.sharpened(each.masks[0], boxes[1]) for each in (host, device))
+    np.testing.assert_allclose(sharpened.get(), wanted, atol=4 * BLENDED)
     np.testing.assert_allclose(device.masks[0].get(), host.masks[0], atol=2 * BLENDED)
 
 

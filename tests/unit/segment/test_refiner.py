@@ -65,7 +65,7 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
     inner, frame = Box(40, 0, 140, 100), Box(0, 0, *planes.grid[::-1])
     for box in (inner, frame):
         mask[:] = 0.2
-        planes.average(0, box, np.full((256, 256), 0.8, np.float32), *REFINED)
+        planes.average(mask, box, np.full((256, 256), 0.8, np.float32), *REFINED)
         expected = np.full(planes.grid, 0.2, np.float32)
         expected[box.top : box.bottom, box.left : box.right] = 0.5
         middle = np.zeros(planes.grid, bool)
@@ -75,7 +75,7 @@ def test_a_refined_mask_is_averaged_with_the_coarse_one_inside_the_box() -> None
         outside = expected == np.float32(0.2)
         assert (mask[outside] == np.float32(0.2)).all()
     mask[:] = 0.2
-    planes.average(0, inner, np.full((256, 256), 0.8, np.float32), *CLOSER)
+    planes.average(mask, inner, np.full((256, 256), 0.8, np.float32), *CLOSER)
     assert (np.diff(mask[50, 40:48]) > 0).all(), "it fades in from an edge inside the frame"
     assert mask[50, 90] == pytest.approx((0.2 + 0.8 / 2) / 1.5), "a closer pass counts a half"
 
@@ -86,10 +86,10 @@ def test_the_refined_mask_takes_only_so_much_away() -> None:
     mask = planes.masks[0]
     mask[:] = opacities[:, 12:252]
     before, frame = mask.copy(), Box(0, 0, *planes.grid[::-1])
-    sharpened = planes.sharpened(0, frame)
+    sharpened = planes.sharpened(mask, frame)
     np.testing.assert_allclose(sharpened, (2 * before - 0.5).clip(0, 1), atol=1e-6)
     np.testing.assert_array_equal(mask, before)
-    planes.average(0, frame, np.zeros((256, 256), np.float32), *REFINED)
+    planes.average(mask, frame, np.zeros((256, 256), np.float32), *REFINED)
     np.testing.assert_allclose(mask, np.maximum(before / 2, before - 0.25), atol=1e-6)
     assert mask.max() == pytest.approx(0.75)
 
