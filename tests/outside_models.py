@@ -46,23 +46,20 @@ def masks_of(
     return masks
 
 
-def _value(name: str, *shape: int | str, type: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, type, shape)
-
-
-def _save(
+def save_network(
     path: Path,
     nodes: list[onnx.NodeProto],
-    shapes: dict[str, tuple[int | str, ...]],
-    constants: dict[str, np.ndarray],
+    shapes: dict[str, tuple[int | str | None, ...]],
+    constants: dict[str, np.ndarray] | None = None,
     type: int = TensorProto.FLOAT,
-) -> None:
-    """``shapes``: of the input, the first one, and of the outputs; ``type``: of all."""
-    values = [_value(name, *shape, type=type) for name, shape in shapes.items()]
-    weights = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+) -> Path:
+    """Write a network; ``shapes`` are its input's, the first one, and its outputs'."""
+    values = [helper.make_tensor_value_info(name, type, shape) for name, shape in shapes.items()]
+    weights = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
     graph = helper.make_graph(nodes, "outside", values[:1], values[1:], weights)
     opset = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+    return path
 
 
 def write_grey(
@@ -81,7 +78,7 @@ def write_grey(
     ]
     one, pooled = (batch, 1, size, size), (batch, 3, size // 2, size // 2)
     shapes = {INPUT: (batch, 3, size, size), "d0": one, "d1": one, "d2": pooled}
-    _save(path, nodes, shapes, {}, TensorProto.FLOAT16 if half else TensorProto.FLOAT)
+    save_network(path, nodes, shapes, {}, TensorProto.FLOAT16 if half else TensorProto.FLOAT)
 
 
 def write_swapped(path: Path, width: int, height: int) -> None:
@@ -94,7 +91,7 @@ def write_swapped(path: Path, width: int, height: int) -> None:
         helper.make_node("Neg", ["y"], ["background"]),
     ]
     plane = ("n", height, width, 1)
-    _save(path, nodes, {"x": ("n", height, width, 3), "background": plane, "y": plane}, {})
+    save_network(path, nodes, {"x": ("n", height, width, 3), "background": plane, "y": plane}, {})
 
 
 def write_short(path: Path, size: int, *, batch: int, axis: int, end: int) -> None:
@@ -106,7 +103,7 @@ def write_short(path: Path, size: int, *, batch: int, axis: int, end: int) -> No
     numbers = {"start": 0, "end": end, "axis": axis}
     constants = {name: np.array([number]) for name, number in numbers.items()}
     shapes = {INPUT: (batch, 3, size, size), "d0": ("n", "c", "h", "w")}
-    _save(path, nodes, shapes, constants)
+    save_network(path, nodes, shapes, constants)
 
 
 def write_fixed_inside(path: Path, size: int) -> None:
@@ -119,7 +116,7 @@ def write_fixed_inside(path: Path, size: int) -> None:
     # Not read where ONNX Runtime infers shapes: the sum of two.
     nodes.insert(1, helper.make_node("Add", ["rows", "columns"], ["shape"]))
     rows, columns = np.array([1, 1, size, 0]), np.array([0, 0, 0, size])
-    _save(path, nodes, shapes, {"rows": rows, "columns": columns})
+    save_network(path, nodes, shapes, {"rows": rows, "columns": columns})
 
 
 def write_mixed(path: Path, size: int = 32, *, batch: int | str = "batch") -> Path:
@@ -139,6 +136,6 @@ def write_mixed(path: Path, size: int = 32, *, batch: int | str = "batch") -> Pa
         "mask": (batch, 1, size, size),
     }
     third = np.array(1 / 3, np.float32)
-    _save(path, nodes, shapes, {"ones": np.ones((1, 3, 1, 1), np.uint8), "third": third})
+    save_network(path, nodes, shapes, {"ones": np.ones((1, 3, 1, 1), np.uint8), "third": third})
     path.with_suffix(".toml").write_text(SIDECAR.format(size=size))
     return path

@@ -7,11 +7,11 @@ from pathlib import Path
 import av
 import cv2
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 import bgsoft
+from tests.outside_models import save_network
 from tests.synthetic import write_frames
 
 SIDECAR = """\
@@ -30,13 +30,9 @@ GAP, DOUBT = (140, 120), (180, 120)
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A model that returns the picture's grey as the mask."""
-    shapes = {"x": (1, 3, 90, 160), "y": (1, 1, 90, 160)}
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items())
     mean = helper.make_node("ReduceMean", ["x"], ["y"], axes=[1], keepdims=1)
-    graph = helper.make_graph([mean], "grey", [x], [y])
-    path = tmp_path / "grey.onnx"
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+    shapes = {"x": (1, 3, 90, 160), "y": (1, 1, 90, 160)}
+    path = save_network(tmp_path / "grey.onnx", [mean], shapes)
     path.with_suffix(".toml").write_text(SIDECAR)
     return path
 

@@ -8,11 +8,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from bgsoft.errors import ModelError
 from bgsoft.infer.cpu import CpuNetwork
 from bgsoft.models.onnx_file import bake, free_axes, varint
+from tests.outside_models import save_network
 from tests.recurrent_model import write_model
 
 STATES = {f"r{k}i": (1, 1, 1, 1) for k in range(1, 5)}
@@ -58,13 +59,8 @@ def test_free_axes_are_reported_with_their_sizes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("names", ["n??", "???", "nhw"])
 def test_axes_may_be_called_alike(tmp_path: Path, names: str) -> None:
     """Some exporters give all unknown axes the same name."""
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [*names, 3]) for name in ("x", "y")
-    ]
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "", values[:1], values[1:])
-    path = tmp_path / "alike.onnx"
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+    nodes, shape = [helper.make_node("Neg", ["x"], ["y"])], (*names, 3)
+    path = save_network(tmp_path / "alike.onnx", nodes, {"x": shape, "y": shape})
     network = CpuNetwork(path, {"x": (1, 8, 16, 3)})
     network.inputs["x"].fill(2)
     network.run()

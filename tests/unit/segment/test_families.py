@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 import bgsoft
 from bgsoft.errors import ConfigError, ModelError
@@ -17,7 +16,7 @@ from bgsoft.models.families import FAMILIES, Family
 from bgsoft.ops.placement import Placement
 from bgsoft.segment.families import PROCESSING, Processing
 from tests.marks import crossed
-from tests.outside_models import masks_of
+from tests.outside_models import masks_of, save_network
 from tests.pictures import flat_frame, frame_format
 from tests.synthetic import VideoSpec, regular_times, write_video
 
@@ -32,20 +31,14 @@ def whole_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def write_whole(folder: Path, axes: Axes, channels: int = 3, keys: str = "") -> Path:
     """Write a model that returns the mean of the input's channels, at half the input's size."""
-    path = folder / "own.onnx"
-    values = [
-        helper.make_tensor_value_info("image", TensorProto.FLOAT, ("n", channels, *axes)),
-        helper.make_tensor_value_info("mask", TensorProto.FLOAT, ("n", 1, None, None)),
-    ]
+    shapes = {"image": ("n", channels, *axes), "mask": ("n", 1, None, None)}
     nodes = [
         helper.make_node("ReduceMean", ["image"], ["grey"], axes=[1], keepdims=1),
         helper.make_node(
             "AveragePool", ["grey"], ["mask"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1
         ),
     ]
-    graph = helper.make_graph(nodes, "whole", values[:1], values[1:])
-    opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=8), str(path))
+    path = save_network(folder / "own.onnx", nodes, shapes)
     path.with_suffix(".toml").write_text(f'family = "whole"\n{keys}')
     return path
 
