@@ -196,11 +196,7 @@ _CLIPS = (
         name="opengop.mkv",
         spec=_x264(40, options={"bf": "3", "g": "8", "x264-params": "open-gop=1"}),
     ),
-    Clip(
-        name="bluray.ts",
-        spec=_x264(24, options={"bf": "2", "g": "8"}),
-        timestamps="relative",
-    ),
+    Clip(name="bluray.ts", spec=_x264(24, options={"bf": "2", "g": "8"}), timestamps="relative"),
     Clip(
         name="wrap.ts",
         # The 33-bit clock of MPEG-TS turns over after 12 frames.

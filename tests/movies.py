@@ -18,13 +18,7 @@ from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.media.writer import CopyOptions
 from bgsoft.report import Event
 from tests.rendering import encode_frames
-from tests.synthetic import (
-    Plane,
-    VideoSpec,
-    made_once,
-    regular_times,
-    write_video,
-)
+from tests.synthetic import Plane, VideoSpec, made_once, regular_times, write_video
 
 FAST = {"preset": "ultrafast", "crf": "20", "threads": "1"}
 
@@ -40,9 +34,7 @@ CHAPTERS = [
 
 
 VP9 = VideoSpec(
-    codec="libvpx-vp9",
-    times=regular_times(5),
-    options={"cpu-used": "8", "deadline": "realtime"},
+    codec="libvpx-vp9", times=regular_times(5), options={"cpu-used": "8", "deadline": "realtime"}
 )
 
 
@@ -56,12 +48,7 @@ def shown_pts(path: Path) -> list[int]:
 
 
 def rerender(
-    source: Path,
-    target: Path,
-    *,
-    start: float = 0.0,
-    duration: float | None = None,
-    **options: Any,
+    source: Path, target: Path, *, start: float = 0.0, duration: float | None = None, **options: Any
 ) -> tuple[Muxer, list[Event]]:
     """Encode drawn frames with the source's timestamps and copy its other tracks."""
     info = probe(source)

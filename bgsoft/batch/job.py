@@ -131,14 +131,7 @@ class JobFactory:
         UnsupportedFormatError: The suffix of ``name`` is not that of a format bgsoft writes.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        name: str,
-        preset: str | Preset,
-        flags: Layer,
-    ) -> None:
+    def __init__(self, folder: Path, *, name: str, preset: str | Preset, flags: Layer) -> None:
         self._folder = folder
         self._name = name
         self._preset = preset

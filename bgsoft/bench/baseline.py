@@ -95,10 +95,7 @@ def _figures(results: Mapping[str, Any]) -> Iterator[tuple[str, float, list[floa
             yield row["name"], row["run_fps"], row["run_fps_samples"], "frames/s"
 
 
-_MEASUREMENT = {
-    "clip": ("name", "width", "height", "frames", "codec"),
-    "settings": ("render",),
-}
+_MEASUREMENT = {"clip": ("name", "width", "height", "frames", "codec"), "settings": ("render",)}
 _MACHINE = {"hardware": ("cpu", "usable_cores", "gpu")}
 
 

@@ -50,8 +50,7 @@ def _print_version(wanted: bool) -> None:
 def _program(
     ctx: typer.Context,
     version: Annotated[
-        bool,
-        option("Print the version.", "--version", callback=_print_version, is_eager=True),
+        bool, option("Print the version.", "--version", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Soften, replace or cut out the background behind people in videos.

@@ -120,11 +120,7 @@ class BatchFlags:
     ] = None
     retries: Annotated[
         int,
-        _work(
-            "Further tries if a file's process dies or stalls. [default: 1]",
-            metavar="N",
-            min=0,
-        ),
+        _work("Further tries if a file's process dies or stalls. [default: 1]", metavar="N", min=0),
         flags.Brief(),
     ] = 1
     timeout: Annotated[

@@ -113,12 +113,7 @@ class BatchRun:
                 stall_seconds=stall_limit(self._common.backends.stall_seconds),
             )
             summary = Batch(
-                left,
-                Renders(driver),
-                state,
-                view=self._view,
-                stop=stop.cancel,
-                more=more,
+                left, Renders(driver), state, view=self._view, stop=stop.cancel, more=more
             ).run()
             if flags.report is not None:
                 summary.write_json(flags.report)

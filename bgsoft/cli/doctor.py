@@ -35,8 +35,7 @@ def doctor(
         flags.option("Number of the GPU to check. [default: the first]", metavar="N", min=0),
     ] = None,
     require_gpu: Annotated[
-        bool,
-        flags.option("Exit code 0 only if every stage works on the GPU.", "--require-gpu"),
+        bool, flags.option("Exit code 0 only if every stage works on the GPU.", "--require-gpu")
     ] = False,
 ) -> int:
     """Check what works on this machine, and how to repair the rest.

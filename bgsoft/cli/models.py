@@ -36,11 +36,7 @@ def register(app: typer.Typer) -> None:
         app,
         "models",
         "List, download and locate the models that find people.",
-        {
-            "models list": list_,
-            "models pull NAME --yes": pull,
-            "models path selfie-general": path,
-        },
+        {"models list": list_, "models pull NAME --yes": pull, "models path selfie-general": path},
     )
 
 
@@ -71,8 +67,7 @@ def path(name: _Name) -> int:
 
 
 def pull(
-    name: _Name,
-    yes: Annotated[bool, flags.option("Accept the model's licence.", "--yes")] = False,
+    name: _Name, yes: Annotated[bool, flags.option("Accept the model's licence.", "--yes")] = False
 ) -> int:
     """Download a model and check it."""
     from bgsoft.errors import ConfigError

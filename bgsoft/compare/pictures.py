@@ -159,11 +159,7 @@ def compare_pictures(
 
 
 def _measure(
-    a: _Video,
-    b: _Video,
-    masks: Iterator[InsideMasks] | None,
-    meter: _Meter,
-    ffmpeg: Ffmpeg | None,
+    a: _Video, b: _Video, masks: Iterator[InsideMasks] | None, meter: _Meter, ffmpeg: Ffmpeg | None
 ) -> tuple[list[float] | None, str | None]:
     """Measure all pairs; return VMAF of each, or the reason why there is none."""
     size = a.format.width, a.format.height

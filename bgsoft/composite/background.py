@@ -114,11 +114,7 @@ class CellsBackground(Background):
         logs = [scale.bit_length() - 1 for scale in plan.scales]
         numbers = (*plan.shapes[0], *plan.shapes[1], *logs, *plan.offsets, pattern.shape[1], pitch)
         super().__init__(
-            kernel,
-            placement.array(numbers, np.int32),
-            self._shown,
-            placement.array(pattern),
-            lines,
+            kernel, placement.array(numbers, np.int32), self._shown, placement.array(pattern), lines
         )
 
     def prepare(self, frame: Frame, matte: Matte, reduced: AnalysisFrame) -> None:

@@ -49,10 +49,7 @@ class ForegroundColor:
         is_small = [each[0] * each[1] <= _SINGLE_BLOCK_CELLS for each in self._shapes]
         self._coarse_from = is_small.index(True) if any(is_small) else _LEVELS - 1
         self._first_arguments = (*analysis_shape(*size), int(factor > 1), cells)
-        self._restore_arguments = (
-            *format.luma_shape,
-            *(*colors, rows, columns, 1 / (2 * factor)),
-        )
+        self._restore_arguments = (*format.luma_shape, *(*colors, rows, columns, 1 / (2 * factor)))
         bits = 8 * format.bytes_per_sample
         self._first, self._halve, self._move, self._average, self._restore = (
             placement.operation("foreground", f"foreground_{name}", sample_bits=bits)

@@ -11,13 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.composite.plan import (
-    CellsPlan,
-    Source,
-    black_and_neutral,
-    level_shapes,
-    level_table,
-)
+from bgsoft.composite.plan import CellsPlan, Source, black_and_neutral, level_shapes, level_table
 from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.ops.placement import Placement
 

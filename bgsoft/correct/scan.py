@@ -46,12 +46,7 @@ class Scan(Closing):
     ) -> None:
         self._video = video
         self._evidence = report or Evidence(
-            area_name="Matte area",
-            area=[],
-            person_shrinks=True,
-            cuts=[],
-            faces=None,
-            lists={},
+            area_name="Matte area", area=[], person_shrinks=True, cuts=[], faces=None, lists={}
         )
         self.failure: str | None = None
         """Why the scan has ended early."""

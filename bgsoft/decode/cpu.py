@@ -192,10 +192,7 @@ class _Deinterlacer:
     def _build(self, frame: VideoFrame) -> Graph:
         graph = Graph()
         source = graph.add_buffer(
-            width=frame.width,
-            height=frame.height,
-            format=frame.format,
-            time_base=self._time_base,
+            width=frame.width, height=frame.height, format=frame.format, time_base=self._time_base
         )
         # One frame per frame, field order from the frame, progressive frames unchanged.
         bwdif = graph.add("bwdif", mode="send_frame", parity="auto", deint="interlaced")

@@ -185,11 +185,7 @@ def _picture_maker(choice: EncoderChoice, format: FrameFormat) -> Callable[[Fram
 
 
 def open_encoder(
-    writer: Writer,
-    config: EncodeConfig,
-    info: VideoInfo,
-    kind: PictureKind,
-    resources: Resources,
+    writer: Writer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
 ) -> CpuEncoder | StillEncoder:
     """Open the encoder that a render's settings ask for."""
     if isinstance(writer, StillFiles):

@@ -193,11 +193,7 @@ class NvencEncoder:
 
 
 def open_encoder(
-    writer: Writer,
-    config: EncodeConfig,
-    info: VideoInfo,
-    kind: PictureKind,
-    resources: Resources,
+    writer: Writer, config: EncodeConfig, info: VideoInfo, kind: PictureKind, resources: Resources
 ) -> NvencEncoder:
     """Open the encoder that a render's settings ask for."""
     if not isinstance(writer, Muxer):

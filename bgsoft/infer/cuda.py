@@ -44,11 +44,7 @@ class GpuNetwork(Network):
     """
 
     def __init__(
-        self,
-        model: GpuModel,
-        run: GpuRun,
-        *,
-        output_shapes: Callable[[], Shapes] = dict,
+        self, model: GpuModel, run: GpuRun, *, output_shapes: Callable[[], Shapes] = dict
     ) -> None:
         self.provider = PROVIDERS[model.backend]
         stream = self._stream = run.stream  # kept alive: the session has only its address

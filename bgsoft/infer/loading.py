@@ -223,12 +223,7 @@ class NetworkLoader:
         return network
 
     def _load_on_gpu(
-        self,
-        model: GpuModel,
-        run: GpuRun,
-        wiring: Wiring,
-        measured: Shapes,
-        key: Hashable,
+        self, model: GpuModel, run: GpuRun, wiring: Wiring, measured: Shapes, key: Hashable
     ) -> Network:
         """Load a model for one provider, or else for several, unless another backend can run it."""
         from bgsoft.infer.cuda import GpuNetwork, MixedNetwork

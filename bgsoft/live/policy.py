@@ -182,13 +182,7 @@ class Quality:
         return ", ".join(parts) or "all that was asked for"
 
 
-LADDER = (
-    Quality(),
-    Quality(2, 1),
-    Quality(4, 1),
-    Quality(4, 2),
-    Quality(4, 3),
-)
+LADDER = (Quality(), Quality(2, 1), Quality(4, 1), Quality(4, 2), Quality(4, 3))
 """Reductions in order, taken while frames are dropped."""
 _CHECK_SECONDS = 1.0
 _DROPPED_SHARE = 0.05

@@ -78,11 +78,7 @@ _PROTOCOLS = {
     "rtmp": _Protocol("flv", "rtmp,tcp"),
     "rtmps": _Protocol("flv", "rtmp,rtmps,tls,tcp"),
 }
-_LOW_LATENCY = {
-    "probesize": str(1 << 20),
-    "analyzeduration": "500000",
-    "fpsprobesize": "0",
-}
+_LOW_LATENCY = {"probesize": str(1 << 20), "analyzeduration": "500000", "fpsprobesize": "0"}
 """Little is read before the first frame. That part is kept (no ``nobuffer``): it may hold the only
 key frame for a while."""
 
@@ -360,8 +356,7 @@ class Feed(Closing):
         if info is None or (frame.width, frame.height) != (info.coded_width, info.coded_height):
             path = Path(self._spec.name)
             with translated(
-                ValueError,
-                to=lambda exc: DecodeError(f"cannot use the pictures of {path}: {exc}"),
+                ValueError, to=lambda exc: DecodeError(f"cannot use the pictures of {path}: {exc}")
             ):
                 found = describe(path, self._container, self._stream, [frame])
             # The clock is ours: the source's may jump.

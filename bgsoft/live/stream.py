@@ -148,10 +148,7 @@ class LiveStream:
         self.watchdog.begin()
         self._last = frame
         shown = LiveFrame(
-            frame=frame,
-            captured_ns=picture.captured_ns,
-            source=stages.source,
-            faces=stages.faces,
+            frame=frame, captured_ns=picture.captured_ns, source=stages.source, faces=stages.faces
         )
         self._publish(shown)
         self.figures.add(time.monotonic_ns() - picture.captured_ns)

@@ -63,12 +63,7 @@ class MatteReader(Closing):
     """
 
     def __init__(
-        self,
-        config: SegmentConfig,
-        info: VideoInfo,
-        rate: float | None = None,
-        *,
-        threads: int = 1,
+        self, config: SegmentConfig, info: VideoInfo, rate: float | None = None, *, threads: int = 1
     ) -> None:
         assert config.matte_in is not None
         self.path = Path(config.matte_in)

@@ -206,11 +206,7 @@ CONTAINERS: tuple[Container, ...] = (
             ),
             ("JPEG", (".jpg", ".jpeg", ".jpe", ".jfif"), StillFormat(quality=95)),
             ("WebP", (".webp",), StillFormat(alpha=True, max_side=16_383, quality=90)),
-            (
-                "TIFF",
-                (".tif", ".tiff"),
-                StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30),
-            ),
+            ("TIFF", (".tif", ".tiff"), StillFormat(alpha=True, depths=(8, 16), max_side=1 << 30)),
             ("BMP", (".bmp",), StillFormat(profiles=False, max_side=1 << 30)),
         )
     ),

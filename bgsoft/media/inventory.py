@@ -74,11 +74,7 @@ _NO_BASE_PROFILE = 5
 
 
 def named_kinds(
-    declared: Declared,
-    data: Mapping[str, bytes],
-    size: tuple[int, int],
-    *,
-    reads_packets: bool,
+    declared: Declared, data: Mapping[str, bytes], size: tuple[int, int], *, reads_packets: bool
 ) -> Iterator[str]:
     """The kinds of a stream that no output has, as notices name them; each once.
 

@@ -15,10 +15,7 @@ from bgsoft.records import NamedTuple
 if TYPE_CHECKING:
     from bgsoft.media.planes import Plane
 
-_BRANDS = {
-    b"avif": "avif",
-    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis"), "heif"),
-}
+_BRANDS = {b"avif": "avif", **dict.fromkeys((b"heic", b"heix", b"heim", b"heis"), "heif")}
 """Kinds of pictures by the brands of ISO/IEC 23000-22 and 23008-12; those of sequences are left
 out."""
 _EITHER = (b"mif1", b"miaf")

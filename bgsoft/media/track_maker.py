@@ -11,14 +11,7 @@ from av.stream import AttachmentStream, Discard, Disposition, Stream
 from av.subtitles.stream import SubtitleStream
 from av.video.stream import VideoStream
 
-from bgsoft.media.copied import (
-    codec_name,
-    conversion,
-    copied_stream,
-    describe,
-    holds,
-    priming,
-)
+from bgsoft.media.copied import codec_name, conversion, copied_stream, describe, holds, priming
 from bgsoft.media.identifying import (
     DEFAULT_HANDLERS,
     MetadataFilter,

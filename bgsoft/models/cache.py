@@ -158,6 +158,5 @@ def _fetch(
                     break  # its hash cannot match any more
         if digest.hexdigest() != checksum.value:
             raise ModelIntegrityError(
-                f"cannot use {url}: its {checksum.label} differs from the catalogue's",
-                path=path,
+                f"cannot use {url}: its {checksum.label} differs from the catalogue's", path=path
             )

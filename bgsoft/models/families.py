@@ -18,10 +18,7 @@ REFINER = "refiner"
 _ROBUST_VIDEO_MATTING: Mapping[str, Any] = {
     "input": {"name": "src"},
     "outputs": [{"name": "pha", "channel": 0}],
-    "state": {
-        "inputs": ["r1i", "r2i", "r3i", "r4i"],
-        "outputs": ["r1o", "r2o", "r3o", "r4o"],
-    },
+    "state": {"inputs": ["r1i", "r2i", "r3i", "r4i"], "outputs": ["r1o", "r2o", "r3o", "r4o"]},
     "downsample_ratio": {"name": "downsample_ratio"},
 }
 

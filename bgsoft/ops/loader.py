@@ -47,8 +47,4 @@ def _module(file: str, sample_bits: int, device: int) -> Any:
     import cupy
 
     source = _FOLDER.joinpath(f"{file}.cu").read_text(encoding="utf-8")
-    return cupy.RawModule(
-        code=source,
-        backend="nvrtc",
-        options=compile_options(sample_bits),
-    )
+    return cupy.RawModule(code=source, backend="nvrtc", options=compile_options(sample_bits))

@@ -81,8 +81,7 @@ def device_operation(
     launch = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p)
     numbers = ctypes.c_void_p, *(ctypes.c_uint,) * 4
     make = _maker(
-        "device_operation",
-        *(ctypes.c_char_p, ctypes.c_void_p, *numbers, *(ctypes.py_object,) * 3),
+        "device_operation", *(ctypes.c_char_p, ctypes.c_void_p, *numbers, *(ctypes.py_object,) * 3)
     )
     return make(
         *(kernel.name.encode(), launch, kernel.kernel.ptr, *block, shared_bytes),

@@ -40,13 +40,7 @@ class FrameCopier:
         self._alpha = kind is not PictureKind.COLOR
 
     def start(
-        self,
-        source: Planes,
-        target: Planes,
-        done: Any,
-        after: Any = None,
-        *,
-        alpha: bool = False,
+        self, source: Planes, target: Planes, done: Any, after: Any = None, *, alpha: bool = False
     ) -> None:
         """Launch the copies of one frame.
 

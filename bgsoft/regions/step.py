@@ -78,10 +78,7 @@ class RegionStep:
         """The last drawing of each region, used again while its corners are the same."""
 
     def edit_mattes(
-        self,
-        frames: Sequence[Frame],
-        mattes: Sequence[Matte],
-        reduced: Sequence[AnalysisFrame],
+        self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
     ) -> None:
         """Set regions of mattes to person or background, then invert the mattes, in place."""
         if self._follower is not None:

@@ -89,11 +89,7 @@ REGISTRY: dict[str, dict[str, Backend]] = {
         "nvdec": Backend("bgsoft.decode.nvdec:open_decoder", _VIDEO),
         "cpu": Backend("bgsoft.decode.cpu:open_decoder"),
     },
-    "infer": {
-        "tensorrt": Backend(needs=_CUDA),
-        "cuda": Backend(needs=_CUDA),
-        "cpu": Backend(),
-    },
+    "infer": {"tensorrt": Backend(needs=_CUDA), "cuda": Backend(needs=_CUDA), "cpu": Backend()},
     "composite": {
         "cuda": Backend("bgsoft.rendering.device:DeviceStages", _CUDA),
         "cpu": Backend("bgsoft.rendering.host:HostStages"),

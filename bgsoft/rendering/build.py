@@ -190,11 +190,7 @@ class StageBuilder:
         return adapter(decoder, self._resources.device)
 
     def open_encoder(
-        self,
-        writer: Writer,
-        config: EncodeConfig,
-        info: VideoInfo,
-        kind: PictureKind,
+        self, writer: Writer, config: EncodeConfig, info: VideoInfo, kind: PictureKind
     ) -> Encoder:
         """The encoder of the output, on the device if it can be encoded there.
 
@@ -371,9 +367,7 @@ class StageBuilder:
                     config, info.format, stages.segmenter_factory(backend, info.format), loader
                 )
 
-        def make(
-            backend: str,
-        ) -> tuple[Segmenter | None, FaceStep | None, DetectorStep | None]:
+        def make(backend: str) -> tuple[Segmenter | None, FaceStep | None, DetectorStep | None]:
             with StartupPool() as pool:
                 segmenter = pool.submit("segmenter", partial(make_segmenter, backend))
                 if backend == "tensorrt":  # which times kernels while it builds an engine

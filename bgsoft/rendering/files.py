@@ -24,10 +24,7 @@ def hash_files(paths: Sequence[Path]) -> str:
     """
     digest = hashlib.sha256()
     for path in paths:
-        with (
-            os_errors_as(OpenError, f"cannot hash {path}", path=path),
-            path.open("rb") as file,
-        ):
+        with os_errors_as(OpenError, f"cannot hash {path}", path=path), path.open("rb") as file:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     return digest.hexdigest()

@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from bgsoft.face.data import FaceDataWriter
     from bgsoft.media.info import VideoInfo
 
-_PICTURE_KINDS = {
-    EffectKind.ALPHA: PictureKind.COLOR_ALPHA,
-    EffectKind.MATTE: PictureKind.MATTE,
-}
+_PICTURE_KINDS = {EffectKind.ALPHA: PictureKind.COLOR_ALPHA, EffectKind.MATTE: PictureKind.MATTE}
 
 
 def picture_kind(effect: EffectKind) -> PictureKind:

@@ -64,9 +64,7 @@ class BackendConfig:
     ring_slots: int | None = setting(None, range=(4, 256))
     """Frame slots, a power of two from 4 to 256; None: chosen by the device."""
     threads: int = setting(
-        0,
-        "Number of cores to use, 1 to 256; 0: all. x264 ignores it.",
-        range=(0, 256),
+        0, "Number of cores to use, 1 to 256; 0: all. x264 ignores it.", range=(0, 256)
     )
     stall_seconds: float | None = setting(
         300.0,

@@ -227,10 +227,7 @@ class SegmentConfig:
     )
     """Applies to the embedded models. Others have one pass; a matting model may add these to it."""
     mask_every: int = setting(
-        1,
-        "Segment only every Nth frame, {range}.",
-        range=(1, 300),
-        without_effect=("matte given",),
+        1, "Segment only every Nth frame, {range}.", range=(1, 300), without_effect=("matte given",)
     )
     similarity_db: float | None = setting(
         None,
@@ -473,9 +470,7 @@ class RenderConfig:
         brief="Skip the render, with exit code 0, if OUT exists.",
     )
     report: Path | None = setting(
-        None,
-        "Write a report as JSON: frames, speed, backends, notices.",
-        metavar="FILE.json",
+        None, "Write a report as JSON: frames, speed, backends, notices.", metavar="FILE.json"
     )
     chunks: int | None = setting(
         None,

@@ -31,9 +31,7 @@ class CopyConfig:
     """Data that are copied from the input besides the picture."""
 
     audio: Audio = setting(
-        Audio.KEEP,
-        "Sound tracks of the input; none: leave them out.",
-        without_effect=("no sound",),
+        Audio.KEEP, "Sound tracks of the input; none: leave them out.", without_effect=("no sound",)
     )
     mute: tuple[str, ...] = setting(
         (),

@@ -27,13 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.errors import ConfigError, os_errors_as
-from bgsoft.settings.regions import (
-    Outline,
-    Region,
-    RegionAction,
-    RegionShape,
-    parse_lengths,
-)
+from bgsoft.settings.regions import Outline, Region, RegionAction, RegionShape, parse_lengths
 from bgsoft.settings.setting import parse_seconds
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import parse_toml, read_toml_bytes

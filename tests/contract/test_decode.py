@@ -371,10 +371,7 @@ def test_noise_in_the_middle_does_not_end_the_video(tmp_path: Path) -> None:
     ],
 )
 def test_a_change_of_size_and_depth_is_fitted_in(
-    size: tuple[int, int],
-    aspect: int,
-    inside: tuple[slice, slice],
-    tmp_path: Path,
+    size: tuple[int, int], aspect: int, inside: tuple[slice, slice], tmp_path: Path
 ) -> None:
     def pixels(stream: VideoStream) -> None:
         stream.codec_context.sample_aspect_ratio = Fraction(aspect)

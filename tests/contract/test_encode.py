@@ -415,11 +415,7 @@ def test_eight_bit_vp9_of_a_ten_bit_source_is_reported() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(
-    name: str,
-    settings: EncodeConfig,
-    kind: PictureKind,
-    error: type[Exception] | None,
-    words: str,
+    name: str, settings: EncodeConfig, kind: PictureKind, error: type[Exception] | None, words: str
 ) -> None:
     with pytest.raises(error or UnsupportedFormatError, match=words):
         choose_encoder(settings, container_for(Path(name)), video_info(NV12), kind)

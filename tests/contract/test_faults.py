@@ -31,24 +31,11 @@ from bgsoft.outputs import remove_leftovers
 from bgsoft.pipeline import runner
 from bgsoft.report import STAGE_NAMES, RenderReport
 from bgsoft.settings.config import RenderConfig
-from tests.faults import (
-    AT_THE_END,
-    FAULTS,
-    STAGES,
-    WORKER_FAULTS,
-    Plant,
-    PlantedError,
-    planted,
-)
+from tests.faults import AT_THE_END, FAULTS, STAGES, WORKER_FAULTS, Plant, PlantedError, planted
 from tests.hostile.judge import frames
 from tests.marks import slow
 from tests.synthetic import VideoSpec, regular_times, write_video
-from tests.unit.chunks.short_chunks import (
-    REFRESH_INTERVAL,
-    Here,
-    _short_chunks,
-    settings,
-)
+from tests.unit.chunks.short_chunks import REFRESH_INTERVAL, Here, _short_chunks, settings
 
 __all__ = ["_short_chunks"]
 

@@ -211,8 +211,7 @@ def test_the_beginning_of_a_part_is_decoded_whole(tmp_path: Path, codec: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "part"),
-    [("5-6", {}), ("1.5-", {"duration": 1}), ("0.1-0.3", {"start": 0.52})],
+    ("text", "part"), [("5-6", {}), ("1.5-", {"duration": 1}), ("0.1-0.3", {"start": 0.52})]
 )
 def test_sound_at_another_time_is_copied(tmp_path: Path, text: str, part: dict[str, float]) -> None:
     source, target = film_with(tmp_path / "in.mp4", "aac"), tmp_path / "out.mp4"

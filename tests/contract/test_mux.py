@@ -31,11 +31,7 @@ from tests.movies import (
 from tests.outside import lines_by_ffmpeg
 from tests.processes import run_python
 from tests.rendering import encode_frames, read_back, video_info
-from tests.synthetic import (
-    SoundSpec,
-    truncate,
-    write_movie,
-)
+from tests.synthetic import SoundSpec, truncate, write_movie
 
 
 @pytest.mark.parametrize("names", [("in.mkv", "out.mkv"), ("in.mkv", "out.mp4")])

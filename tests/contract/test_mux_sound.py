@@ -32,10 +32,7 @@ from tests.movies import (
 )
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back
-from tests.synthetic import (
-    SoundSpec,
-    write_movie,
-)
+from tests.synthetic import SoundSpec, write_movie
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".mkv", *map(slow, (".mov", ".ts", ".webm"))])

@@ -11,10 +11,7 @@ import pytest
 
 from tests.movies import VP9, film, payloads, rerender, told
 from tests.outside import ffmpeg, lines_by_ffmpeg
-from tests.synthetic import (
-    write_movie,
-    write_video,
-)
+from tests.synthetic import write_movie, write_video
 
 _MARKED = "1 < 2 & <b>so</b>\non <i>ü♫</i>"
 

@@ -15,11 +15,7 @@ from bgsoft.media.pyav import TAG_OPTIONS
 from tests.marks import crossed
 from tests.movies import CHAPTERS, film, payloads, remux, rerender, told
 from tests.outside import ffmpeg
-from tests.synthetic import (
-    SoundSpec,
-    write_movie,
-    write_video,
-)
+from tests.synthetic import SoundSpec, write_movie, write_video
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".mov", ".mkv", ".ts"])

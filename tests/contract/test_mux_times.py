@@ -13,11 +13,7 @@ from av.video.stream import VideoStream
 from bgsoft.frame import FrameFormat
 from tests.movies import CHAPTERS, assert_in_step, chirp, film, rerender, shown_pts
 from tests.rendering import encode_frames, read_back, video_info
-from tests.synthetic import (
-    SoundSpec,
-    write_movie,
-    write_video,
-)
+from tests.synthetic import SoundSpec, write_movie, write_video
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".mkv"])

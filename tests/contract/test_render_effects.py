@@ -124,11 +124,7 @@ def detail(luma: Plane, mask: Mask) -> float:
 def sdr_code(red: float, green: float, blue: float) -> tuple[float, float, float]:
     """8-bit code values of BT.709, from ITU-R BT.709-6."""
     luma = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return (
-        16 + 219 * luma,
-        128 + 224 * (blue - luma) / 1.8556,
-        128 + 224 * (red - luma) / 1.5748,
-    )
+    return (16 + 219 * luma, 128 + 224 * (blue - luma) / 1.8556, 128 + 224 * (red - luma) / 1.5748)
 
 
 @pytest.mark.parametrize("effect", EFFECTS)

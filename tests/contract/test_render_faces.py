@@ -160,12 +160,7 @@ def test_anonymize_hides_a_face_before_it_is_found(tmp_path: Path, backends: str
     [slow(11, -60, 60, True), slow(8, 70, 0, False), slow(13, 0, 90, False)],
 )
 def test_anonymize_hides_a_face_after_a_cut_that_nobody_sees(
-    tmp_path: Path,
-    cut: int,
-    right: int,
-    down: int,
-    is_far: bool,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, cut: int, right: int, down: int, is_far: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scene detection misses the cut, so the face tracks alone decide."""
 
@@ -221,12 +216,7 @@ def test_face_data_next_to_the_render(tmp_path: Path) -> None:
     lines, arrays = tmp_path / "faces.jsonl", tmp_path / "faces.npz"
     for target in (lines, arrays):
         report = render(
-            SAMPLE,
-            tmp_path / "out.mp4",
-            duration=0.2,
-            face="off",
-            face_data=target,
-            overwrite=True,
+            SAMPLE, tmp_path / "out.mp4", duration=0.2, face="off", face_data=target, overwrite=True
         )
         assert report.faces is not None
         assert report.faces["mode"] == "off"

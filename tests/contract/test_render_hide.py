@@ -110,8 +110,7 @@ def test_nothing_of_a_region_is_left_and_the_rest_is_untouched(
 
 
 @pytest.mark.parametrize(
-    "effect",
-    ["video", "alpha", *map(slow, ("blur", "bokeh", "pixelate", "dim", "color", "image"))],
+    "effect", ["video", "alpha", *map(slow, ("blur", "bokeh", "pixelate", "dim", "color", "image"))]
 )
 def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str) -> None:
     """Outside the region, and in alpha, the output equals a render without it."""
@@ -176,9 +175,7 @@ def test_times_are_the_inputs(
 
 def test_places_are_those_of_the_upright_frame(tmp_path: Path) -> None:
     spec = VideoSpec(
-        times=regular_times(3),
-        turn=np.rot90,
-        setup=lambda stream: stream.set_display_rotation(-90),
+        times=regular_times(3), turn=np.rot90, setup=lambda stream: stream.set_display_rotation(-90)
     )
     clip = write_video(tmp_path / "in.mp4", spec)
     plain, target = tmp_path / "plain.mkv", tmp_path / "out.mkv"
@@ -201,12 +198,7 @@ def test_styles_of_faces(tmp_path: Path) -> None:
         for margin in (0, 30):
             target = tmp_path / f"{name}{margin}.mkv"
             bgsoft.render(
-                SAMPLE,
-                target,
-                anonymize_style="solid",
-                anonymize_margin=margin,
-                **given,
-                **more,
+                SAMPLE, target, anonymize_style="solid", anonymize_margin=margin, **given, **more
             )
             luma, cb, cr = pictures(target)[-1]
             # The corners of a rectangle in the face lie outside of an ellipse.

@@ -26,11 +26,7 @@ from tests.golden.test_models import (
 )
 from tests.marks import slow
 
-FILES = (
-    ("selfie-general", "cuda"),
-    ("selfie-landscape", "cuda"),
-    ("face-mesh", "gpu"),
-)
+FILES = (("selfie-general", "cuda"), ("selfie-landscape", "cuda"), ("face-mesh", "gpu"))
 of_each = pytest.mark.parametrize(("name", "kind"), FILES)
 
 # Alpha, input pixels and logits. The files differ only in what float32 rounds: measured at most

@@ -223,10 +223,7 @@ def test_a_video_crosses_once_for_each_of_its_pictures(
     format = frame_format((320, 240))
     frame, matte = random_frame(format, np.random.default_rng(1)), no_one(format)
     config = effect(EffectKind.VIDEO, files)
-    on_cpu, compositor = (
-        create_compositor(config, format),
-        create_on(gpu, config, format),
-    )
+    on_cpu, compositor = (create_compositor(config, format), create_on(gpu, config, format))
     before = gpu.copies.h2d_bytes
     pictures: list[NDArray[Any]] = []
     for pts in range(0, 400, 7):  # thousandths of a second; the clip is far shorter

@@ -168,11 +168,7 @@ def test_components_are_those_of_opencv(gpu: Any, seed: int) -> None:
     size = [(131, 97), (200, 150), (33, 65), (500, 260)][seed % 4]
     format = frame_format(size)
     config = MatteConfig(
-        refine=Refine.NONE,
-        smooth=0,
-        temporal=0,
-        threshold=None,
-        min_area=[0.0005, 0.01][seed // 4],
+        refine=Refine.NONE, smooth=0, temporal=0, threshold=None, min_area=[0.0005, 0.01][seed // 4]
     )
     masks = []
     for _ in range(3):

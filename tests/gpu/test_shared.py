@@ -123,9 +123,7 @@ def test_eight_live_sources(gpu: Any, tmp_path: Path) -> None:
         CameraConfig(name=name, source=str(SAMPLE), to=(str(tmp_path / f"{name}.ts"),), loop=True)
         for name in names
     ]
-    flags: Layer = {
-        "backends": {"infer": InferBackend.CUDA, "composite": CompositeBackend.CUDA},
-    }
+    flags: Layer = {"backends": {"infer": InferBackend.CUDA, "composite": CompositeBackend.CUDA}}
     shown: dict[str, int] = dict.fromkeys(names, 0)
     live = Live(*cameras, flags=flags)
     live.until(lambda: bool(live.stats) and len(live.stats) >= 2 * len(names))

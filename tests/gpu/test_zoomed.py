@@ -48,12 +48,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
     reduced = Reducer(format, LanePool(2)).reduce(frames)
     host = ZoomPlanes(format, MODEL, LanePool(2))
     device = ZoomPlanes(
-        format,
-        MODEL,
-        placement=current_device(),
-        batch=2,
-        device=gpu,
-        stream=gpu.new_stream(),
+        format, MODEL, placement=current_device(), batch=2, device=gpu, stream=gpu.new_stream()
     )
     placed_grids = [grid_on_device(grid) for grid in reduced]
     for planes, grids in ((host, reduced), (device, placed_grids)):
@@ -79,9 +74,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         Preprocessor(spec, format, placement) for placement in (HOST, current_device())
     )
     crops = zip(
-        host.crops(frames, reduced, boxes),
-        device.crops(placed, placed_grids, boxes),
-        strict=True,
+        host.crops(frames, reduced, boxes), device.crops(placed, placed_grids, boxes), strict=True
     )
     for index, (theirs, ours) in enumerate(crops):
         assert ours.factor == theirs.factor
@@ -95,10 +88,7 @@ def test_planes(gpu: Any, size: tuple[int, int], layout: PixelLayout) -> None:
         assert TENSOR.allows(codes)
 
     close = rng.random(MODEL, np.float32)
-    for planes, passes, mask in (
-        (host, on_host, close),
-        (device, on_device, cupy.asarray(close)),
-    ):
+    for planes, passes, mask in ((host, on_host, close), (device, on_device, cupy.asarray(close))):
         # Another picture than the passes have seen, and the same without a close pass.
         planes.blend(planes.masks[:1], [0], planes.whole(1, passes[1::2]), boxes[0], [mask])
         planes.blend(planes.masks[1:], [1], planes.whole(1, passes[3:]), None, [None])

@@ -11,13 +11,7 @@ import pytest
 
 from bgsoft.errors import OutputError, RenderCancelledError, UnsupportedFormatError
 from bgsoft.media.endpoints import EndpointKind, destination_for, source_for
-from bgsoft.pipes import (
-    DEV_STDIN,
-    DEV_STDOUT,
-    PipeOutput,
-    input_name,
-    output_name,
-)
+from bgsoft.pipes import DEV_STDIN, DEV_STDOUT, PipeOutput, input_name, output_name
 from bgsoft.settings.config import OutputFormat
 
 PIPE = Path("/dev/stdout")

@@ -226,11 +226,7 @@ def test_noise_is_the_spread_and_forgives_outliers() -> None:
     ],
 )  # fmt: skip
 def test_bottleneck_in_words(
-    shares: dict[str, float],
-    cpu: float,
-    backends: dict[str, str],
-    speed: str | None,
-    expected: str,
+    shares: dict[str, float], cpu: float, backends: dict[str, str], speed: str | None, expected: str
 ) -> None:
     load = dict.fromkeys(("decode", "segment", "composite", "encode"), 0.1) | shares
     found = find_bottleneck(load, cpu, 4, backends, EncodeConfig(speed=speed))

@@ -118,11 +118,7 @@ def stretched(path: Path) -> Path:
     ],
 )
 def test_packets_times_and_tags_are_those_of_a_whole_render(
-    make: Callable[[Path], Path],
-    source: str,
-    target: str,
-    given: dict[str, Any],
-    tmp_path: Path,
+    make: Callable[[Path], Path], source: str, target: str, given: dict[str, Any], tmp_path: Path
 ) -> None:
     clip = make(tmp_path / source)
     whole, chunks = tmp_path / target, tmp_path / f"chunks-{target}"

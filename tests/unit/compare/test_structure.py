@@ -127,11 +127,7 @@ def test_an_encoder_s_delay_that_is_played_is_no_shift(tmp_path: Path, write: Wr
             "chapters",
             "begins or ends at another time",
         ),
-        (
-            {"chapters": [CHAPTERS[0], (*CHAPTERS[1][:2], "three")]},
-            "chapters",
-            "'two' / 'three'",
-        ),
+        ({"chapters": [CHAPTERS[0], (*CHAPTERS[1][:2], "three")]}, "chapters", "'two' / 'three'"),
     ],
 )
 def test_each_difference_is_named(

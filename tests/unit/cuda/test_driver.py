@@ -24,12 +24,7 @@ def _unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "gpu", "shown"),
-    [
-        (None, 1, "1"),
-        (None, 0, "0"),
-        ("3,2", 1, "2"),
-        ("GPU-5c1a,GPU-77f0", 0, "GPU-5c1a"),
-    ],
+    [(None, 1, "1"), (None, 0, "0"), ("3,2", 1, "2"), ("GPU-5c1a,GPU-77f0", 0, "GPU-5c1a")],
 )
 def test_one_gpu_is_shown(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, gpu: int, shown: str

@@ -21,13 +21,7 @@ from bgsoft.media.probe import probe
 from tests.assets import CLIPS
 from tests.carried import caption, write_captioned
 from tests.fakes import host_frames
-from tests.nvdec_stand_in import (
-    StandIn,
-    StandInDecoder,
-    StandInError,
-    UnsupportedError,
-    install,
-)
+from tests.nvdec_stand_in import StandIn, StandInDecoder, StandInError, UnsupportedError, install
 from tests.synthetic import VideoSpec, damage, regular_times, write_video
 
 X264 = {"preset": "veryfast", "threads": "1", "bf": "2", "g": "12"}

@@ -91,11 +91,7 @@ MOVING = {"save_all": True, "append_images": [IMAGE.rotate(90)]}
 BAD: dict[str, tuple[bytes, type[MediaError], str]] = {
     "absurd": (png(60_000, 60_000), UnsupportedFormatError, "60000x60000"),
     "empty": (b"", OpenError, "empty"),
-    "text": (
-        b"no picture at all\n",
-        UnsupportedFormatError,
-        "it is none of JPEG, PNG",
-    ),
+    "text": (b"no picture at all\n", UnsupportedFormatError, "it is none of JPEG, PNG"),
     "damaged": (flipped(encoded(IMAGE, "PNG")), OpenError, "checksum"),
     "animated WebP": (encoded(IMAGE, "WEBP", **MOVING), UnsupportedFormatError, "animated"),
     "animated PNG": (encoded(IMAGE, "PNG", **MOVING), UnsupportedFormatError, "animated"),

@@ -195,11 +195,7 @@ def boxes_of(path: Path, pictures: list[NDArray[np.uint8]]) -> list[list[FoundBo
         ((128, 128), (320, 180), {"last": True, "input_keys": 'layout = "NHWC"'}),
         ((128, 64), (90, 160), {}),
         ((64, 128), (96, 54), {}),
-        (
-            (128, 128),
-            (1280, 720),
-            {"input_keys": HALVES, "gain": 0.5},
-        ),
+        ((128, 128), (1280, 720), {"input_keys": HALVES, "gain": 0.5}),
     ],
 )
 def test_a_network_finds_what_is_in_the_frame(

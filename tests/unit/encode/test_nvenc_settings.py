@@ -350,10 +350,7 @@ def test_packets_get_their_times(tmp_path: Path, codec: str, extension: str) -> 
 
 @pytest.mark.parametrize(
     ("color", "full_range", "told"),
-    [
-        (HDR, False, "tv, bt2020nc/bt2020/smpte2084, topleft"),
-        (BT709, True, "pc, bt709, left"),
-    ],
+    [(HDR, False, "tv, bt2020nc/bt2020/smpte2084, topleft"), (BT709, True, "pc, bt709, left")],
 )
 @pytest.mark.parametrize("codec", CODERS)
 def test_colour_is_written_into_stream_and_container(

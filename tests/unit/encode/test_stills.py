@@ -34,11 +34,7 @@ def written(
 ) -> np.ndarray:
     container = container_for(path)
     files = StillFiles(
-        lambda _number: path,
-        container,
-        video_info(frame.format),
-        COPY_NOTHING,
-        output_path=path,
+        lambda _number: path, container, video_info(frame.format), COPY_NOTHING, output_path=path
     )
     choice = choose_still(EncodeConfig(quality=quality), container, frame.format, kind)
     encoder = StillEncoder(files, choice, frame.format)

@@ -6,12 +6,7 @@ import struct
 
 import pytest
 
-from bgsoft.media.identifying import (
-    MetadataFilter,
-    anonymous_header,
-    has_coordinates,
-    identifies,
-)
+from bgsoft.media.identifying import MetadataFilter, anonymous_header, has_coordinates, identifies
 
 
 @pytest.mark.parametrize(

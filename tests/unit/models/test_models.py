@@ -106,8 +106,7 @@ def test_catalogue_entries_are_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key"),
-    [("face-mesh", "file"), ("face-mesh", "gpu"), ("selfie-general", "fp16")],
+    ("name", "key"), [("face-mesh", "file"), ("face-mesh", "gpu"), ("selfie-general", "fp16")]
 )
 def test_every_file_of_a_model_is_checked(
     name: str, key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -203,10 +202,7 @@ def test_a_sidecar_names_no_further_files(tmp_path: Path) -> None:
         ("family = ", ["mine.toml"]),
         ('family = "single-shot"\noutputs = [1]\n[input]', ["[[outputs]]"]),
         (SIDECAR.replace("single-shot", "singleshot"), ["family", "did you mean single-shot?"]),
-        (
-            SIDECAR.replace("single-shot", "faces"),
-            [f"(choose from {FAMILY_NAMES}, boxes)"],
-        ),
+        (SIDECAR.replace("single-shot", "faces"), [f"(choose from {FAMILY_NAMES}, boxes)"]),
         (SIDECAR.replace("channel = 1", "channel = -1"), ["whole number from 0, not -1"]),
         (SIDECAR.replace("width = 192\n", ""), ["[input] needs width and height"]),
         (SIDECAR.replace("width = 192", "width = '192'"), ["width must be a whole number"]),

@@ -57,8 +57,7 @@ def test_what_is_not_replayed_has_no_operators_of_the_provider(name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [({"sha256": "0" * 64}, "SHA-256"), ({"bytes": 1}, "bytes, expected 1")],
+    ("change", "words"), [({"sha256": "0" * 64}, "SHA-256"), ({"bytes": 1}, "bytes, expected 1")]
 )
 @pytest.mark.parametrize(
     ("name", "kind", "precision"),

@@ -8,12 +8,7 @@ from typing import Any
 
 import pytest
 
-from bgsoft.errors import (
-    InferenceError,
-    RenderCancelledError,
-    StallError,
-    VerificationError,
-)
+from bgsoft.errors import InferenceError, RenderCancelledError, StallError, VerificationError
 from bgsoft.frame import Frame
 from bgsoft.jobs import worker
 from bgsoft.pipeline.channel import Channel, ChannelClosedError

@@ -15,13 +15,7 @@ from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Planes
 from bgsoft.regions.follow import Follower
 from bgsoft.regions.places import PlacedRegion
 from bgsoft.report import Event
-from bgsoft.settings.regions import (
-    Outline,
-    Region,
-    RegionAction,
-    RegionShape,
-    parse_lengths,
-)
+from bgsoft.settings.regions import Outline, Region, RegionAction, RegionShape, parse_lengths
 from tests.rendering import video_info
 
 SIZE = (320, 240)

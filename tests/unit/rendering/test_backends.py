@@ -15,10 +15,7 @@ from bgsoft.errors import BackendUnavailableError
 from bgsoft.infer.providers import runtime_clash
 from bgsoft.rendering import backends
 from bgsoft.rendering.backends import Candidate, Choice, create, probe_all
-from bgsoft.settings.config import (
-    BackendConfig,
-    EncodeBackend,
-)
+from bgsoft.settings.config import BackendConfig, EncodeBackend
 
 
 @pytest.fixture

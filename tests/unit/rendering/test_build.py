@@ -14,10 +14,7 @@ from bgsoft.rendering import backends
 from bgsoft.rendering.backends import Backend
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.report import Event
-from bgsoft.settings.config import (
-    BackendConfig,
-    CompositeBackend,
-)
+from bgsoft.settings.config import BackendConfig, CompositeBackend
 from tests.face_clips import SAMPLE
 from tests.pictures import frame_format
 
