@@ -1,4 +1,4 @@
-"""HTML pages that load nothing: each carries its style and script, and the style of all."""
+"""HTML pages that load nothing: each contains its own style and script, and the shared style."""
 
 from __future__ import annotations
 

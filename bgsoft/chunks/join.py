@@ -138,7 +138,7 @@ def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
             raise JoinError(chunk.irregular)
         before = pts[max(0, len(pts) - len(chunk.pre_roll)) :]
         if before != chunk.pre_roll or bool(pts) != bool(chunk.pre_roll):
-            raise JoinError("decoding from the middle gives other frames")
+            raise JoinError("decoding from the middle gives different frames")
         pts.extend(chunk.kept)
     if any(after <= before for before, after in pairwise(pts)):
         raise JoinError("the times of its frames are not increasing")

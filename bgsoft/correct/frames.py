@@ -107,7 +107,7 @@ class Result(NamedTuple):
 class FrameRenderer(Closing):
     """Renders single frames of a video with regions that change, on the CPU.
 
-    Faces are hidden by this frame and earlier ones; a render also uses the next ones. Followed
+    Faces are detected in this frame and earlier ones; a render also inspects later ones. Followed
     regions stay where they were drawn.
 
     Args:

@@ -46,7 +46,7 @@ class EncoderSpec:
     rgb: str = ""
     """Format of its R'G'B' samples or palette; empty: it takes Y'CbCr."""
     nv12: bool = False
-    """Whether it takes 8-bit frames in their layout in memory."""
+    """Whether it encodes 8-bit frames in their own layout, NV12."""
     quality_range: tuple[int, int] | None = None
     """None: it has no quality setting."""
     quality_default: int | None = None

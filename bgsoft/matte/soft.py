@@ -148,7 +148,7 @@ class _Scratch:
         """8-bit pictures on the grid."""
         self.luma: Array
         self.chroma: Array
-        """Chroma of the current frame from there."""
+        """Planes of the current frame in those pictures."""
 
     def allocate(self, mask_shape: Shape) -> None:
         """Allocate buffers for masks of this shape."""

@@ -50,7 +50,7 @@ class PipeInput(Closing):
     def __init__(self, path: Path, cancel: threading.Event) -> None:
         self.path = path
         self.waits = 0
-        """Grows while nothing comes."""
+        """A number that grows while no data arrives."""
         self.packets: PipePackets | None = None
         """The reading that is rendered, once it is begun."""
         self.beginning = threading.Lock()

@@ -152,9 +152,9 @@ class FrameGrid:
             )
 
     def check_source(self, info: VideoInfo, timeline: Timeline) -> None:
-        """Raise like :meth:`check` before anything is rendered, from the packets alone.
+        """Raise like :meth:`check`, from the packets alone, before anything is rendered.
 
-        Frames whose times are repaired while decoding are only seen then, and all of a pipe.
+        Only decoding shows the times of a pipe, and of frames whose times are repaired.
         """
         if info.interlaced or info.is_untimed or info.pipe is not None:
             return  # a field may be a packet; such a source has places itself

@@ -46,7 +46,7 @@ class Motion(NamedTuple):
     """The transform in each of them; later frames keep the last one."""
 
     def at(self, pts: int) -> Transform:
-        """Return the transform in a frame from the first one on."""
+        """Return the transform of a frame, which must not precede the first one."""
         return self.moved[bisect_right(self.pts, pts) - 1]
 
     def between(self, first: int | None, end: int | None) -> Motion:

@@ -54,7 +54,7 @@ def write_preview(
 ) -> PreviewResult:
     """Render one frame and write it as a PNG file.
 
-    Faces are hidden by this frame and earlier ones; a render also uses the next ones.
+    Faces are detected in this frame and earlier ones; a render also inspects later ones.
 
     Args:
         config: Settings of a render; ``output`` is the PNG file.

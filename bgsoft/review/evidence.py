@@ -77,7 +77,7 @@ def read_start(path: Path) -> float | None:
 
 
 def read_report(path: Path, source: ReviewVideo, result: ReviewVideo | None) -> Evidence:
-    """Read the evidence in the report of a render, whose result need not be known.
+    """Read the evidence in the report of a render; ``result`` is not needed.
 
     Raises:
         ConfigError: It cannot be read, or is that of another render.

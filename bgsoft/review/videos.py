@@ -38,7 +38,7 @@ class ReviewVideo:
         source = source_for(path)
         if source.kind is not EndpointKind.FILE or source.pictures:
             raise UnsupportedFormatError(
-                f"cannot {verb} {path}: it is no video file; name one", path=path
+                f"cannot {verb} {path}: it is not a video file; name one", path=path
             )
         self.path = path
         self.info: VideoInfo = source.probe()

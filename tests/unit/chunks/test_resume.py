@@ -216,7 +216,7 @@ class TestChunks:
         folder.finish(1, known)
         told: list[Any] = []
         report = joined(plan, told)
-        reason = "rendered whole: decoding from the middle gives other frames"
+        reason = "rendered whole: decoding from the middle gives different frames"
         assert sum(isinstance(each, Event) and each.message == reason for each in told) == 1
         assert report.events[0].message == reason
         assert report.parts == []

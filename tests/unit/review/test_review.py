@@ -246,7 +246,7 @@ def test_a_broken_report_or_face_file_is_one_error(
 
 def test_a_picture_or_folder_is_no_video(pair: tuple[Path, Path], tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    with pytest.raises(UnsupportedFormatError, match="it is no video file; name one"):
+    with pytest.raises(UnsupportedFormatError, match="it is not a video file; name one"):
         write_review(pair[0], tmp_path, page)
     with pytest.raises(BgsoftError):
         write_review(pair[0], tmp_path / "none.mkv", page)
