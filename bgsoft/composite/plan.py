@@ -206,9 +206,10 @@ class BlurPlan(NamedTuple):
 
 
 def _sigma_cells(sigma_px: float, cell: int, *, averages: bool) -> float:
-    """Return the standard deviation that is left for the kernel, in cells.
+    """Return the standard deviation of the kernel, in cells.
 
-    Averaging over a cell blurs too, by a variance of 1/12 cells², and bilinear enlargement by 1/6.
+    The rest of the variance comes from averaging over a cell (1/12 cells²) and from bilinear
+    enlargement (1/6).
     """
     variance = (sigma_px / cell) ** 2
     if averages:

@@ -79,7 +79,7 @@ class CorrectionPage(Closing):
         return len(self._times)
 
     def state(self) -> dict[str, Any]:
-        """Return what the page shows at its start. The file is read again."""
+        """Read the regions file again, and return the page's first data."""
         format = self._video.info.format
         with self._working:
             self._file.read()

@@ -79,7 +79,7 @@ class RegionsFile:
                 f"cannot use the regions: {self.path.name} was changed meanwhile; reload the page"
             )
         if not isinstance(entries, list):
-            raise ConfigError("cannot read the regions: they are no list")
+            raise ConfigError("cannot read the regions: they are not a list")
         text, was_new = self._head, False
         for entry in entries:
             block, is_new = self._block(entry), isinstance(entry, dict)

@@ -26,7 +26,7 @@ class PagePreview(Protocol):
         ...
 
     def state(self) -> dict[str, Any]:
-        """Return what the page shows next to pictures."""
+        """Return the data that the page shows next to the pictures."""
         ...
 
     def change(self, wanted: Mapping[str, object]) -> None:

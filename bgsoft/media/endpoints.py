@@ -219,7 +219,7 @@ class Destination:
             raise
 
     def _create(self, info: VideoInfo, options: WriteOptions) -> OutputFile:
-        """Create what is written to."""
+        """Create the file, folder or pipe to write to."""
         path = self.path
         if self.container.still is not None and len(info.stills) != 1:
             raise ConfigError(

@@ -162,7 +162,7 @@ class Mix(NamedTuple):
     source: Layout
     target: Layout
     gains: tuple[_Gains, ...]
-    """Gains by channel of the source: channels of the target, and the gain of each."""
+    """For each source channel: its gain in each target channel."""
 
     @classmethod
     def of(cls, source: Layout, target: Layout) -> Mix:
