@@ -91,7 +91,7 @@ class LoopedClip:
             )
 
     def _read(self) -> Iterator[tuple[Fraction, VideoFrame]]:
-        """Decode once through; yield each frame with its start, in seconds from the first one's."""
+        """Decode the clip once; yield each frame and its time in seconds after the first frame."""
         self._count, self._end = 0, Fraction(0)
         first_pts: int | None = None
         start = Fraction(0)

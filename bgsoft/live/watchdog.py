@@ -35,7 +35,7 @@ class Watchdog:
         self.thread.start()
 
     def begin(self, what: str = "") -> None:
-        """Do something else from now on, or nothing; ReplacedError in a thread that was left."""
+        """Note the part that begins now, or None; raise ReplacedError in a replaced thread."""
         if not self.is_current:
             raise ReplacedError
         self._doing = (what, time.monotonic())

@@ -53,7 +53,7 @@ class MatteBatch(NamedTuple):
     mattes: Sequence[Matte]
 
     def part(self, part: slice) -> MatteBatch:
-        """Return some of them."""
+        """Return a range of the batch."""
         return MatteBatch(
             self.masks[part], self.frames[part], self.reduced[part], self.mattes[part]
         )

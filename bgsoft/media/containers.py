@@ -18,7 +18,7 @@ class StillFormat:
     depths: tuple[int, ...] = (8,)
     """Bits of a sample, 8 or 16."""
     max_side: int = 65_535
-    """Most pixels each way."""
+    """Largest width and height in pixels."""
     labels: bool = False
     """It has a place for primaries and transfer."""
     profiles: bool = True

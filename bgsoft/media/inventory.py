@@ -35,8 +35,8 @@ CARRIED: dict[Codec, frozenset[Kind]] = {
     Codec.H264: _ALWAYS,
     Codec.HEVC: _ALWAYS | {Kind.HDR10_PLUS, Kind.HDR_VIVID},
 }
-"""Kinds that are passed on, by the codec that is written. Dolby Vision and LCEVC describe the old
-coding, and timecodes and user data may no longer be true of a part."""
+"""Kinds that are passed on, by the codec that is written. Dolby Vision and LCEVC describe the
+source's coding. Timecodes and user data may be wrong for a part of the video."""
 
 _APPLIED = frozenset(
     {"DISPLAYMATRIX", "FILM_GRAIN_PARAMS", "MASTERING_DISPLAY_METADATA", "CONTENT_LIGHT_LEVEL"}

@@ -104,7 +104,7 @@ class TimedDecoder:
         """Index of the packet whose time the last frame has."""
 
     def decode(self, packet: Packet[VideoStream] | None) -> list[VideoFrame]:
-        """The frames that a packet drives out; None ends the stream."""
+        """Return the frames decoded from a packet; None flushes the decoder."""
         if self.untimed and packet is not None and packet.dts is not None:
             self._times.append(packet.dts)
         frames = self._codec.decode(packet)

@@ -44,7 +44,7 @@ class SplicedClock:
         self._held: list[Packet[Any]] = []
 
     def feed(self, packet: Packet[Any]) -> list[Packet[Any]]:
-        """Packets whose times are final, moved; perhaps none, perhaps several."""
+        """Return the moved packets whose times are final, if any."""
         if packet.stream_index == self._video_index:
             held = self.flush() if self._watch(packet) else []
             _shift(packet, self._shifts[0])

@@ -153,12 +153,12 @@ class TrackMaker:
             self.metadata.leave_out(f"comments of {stream.type} track {stream.index}")
 
     def make_room(self) -> None:
-        """Move the origin back for sound that would lose a packet of which most is played.
+        """Move the origin back if sound would lose its first packet, most of which is played.
 
-        A video begins with the end of a codec's priming, or with what a cut left of a packet.
+        A shorter rest of a packet, of a codec's priming or after a cut, is lost.
         """
         waiting, origin = self._cut_at_zero, self.timeline.origin
-        # Of a pipe, pictures tell when it is enough, before much of it is kept.
+        # A pipe's pictures show when to stop, so that little of it is kept in memory.
         also = () if not self._is_pipe else (self._info.stream_index,)
         for packet in read_packets(self._info.source, *waiting, *also) if waiting else ():
             tick = exact(packet.time_base)

@@ -11,7 +11,7 @@ from bgsoft.records import dataclass
 from bgsoft.suggestions import did_you_mean
 
 BOXES = "boxes"
-"""The family's name, and its table's."""
+"""Name of the family, and of its table in a sidecar."""
 
 
 class BoxLayout(StrEnum):

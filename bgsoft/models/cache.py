@@ -38,7 +38,7 @@ class Checksum(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Name of the algorithm, as people write it."""
+        """Usual name of the algorithm, such as SHA-256."""
         return {"sha256": "SHA-256", "md5": "MD5"}[self.algorithm]
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ def default_output(
 
     Args:
         input: Video or picture as the user named it.
-        preset: Source of the file's name; without one, or with another effect, the effect is.
+        preset: The middle of the name; without one, or with another effect, the effect.
         settings: All settings of the render.
         top: Given fields of RenderConfig itself.
 

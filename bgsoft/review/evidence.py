@@ -61,7 +61,7 @@ class Evidence:
 
 
 def read_start(path: Path) -> float | None:
-    """Return where a render of a part began, in seconds, by its report; None: of a whole video.
+    """Return the start of a rendered part in seconds, from its report; None: the whole video.
 
     Raises:
         ConfigError: The report cannot be read.
