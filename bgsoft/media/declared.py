@@ -46,7 +46,7 @@ class Declared(NamedTuple):
 
 
 def read_declared(stream: VideoStream) -> Declared:
-    """Read what an open stream's container declares; nothing where Matroska lacks its codec."""
+    """Read a container's declarations about a stream; none if Matroska lacks its codec."""
     file = io.BytesIO()
     with suppress(ValueError, *PYAV_ERRORS), av.open(file, "w", format="matroska") as scratch:
         scratch.add_stream_from_template(stream)

@@ -143,10 +143,10 @@ class VideoInfo:
         return (self.start_pts or 0) + math.ceil(seconds / self.time_base)
 
     def shortage(self, frames: int) -> str | None:
-        """A notice if far fewer frames were decoded of the whole video than its header says.
+        """Return a notice if far fewer frames were decoded than the header counts, else None.
 
-        A header also counts frames that an edit list hides. So no more are expected than fill the
-        shown time, unless most of the counted frames do not fit into the file.
+        The header also counts frames that an edit list hides. So the shown time limits the expected
+        number, unless the file has less than half of the counted frames.
         """
         counted = declared = self.num_frames_from_header or 0
         if self.duration_seconds and self.frame_rate:

@@ -171,7 +171,7 @@ class TranscodedTrack(OutputTrack):
         self._on_notice = on_notice
         self._muting = muting
         self._is_early = False
-        """The packet lies before the kept part, and only makes the decoder ready."""
+        """True: the packet precedes the kept part, and only prepares the decoder."""
         self._next_sample = 0
         """Position on the output's clock of a sample whose frame does not say it."""
         self._declared = self._source = make_decodable(source.codec_context)

@@ -57,7 +57,7 @@ class ReviewVideo:
         self._range: PtsRange | None = None
 
     def select(self, start_seconds: float, count: int) -> None:
-        """Keep only the frames that a render from a time on gives; they are numbered from 0.
+        """Keep only the frames that a render from ``start_seconds`` on has, numbered from 0.
 
         Args:
             start_seconds: The time, counted from the video's first frame.

@@ -118,7 +118,7 @@ def test_another_kind_of_file_is_refused_and_stays(path: Path, text: str) -> Non
         ([-1], "the file has no such region"),
         ([True], "True is none"),
         ([None], "None is none"),
-        ({"a": 1}, "no list"),
+        ({"a": 1}, "not a list"),
     ],
 )
 def test_impossible_regions_are_refused(path: Path, entries: Any, words: str) -> None:
