@@ -1,4 +1,4 @@
-"""Names of incomplete files: hidden while they are written, partial if that has ended early."""
+"""Names of incomplete files: hidden while they are written, partial if writing ended early."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class ChunkReport:
 
     frames: int
     lead_frames: int
-    """Rendered before it, so that it comes out as in one go, and dropped."""
+    """Frames that were rendered before the chunk, so that it equals a whole render, and dropped."""
     wall_s: float
     device: str
     """Device that composited it."""

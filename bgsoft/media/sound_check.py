@@ -56,7 +56,7 @@ class SoundCheck:
         self._tags, self._in_order = tags, in_order
 
     def is_described_late(self, stream: Stream) -> bool:
-        """Return whether only packets describe a track; a pipe needs the description first.""" 
+        """Return whether only packets describe a track; a pipe needs the description first."""
         late = codec_name(stream) == "aac" and not stream.codec_context.extradata
         return late and self._in_order and self._container.is_matroska
 

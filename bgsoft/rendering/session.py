@@ -141,7 +141,7 @@ class _Session:
         self._files = ExitStack()
         """The files that are written; closed in any case."""
         self._stack = ExitStack()
-        """Everything else; a stage that does not come back keeps it open."""
+        """Everything else; a hanging stage keeps it open."""
         self._face_data: FaceDataWriter | None = None
 
     def run(self, events: Sequence[Event] = ()) -> ChunkResult:

@@ -224,7 +224,7 @@ def test_what_is_no_video_file_is_refused(tmp_path: Path, regions: Path) -> None
     picture = tmp_path / "in.png"
     cv2.imwrite(str(picture), room(1)[0])
     config = build_config(picture, Path("/dev/null"), preset="soft")
-    with pytest.raises(UnsupportedFormatError, match=r"cannot correct .*: it is no video file"):
+    with pytest.raises(UnsupportedFormatError, match=r"cannot correct .*: it is not a video file"):
         CorrectionPage(config, regions)
 
 
