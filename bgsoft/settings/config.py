@@ -225,7 +225,7 @@ class SegmentConfig:
         brief="{choices}: quality of the mask.",
         without_effect=("matte given", "single pass"),
     )
-    """Applies to the embedded models. Other models have one pass, which ``best`` averages with these."""
+    """For the embedded models. Other models have one pass; ``best`` averages it with these."""
     mask_every: int = setting(
         1, "Segment only every Nth frame, {range}.", range=(1, 300), without_effect=("matte given",)
     )
