@@ -77,8 +77,8 @@ class FaceTrack:
 
     @property
     def is_missing(self) -> bool:
-        """Return whether it was surely seen just before, and is not now."""
-        return self.is_sure and 0 < self.unseen <= _SHOWN_PASSES
+        """Return whether it was surely seen just before, not in one closer view only."""
+        return self.is_sure and self.is_proven and 0 < self.unseen <= _SHOWN_PASSES
 
     @property
     def is_restless(self) -> bool:

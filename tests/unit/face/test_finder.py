@@ -314,6 +314,33 @@ def test_a_closer_view_is_enough_where_it_is_very_sure_or_shows_the_same_twice()
         assert [face.is_proven for (face,) in found] == is_proven
 
 
+@pytest.mark.parametrize(
+    ("thing", "views"),
+    [
+        ({"whole": 0.5, "close": 0.1}, 1),  # nothing there: not turned
+        ({"whole": 0.5, "close": 0.5}, 3),
+        ({"whole": 0.2, "close": 0.5}, 3),
+        ({"whole": 0.2, "close": 0.5, "size": 200}, 0),  # large and faint
+        ({"whole": 0.4, "close": 0.5, "size": 200}, 3),
+    ],
+    ids=str,
+)
+def test_places_that_may_be_a_face_are_viewed_closer_and_turned(
+    thing: dict[str, float], views: int
+) -> None:
+    watch = Watch(still(500, 500, half=0.0, turned=0.0, **thing), **HIDING)
+    watch.batch(1)
+    assert len(watch.world.close_looks) == views
+
+
+def test_all_views_are_due_while_a_face_is_missing_unless_one_closer_view_made_it() -> None:
+    for close, views in ((CLOSE_SCORE + 0.01, set()), (TURNED_SCORE + 0.01, {1, 2, 3})):
+        gone = still(500, 500, range(1), whole=0.2, half=0.0, turned=0.0, close=close)
+        watch = Watch(still(1400, 500), gone, **HIDING)
+        watch.run(4)
+        assert {look.quarters for look in watch.world.looks if look.frame == 3} - {0} == views
+
+
 def test_a_fast_face_of_closer_views_is_one_face() -> None:
     faint = {"whole": 0.2, "half": 0.0, "turned": 0.0, "close": CLOSE_SCORE + 0.01}
     fast = Thing(lambda number: (500 + 1.5 * FACE * number, 500), **faint)
