@@ -51,6 +51,14 @@ def for_frames(option: Option) -> bool:
     return option.name not in _OF_FILES
 
 
+def wrapped(kind: str) -> str:
+    """A long ``Literal[...]``, in the lines that ruff makes of it."""
+    words = kind.removesuffix("]").removeprefix("Literal[")
+    if len(words) > WIDTH - 12:
+        words = words.replace(", ", ",\n            ") + ","
+    return f"Literal[\n            {words}\n        ]"
+
+
 def keyword_classes(text: str) -> str:
     """The text of the module of keywords, with the settings in its classes."""
     of_picture, of_frames, of_render = (
@@ -63,8 +71,11 @@ def keyword_classes(text: str) -> str:
     for name, option in OPTIONS.items():
         line = f"    {name}: {annotation(option)} | None\n"
         if len(line) > WIDTH + 1:
-            kinds = line.strip().partition(": ")[2].replace(" | ", "\n        | ")
-            line = f"    {name}: (\n        {kinds}\n    )\n"
+            kinds = line.strip().partition(": ")[2].split(" | ")
+            lines = "\n        | ".join(
+                kind if len(kind) < WIDTH - 10 else wrapped(kind) for kind in kinds
+            )
+            line = f"    {name}: (\n        {lines}\n    )\n"
         if name in _OF_SEQUENCES:
             of_frames += line
         elif for_frames(option):
