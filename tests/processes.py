@@ -25,6 +25,15 @@ def run_python(
     return subprocess.run([sys.executable, *map(str, arguments)], **given)
 
 
+def is_running(pid: int | str) -> bool:
+    """Return whether a process exists, and is not a zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
 def wait_until(condition: Callable[[], Value]) -> Value:
     """Return a condition's value once it is true; fail after a minute."""
     until = time.monotonic() + 60

@@ -18,6 +18,7 @@ import pytest
 
 from tests.marks import slow
 from tests.outside import ffmpeg, ffmpeg_program
+from tests.processes import ROOT, run_python
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 
 ON_CPU = [f"--{stage}=cpu" for stage in ("decode", "infer", "composite", "encode")]
@@ -47,7 +48,7 @@ def spawn() -> Iterator[Start]:
 @pytest.fixture
 def start(spawn: Start) -> Start:
     def begin(*argv: object, stdin: Any = subprocess.PIPE) -> subprocess.Popen[bytes]:
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = (sys.executable, "-m", "bgsoft", "render", *argv, *QUICK)
         return spawn(*command, stdin=stdin, stderr=subprocess.PIPE, env=environment)
 
@@ -313,16 +314,7 @@ def test_what_a_pipe_cannot_be_is_one_clear_line(
 def test_a_terminal_is_no_pipe(tmp_path: Path, argv: list[str], words: str) -> None:
     inner, outer = os.openpty()
     program = "import sys; from bgsoft.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", program, "render", *argv],
-        stdin=outer,
-        stdout=outer,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        check=False,
-    )
+    done = run_python("-c", program, "render", *argv, stdin=outer, stdout=outer, cwd=tmp_path)
     os.close(inner)
     os.close(outer)
     assert done.returncode == 2

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import ROOT
 from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.batch.kill import frames_of
 
@@ -35,12 +36,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(loop: str, folder: Path) -> tuple[int, list[str]]:
-    path = Path(__file__).parents[2]
     script = f'bgsoft() {{ "{sys.executable}" -m bgsoft "$@"; }}; export -f bgsoft; {LOOPS[loop]}'
     done = subprocess.run(
         ["bash", "-c", script + "; exit ${bad:-0}"],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(path), "BGSOFT_CACHE": str(folder / "cache")},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "BGSOFT_CACHE": str(folder / "cache")},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -17,7 +17,7 @@ from bgsoft.cli.console import Console
 from bgsoft.cli.signals import StopSignals
 from tests.face_clips import SAMPLE
 from tests.marks import slow
-from tests.processes import run_python, wait_until
+from tests.processes import is_running, run_python, wait_until
 
 PROGRAM = """
 import sys, threading, types
@@ -105,11 +105,6 @@ def test_a_second_signal_forces_though_the_reader_has_stalled() -> None:
     os.close(writer)
 
 
-def _runs(pid: str) -> bool:
-    stat = Path("/proc", pid, "stat")
-    return stat.exists() and stat.read_text(encoding="utf-8").split()[2] != "Z"
-
-
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [slow(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
@@ -132,7 +127,7 @@ def test_a_benchmark_that_is_stopped_leaves_nothing(
     assert process.returncode == code
     assert err.splitlines()[-1] == f"bgsoft: error: {word}; no output was written"
     assert not list(tmp_path.iterdir())
-    wait_until(lambda: not any(map(_runs, begun)))
+    wait_until(lambda: not any(map(is_running, begun)))
 
 
 def test_a_signal_after_the_output_is_there_changes_nothing(tmp_path: Path) -> None:

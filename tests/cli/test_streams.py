@@ -12,12 +12,11 @@ from typing import IO
 import pytest
 
 from tests.outside import shown_by_ffmpeg
-from tests.processes import run_python
+from tests.processes import ROOT, run_python
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 from .conftest import Run
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, sys
 from bgsoft.cli.main import main

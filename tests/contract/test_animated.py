@@ -11,6 +11,7 @@ from PIL import Image, ImageSequence
 
 import bgsoft
 from bgsoft.errors import ConfigError
+from tests.face_clips import SAMPLE
 from tests.outside import ffmpeg
 from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie, write_video
 
@@ -69,9 +70,8 @@ def test_frames_that_do_not_change_are_all_written(tmp_path: Path, name: str) ->
 
 @pytest.mark.parametrize("name", ["out.gif", "out.webp"])
 def test_a_cutout_is_clear_around_people(tmp_path: Path, name: str) -> None:
-    sample = Path(__file__).parents[2] / "samples" / "person.mp4"
     source, target = tmp_path / "in.mkv", tmp_path / name
-    ffmpeg("-ss", "1", "-i", sample, "-an", "-frames:v", "2", "-vf", "scale=160:90", source)
+    ffmpeg("-ss", "1", "-i", SAMPLE, "-an", "-frames:v", "2", "-vf", "scale=160:90", source)
     quick = {"face": "off", "matte": "fast", "effect": "alpha"}
     bgsoft.render(source, target, format=name[4:], **quick)
     alpha = frames_of(target)[0][..., 3]

@@ -22,14 +22,13 @@ from bgsoft.rendering.frames import HandOver
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind
 from tests.assets import CLIPS
+from tests.face_clips import SAMPLE
 from tests.fakes import host_planes
 from tests.marks import slow
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.processes import run_python
 from tests.rendering import video_info
 
-ROOT = Path(__file__).parents[2]
-SAMPLE = ROOT / "samples" / "person.mp4"
 QUICK: Any = {"face": "off", "matte": "fast", "mask_every": 25}
 
 

@@ -16,12 +16,11 @@ import pytest
 
 from bgsoft.models.catalog import resolve
 from tests.outside_models import write_grey, write_mixed
-from tests.processes import run_python
+from tests.processes import ROOT, run_python
 from tests.stub_libraries import PLAN, missing_tools, write_cuda, write_tensorrt
 
 pytestmark = pytest.mark.onnxruntime_gpu
 
-ROOT = Path(__file__).parents[2]
 _TENSORRT_PACKAGE = """
 import ctypes, os, pathlib
 libraries = sorted(pathlib.Path(__file__).parent.glob("*.so*"), reverse={reverse})

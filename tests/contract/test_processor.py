@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 import bgsoft
 from bgsoft.errors import ConfigError, InferenceError
 from bgsoft.pipeline.picture import PictureStages
+from tests.face_clips import SAMPLE
 from tests.marks import crossed, slow
 from tests.outside import ffmpeg
 from tests.processes import run_python
 
-SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 Image = NDArray[np.uint8]
 LOOKS: list[dict[str, Any]] = [
     {"effect": "blur"},

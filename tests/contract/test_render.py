@@ -24,6 +24,7 @@ from bgsoft.errors import ConfigError, OpenError, OutputError, RenderCancelledEr
 from bgsoft.report import Event, Progress
 from bgsoft.ring import FrameRing
 from tests.assets import CLIPS, VFR_TIMES, Clip
+from tests.face_clips import SAMPLE
 from tests.fakes import host_planes
 from tests.marks import crossed, slow
 from tests.outside import described_by_ffmpeg
@@ -39,7 +40,6 @@ from tests.synthetic import (
     write_video,
 )
 
-SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 QUICK = {"face": "off", "matte": "fast", "mask_every": 25}
 UNCHANGED = {"effect": "dim", "strength": 0.0, "preset": None, **QUICK}
 """Settings that render every pixel as it was, so that frames can be told by their content."""

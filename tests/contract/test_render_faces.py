@@ -25,6 +25,7 @@ from bgsoft.ring import FrameRing
 from tests.face_clips import FACE, SAMPLE, write_cut, write_late_face, write_two_people
 from tests.fakes import host_planes
 from tests.marks import slow
+from tests.processes import ROOT
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 FRAMES = 8
@@ -277,9 +278,8 @@ def test_a_signal_keeps_the_old_faces_and_the_new(
     old.write_text("before")
     command = [sys.executable, "-m", "bgsoft", "render", str(SAMPLE), str(tmp_path / "out.mp4")]
     command += ["-y", "--face-data", str(old), "--progress", "json"]
-    root = Path(bgsoft.__file__).parents[1]  # from here the package is found, installed or not
     with subprocess.Popen(
-        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:

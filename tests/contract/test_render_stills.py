@@ -14,11 +14,11 @@ from PIL import Image
 import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.errors import ConfigError, OpenError, OutputError, UnsupportedFormatError
+from tests.face_clips import SAMPLE
 from tests.outside import described_by_ffmpeg, ffmpeg, shown_by_ffmpeg
 from tests.profiles import adobe_as_srgb, adobe_profile, gray_as_srgb, gray_profile
 from tests.stills import colourful, load, profile, save
 
-SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 QUICK = {"face": "off", "matte": "fast"}
 
 

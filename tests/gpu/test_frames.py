@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import bgsoft
+from tests.face_clips import SAMPLE
 
 pytestmark = pytest.mark.gpu
 
-SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 ON_GPU: Any = {"infer": "cuda", "composite": "cuda"}
 ON_CPU: Any = {"infer": "cpu", "composite": "cpu"}
 

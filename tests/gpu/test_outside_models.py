@@ -18,6 +18,7 @@ from bgsoft.models.catalog import ResolvedModel, find_spec, resolve
 from bgsoft.ops.placement import current_device
 from bgsoft.report import Event
 from bgsoft.segment.factory import DeviceSegmenterFactory
+from tests.face_clips import SAMPLE
 from tests.gpu.device_frames import frame_on_device
 from tests.outside_models import masks_of, write_grey, write_mixed
 from tests.pictures import frame_format, random_frame
@@ -25,7 +26,6 @@ from tests.rendering import psnr, read_back
 
 pytestmark = pytest.mark.gpu
 
-SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 COUNT = 5
 SLOW = "mixed.onnx is slow on cuda: 2 of 5 nodes run on CPU (DynamicQuantizeLinear, ConvInteger)"
 

@@ -19,6 +19,7 @@ from bgsoft.segment.base import Segmenter
 from bgsoft.segment.factory import DeviceSegmenterFactory, HostSegmenterFactory
 from bgsoft.segment.preprocess import Preprocessor
 from bgsoft.threads import LanePool
+from tests.face_clips import SAMPLE
 from tests.gpu.device_frames import frame_on_device
 from tests.gpu.tolerances import MAX_WHOLE_FRAME_DIFFERENCE, RECURRENT_ALPHA, TENSOR_8_BITS
 from tests.pictures import frame_format, random_frame
@@ -27,7 +28,6 @@ from tests.rendering import psnr, read_back
 
 pytestmark = pytest.mark.gpu
 
-SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 FORMAT = frame_format((641, 359))
 
 

@@ -15,8 +15,8 @@ from bgsoft.cli import app
 from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.configure import build_config
 from bgsoft.settings.options import DEFAULT_PRESET, settings_from_options
+from tests.processes import ROOT
 
-ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "samples" / "README.md", *DOCS]
 _USAGE_ERROR = typer.BadParameter.__mro__[1]

@@ -25,6 +25,7 @@ from bgsoft.segment.families import wiring
 from bgsoft.segment.masks import to_masks
 from bgsoft.settings.backends import InferBackend
 from bgsoft.settings.config import BackendConfig, RenderConfig, SegmentConfig
+from tests.face_clips import SAMPLE
 from tests.marks import slow
 from tests.outside_models import (
     INPUT,
@@ -39,7 +40,6 @@ from tests.pictures import frame_of
 from tests.recurrent_model import write_model
 from tests.rendering import read_back
 
-SAMPLE = Path(__file__).parents[2] / "samples" / "person.mp4"
 REMBG = [name for name, spec in catalog.catalog().items() if "rembg" in spec.source]
 IMAGENET = ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
 

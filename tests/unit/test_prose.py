@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import ROOT
 from tests.sources import PACKAGE, tree
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MAX_WORDS = 35

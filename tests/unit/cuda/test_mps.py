@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bgsoft.cuda.mps import shared_gpus
-from tests.processes import wait_until
+from tests.processes import is_running, wait_until
 
 _SERVICE = """#!/bin/sh
 test "$1" = -f || exit 9
@@ -41,9 +41,7 @@ def _write(folder: Path, start: str) -> None:
 
 
 def _runs(folder: Path) -> bool:
-    pid = int((folder / "pid").read_text(encoding="utf-8"))
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text(encoding="utf-8").split()[2] != "Z"
+    return is_running((folder / "pid").read_text(encoding="utf-8").strip())
 
 
 def test_the_service_runs_inside_the_block_only(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.marks import slow
-from tests.processes import wait_until
+from tests.processes import ROOT, wait_until
 
 ENGINE = "whole engine"
 _CHILD = """
@@ -74,7 +74,7 @@ def start(top: Path, *, dies: bool = False) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", _CHILD, ENGINE, str(top), "dies" if dies else "lives"],
         env={**os.environ, "BGSOFT_CACHE": str(top / "cache")},
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
     )

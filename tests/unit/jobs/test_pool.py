@@ -19,7 +19,7 @@ from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.ray import RayExecutor
 from bgsoft.jobs.task import Executor, Finished, Message, Started, Task, Update
 from tests.marks import slow
-from tests.processes import wait_until
+from tests.processes import ROOT, is_running, wait_until
 from tests.unit.jobs.tasks import (
     Awkward,
     AwkwardError,
@@ -91,14 +91,6 @@ def first_message(executor: Executor) -> Message:
             if isinstance(update, Message):
                 return update
     raise AssertionError("nothing was told")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def wait_until_gone(pid: int) -> None:
@@ -241,7 +233,7 @@ def test_no_worker_outlives_its_parent(number: signal.Signals) -> None:
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
     )
     assert parent.stdout is not None
     pids = [int(parent.stdout.readline()) for _ in range(2)]

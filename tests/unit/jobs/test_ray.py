@@ -24,13 +24,14 @@ from bgsoft.errors import BackendUnavailableError, OutputError
 from bgsoft.jobs.ray import RayExecutor
 from bgsoft.jobs.task import Message
 from bgsoft.outputs import write_whole
+from tests.face_clips import SAMPLE
 from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.processes import ROOT
 from tests.unit.jobs.conftest import Nodes
 from tests.unit.jobs.tasks import Here
 from tests.unit.jobs.test_pool import SECONDS, begin, first_message, wait_until_gone
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
-SAMPLE = Path(__file__).parents[3] / "samples/person.mp4"
 
 
 def poll_until(executor: RayExecutor, idle: int) -> None:
@@ -211,7 +212,7 @@ def test_nothing_outlives_a_local_cluster(tmp_path: Path, is_killed: bool) -> No
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "HOME": str(home)},
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
     ) as parent:
         assert parent.stdout is not None
         worker = parent.stdout.readline().strip()
@@ -248,7 +249,7 @@ def start_batch(folder: Path, *flags: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=folder,
     )
 
