@@ -113,7 +113,7 @@ def write_fixed_inside(path: Path, size: int) -> None:
         helper.make_node("Reshape", ["mean", "shape"], ["d0"]),
     ]
     shapes: dict[str, tuple[int | str, ...]] = {INPUT: (1, 3, "h", "w"), "d0": (1, 1, size, size)}
-    # Not read where ONNX Runtime infers shapes: the sum of two.
+    # ONNX Runtime does not infer a shape that is a sum.
     nodes.insert(1, helper.make_node("Add", ["rows", "columns"], ["shape"]))
     rows, columns = np.array([1, 1, size, 0]), np.array([0, 0, 0, size])
     save_network(path, nodes, shapes, {"rows": rows, "columns": columns})

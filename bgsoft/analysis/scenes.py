@@ -35,8 +35,8 @@ _UNKNOWN_CHANGE = 0.015
 with a false alarm, with it one in 200. It costs 0.08 of the cuts in the first four frames."""
 
 _BLACK = 0.1
-"""Added to luma, so that noise in the dark is no contrast: under grain, in a third of the light, as
-many cuts are found."""
+"""Added to luma, so that noise in the dark does not count as contrast: with grain and a third of
+the light, as many cuts are found."""
 _SURROUND = 15
 """Side of the square of cells that a cell's contrast refers to. With 9 there are two to seven times
 as many false alarms, with 31 two to four times as many."""

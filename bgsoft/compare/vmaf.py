@@ -1,8 +1,8 @@
 """VMAF, scored by an ffmpeg with libvmaf.
 
 The pictures go to ffmpeg through a pipe, as raw samples. So ffmpeg gets no file name of the user,
-opens no file but its own log, and scores exactly the frames of the other figures, paired by number,
-whatever their timestamps.
+and opens no file but its own log. It scores the same frames as the other measures, paired by
+number, not by timestamp.
 """
 
 from __future__ import annotations

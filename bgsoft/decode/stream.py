@@ -151,8 +151,8 @@ class StreamDecoder(Closing, Generic[P]):
     """Decodes one stream of a file; see :class:`bgsoft.decode.base.Decoder`.
 
     Subclasses decode packets and fill frames. The first picture is the first that FFmpeg's decoder
-    shows: it omits pictures that an edit list hides, and those without references where a stream
-    begins inside a group of pictures.
+    shows. It omits pictures that an edit list hides. It also omits those whose references are
+    missing, because the stream begins inside a group of pictures.
     """
 
     def __init__(self, info: VideoInfo, settings: DecodeSettings | None) -> None:
@@ -199,7 +199,7 @@ class StreamDecoder(Closing, Generic[P]):
         """Fill a frame's planes."""
 
     def _shown(self, from_pts: int | None) -> Iterator[P]:
-        """Return the :meth:`pictures` as they are shown."""
+        """Return the :meth:`pictures`; subclasses may process them, e.g. deinterlace."""
         return self.pictures(from_pts)
 
     def wanted(self) -> Iterator[TimedPicture[P]]:

@@ -4,9 +4,9 @@ Every frame is searched. A box is hidden a little larger than it was found. Wher
 again, its place stays hidden for :data:`HOLD_SECONDS`: where it was found last, and all the way to
 where it would have moved. A scene cut ends that.
 
-How fast a box moves follows from all frames in which it was found. So that no frame depends on the
-distant past, :meth:`DetectorStep.refresh` begins a second memory, which takes over once it knows
-all that was found in the last :data:`HOLD_SECONDS`.
+The speed of a box follows from all frames in which it was found. No frame may depend on the distant
+past, so :meth:`DetectorStep.refresh` begins a second memory. It takes over once it knows all finds
+of the last :data:`HOLD_SECONDS`.
 """
 
 from __future__ import annotations

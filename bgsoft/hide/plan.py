@@ -2,8 +2,8 @@
 
 A hidden place is replaced by the means of a few coarse cells, enlarged smoothly (blur) or unchanged
 (pixelate), or by one colour (solid). Nothing of it can be recovered. Cells are aligned to the
-place, not to the frame: a face that moves across a fixed grid would give other means in each frame,
-from which finer detail could be reconstructed.
+place, not to the frame. Otherwise a face that moves across a fixed grid would give different means
+in each frame, from which finer detail could be reconstructed.
 
 In a cutout, samples are weighted by alpha in these means: clear samples are black, and would darken
 people's edges.

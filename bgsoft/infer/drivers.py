@@ -64,7 +64,7 @@ class BatchDriver(Driver):
 
     A failed batch is retried once. After a second failure, the model is loaded again at half the
     size and without a CUDA graph, down to single frames, and finally on the CPU. Every step is
-    reported. What works is kept.
+    reported. The first setting that works is kept.
 
     Args:
         make: Loads the model for a batch size; the second argument says whether to replay a CUDA

@@ -10,10 +10,8 @@ QuickTime and MP4: a subtitle track that is not to be shown unless asked for. FF
 the first where none is.
 
 Matroska and WebM: the pixel aspect. FFmpeg's muxer writes the size at which a picture is shown from
-a field of its stream that PyAV cannot set. So the video track is given a name with room at its end,
-and in the finished header the room goes to the display size: nothing else in the file moves.
-
-YUV4MPEG: the pixel aspect, from the same field; a line of text.
+a field of its stream that PyAV cannot set. So the video track gets a name with spare bytes at its
+end. In the finished header the display size takes these bytes, and nothing else in the file moves.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class SentFile(Closing):
         return len(data)
 
     def send_header(self, container: Container, aspect: Fraction | None) -> None:
-        """Send the header, which the muxer has written, with a pixel aspect; None: as it is."""
+        """Send the header, which the muxer has written, with a pixel aspect; None: unchanged."""
         header = bytes(self._begun)
         if aspect is not None:
             header = with_pixel_aspect(header, container.muxer, aspect)

@@ -1,8 +1,7 @@
 """The tracks that are not rendered: sound, subtitles, covers, attachments, chapters.
 
-They are read from an opening of the input of their own, in which the rendered video is discarded,
-so they cost little and work the same whatever decodes the video. Of a pipe, they get what the
-demuxer has for them that both share.
+The input is opened a second time for them, and the rendered video is discarded there. So they cost
+little, and do not depend on the decoder. A pipe has one demuxer, which both share.
 """
 
 from __future__ import annotations

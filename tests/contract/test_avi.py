@@ -103,7 +103,7 @@ def test_avi_with_b_frames_to_avi(tmp_path: Path, codec: str) -> None:
     if codec == "mpeg4":
         source = write_movie(tmp_path / "in.avi", video, sounds)
     else:
-        # What ffmpeg copies from an MP4 counts in fractions of a frame.
+        # In an AVI that ffmpeg copies from an MP4, a tick is a fraction of a frame.
         source = tmp_path / "in.avi"
         ffmpeg("-i", write_movie(tmp_path / "in.mp4", video, sounds), "-c", "copy", source)
     times = decoded(source)

@@ -138,7 +138,7 @@ def test_people_s_colour_comes_back_as_it_was(
             before = enlarged(decoded[plane], shape)
             mixed = np.clip(shown + alpha * (source[plane] - before), 0, most)
             assert np.abs(out[plane] - np.where(person, source[plane], mixed)).max() <= 0.51
-            # Of which 4:2:0 has kept little.
+            # 4:2:0 has lost most of it.
             assert np.abs(before - source[plane])[person].mean() > 10
 
 

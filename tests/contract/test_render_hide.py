@@ -104,7 +104,7 @@ def test_nothing_of_a_region_is_left_and_the_rest_is_untouched(
             np.testing.assert_array_equal(result[outside], source[outside])
             assert result[place].astype(float).std() < 0.6 * source[place].astype(float).std()
             assert abs(correlation(result[place], source[place])) < 0.25
-            # Not a row or column of the original at the edge, in luma or chroma.
+            # No row or column at the edge is the original's, in luma or chroma.
             for side in (np.s_[0], np.s_[-1], np.s_[:, 0], np.s_[:, -1]):
                 assert (result[place][side] == source[place][side]).mean() < 0.3
 

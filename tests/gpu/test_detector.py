@@ -32,7 +32,7 @@ def test_what_is_found_is_hidden_as_on_the_cpu(
         places.append(hidden(target, clip))
     assert counts[0] == counts[1]
     for number, (black, other) in enumerate(zip(*places, strict=True)):
-        # By a sample of chroma: inputs are rounded in another place.
+        # Boxes may differ by a chroma sample, because inputs are rounded elsewhere.
         assert np.count_nonzero(black != other) <= 400
         if number < LAST:
             assert_hidden(black, number, 24)

@@ -246,7 +246,7 @@ def lost(source: Path, folder: Path) -> list[str]:
         return [f"ffmpeg shows {len(theirs)} frames of the input, {len(ours)} of the output"]
     wrong = [at for at, (one, other) in enumerate(zip(theirs, ours, strict=True)) if one != other]
     if wrong:
-        # What decoders make up in place of damage differs with versions, threads and chance.
+        # Decoders conceal damage differently with each version, thread count and run.
         others = {*frames(source, "-threads", "1"), *_plainly_decoded(source)}
         wrong = [at for at in wrong if ours[at] not in others]
     return [f"frames {wrong} of {len(ours)} are not those of the input"] if wrong else []

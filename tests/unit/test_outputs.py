@@ -58,7 +58,7 @@ def test_a_name_is_bytes(tmp_path: Path, name: bytes, locale: str) -> None:
         "    output.commit()\n"
     )
     target = os.fsencode(tmp_path) + b"/" + name
-    # As Python starts where it is told to take the C locale at its word.
+    # Python keeps the C locale only with these variables.
     environment = os.environ | {"LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-c", script, target]
     subprocess.run(command, env=environment, check=True, timeout=60)

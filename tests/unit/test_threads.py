@@ -123,7 +123,7 @@ def test_threads_give_way_where_a_process_only_computes(policy: str) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    # What they start inherits it; 19 is the most there is.
+    # Threads that they start inherit it; 19 is the maximum.
     assert found == [0, min(10, 19 - here) if policy == "SCHED_BATCH" else 0]
     assert niceness() == here
 

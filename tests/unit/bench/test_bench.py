@@ -110,7 +110,7 @@ def test_phases_add_one_stage_after_another() -> None:
     assert [c.backends.decode for c in made] == ["cpu", "cpu", "nvdec", "nvdec", "nvdec"]
     assert [c.backends.composite for c in made] == ["cpu", "cpu", "cpu", "cuda", "cuda"]
     assert [c.backends.encode for c in made] == ["cpu", "cpu", "cpu", "cpu", "nvenc"]
-    # What one backend alone understands is not given to the other.
+    # Settings of one backend only are not given to the other.
     assert made[0].backends.precision is Precision.FP32
     assert [c.encode.speed for c in made] == [None] * 4 + ["P5"]
 

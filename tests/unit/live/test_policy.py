@@ -73,7 +73,7 @@ def test_lag_is_what_a_reader_is_behind_its_best() -> None:
     lag = LagMeter()
     assert [round(lag.note(100 + t, 7 + t), 6) for t in (0.0, 0.04, 0.08)] == [0, 0, 0]
     assert lag.note(100.4, 7.1) == pytest.approx(0.3)
-    # What was best ten seconds ago counts no more: two clocks drift.
+    # Clocks drift, so the smallest delay of ten seconds ago no longer counts.
     assert lag.note(110.5, 17.2) == pytest.approx(0.0)
     # The source's clock is set anew: that is no lag.
     assert lag.note(111.0, 500.0) == 0.0
@@ -110,12 +110,12 @@ TOTALS: dict[Ladder, tuple[int, int, float]] = {}
 
 def test_drops_step_quality_down_in_order_and_idleness_brings_it_back() -> None:
     ladder = Ladder(0.0)
-    # What is dropped before the first look, while models load, says nothing.
+    # Frames dropped while models load do not count.
     assert check(ladder, 1.0, dropped=1.0, busy=1.0) == 0
     for second, level in ((2.0, 1), (3.0, 2), (4.0, 3), (5.0, 4), (6.0, 4)):
         assert check(ladder, second, dropped=0.5, busy=1.0) == level
         assert ladder.quality == LADDER[level]
-    # Not while it is busy, however long nothing is dropped.
+    # Quality does not rise while the machine is busy, even if nothing is dropped.
     assert all(check(ladder, 7.0 + n, dropped=0.0, busy=0.9) == 4 for n in range(20))
     levels = [check(ladder, 30.0 + n, dropped=0.0, busy=0.3) for n in range(25)]
     assert levels == [4] * 5 + [3] * 5 + [2] * 5 + [1] * 5 + [0] * 5

@@ -251,8 +251,8 @@ def test_a_frame_that_is_being_written_is_not_read(name: str) -> None:
         frame = live_frame(12)
         frame.frame.planes.alpha = Hooked(frame.frame.planes.alpha, look)
         writer.publish(frame)
-        # In the middle of it the slot has the new luma and the old matte, and says so; the newest
-        # frame is the one before.
+        # During the copy, the slot has the new luma and the old matte, and is marked incomplete;
+        # the newest frame is the one before.
         assert seen == [(11, False, 12, 10)]
         assert read(reader).index == 12
 

@@ -73,7 +73,7 @@ def test_no_frame_is_kept_back(builder: StageBuilder, info: VideoInfo, mode: str
             assert np.array_equal(source.luma, plane_views(picture.planes, np.uint8)[0])
             assert len(stages.faces) == (mode != "off")
             if mode == "anonymize":
-                # In the very frame in which it is found.
+                # It is hidden from the frame on in which it is found.
                 hidden = frame.luma[FACE].astype(int) - source.luma[FACE]
                 assert abs(hidden).mean() > 3
             for face in stages.faces:

@@ -56,7 +56,7 @@ def outside_fill(background: Plane, share: float) -> Plane:
     The contour runs through the centres of the border's samples; its area is the shoelace's.
     """
     height, width = background.shape
-    # What no path over zeros reaches from beyond the border is inside an outer contour.
+    # A sample is inside an outer contour if no path over zeros leads to it from the border.
     walls = np.pad(background > 0, 1)
     outside = np.zeros_like(walls)
     stack = [(0, 0)]

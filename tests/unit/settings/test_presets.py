@@ -232,7 +232,7 @@ def test_everybody_is_hidden_by_black_unless_a_style_is_named(tmp_path: Path) ->
     assert build(path).hide_style is HideStyle.SOLID
     assert build(path, face={"subjects": 1}).hide_style is HideStyle.BLUR
     assert plain_settings(build(path))["hide"]["style"] == "solid"
-    # As a preset it is shown without the default, which would name a style.
+    # The preset's text does not name the default style.
     assert "# style is not set" in as_toml(load_preset(path))
 
 
