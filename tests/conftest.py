@@ -117,6 +117,29 @@ def typed_operations() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def kept_sessions() -> Iterator[None]:
+    """Load each of bgsoft's models once for all tests; sessions have no state between runs."""
+    from bgsoft.infer import cpu
+    from bgsoft.models.catalog import EMBEDDED
+
+    load = cpu._session
+    kept: dict[Any, Any] = {}
+
+    def session(path: Path, shapes: Any, constants: Any, threads: int) -> Any:
+        if path.parent != EMBEDDED:
+            return load(path, shapes, constants, threads)
+        # Tests that replace ONNX Runtime's class get sessions of that class.
+        key = cpu.ort.InferenceSession, repr((path.name, shapes, constants, threads))
+        if key not in kept:
+            kept[key] = load(path, shapes, constants, threads)
+        return kept[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "_session", session)
+        yield
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
     """Make skips failures with BGSOFT_REQUIRE_GPU=1 or BGSOFT_REQUIRE_RAY=1.

@@ -117,25 +117,7 @@ class CpuNetwork(HostNetwork):
         outputs: Sequence[str] = (),
         threads: int = 1,
     ) -> None:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        # Spinning workers would take cores from the decoder and the encoder.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if threads == 1:  # large models have more threads, and free their memory after a run
-            _share_arena()
-            options.add_session_config_entry("session.use_env_allocators", "1")
-        options.log_severity_level = 4
-        source = bake(path, shapes, constants) if constants else str(path)
-        if not constants:
-            # With known sizes ONNX Runtime computes in blocks, in a tenth of the time.
-            for name, size in free_axes(path, shapes).items():
-                options.add_free_dimension_override_by_name(name, size)
-        with ort_errors_as(ModelError, f"cannot load model {path.name}", path=path):
-            # Its Python would print the error, and try again.
-            session = ort.InferenceSession(
-                source, sess_options=options, providers=[self.provider], enable_fallback=0
-            )
+        session = _session(path, shapes, constants, threads)
         super().__init__(session, path, shapes, outputs)
         self._bind()
 
@@ -165,6 +147,31 @@ class CpuNetwork(HostNetwork):
     def close(self) -> None:
         self._binding = None
         super().close()
+
+
+def _session(
+    path: Path, shapes: Shapes, constants: Mapping[str, float] | None, threads: int
+) -> Any:
+    """Load a model on the CPU provider; the arguments are those of :class:`CpuNetwork`."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # Spinning workers would take cores from the decoder and the encoder.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if threads == 1:  # large models have more threads, and free their memory after a run
+        _share_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+    options.log_severity_level = 4
+    source = bake(path, shapes, constants) if constants else str(path)
+    if not constants:
+        # With known sizes ONNX Runtime computes in blocks, in a tenth of the time.
+        for name, size in free_axes(path, shapes).items():
+            options.add_free_dimension_override_by_name(name, size)
+    with ort_errors_as(ModelError, f"cannot load model {path.name}", path=path):
+        # Its Python would print the error, and try again.
+        return ort.InferenceSession(
+            source, sess_options=options, providers=[CpuNetwork.provider], enable_fallback=0
+        )
 
 
 def wanted_outputs(session: Any, path: Path, names: Sequence[str]) -> list[Any]:

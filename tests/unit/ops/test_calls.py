@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -110,17 +110,25 @@ def _never_interrupted() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
+class _Kernel(ctypes.Structure):
+    """``Kernel`` of calls.hpp."""
+
+    _fields_: ClassVar = [("run", ctypes.c_void_p), ("kinds", ctypes.c_char_p)]
+
+
 @pytest.mark.usefixtures("_never_interrupted")
 def test_threads_run_side_by_side() -> None:
     """A kernel releases the interpreter's lock, so other threads run meanwhile."""
-    rows, columns = 8000, 8000  # some 40 ms a run: longer than a busy machine's other processes run
-    large = np.zeros((rows, columns), np.float32), np.zeros((rows, columns), np.uint8)
-    run, counted, meanwhile = host_operation("opacity_8"), [0], []
+    # Two numbers are seconds and nanoseconds, as nanosleep() takes them: a kernel that only waits.
+    wait = ctypes.cast(ctypes.CDLL(None).nanosleep, ctypes.c_void_p).value
+    kernel, counted, meanwhile = _Kernel(wait, b"ii"), [0], list[int]()
+    make = native._maker("host_operation", ctypes.c_char_p, ctypes.c_void_p)
+    run = make(b"nanosleep", ctypes.addressof(kernel))
 
     def work() -> None:
-        for _ in range(1000):  # on a busy machine some runs pass before the main thread's turn
+        for _ in range(100):  # on a busy machine some runs pass before the main thread's turn
             before = counted[0]
-            run((rows, columns), *large, rows, columns)
+            run(SIZE, 0, 50_000_000)
             meanwhile.append(counted[0] - before)
             if meanwhile[-1]:
                 break
