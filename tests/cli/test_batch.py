@@ -20,6 +20,7 @@ from PIL import Image
 from bgsoft.batch.job import BatchJob
 from bgsoft.batch.run import Summary
 from bgsoft.batch.state import STATE_NAME
+from bgsoft.cli.batch_run import BatchRun
 from bgsoft.cli.batch_view import LiveBatchView
 from bgsoft.cli.console import Console
 from bgsoft.errors import OutputError
@@ -30,6 +31,7 @@ from tests.processes import wait_until
 from tests.stills import colourful, load
 from tests.synthetic import VideoSpec, regular_times, truncate, write_video
 from tests.unit.batch.kill import batch_command, frames_of, kill_and_resume
+from tests.unit.chunks.short_chunks import Here
 
 from .conftest import Run
 from .test_progress import snapshot
@@ -55,6 +57,20 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "readme.txt").write_text("not taken")
     make(top / "z.mp4")
     return top
+
+
+class OneByOne(Here):
+    """An executor in this process that takes one task at a time."""
+
+    @property
+    def idle(self) -> int:
+        return int(not self.is_busy)
+
+
+@pytest.fixture
+def _here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render in this process: starting another takes most of the time of a small batch."""
+    monkeypatch.setattr(BatchRun, "_executor", lambda *_: OneByOne())
 
 
 def files(folder: Path) -> list[str]:
@@ -106,6 +122,7 @@ def test_a_pipe_among_files_is_not_waited_for(run: Run, tmp_path: Path) -> None:
     assert files(tmp_path / "out") == [STATE_NAME, "a.mp4"]
 
 
+@pytest.mark.usefixtures("_here")
 def test_pictures_next_to_videos(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a.mp4")
     for name in ("a.JPG", "sub/b.png", "cut.webp", "notes.txt"):
@@ -205,6 +222,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_here")
 def test_what_changes_between_two_runs(run: Run, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     for name in ("a.mp4", "b.mp4", "c.mp4"):
@@ -264,6 +282,7 @@ def test_what_would_be_rendered(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [b"in \xff/broken.mp4", b"in/broken \xff.mp4"])
+@pytest.mark.usefixtures("_here")
 def test_broken_files_whose_names_are_no_utf8(run: Run, tmp_path: Path, name: bytes) -> None:
     broken = tmp_path / os.fsdecode(name)
     make(broken.with_name("good.mp4"))
@@ -279,6 +298,7 @@ def test_broken_files_whose_names_are_no_utf8(run: Run, tmp_path: Path, name: by
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["render", "skip"]
 
 
+@pytest.mark.usefixtures("_here")
 def test_files_that_are_passed_over_are_named(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a.mp4")
     for other in ("b.xyz", "c.xyz", "d.psd"):
@@ -293,6 +313,7 @@ def test_files_that_are_passed_over_are_named(run: Run, tmp_path: Path) -> None:
     assert (outcome.code, said in outcome.error_line) == (3, True)
 
 
+@pytest.mark.usefixtures("_here")
 def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a\nb.mp4")
     (tmp_path / "in" / "c\nd\x1b[31m.mp4").write_bytes(b"no video")
@@ -510,6 +531,7 @@ def test_a_watched_file_that_grows_on_is_rendered_again(tmp_path: Path) -> None:
         slow("notes.txt", ["--resume", "-y"]),
     ],
 )
+@pytest.mark.usefixtures("_here")
 def test_the_report_replaces_nothing_but_a_report(
     run: Run, tmp_path: Path, name: str, flags: list[str]
 ) -> None:
@@ -530,6 +552,7 @@ def test_the_report_replaces_nothing_but_a_report(
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.usefixtures("_here")
 def test_the_report_may_be_a_pipe(run: Run, tmp_path: Path) -> None:
     source, pipe = tmp_path / "in", tmp_path / "pipe"
     source.mkdir()

@@ -75,6 +75,11 @@ class Here(Closing):
     def idle(self) -> int:
         return 99
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether a task waits for its poll."""
+        return self._done < len(self._tasks)
+
     def start(self) -> None:
         """It has none to start."""
 
@@ -83,7 +88,7 @@ class Here(Closing):
         return len(self._tasks) - 1
 
     def poll(self, timeout: float) -> list[Update]:
-        if self._done == len(self._tasks):
+        if not self.is_busy:
             time.sleep(0.01)
             return []
         task_id, self._done = self._done, self._done + 1
