@@ -194,6 +194,7 @@ def test_an_address_is_no_file(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("examined")
 def test_doctor(run: Run) -> None:
     outcome = run("doctor")
     assert outcome.code == 0

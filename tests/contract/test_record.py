@@ -16,6 +16,7 @@ from bgsoft.models.catalog import catalog, resolve, spec_path
 from tests.contract.test_render_hide import AS_IT_IS, FRAMES, pictures, write_noise
 from tests.contract.test_render_regions import write_regions
 from tests.face_clips import SAMPLE
+from tests.rendering import LOSSLESS
 from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, settings
 
@@ -86,7 +87,7 @@ def test_nothing_is_hashed_or_measured_without_a_report_file(tmp_path: Path) -> 
 
 def test_hidden_faces_are_recorded(tmp_path: Path) -> None:
     out, file = tmp_path / "out.mkv", tmp_path / "r.json"
-    own = {**AS_IT_IS, "face": "anonymize", "subjects": 0, "codec": "ffv1", "duration": 0.2}
+    own = {**AS_IT_IS, **LOSSLESS, "face": "anonymize", "subjects": 0, "duration": 0.1}
     bgsoft.render(SAMPLE, out, report=file, **own)
     report = json.loads(file.read_text())
     (run,) = report["hidden"]

@@ -17,14 +17,13 @@ import bgsoft
 from bgsoft.settings.config import EffectKind
 from tests.face_clips import SAMPLE
 from tests.marks import slow
-from tests.rendering import read_back
+from tests.rendering import LOSSLESS, read_back
 from tests.synthetic import Plane, write_frames
 
 FRAMES = 3
-LOSSLESS_H264 = {"codec": "h264", "quality": 0, "speed": "ultrafast"}
 LAYOUTS = {
     "8 bits": ("yuv420p", (640, 360), (1, 1, 1), {"codec": "ffv1"}),
-    "odd size": ("yuv420p", (427, 239), (1, 1, 1), LOSSLESS_H264),
+    "odd size": ("yuv420p", (427, 239), (1, 1, 1), LOSSLESS),
     "HDR10": ("yuv420p10le", (640, 360), (9, 16, 9), {"codec": "ffv1"}),
 }
 """Pixel format, size, H.273's numbers of primaries, transfer and matrix, and an encoder."""

@@ -23,8 +23,9 @@ from tests.contract.test_render_faces import (
 from tests.contract.test_render_hide import pictures
 from tests.face_clips import write_two_people
 from tests.marks import slow
+from tests.rendering import LOSSLESS
 
-HIDES: dict[str, Any] = {"preset": None, "face": "anonymize", "codec": "ffv1", **UNCHANGED}
+HIDES: dict[str, Any] = {"preset": None, "face": "anonymize", **LOSSLESS, **UNCHANGED}
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import bgsoft
 from tests.face_clips import SAMPLE
 from tests.outside import ffmpeg
-from tests.rendering import psnr, read_back
+from tests.rendering import LOSSLESS, psnr, read_back
 from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.chunks.short_chunks import _short_chunks, reason, render_in_chunks, settings
 
@@ -70,8 +70,9 @@ def test_pictures_are_those_of_a_whole_render(
     if given.get("background") == "waves":
         given = {**given, "background": waves}
     whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
-    first = bgsoft.render(person, whole, codec="ffv1", **{"preset": None, **given})
-    config = settings(person, chunks, codec="ffv1", chunks=3, **given)
+    given = {**({"codec": "ffv1"} if given.get("effect") == "alpha" else LOSSLESS), **given}
+    first = bgsoft.render(person, whole, **{"preset": None, **given})
+    config = settings(person, chunks, chunks=3, **given)
     report = render_in_chunks(config)
     assert len(report.parts) > 1
     assert min_psnr(whole, chunks) >= MIN_DB
@@ -85,7 +86,7 @@ def test_pictures_are_those_of_a_whole_render(
 
 def test_places_are_hidden_in_all_chunks_at_their_times(person: Path, tmp_path: Path) -> None:
     whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
-    given = {"effect": "dim", "strength": 0, "face": "off", "codec": "ffv1", "start": 0.2}
+    given = {"effect": "dim", "strength": 0, "face": "off", "start": 0.2, **LOSSLESS}
     given |= {"matte": "fast", "mask_every": 16, "temporal": 0.0}
     given["hide"] = ["20%,20%,30%,30%@0.9-1.9", "0,0,10%,10%", "0,0,10%,10%@9-"]
     first = bgsoft.render(person, whole, preset=None, **given)
@@ -113,7 +114,7 @@ def test_cuts_are_seen_as_in_a_whole_render_where_a_chunk_begins(tmp_path: Path)
     encode = ("-frames:v", "88", "-c:v", "libx264", "-crf", "10", "-g", "15")
     ffmpeg("-i", SAMPLE, "-an", "-vf", change, *encode, clip)
     look = {"effect": "matte", "matte": "fast", "face": "off", "mask_every": 3, "temporal": 0.0}
-    given: dict[str, Any] = {"codec": "ffv1", **look}
+    given: dict[str, Any] = {**LOSSLESS, **look}
     first = bgsoft.render_config(settings(clip, whole, **given, chunks=1))
     report = render_in_chunks(settings(clip, chunks, **given, chunks=3))
     assert len(report.parts) == 3
@@ -127,7 +128,7 @@ def test_the_mask_is_written_in_chunks_too(person: Path, tmp_path: Path) -> None
     whole, chunks = tmp_path / "whole.mkv", tmp_path / "chunks.mkv"
     for path, more in ((whole, None), (chunks, 3)):
         matte = path.with_name(f"{path.stem}-matte.mkv")
-        look = {"codec": "ffv1", "effect": "dim", "face": "off", "matte": "fast"}
+        look = {**LOSSLESS, "effect": "dim", "face": "off", "matte": "fast"}
         config = settings(person, path, matte_out=matte, chunks=more or 1, **look)
         if more is None:
             bgsoft.render_config(config)

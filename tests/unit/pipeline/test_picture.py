@@ -17,6 +17,7 @@ from bgsoft.frame import AnalysisFrame, Frame
 from bgsoft.pipeline.picture import Execution
 from tests.face_clips import SAMPLE, write_small
 from tests.outside import ffmpeg
+from tests.rendering import LOSSLESS
 
 SECONDS = 20.0
 
@@ -66,7 +67,7 @@ def test_what_is_segmented_ahead_waits_unchanged(
     for ahead in (1, 0):
         monkeypatch.setattr(Execution, "ahead", ahead)
         seen, target = 0, tmp_path / f"{ahead}.mkv"
-        bgsoft.render(clip, target, batch=4, infer="cpu", codec="ffv1")
+        bgsoft.render(clip, target, batch=4, infer="cpu", **LOSSLESS)
         assert seen > 15
         frames.append(ffmpeg("-i", target, "-map", "0:v", "-f", "framemd5", "-"))
     assert frames[0] == frames[1]
