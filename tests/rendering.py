@@ -118,8 +118,8 @@ class Decoded:
     frame: VideoFrame
 
 
-def read_back(path: Path) -> list[Decoded]:
-    """All frames of a file's video, VP9's alpha included."""
+def read_back(path: Path, count: int | None = None) -> list[Decoded]:
+    """Return the frames of a file's video, or the first ``count``, VP9's alpha included."""
     with av.open(str(path), mode="r") as container:
         stream = container.streams.video[0]
         decoder = stream.codec_context
@@ -136,6 +136,8 @@ def read_back(path: Path) -> list[Decoded]:
                 planes = [np.array(view) for view in _views(frame)]
                 bits = frame.format.components[0].bits
                 result.append(Decoded(frame.pts * tick, planes, bits, frame))
+                if len(result) == count:
+                    return result
         return result
 
 

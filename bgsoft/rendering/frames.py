@@ -153,11 +153,17 @@ class HandOver:
 
 
 @atexit.register
-def _wait_for_ending() -> None:
-    """Join abandoned renders: Python would crash if it stopped a thread in a C++ library."""
+def _end_all() -> None:
+    """End open and abandoned renders: Python would crash if it stopped a thread in a C++ library.
+
+    Finalizers of open Frames may run later than this.
+    """
+    running = list(_running)
+    for each in running:
+        each.stop(0)
     until = time.monotonic() + 2 * LEAVE_SECONDS
-    for thread in [each for each in threading.enumerate() if each.name == _THREAD]:
-        thread.join(max(0.0, until - time.monotonic()))
+    for each in running:
+        each.stop(max(0.0, until - time.monotonic()))
 
 
 class _Rendering:
@@ -194,6 +200,7 @@ class _Rendering:
         with self._lock:
             if self._thread is None and not self._cancel.is_set():
                 self._thread = DaemonThread(self._render, _THREAD)
+                _running.add(self)
                 self._thread.start()
         if self._cancel.is_set():
             return None
@@ -239,6 +246,10 @@ class _Rendering:
         # The collector may run in a thread that the render waits for.
         here = threading.current_thread() is threading.main_thread()
         self.stop(2 * LEAVE_SECONDS if here else 0)
+
+
+_running: weakref.WeakSet[_Rendering] = weakref.WeakSet()
+"""Renders whose threads live, and perhaps others."""
 
 
 class Frames(Closing):

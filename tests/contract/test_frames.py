@@ -18,7 +18,7 @@ import bgsoft
 from bgsoft.encode.base import PictureKind
 from bgsoft.errors import ConfigError, OpenError, RenderCancelledError, StallError
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.rendering.frames import HandOver
+from bgsoft.rendering.frames import HandOver, _end_all
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind
 from tests.assets import CLIPS
@@ -188,6 +188,15 @@ for thread in threads:
 def test_an_exit_in_the_middle_is_a_clean_one(small: Path, code: str, times: int) -> None:
     done = run_python("-c", code, small)
     assert (done.returncode, done.stdout, done.stderr) == (0, times * "(72, 96, 3)\n", "")
+
+
+def test_an_open_render_ends_with_the_process() -> None:
+    """Also where exit functions run before finalizers: that depends on what was loaded first."""
+    frames = bgsoft.frames(SAMPLE, **QUICK)
+    next(frames)
+    _end_all()
+    assert "bgsoft-frames" not in {thread.name for thread in threading.enumerate()}
+    assert list(frames) == []
 
 
 OUTLIVES_THE_MAIN_THREAD = """

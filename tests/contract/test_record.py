@@ -28,9 +28,9 @@ def sha256(path: Path) -> str:
 
 
 def changed(one: Path, other: Path) -> list[tuple[int, ...]]:
-    """Left, top, right and bottom of what differs in each frame of the shorter video."""
-    found = []
-    for a, b in zip(pictures(one), pictures(other), strict=False):
+    """Left, top, right and bottom of what differs in each frame of the second video."""
+    found, after = [], pictures(other)
+    for a, b in zip(pictures(one, len(after)), after, strict=True):
         differs: NDArray[Any] = a[0] != b[0]
         rows, columns = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
         found.append((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
