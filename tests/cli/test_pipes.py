@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import pytest
 
+from bgsoft.cli.main import main
 from tests.marks import slow
 from tests.outside import ffmpeg, ffmpeg_program
 from tests.processes import ROOT, run_python
@@ -69,6 +70,11 @@ def ended(process: subprocess.Popen[bytes]) -> tuple[int, list[str]]:
     return code, process.stderr.read().decode().splitlines()
 
 
+def render_here(source: Path, target: Path) -> None:
+    """Render between files, in this process."""
+    assert main(["render", str(source), str(target), "-q", *QUICK]) == 0
+
+
 def shown(path: Path | str, stdin: IO[bytes] | None = None) -> list[list[str]]:
     """Track, times, duration, size and MD5 of each frame that ffmpeg reads of all tracks."""
     command = [ffmpeg_program(), "-v", "error", "-copyts", "-i", str(path), "-map", "0"]
@@ -103,7 +109,7 @@ def test_between_two_ffmpegs_all_is_as_between_files(
     muxer = {"mkv": "matroska", "ts": "mpegts", "y4m": "yuv4mpegpipe"}.get(into, into)
     file, target = tmp_path / f"in.{into}", tmp_path / f"out.{out}"
     ffmpeg("-i", movie, *tracks, *coded, "-f", muxer, file)
-    assert ended(start(file, target, "-q")) == (0, [])
+    render_here(file, target)
 
     sender = spawn("cat", file)
     render = start("-", "-", "--format", out, "-q", stdin=sender.stdout)
@@ -146,7 +152,7 @@ def test_the_pixel_aspect_goes_with_the_header(
     target.write_bytes(render.stdout.read())
     assert ended(render)[0] == 0
     by_name = tmp_path / f"file.{out}"
-    assert ended(start(file, by_name, "-q"))[0] == 0
+    render_here(file, by_name)
     for path in (target, by_name):
         described = subprocess.run(
             [ffmpeg_program(), "-i", path], capture_output=True, text=True, check=False
