@@ -111,6 +111,7 @@ def test_a_folder_with_broken_files_in_it(run: Run, source: Path, tmp_path: Path
     assert (target / "a.mp4").stat().st_mtime_ns == before
 
 
+@pytest.mark.usefixtures("_here")
 def test_a_pipe_among_files_is_not_waited_for(run: Run, tmp_path: Path) -> None:
     make(tmp_path / "in" / "a.mp4")
     os.mkfifo(tmp_path / "in" / "b.mp4")
@@ -143,6 +144,7 @@ def test_pictures_next_to_videos(run: Run, tmp_path: Path) -> None:
     assert (cutouts.code, "JPEG: it cannot hold an alpha channel" in cutouts.err) == (2, True)
 
 
+@pytest.mark.usefixtures("_here")
 def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make(tmp_path / "in" / f"{name}.mp4")

@@ -39,7 +39,7 @@ def run(crash: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     [
         ("os.abort()", 3, "crashed (SIGABRT)"),
         slow("os.kill(os.getpid(), signal.SIGSEGV)", 3, "crashed (SIGSEGV)"),
-        ("os.kill(os.getpid(), signal.SIGKILL)", 1, "was killed (SIGKILL"),
+        slow("os.kill(os.getpid(), signal.SIGKILL)", 1, "was killed (SIGKILL"),
     ],
 )
 def test_a_crash_is_one_line(tmp_path: Path, crash: str, code: int, reason: str) -> None:
@@ -51,6 +51,7 @@ def test_a_crash_is_one_line(tmp_path: Path, crash: str, code: int, reason: str)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_crash_in_a_sequence_leaves_no_folder(tmp_path: Path) -> None:
     done = run("os.abort()", "render", SAMPLE, tmp_path / "frames" / "%05d.png", "-q")
     assert done.returncode == 3

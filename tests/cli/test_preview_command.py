@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.marks import slow
 from tests.synthetic import VideoSpec, regular_times, write_video
 
 from .conftest import Run
@@ -81,7 +82,7 @@ def test_a_file_of_another_kind_is_not_edited(run: Run, clip: Path, tmp_path: Pa
     assert "name the file to edit with --regions" in outcome.error_line
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", [slow(signal.SIGINT), signal.SIGTERM])
 def test_the_page_is_served_until_a_signal(clip: Path, tmp_path: Path, stop: int) -> None:
     file = tmp_path / "r.toml"
     command = [sys.executable, "-m", "bgsoft", "preview", str(clip), "--regions", str(file)]

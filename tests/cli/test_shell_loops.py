@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import ROOT
+from tests.marks import slow
 from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.batch.kill import frames_of
 
@@ -50,7 +51,8 @@ def run(loop: str, folder: Path) -> tuple[int, list[str]]:
     return done.returncode, sorted(done.stderr.splitlines())
 
 
-@pytest.mark.parametrize("loop", ["while", pytest.param("xargs", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("loop", ["while", "xargs"])
 def test_every_file_has_a_line_and_one_that_fails_stops_nothing(loop: str, folder: Path) -> None:
     code, lines = run(loop, folder)
     assert code == 1
@@ -80,7 +82,7 @@ def _threads_of_child(pid: int) -> list[Path]:
     ("cores", "given", "becomes"),
     [
         (2, "SCHED_OTHER", "SCHED_BATCH"),
-        (2, "SCHED_IDLE", "SCHED_IDLE"),
+        slow(2, "SCHED_IDLE", "SCHED_IDLE"),
         (3, "SCHED_OTHER", "SCHED_OTHER"),
     ],
 )

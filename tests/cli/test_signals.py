@@ -205,7 +205,7 @@ run()
     ("module", "argv"),
     [
         ("typer", ["render", str(SAMPLE)]),
-        ("bgsoft.settings.options", ["render", str(SAMPLE)]),
+        slow("bgsoft.settings.options", ["render", str(SAMPLE)]),
         ("bgsoft.rendering.session", ["render", str(SAMPLE)]),
         ("bgsoft.diagnose.doctor", ["doctor"]),
     ],

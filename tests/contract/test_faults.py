@@ -164,7 +164,7 @@ def test_a_render_in_one_go(stage: str, fault: str, config: RenderConfig) -> Non
 @pytest.mark.usefixtures("_short_chunks")
 @pytest.mark.parametrize(
     ("stage", "fault"),
-    cells(FAULTS, [("segment", "exception"), ("publish", "disk full"), ("report", "cancelled")]),
+    cells(FAULTS, [("segment", "exception"), ("publish", "disk full")]),
 )
 def test_a_render_in_chunks(
     stage: str, fault: str, clips: dict[int, Path], config: RenderConfig
@@ -212,7 +212,7 @@ def driver() -> Iterator[Driver]:
     made.close()
 
 
-WORKER_CELLS = cells(WORKER_FAULTS, [("decode", "dies"), ("report", "exception")])
+WORKER_CELLS = cells(WORKER_FAULTS, [("decode", "dies")])
 
 
 @pytest.mark.parametrize(("stage", "fault"), WORKER_CELLS)

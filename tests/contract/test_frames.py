@@ -77,7 +77,7 @@ def test_pictures_are_those_of_a_lossless_render(
 
 @pytest.mark.parametrize("effect", ["alpha", *map(slow, ("blur", "matte"))])
 def test_effects_and_mattes_are_those_of_a_lossless_render(effect: Any, tmp_path: Path) -> None:
-    settings: Any = {**QUICK, "effect": effect, "duration": 0.1}
+    settings: Any = {**QUICK, "effect": effect, "duration": 0.05}
     frames = list(bgsoft.frames(SAMPLE, alpha=effect != "alpha", **settings))
     pictures = rendered_by_ffmpeg(SAMPLE, tmp_path, frames[0].picture, **settings)
     for frame, picture in zip(frames, pictures, strict=True):
@@ -184,7 +184,7 @@ for thread in threads:
 """
 
 
-@pytest.mark.parametrize(("code", "times"), [(IN_THE_MIDDLE, 1), (LEFT_IN_A_THREAD, 6)])
+@pytest.mark.parametrize(("code", "times"), [slow(IN_THE_MIDDLE, 1), (LEFT_IN_A_THREAD, 6)])
 def test_an_exit_in_the_middle_is_a_clean_one(small: Path, code: str, times: int) -> None:
     done = run_python("-c", code, small)
     assert (done.returncode, done.stdout, done.stderr) == (0, times * "(72, 96, 3)\n", "")

@@ -25,7 +25,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sample's person, small; from frame 40 on mirrored and darker, which is a new scene."""
     path = tmp_path_factory.mktemp("boundaries") / "person.mkv"
     change = "scale=256:144,hflip=enable='gte(n,40)',lutyuv=y='val*0.6':enable='gte(n,40)'"
-    encode = ("-frames:v", "88", "-c:v", "libx264", "-crf", "10", "-g", "15")
+    encode = ("-frames:v", "88", "-c:v", "libx264", "-preset", "veryfast", "-crf", "10", "-g", "15")
     ffmpeg("-i", SAMPLE, "-an", "-vf", change, *encode, path)
     return path
 
@@ -111,7 +111,7 @@ def test_cuts_are_seen_as_in_a_whole_render_where_a_chunk_begins(tmp_path: Path)
     """
     clip, whole, chunks = (tmp_path / f"{name}.mkv" for name in ("in", "whole", "chunks"))
     change = "scale=256:144,hflip=enable='gte(mod(n,16),11)+eq(mod(n,16),0)*gt(n,0)'"
-    encode = ("-frames:v", "88", "-c:v", "libx264", "-crf", "10", "-g", "15")
+    encode = ("-frames:v", "88", "-c:v", "libx264", "-preset", "veryfast", "-crf", "10", "-g", "15")
     ffmpeg("-i", SAMPLE, "-an", "-vf", change, *encode, clip)
     look = {"effect": "matte", "matte": "fast", "face": "off", "mask_every": 3, "temporal": 0.0}
     given: dict[str, Any] = {**LOSSLESS, **look}

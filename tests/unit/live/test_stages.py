@@ -29,6 +29,7 @@ from bgsoft.settings.config import FaceMode
 from bgsoft.settings.presets import Layer
 from tests.face_clips import FACE, SAMPLE
 from tests.live_frames import SMALL, live_frame
+from tests.marks import slow
 
 FRAMES = 4
 
@@ -60,7 +61,7 @@ def made(builder: StageBuilder, info: VideoInfo, flags: Layer, **wanted: bool) -
     return stages
 
 
-@pytest.mark.parametrize("mode", ["off", "guard", "main", "anonymize"])
+@pytest.mark.parametrize("mode", ["off", *map(slow, ("guard", "main")), "anonymize"])
 def test_no_frame_is_kept_back(builder: StageBuilder, info: VideoInfo, mode: str) -> None:
     everybody = {"subjects": 0} if mode == "anonymize" else {}
     flags = {"face": {"mode": FaceMode(mode), **everybody}}
