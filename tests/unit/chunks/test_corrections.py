@@ -19,8 +19,8 @@ from bgsoft.report import RenderReport
 from tests.detectors import write_detector
 from tests.marks import slow
 from tests.outside import frame_hashes
-from tests.synthetic import made_once, write_frames
 from tests.rendering import LOSSLESS
+from tests.synthetic import made_once, write_frames
 from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, settings
 
 pytestmark = pytest.mark.usefixtures(_short_chunks.__name__)

@@ -1,0 +1,43 @@
+"""Main people that are named by an id, or by a place and a time."""
+
+from __future__ import annotations
+
+from bgsoft.face.chosen import ChosenPicker
+from tests.pictures import frame_format
+from tests.rendering import video_info
+from tests.unit.face.shapes import make_face
+
+INFO = video_info(frame_format((1280, 720)), start_pts=90_000)
+"""A video that begins at 1 s."""
+LEFT, RIGHT = make_face(300, 360, 200, id=1), make_face(900, 430, 120, id=2)
+
+
+def test_a_place_selects_the_face_that_is_there() -> None:
+    picker = ChosenPicker(["70%,60%"], [], INFO)
+    assert picker.update([LEFT, RIGHT], 1.0) == {2: RIGHT}
+    assert picker.update([LEFT], 1.04) == {2: RIGHT}, "it stays selected while it is out of sight"
+    assert picker.notices() == []
+
+
+def test_of_two_faces_at_a_place_the_closer_one_is_selected() -> None:
+    other = make_face(320, 380, 200, id=3)
+    assert {*ChosenPicker(["302,362"], [], INFO).update([other, LEFT], 1.0)} == {1}
+
+
+def test_a_time_counts_from_the_start_of_the_video() -> None:
+    picker = ChosenPicker(["300,360@0.5"], [], INFO)
+    assert picker.update([LEFT], 1.46) == {}
+    assert {*picker.update([LEFT], 1.5)} == {1}
+
+
+def test_a_place_waits_for_the_first_face_that_comes_there() -> None:
+    picker = ChosenPicker(["900,430"], [], INFO)
+    assert picker.update([LEFT], 1.0) == {}
+    assert picker.notices() == ["--main 900,430: no face was found there"]
+    assert {*picker.update([LEFT, RIGHT], 1.04)} == {2}
+
+
+def test_ids_are_selected_and_those_that_no_frame_shows_are_reported() -> None:
+    picker = ChosenPicker(["2", "7"], [1], INFO)
+    assert {*picker.update([LEFT, RIGHT], 1.0)} == {1, 2}
+    assert picker.notices() == ["--main 7: no frame shows that track"]
