@@ -24,7 +24,6 @@ from bgsoft.cli.main import main
 from bgsoft.errors import BackendUnavailableError
 from bgsoft.ops import build, native
 from tests.face_clips import SAMPLE
-from tests.marks import slow
 
 MACHINE = platform.machine()
 X86 = build.VARIANTS["x86_64"]
@@ -246,7 +245,7 @@ def test_a_lesser_variant_serves_and_none_is_an_error(tmp_path: Path) -> None:
         native.variant()
 
 
-@pytest.mark.parametrize("pixel_format", ["yuv420p", slow("yuv420p10le")])
+@pytest.mark.parametrize("pixel_format", ["yuv420p", "yuv420p10le"])
 def test_all_variants_give_the_same_samples(
     pixel_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
