@@ -163,6 +163,8 @@ class PageRequest(BaseHTTPRequestHandler, Generic[Shown]):
         """Return the JSON object of the request; raises ConfigError if there is none."""
         length = parse_number(self.headers.get("Content-Length", ""))
         if length is None or length > _MAX_BODY_BYTES:
+            # Unread data would close the connection before the browser has read the answer.
+            self.rfile.read(min(length or 0, 8 * _MAX_BODY_BYTES))
             raise ConfigError("cannot read the request: it has no length, or is too long")
         with errors_as((ValueError,), ConfigError, "cannot read the request as JSON"):
             sent = parse_json(self.rfile.read(length))
