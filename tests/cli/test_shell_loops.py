@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ROOT
 from tests.marks import slow
+from tests.processes import ROOT
 from tests.synthetic import VideoSpec, regular_times, write_video
 from tests.unit.batch.kill import frames_of
 
