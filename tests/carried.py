@@ -1,4 +1,4 @@
-"""Files that carry more than pictures: captions, boxes that containers declare things in."""
+"""Files with more than pictures: captions, and boxes with declarations."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Plant:
     calls: int = 0
 
     def meet(self) -> None:
-        """Called where the stage is."""
+        """Apply the planted fault; called inside the stage."""
         self.calls += 1
         if self.calls == self.at:
             self.reached.set()

@@ -1,4 +1,4 @@
-"""Threads of live streams: none is left for long."""
+"""Threads of live streams end soon after the stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = ("bgsoft-capture", "bgsoft-picture", "bgsoft-sink", "bgsoft-close")
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    """A source may be waited for as long as a read may take, and no longer."""
+    """Fail if a thread is left after the longest time that a read may take."""
     yield
     until = time.monotonic() + 30
     while left := [each.name for each in threading.enumerate() if each.name.startswith(_NAMES)]:

@@ -1,4 +1,4 @@
-"""Films with other tracks, rendered again into another file; what comes out is compared."""
+"""Films with other tracks, rendered again and compared."""
 
 from __future__ import annotations
 

@@ -86,17 +86,17 @@ def _encoded(linear: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def gray_as_srgb(samples: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
-    """sRGB, of 255, of grey samples between 0 and 1."""
+    """Return grey samples from 0 to 1 as sRGB from 0 to 255."""
     return _encoded(samples**gamma)
 
 
 def adobe_as_srgb(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(…, 3) sRGB, of 255, of Adobe RGB samples between 0 and 1."""
+    """Return (…, 3) Adobe RGB samples from 0 to 1 as sRGB from 0 to 255."""
     return _encoded(samples**ADOBE_GAMMA @ _ADOBE.T @ np.linalg.inv(_SRGB).T)
 
 
 def lab_as_srgb(light: float, a: float, b: float) -> NDArray[np.float64]:
-    """sRGB, of 255, of a colour in CIELAB under D50."""
+    """Return a CIELAB colour under D50 as sRGB from 0 to 255."""
     y = (light + 16) / 116
     terms = np.array([y + a / 500, y, y - b / 200])
     xyz = np.where(terms > 6 / 29, terms**3, 3 * (6 / 29) ** 2 * (terms - 4 / 29)) * _WHITE

@@ -1,4 +1,4 @@
-"""bgsoft between two other programs: what goes through, and what happens where one of them dies."""
+"""bgsoft between two other programs: complete streams, and the death of either program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Closed captions, croppings and other things that come with pictures, through whole renders."""
+"""Closed captions, croppings and other side data, through whole renders."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whole live runs: sources of every kind we can make, faults in the middle, and ffmpeg's count.
+"""Whole live runs: sources of every kind, faults in the middle, and frames counted by ffmpeg.
 
-How many frames are dropped depends on the machine: what has to be right are the sums.
+The number of dropped frames depends on the machine; the sums must be right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report as a record: what was hidden where, of which files."""
+"""The report as a record: the hidden places, and the files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sha256(path: Path) -> str:
 
 
 def changed(one: Path, other: Path) -> list[tuple[int, ...]]:
-    """Left, top, right and bottom of what differs in each frame of the second video."""
+    """Return the box around the difference in each frame of the second video."""
     found, after = [], pictures(other)
     for a, b in zip(pictures(one, len(after)), after, strict=True):
         differs: NDArray[Any] = a[0] != b[0]

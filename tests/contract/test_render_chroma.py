@@ -30,7 +30,7 @@ Samples = NDArray[np.int32]
 def striped(
     path: Path, pixels: str, size: tuple[int, int] = SIZE, turn: str = "", frames: int = FRAMES
 ) -> Path:
-    """The sample's person, with another colour in every pixel, which no 4:2:0 can hold."""
+    """The sample's person with a different colour in each pixel, which 4:2:0 cannot hold."""
     unit, depth = (4, "10") if pixels.endswith("le") else (1, "")
     stripes = (
         f"format=yuv444p{depth},geq=lum='lum(X,Y)'"
@@ -87,7 +87,7 @@ def averaged(alpha: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]
 
 
 def enlarged(plane: Samples, shape: tuple[int, ...]) -> Samples:
-    """Every sample of a 4:2:0 plane repeated where a finer one has more."""
+    """Return a 4:2:0 plane with its samples repeated to a finer shape."""
     down, across = (-(-big // small) for big, small in zip(shape, plane.shape, strict=True))
     return plane.repeat(down, 0).repeat(across, 1)[: shape[0], : shape[1]]
 
@@ -186,7 +186,7 @@ def test_a_turned_picture_keeps_all_samples(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """422.mkv and 444.mkv."""
+    """A folder with 422.mkv and 444.mkv."""
     folder = tmp_path_factory.mktemp("chroma")
     for name in ("422", "444"):
         striped(folder / f"{name}.mkv", f"yuv{name}p")

@@ -109,7 +109,7 @@ def pictures(path: Path) -> list[list[Plane]]:
 
 
 def smaller(mask: Mask, chroma: Plane) -> Mask:
-    """Chroma samples all of whose pixels, and their neighbours, are in a mask."""
+    """Return the chroma samples whose pixels, and their neighbours, are all in a mask."""
     inner = cv2.erode(mask.astype(np.uint8), np.ones((5, 5), np.uint8))[::2, ::2] > 0
     assert inner.shape == chroma.shape
     return inner

@@ -53,7 +53,7 @@ def last_luma(path: Path) -> NDArray[np.uint8]:
 
 
 def detail(luma: NDArray[np.uint8]) -> float:
-    """Mean difference of neighbours: what blurring takes away."""
+    """Return the mean difference of neighbours, which blurring reduces."""
     return float(np.abs(np.diff(luma.astype(int), axis=1)).mean())
 
 

@@ -70,7 +70,7 @@ def lossless(codec: str) -> dict[str, Any]:
 
 
 def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """How much of one picture's detail, of a few pixels, is in the other."""
+    """Return how much of one picture's fine detail is in the other."""
 
     def fine(picture: NDArray[Any]) -> NDArray[np.float64]:
         return picture - cv2.blur(picture.astype(np.float64), (9, 9))
@@ -80,7 +80,7 @@ def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
 
 
 def region_of(plane: Plane, shape: tuple[int, int]) -> tuple[slice, slice]:
-    """REGION in a plane of a frame of that shape, in whole chroma samples."""
+    """Return REGION in a plane of a frame of that shape, in whole chroma samples."""
     height, width = shape
     step = 1 if plane.shape == shape else 2
     left, right = 2 * (width * 25 // 200), 2 * -(-width * 55 // 200)

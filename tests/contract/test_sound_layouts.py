@@ -1,6 +1,6 @@
-"""Every channel of a track is where the output says it is, or a notice says what became of it.
+"""Each channel of a track keeps its place in the output, or a notice tells its new place.
 
-Each channel of a source has a tone of its own; a second FFmpeg reads the output.
+Each channel of a source has its own tone; a second FFmpeg reads the output.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Heard(NamedTuple):
     """(channels, samples)."""
 
     def shares(self, tone: int) -> NDArray[np.float64]:
-        """How much of a tone is in each channel, of what :func:`write` gave it."""
+        """Return the share of a tone in each channel."""
         middle = self.samples[:, RATE // 5 : RATE // 5 + RATE // 2]
         turn = np.exp(2j * np.pi * tone / RATE * np.arange(middle.shape[1]))
         found: NDArray[np.float64] = np.abs((middle * turn).mean(axis=1)) * 2 / LEVEL

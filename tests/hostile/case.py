@@ -87,7 +87,7 @@ def call(work: Callable[[], object]) -> Callable[[], int]:
 
 
 def flipped(rng: random.Random, data: bytes, count: int) -> bytes:
-    """Some bits of it turned over."""
+    """Return data with some bits flipped."""
     changed = bytearray(data)
     for _ in range(count if changed else 0):
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
@@ -95,7 +95,7 @@ def flipped(rng: random.Random, data: bytes, count: int) -> bytes:
 
 
 def mangled(rng: random.Random, data: bytes) -> bytes:
-    """Damaged as files are, and as attackers do it."""
+    """Return data damaged as by accident or by an attacker."""
     length = max(1, len(data))
     at, size = rng.randrange(length), min(length, 1 << rng.randrange(10))
     how = rng.randrange(8)

@@ -72,8 +72,10 @@ class Gpu:
     def serve(
         self, monkeypatch: pytest.MonkeyPatch, fail: Callable[[GpuModel, int], None]
     ) -> tuple[Network, list[str]]:
-        """A network that runs whatever is loaded, unless ``fail``, which is told how many were
-        tried, raises; and the names of the files."""
+        """Replace the GPU's network; return it, and a list for the names of the loaded files.
+
+        ``fail`` gets the model and the number of loads so far, and may raise.
+        """
         running = Shared(self.now, 0)
         running.mixed = ""
         files: list[str] = []

@@ -64,7 +64,7 @@ def bars_of(mask: np.ndarray, count: int) -> list[float]:
 
 
 def pulled(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ResolvedModel:
-    """A catalogue entry, its file one of the same contract."""
+    """Replace a catalogue entry's file by one with the same inputs and outputs."""
     spec = catalog.find_spec(name)
     file = folder / spec.file
     write_grey(file, spec.width, sigmoid=spec.activation == "none")
@@ -112,7 +112,7 @@ def test_a_sum_of_md5_is_checked(cache_folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def own(folder: Path, lines: str = "", *, size: int = 32, batch: int | str = 1) -> ResolvedModel:
-    """``lines`` follow those of the input; outputs may begin there."""
+    """Write a grey model and its sidecar; ``lines`` follow the lines of its input."""
     path = folder / "own.onnx"
     write_grey(path, size, sigmoid=False, batch=batch)
     path.with_suffix(".toml").write_text(SIDECAR.format(size=size) + lines)

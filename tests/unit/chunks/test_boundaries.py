@@ -22,7 +22,7 @@ MIN_DB = 50.0
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sample's person, small; from frame 40 on mirrored and darker, which is a new scene."""
+    """The sample's person, small; mirrored and darker from frame 40 on, which is a new scene."""
     path = tmp_path_factory.mktemp("boundaries") / "person.mkv"
     change = "scale=256:144,hflip=enable='gte(n,40)',lutyuv=y='val*0.6':enable='gte(n,40)'"
     encode = ("-frames:v", "88", "-c:v", "libx264", "-preset", "veryfast", "-crf", "10", "-g", "15")

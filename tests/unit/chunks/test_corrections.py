@@ -1,5 +1,7 @@
-"""Corrections by hand in chunks: given mattes, detectors and followed regions give the same video
-as in one piece."""
+"""Corrections by hand in chunks: given mattes, detectors and followed regions.
+
+The video is the same as in one piece.
+"""
 
 from __future__ import annotations
 

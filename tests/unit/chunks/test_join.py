@@ -25,8 +25,11 @@ _COUNT = 72
 
 
 def packets(path: Path) -> tuple[list[str], list[int], int, list[int], list[list[str]]]:
-    """How ffmpeg describes a file's streams; the pts of the video's packets, as they are shown, and
-    the end of the last; their dts; and everything of the other packets, checksums too."""
+    """Return all packets of a file, as far as a joined one must keep them.
+
+    ffmpeg's description of the streams; of the video, the pts in display order, the end of the last
+    frame and the dts; of other packets everything, with checksums.
+    """
     text = ffmpeg("-copyts", "-i", path, "-map", "0", "-c", "copy", "-f", "framecrc", "-")
     lines = text.splitlines()
     described = [x for x in lines if x.startswith(("#tb", "#codec_id", "#dimensions", "#sar"))]

@@ -67,11 +67,11 @@ def test_a_cache_that_cannot_be_written_is_done_without(cache: Path) -> None:
 
 
 class VendorError(Exception):
-    """Stands for PyNvVideoCodec's own."""
+    """An error like PyNvVideoCodec's."""
 
 
 class Engines:
-    """PyNvVideoCodec's two questions, counted; each answer is a dict or an error."""
+    """PyNvVideoCodec's two queries, counted; each answer is a dict or an error."""
 
     cudaVideoCodec = SimpleNamespace(H264="H264")  # noqa: N815 - as the vendor spells it
 
@@ -93,7 +93,7 @@ Install = Callable[[dict[str, int] | Exception], Engines]
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts engines into the machine; a new process each time."""
+    """Install engines; each call simulates a new process."""
 
     def install(answer: dict[str, int] | Exception) -> Engines:
         made = Engines(answer)

@@ -1,4 +1,4 @@
-"""Which GPUs a process sees, and what they are called."""
+"""GPUs that a process sees, and their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copying of decoded frames into slots, where no clip shows the case."""
+"""Copying of decoded frames into slots, in cases that no clip has."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""NVDEC's side of decoding without NVDEC: packets in, times and order of the pictures out.
+"""NVDEC's part of decoding without NVDEC: packets, times and order of pictures.
 
-That its frames are those of the CPU decoder is checked in ``contract/test_decode.py``.
+``contract/test_decode.py`` checks that its frames are the CPU decoder's.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def stand_in_parity(monkeypatch: pytest.MonkeyPatch, *found: Parity) -> None:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], str]:
-    """A machine with a GPU; the value says what fails in its trials, and why."""
+    """A machine with a GPU; the parameter names what fails in its trials, and why."""
     faults: dict[tuple[str, str], str] = {}
 
     def run(stages: dict[str, list[Candidate]], folder: Path, gpu: int) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""``bgsoft doctor --full`` where there is no GPU, and how it judges."""
+"""``bgsoft doctor --full`` without a GPU, and its verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVENC without NVENC: its settings, its limits, and the way of its packets into a file."""
+"""NVENC without NVENC: its settings, its limits, and its packets in a file."""
 
 from __future__ import annotations
 

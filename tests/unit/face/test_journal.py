@@ -33,7 +33,7 @@ def journal_of(
     *,
     hides: bool = True,
 ) -> FaceJournal:
-    """Ten frames a second."""
+    """Return a journal of a video with ten frames a second."""
     journal = FaceJournal(HD, measures=False, hides=hides)
     for index, faces in enumerate(video):
         FRAME.index, FRAME.pts = index, FRAME_MS * index

@@ -1,4 +1,4 @@
-"""The thread of a source, with sources that are made up."""
+"""The thread of a source, with scripted sources."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ GRID = analysis_shape(*SIZE)
 
 
 def drawn(*boxes: tuple[int, int, int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Left, top, right, bottom of a frame, blurred: at the frame's size, and on the grid."""
+    """Draw blurred boxes (left, top, right, bottom): at the frame's size, and on the grid."""
     plane = np.zeros(SIZE[::-1], np.float32)
     for left, top, right, bottom in boxes:
         plane[top:bottom, left:right] = 1
