@@ -87,7 +87,6 @@ def assert_flat(samples: dict[str, list[int]]) -> None:
 
 
 def make_clip(path: Path, frames: int) -> Path:
-    """A moving test picture with sound."""
     inputs = ("-f", "lavfi", "-i", "testsrc2=s=320x180:r=30", "-f", "lavfi", "-i", "sine")
     encode = ("-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
     ffmpeg(*inputs, "-frames:v", str(frames), "-shortest", *encode, path)

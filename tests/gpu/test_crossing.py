@@ -60,8 +60,6 @@ def put(host: Planes, target: Planes) -> None:
 
 
 class Recorder:
-    """An encoder that keeps copies."""
-
     def __init__(self) -> None:
         self.name, self.pixel_format = "recorder", ""
         self.frames = 0

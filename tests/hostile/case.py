@@ -19,8 +19,6 @@ NEVER_OPENED = "secret.mp4"
 
 @dataclass(frozen=True, kw_only=True)
 class Stock:
-    """Files that all cases are made from."""
-
     clips: list[Path]
     """Good videos of 64x48, one of each container and codec."""
     ones: Path
@@ -69,7 +67,6 @@ def render(stock: Stock, folder: Path, source: Path, *flags: str) -> Callable[[]
 
 
 def command(*argv: str) -> Callable[[], int]:
-    """Run the program in this process."""
     return lambda: main(list(argv))
 
 

@@ -87,8 +87,6 @@ def make_stock(folder: Path, port: int) -> Stock:
 
 @dataclass
 class Verdict:
-    """Result of a case."""
-
     number: int
     maker: str
     what: str
@@ -188,7 +186,6 @@ class Judge(Closing):
         return verdict
 
     def close(self) -> None:
-        """Stop listening."""
         self._listener.close()
 
     def _files(self) -> dict[str, tuple[int, int]]:
@@ -207,7 +204,6 @@ class Judge(Closing):
 
 
 def _said(case: Case, verdict: Verdict) -> list[str]:
-    """Return the problems of the exit code and of printed text."""
     code, lines = verdict.code, verdict.stderr.splitlines()
     if code is None:
         return []
@@ -228,7 +224,6 @@ def _said(case: Case, verdict: Verdict) -> list[str]:
 
 
 def _left(case: Case, verdict: Verdict, folder: Path) -> list[str]:
-    """Return unexpected files of the output's folder."""
     names = {path.name for path in (folder / "out").iterdir()}
     if case.leaves is None:
         names = {name for name in names if ".part" in name or name.endswith(".new")}

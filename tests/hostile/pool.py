@@ -53,7 +53,6 @@ class Worker:
         self._since = self._waited = 0.0
 
     def give(self, number: int) -> None:
-        """Begin with a case."""
         self.number, self._since, self._waited = number, time.monotonic(), self._wait_seconds()
         self.connection.send(number)
 

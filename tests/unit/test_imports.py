@@ -24,7 +24,6 @@ def import_nodes(module: Path) -> list[ast.ImportFrom]:
 
 
 def imported(module: Path) -> set[str]:
-    """Parts of the package that a module imports."""
     nodes = import_nodes(module)
     names = [node.module for node in nodes if node.module and node.module.startswith("bgsoft.")]
     names += [f".{name.name}" for node in nodes if node.module == "bgsoft" for name in node.names]

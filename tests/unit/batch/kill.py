@@ -16,14 +16,12 @@ from tests.outside import ffmpeg
 
 
 def frames_of(path: Path) -> int:
-    """Frames that ffmpeg decodes; it fails where the file is not whole."""
     options = ("-map", "0", "-fps_mode", "passthrough", "-f", "framecrc", "-")
     lines = ffmpeg("-xerror", "-i", path, *options).splitlines()
     return sum(not line.startswith("#") for line in lines)
 
 
 def batch_command(source: Path, target: Path, *flags: str) -> list[str]:
-    """The command line that goes on with a batch."""
     start = [sys.executable, "-m", "bgsoft", "batch", str(source), str(target)]
     return [*start, "--resume", "-q", *flags]
 

@@ -22,7 +22,6 @@ LOSSLESS = VideoSpec(codec="ffv1", times=regular_times(10))
 
 
 def paint(frame: VideoFrame, columns: slice, change: int) -> None:
-    """Add to luma in some columns."""
     plane = frame.planes[0]
     rows = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, plane.line_size)
     rows[:, columns] += np.uint8(change)

@@ -46,7 +46,6 @@ def written(
 
 
 def still_frame(tmp_path: Path, size: tuple[int, int] = (64, 48)) -> tuple[Frame, np.ndarray]:
-    """A frame made from a file, and the file's samples."""
     path = save(tmp_path / "source.png", colourful(*size), icc=profile())
     info = probe_stills(path, [path], None)
     ring = FrameRing(1, lambda slot: host_planes(info.format, slot))

@@ -34,7 +34,6 @@ def write(path: Path, pictures: Sequence[Picture], rate: int = RATE) -> Path:
 def write_report(
     path: Path, source: Path, result: Path, area: Sequence[float], **faces: Any
 ) -> Path:
-    """Write the part of a report that a review reads."""
     files = [
         {"role": role, "name": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
         for role, file in (("input", source), ("output", result))
