@@ -47,7 +47,7 @@ def _is_fifo(path: Path) -> bool:
 
 
 class Source:
-    """A file that is read: a video or a picture, which its contents tell."""
+    """A file that is read: a video or a picture, as its contents show."""
 
     kind: ClassVar = EndpointKind.FILE
 

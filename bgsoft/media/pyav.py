@@ -31,7 +31,7 @@ _MATRICES = {
 }
 """swscale's names of the H.273 matrices that :class:`bgsoft.frame.ColorInfo` knows."""
 TO_PLANAR = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INP
-"""How swscale makes planar Y'CbCr of anything."""
+"""Options with which swscale converts any format to planar Y'CbCr."""
 
 PYAV_ERRORS = (av.FFmpegError, OSError, ValueError)
 """PyAV's exceptions: FFmpeg's errors, the system's, and refusals of its own."""
