@@ -181,9 +181,9 @@ def find_places(mean: Cells, either: Cells, faces: Sequence[Box], grid: tuple[in
     return Places(around, tuple(people), (*heads, *(each for each in people if each != around)))
 
 
-def lost(people: Sequence[Box], found: Sequence[Box]) -> list[Box]:
-    """Return the boxes of people of which none that is found has at least a half."""
-    return [box for box in people if all(2 * box.common(other) < box.area for other in found)]
+def lost(known: Sequence[Box], found: Sequence[Box]) -> list[Box]:
+    """Return the known boxes of which no box that is found has at least a half."""
+    return [box for box in known if all(2 * box.common(other) < box.area for other in found)]
 
 
 def changed(moved: NDArray[np.bool_], people: Sequence[Box], grid: tuple[int, int]) -> list[Box]:

@@ -5,7 +5,8 @@ find people in the whole frame, and the general model runs again on that part. T
 the frame's own planes and stretched to the model's square.
 
 A video is divided into turns of :data:`TURN` frames. The first frame of a turn, or of a scene,
-decides where people are until the next turn. Each pass, and the figures of ``best`` without it:
+decides where people are until the next turn. ``best`` decides again if the picture changes beside
+them. Each pass, and the figures of ``best`` without it:
 
 ==============================  =======================================  =====  =====  =====
 pass                            why it is there                            IoU    p10      F
@@ -17,6 +18,7 @@ whole frame, earlier in a turn  steadiness, where the picture is still       -  
 mask of the last frame          keeps people whom whole passes miss          -      -      -
 six tiles, if nobody is found   finds small figures                          -      -      -
 ``best``: faces                 people whom the mask misses              0.916  0.868  0.815
+``best``: where it changes      people who come into sight                   -      -      -
 ``best``: head and shoulders    hair, necks, people seen faintly         0.916  0.868  0.815
 ``best``: each of several       each as large as a single person         0.917  0.852  0.817
 ``best``: refiner, each person  edges, arms and legs                     0.913  0.834  0.802
@@ -157,7 +159,8 @@ class ZoomedSegmenter(Segmenter):
         """Add the faces of frames to their turns."""
         if self._faces is not None:
             for turn, found in zip(turns, self._faces.find(frames, reduced), strict=True):
-                turn.faces = [*turn.faces, *map(self._planes.box_of, found)]
+                boxes = [self._planes.box_of(face) for face in found]
+                turn.faces = [*boxes, *lost(turn.faces, boxes)]
 
     def _whole_passes(
         self, model: NetworkSegmenter, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
@@ -212,7 +215,12 @@ class ZoomedSegmenter(Segmenter):
         return masks
 
     def _changes(self, lumas: Array | None, index: int) -> list[Box]:
-        """Return where somebody may have come into sight since people were last looked for."""
+        """Return where somebody may have come into sight since people were last looked for.
+
+        Args:
+            lumas: Cells of the frames at hand; None: they are not compared.
+            index: Index of a frame.
+        """
         if lumas is None or self._seen is None:
             return []
         moved = np.abs(lumas[index] - self._seen) > MOVED
