@@ -147,6 +147,7 @@ class Batch:
         view: Display of the batch.
         stop: Set it to stop the batch.
         more: Return further jobs; called regularly until the batch stops. None: no more come.
+        poll_seconds: Shortest interval between two calls of ``more``.
     """
 
     def __init__(
@@ -158,13 +159,14 @@ class Batch:
         view: BatchView,
         stop: threading.Event,
         more: Callable[[], Sequence[BatchJob]] | None = None,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._waiting = deque(jobs)
         self._renders = renders
         self._state = state
         self._view = view
         self._stop = stop
-        self._more = more
+        self._more, self._poll_seconds = more, poll_seconds
         self._polled_at = 0.0
         self._rewritten: list[BatchJob] = []
         """Files that were written again while they were rendered."""
@@ -203,7 +205,7 @@ class Batch:
 
     def _poll(self) -> None:
         """Add the files that have come into a watched folder."""
-        if self._more is None or time.monotonic() - self._polled_at < POLL_SECONDS:
+        if self._more is None or time.monotonic() - self._polled_at < self._poll_seconds:
             return
         self._polled_at = time.monotonic()
         found, self._rewritten = [*self._rewritten, *self._more()], []

@@ -52,10 +52,13 @@ class SharedModels:
     Args:
         users: Number of users.
         cores: Number of users that may work on the CPU at a time; 0: one a core.
+        turn_seconds: How long a user waits for a core at most.
     """
 
-    def __init__(self, users: int = 1, cores: int = 0) -> None:
-        self.users = users
+    def __init__(
+        self, users: int = 1, cores: int = 0, *, turn_seconds: float = _TURN_SECONDS
+    ) -> None:
+        self.users, self._turn_seconds = users, turn_seconds
         self._cores = cores or usable_cores()
         self._lock = threading.Lock()
         self._locks: dict[Hashable, threading.Lock] = {}
@@ -94,7 +97,7 @@ class SharedModels:
                 self._waiting.append(user)
                 self._changed.wait_for(
                     lambda: self._waiting[0] is user and len(self.at_work) < self._cores,
-                    _TURN_SECONDS,
+                    self._turn_seconds,
                 )
                 self._waiting.remove(user)
             self.at_work.add(user)
@@ -179,10 +182,18 @@ class SharedNetwork:
         network: Loaded for a whole batch; closed with its last part.
         items: Number of items of each user in the batch.
         order: Order of the users' work and the network's.
+        deadline_seconds: How long a request waits for others at most.
     """
 
-    def __init__(self, network: Network, items: int, order: Order) -> None:
-        self.items = items
+    def __init__(
+        self,
+        network: Network,
+        items: int,
+        order: Order,
+        *,
+        deadline_seconds: float = _DEADLINE_SECONDS,
+    ) -> None:
+        self.items, self._deadline_seconds = items, deadline_seconds
         self.max_users = next(iter(network.inputs.values())).shape[0] // items
         """Number of users in one run."""
         self._network, self._order = network, order
@@ -249,7 +260,7 @@ class SharedNetwork:
             self._changed.wait_for(lambda: self._requests or self._is_over)
             if not self._requests:
                 return []
-            until = self._requests[0].since + _DEADLINE_SECONDS
+            until = self._requests[0].since + self._deadline_seconds
             while len(self._requests) < self.max_users and self._is_awaited():
                 left = until - time.monotonic()
                 if left <= 0:

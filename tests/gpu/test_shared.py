@@ -79,7 +79,7 @@ def test_three_streams_at_once(
 
     def counted(self: SharedNetwork, *args: Any) -> None:
         loaded.append(self)
-        init(self, *args)
+        init(self, *args, deadline_seconds=0.05)
 
     runs: list[int] = []
     run_at_once = SharedNetwork._run
@@ -90,7 +90,6 @@ def test_three_streams_at_once(
 
     monkeypatch.setattr(SharedNetwork, "__init__", counted)
     monkeypatch.setattr(SharedNetwork, "_run", measured)
-    monkeypatch.setattr("bgsoft.infer.shared._DEADLINE_SECONDS", 0.05)
     clips = [pictures(first) for first in (0, 10, 20)]
     alone: list[Made] = [[], [], []]
     for shown, made in zip(clips, alone, strict=True):

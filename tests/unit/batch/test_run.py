@@ -131,6 +131,7 @@ class Run:
                 view=self.view,
                 stop=self.stop,
                 more=more,
+                poll_seconds=0.0,
             ).run()
         assert self.executor.closed
         return summary
@@ -239,10 +240,9 @@ def test_the_view_ends_also_where_the_workers_are_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("workers", "rendered"), [(1, "aba"), (3, "abab")])
 def test_a_watched_file_is_rendered_once_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, rendered: str
+    tmp_path: Path, workers: int, rendered: str
 ) -> None:
     """A change while it waits causes one render; a change during the render, another one."""
-    monkeypatch.setattr("bgsoft.batch.run.POLL_SECONDS", 0.0)
 
     class Slow(FakeExecutor):
         polls = 0
@@ -318,10 +318,7 @@ def test_what_somebody_puts_there_meanwhile_is_not_replaced(tmp_path: Path, resu
     assert (run.folder / "b.mp4").read_text() == "somebody else's"
 
 
-def test_the_files_of_a_watched_folder_are_rendered_over_their_own_outputs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bgsoft.batch.run.POLL_SECONDS", 0.0)
+def test_the_files_of_a_watched_folder_are_rendered_over_their_own_outputs(tmp_path: Path) -> None:
     run = Run(tmp_path, "", workers=1)
     contents = ["half", "the whole of it"]
 

@@ -73,8 +73,9 @@ class Doubling(Network):
 class Bench:
     """Two users of one network, each with a part of it."""
 
-    def __init__(self) -> None:
-        self.models = SharedModels(2, cores=1)
+    def __init__(self, *, turn_seconds: float = 0.25, deadline_seconds: float = 0.002) -> None:
+        self.models = SharedModels(2, cores=1, turn_seconds=turn_seconds)
+        self._deadline_seconds = deadline_seconds
         self.loaded: list[Doubling] = []
         self.users = [ModelUser(self.models) for _ in range(2)]
         self.parts = [self.join(user) for user in self.users]
@@ -82,7 +83,9 @@ class Bench:
     def join(self, user: ModelUser) -> Network:
         def load() -> SharedNetwork:
             self.loaded.append(Doubling())
-            return SharedNetwork(self.loaded[-1], 1, HostOrder())
+            return SharedNetwork(
+                self.loaded[-1], 1, HostOrder(), deadline_seconds=self._deadline_seconds
+            )
 
         return self.models.join("key", user, load)
 
@@ -118,18 +121,17 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    made = Bench()
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    made = Bench(**getattr(request, "param", {}))
     yield made
     made.close()
 
 
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bgsoft.infer.shared._DEADLINE_SECONDS", 60.0)
+patient = pytest.mark.parametrize("bench", [{"deadline_seconds": 60.0}], indirect=True, ids=[""])
 
 
-def test_who_is_at_work_at_the_same_time_is_run_at_once(bench: Bench, patient: None) -> None:
+@patient
+def test_who_is_at_work_at_the_same_time_is_run_at_once(bench: Bench) -> None:
     with bench.users[0].working(limited=False), bench.users[1].working(limited=False):
         first = bench.ask_beside(0, 3.0)
         time.sleep(0.02)
@@ -138,13 +140,15 @@ def test_who_is_at_work_at_the_same_time_is_run_at_once(bench: Bench, patient: N
     assert bench.loaded[0].batches == [[3.0, 5.0]]
 
 
-def test_one_that_is_alone_at_work_does_not_wait(bench: Bench, patient: None) -> None:
+@patient
+def test_one_that_is_alone_at_work_does_not_wait(bench: Bench) -> None:
     with bench.users[0].working(limited=False):
         assert [bench.ask(0, 3.0), bench.ask(0, 4.0)] == [6.0, 8.0]
     assert len(bench.loaded[0].batches) == 2
 
 
-def test_one_that_has_asked_in_this_frame_is_not_awaited(bench: Bench, patient: None) -> None:
+@patient
+def test_one_that_has_asked_in_this_frame_is_not_awaited(bench: Bench) -> None:
     with bench.users[0].working(limited=False):
         assert bench.ask(0, 1.0) == 2.0
         with bench.users[1].working(limited=False):
@@ -171,9 +175,8 @@ def test_who_comes_during_a_run_is_in_the_next(bench: Bench) -> None:
     assert len(network.batches) == 3  # one, two, and one that there was no room for
 
 
-def test_all_users_of_a_failed_run_get_its_error_and_the_next_one_works(
-    bench: Bench, patient: None
-) -> None:
+@patient
+def test_all_users_of_a_failed_run_get_its_error_and_the_next_one_works(bench: Bench) -> None:
     bench.loaded[0].faults = 1
     with bench.users[0].working(limited=False), bench.users[1].working(limited=False):
         answers = [bench.ask_beside(0, 1.0), bench.ask_beside(1, 2.0)]
@@ -192,8 +195,8 @@ def test_it_is_loaded_once_and_closed_by_the_last(bench: Bench) -> None:
     assert (len(bench.loaded), bench.ask(0, 2.0)) == (2, 4.0)
 
 
-def test_no_more_work_than_there_are_cores(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bgsoft.infer.shared._TURN_SECONDS", 60.0)
+@pytest.mark.parametrize("bench", [{"turn_seconds": 60.0}], indirect=True, ids=[""])
+def test_no_more_work_than_there_are_cores(bench: Bench) -> None:
     first, second = bench.users
     order: list[str] = []
 
@@ -211,12 +214,14 @@ def test_no_more_work_than_there_are_cores(bench: Bench, monkeypatch: pytest.Mon
     assert order == ["first", "second"]
 
 
-@pytest.mark.parametrize(("found", "patience"), [(True, 60.0), (False, 0.01)])
-def test_a_core_of_one_that_hangs_is_not_waited_for_long(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, found: bool, patience: float
-) -> None:
+@pytest.mark.parametrize(
+    ("found", "bench"),
+    [(True, {"turn_seconds": 60.0}), (False, {"turn_seconds": 0.01})],
+    indirect=["bench"],
+    ids=["found", "not found"],
+)
+def test_a_core_of_one_that_hangs_is_not_waited_for_long(bench: Bench, found: bool) -> None:
     """And not at all after a user has reported that it hangs."""
-    monkeypatch.setattr("bgsoft.infer.shared._TURN_SECONDS", patience)
     began = time.monotonic()
     with bench.users[0].working(limited=True):
         if found:
@@ -226,7 +231,7 @@ def test_a_core_of_one_that_hangs_is_not_waited_for_long(
 
 
 def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
-    patient: None, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loader = NetworkLoader(resolve("selfie-general"))
     spec, size = loader.model.spec, FrameFormat(width=64, height=48)
@@ -251,7 +256,13 @@ def test_two_segmenters_that_share_a_network_see_what_each_sees_alone(
     batch, runs = network(MAX_ITEMS), []
     monkeypatch.setattr(batch, "run", lambda run=batch.run: (runs.append(1), run()))
     shared = [
-        segmenter(models.join("key", user, lambda: SharedNetwork(batch, 1, HostOrder())))
+        segmenter(
+            models.join(
+                "key",
+                user,
+                lambda: SharedNetwork(batch, 1, HostOrder(), deadline_seconds=60.0),
+            )
+        )
         for user in users
     ]
     together = threading.Barrier(2)
