@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,22 @@ class Event:
     pts: int | None = None
 
 
+class Phase(StrEnum):
+    """What a render is doing."""
+
+    SEARCH = "search"
+    """Its main people are searched for; nothing is written yet."""
+    RENDER = "render"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """A snapshot of a running render, given to the ``on_progress`` callback."""
 
+    phase: Phase = Phase.RENDER
+    """Numbers and times are those of this phase."""
     frames: int
-    """Frames encoded so far."""
+    """Frames encoded so far, or searched."""
     total: int | None
     """Frames expected, from the header; None where unknown."""
     elapsed_seconds: float

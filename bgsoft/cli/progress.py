@@ -17,7 +17,7 @@ from bgsoft.errors import ConfigError
 from bgsoft.exitcodes import ExitCode, one_line
 from bgsoft.outputs import DASH
 from bgsoft.pipes import DEV_STDOUT
-from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.report import Event, Phase, Progress, RenderReport
 from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, LENGTH_EFFECTS, EffectKind, RenderConfig
 from bgsoft.settings.options import parse_choice
 
@@ -131,7 +131,10 @@ class PlainView(ProgressView):
     def progress(self, progress: Progress) -> None:
         if not progress.frames:
             return
-        self._show_waiting()
+        if progress.phase is Phase.RENDER:
+            self._show_waiting()
+        if progress.elapsed_seconds < self._last_seconds:
+            self._last_seconds = 0.0  # another phase
         if self._lines and progress.elapsed_seconds - self._last_seconds >= _PLAIN_SECONDS:
             self._last_seconds = progress.elapsed_seconds
             self._console.err(self._name + "  ".join(progress_parts(progress)))
@@ -260,6 +263,8 @@ def progress_parts(progress: Progress) -> list[str]:
     if progress.total:
         share = min(1.0, progress.frames / progress.total)
         parts = [f"{share:4.0%}", f"{progress.frames}/{progress.total} frames"]
+    if progress.phase is Phase.SEARCH:
+        parts.insert(0, "finding the main people:")
     digits = 1 if progress.fps >= 1 or not progress.fps else 2
     parts.append(f"{progress.fps:.{digits}f} frames/s")
     if progress.eta_seconds is not None:

@@ -11,9 +11,10 @@ from bgsoft.face.base import LOOKAHEAD_FRAMES, FaceTaker
 from bgsoft.face.canvas import Canvases
 from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.editor import MatteEditor
-from bgsoft.face.faces_file import RecordedFinder, read_faces_file
+from bgsoft.face.faces_file import KnownFinder, RecordedFinder, read_faces_file
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.networks import FaceNetworks
+from bgsoft.face.people import KnownPeople
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat
 from bgsoft.hide.hider import Hider
@@ -68,6 +69,7 @@ def create_faces(
     info: VideoInfo,
     make_networks: Callable[[Canvases], FaceNetworks],
     data: FaceTaker | None,
+    known: KnownPeople | None = None,
     *,
     backend: str = "cpu",
     device: CudaDevice | None = None,
@@ -79,6 +81,7 @@ def create_faces(
         info: The video.
         make_networks: Makes the networks where the frames are, for some canvases.
         data: Whoever wants the faces of every frame.
+        known: All faces of the video, and who is main, if that is known.
         backend: Backend of the networks.
         device: Current device of the frames; None: the host.
 
@@ -95,8 +98,10 @@ def create_faces(
     settings = finder_settings(config.face, format, writes_data=writes_data)
     file = None if config.face.file is None else read_faces_file(Path(config.face.file))
     networks = make_networks(settings.canvases(format))
-    finder: FaceFinder | RecordedFinder = FaceFinder(format, networks, settings)
-    if file is not None:
+    finder: FaceFinder | KnownFinder = FaceFinder(format, networks, settings)
+    if known is not None and file is None:
+        finder = KnownFinder(known.faces.faces, networks, by_landmarks=writes_data)
+    elif file is not None:
         finder = RecordedFinder(
             file, format, networks, by_landmarks=writes_data, is_part=config.is_part
         )
@@ -109,6 +114,7 @@ def create_faces(
         format,
         finder=finder,
         chosen=chosen,
+        known=known,
         never_hidden=() if file is None else file.shown,
         editor=MatteEditor(format, placement, device),
         hider=Hider(HidePlan.of(config, format), placement),

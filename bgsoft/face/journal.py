@@ -63,6 +63,10 @@ class FaceJournal:
             if len(listed) < MAX_LISTED:
                 listed.append({**entry, **more})
 
+    def take(self, name: str, summary: Mapping[str, Any]) -> None:
+        """Take a list, and its count, from the summary of a pass that found the faces."""
+        self._lists[name], self._counts[name] = summary[name], summary[f"{name}_frames"]
+
     def add(
         self,
         frame: Frame,

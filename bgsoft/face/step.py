@@ -16,10 +16,11 @@ from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, FaceTaker, outline_square
 from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
-from bgsoft.face.faces_file import RecordedFinder
+from bgsoft.face.faces_file import KnownFinder
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
 from bgsoft.face.journal import FaceJournal, entry_of
+from bgsoft.face.people import FirstFramesPicker, KnownPeople, ShotPicker
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
@@ -45,6 +46,27 @@ class FoundFaces:
     """Upper limit of its matte; None: no limit."""
 
 
+Picker = SubjectPicker | ChosenPicker | FirstFramesPicker | ShotPicker
+
+
+def _picker(
+    config: FaceConfig,
+    format: FrameFormat,
+    chosen: ChosenPicker | None,
+    known: KnownPeople | None,
+) -> Picker | None:
+    """Return what picks the main people; None where nobody is main."""
+    if config.mode not in (FaceMode.MAIN, FaceMode.ANONYMIZE):
+        return None
+    if chosen is not None:
+        return chosen
+    if config.mode is FaceMode.MAIN:
+        return SubjectPicker(config.subjects, format)
+    if known is not None:
+        return ShotPicker(known.shots)
+    return FirstFramesPicker(config.subjects, format)
+
+
 class FaceStep(Closing):
     """Does to a video what the face settings ask for, frame by frame.
 
@@ -62,11 +84,12 @@ class FaceStep(Closing):
         config: FaceConfig,
         format: FrameFormat,
         *,
-        finder: FaceFinder | RecordedFinder,
+        finder: FaceFinder | KnownFinder,
         editor: MatteEditor,
         hider: Hider,
         data: FaceTaker | None = None,
         chosen: ChosenPicker | None = None,
+        known: KnownPeople | None = None,
         never_hidden: Collection[int] = (),
         backend: str = "cpu",
         device: str = "cpu",
@@ -81,11 +104,7 @@ class FaceStep(Closing):
         hides = config.mode is FaceMode.ANONYMIZE
         self._guard = Guard() if config.mode in (FaceMode.GUARD, FaceMode.MAIN) else None
         self._never_hidden = never_hidden
-        self._picker: SubjectPicker | ChosenPicker | None = chosen
-        if chosen is not None and config.mode not in (FaceMode.MAIN, FaceMode.ANONYMIZE):
-            self._picker = None
-        elif chosen is None and (hides or config.mode is FaceMode.MAIN):
-            self._picker = SubjectPicker(config.subjects, format, hides=hides)
+        self._picker = _picker(config, format, chosen, known)
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
         self.held = LOOKAHEAD_FRAMES if hides else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
@@ -95,6 +114,8 @@ class FaceStep(Closing):
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(format, measures=self._guard is not None, hides=hides)
+        if known is not None:
+            self._journal.take("doubtful", known.summary)
         self._scene = 0
         self.record = HiddenRecord("network" if config.file is None else "hand")
         """Hidden places of the frames that count."""
@@ -196,9 +217,9 @@ class FaceStep(Closing):
         if self._picker is not None:
             before = {*self._picker.main}
             main = self._picker.update(faces, seconds)
-            is_decided = self._picker.is_decided
-            if is_kept and before and before != main.keys():
-                self._journal.note("main_changes", entry_of(frame), ids=[*main])
+            is_decided, after = self._picker.is_decided, {*self._picker.main}
+            if is_kept and before and before != after:
+                self._journal.note("main_changes", entry_of(frame), ids=sorted(after))
         covered: list[tuple[Face, float]] = []
         if self._guard is not None:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]

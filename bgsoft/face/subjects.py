@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, outline_polygon
+from bgsoft.face.base import Face, outline_polygon
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.guard import Plane8
+from bgsoft.face.people import prominence
 from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
@@ -36,9 +37,6 @@ With 0: 13.7 %, not 7.8."""
 _SAME_PLACE = MIN_AGREEMENT
 """Intersection over union of a new track with where a main person was last seen, from which it is
 that person. As much as a track needs to go on: less is somebody else. Without: 8.9 %, not 7.8."""
-_WITNESS_SECONDS = 1.0
-"""Time before the loss of a main face in which another person in sight may have come to stand
-there."""
 _TRIAL_FRAMES = 3
 """A track that begins in the middle of a scene counts from this age on."""
 
@@ -56,42 +54,29 @@ class SubjectPicker:
     Args:
         count: Number of main faces.
         format: Format of the frames.
-        hides: Everybody else is hidden. Then the first frames of a scene decide, and nobody else
-            becomes main in it: a main face that was lost comes back only where it cannot be
-            anybody who was in sight meanwhile.
     """
 
-    def __init__(self, count: int, format: FrameFormat, *, hides: bool = False) -> None:
-        self._count = count
-        self._hides = hides
-        self._width, self._height = format.width, format.height
+    is_decided = True
+
+    def __init__(self, count: int, format: FrameFormat) -> None:
+        self._count, self._format = count, format
         self.reset()
 
     def reset(self) -> None:
         """A new scene begins."""
-        self._is_cut = False
         self._standings: dict[int, _Standing] = {}
         self._main: list[int] = []
         self._led_since: float | None = None
         self._time: float | None = None
-        self._frames = 0
-        """Number of frames with faces so far."""
-        self._witnesses: set[int] = set()
-        """Others who were in sight shortly before a main face was lost, or since."""
 
     def cut(self) -> None:
-        """A new scene begins, unless a main person is seen again in the next frame with faces."""
-        self._is_cut = True
+        """A new scene begins."""
+        self.reset()
 
     @property
     def main(self) -> Collection[int]:
         """Ids of the main faces so far."""
         return self._main
-
-    @property
-    def is_decided(self) -> bool:
-        """Return whether later frames change nothing of who is main."""
-        return not self._hides or self._frames > LOOKAHEAD_FRAMES
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
         """Take the faces of the next frame, which is shown at a time in seconds.
@@ -99,52 +84,29 @@ class SubjectPicker:
         Returns:
             The main ones by id, where they were last seen, whether or not they are in sight now.
         """
-        if self._is_cut and faces:
-            if not any(face.id in self._main for face in faces):
-                self.reset()
-            self._is_cut = False
         fresh = self._time is None
         elapsed = 0.0 if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds
         weight = 1.0 if fresh else 1 - math.exp(-elapsed / _STANDING_SECONDS)
         in_sight = {face.id: face for face in faces}
-        self._frames += bool(faces)
         self._inherit(in_sight, seconds)
         for id, face in in_sight.items():
             standing = self._standings.setdefault(id, _Standing(face, seconds, 0.0))
             standing.face = face
             standing.seen_at = seconds
         for id, standing in self._standings.items():
-            now = self._prominence(standing.face) if id in in_sight else 0.0
+            now = prominence(standing.face, self._format) if id in in_sight else 0.0
             standing.value += weight * (now - standing.value)
         self._forget(seconds)
-        if self.is_decided:
-            self._fill(fresh, in_sight)
-        else:  # the best of all so far, also who is out of sight just now
-            best = sorted(self._standings, key=lambda id: -self._standings[id].value)
-            self._main = best[: self._count]
-        if not self._hides:
-            self._challenge(in_sight, seconds)
+        self._fill(fresh, in_sight)
+        self._challenge(in_sight, seconds)
         return {id: self._standings[id].face for id in self._main}
-
-    def _prominence(self, face: Face) -> float:
-        """Height of the face as a part of the frame's, up to halved with distance from the middle.
-
-        Standing still in the corner, a face has to be twice as tall as one in the middle.
-        """
-        x0, y0, x1, y1 = face.box_xyxy
-        dx = ((x0 + x1) / self._width - 1) / 2
-        dy = ((y0 + y1) / self._height - 1) / 2
-        central = max(0.0, 1 - 2 * math.hypot(dx, dy * 0.5))
-        return (y1 - y0) / self._height * (0.5 + 0.5 * central)
 
     def _inherit(self, in_sight: dict[int, Face], seconds: float) -> None:
         """Give the place of a lost main person to a new track in that spot."""
         lost = [id for id in self._main if id not in in_sight]
         others = in_sight.keys() - self._main
         new = [in_sight[id] for id in others if id not in self._standings]
-        if self._hides and lost:
-            new = new if self._witnesses <= others else []
         for id in lost:
             standing = self._standings[id]
             shared = [box_iou(face.box_xyxy, standing.face.box_xyxy) for face in new]
@@ -153,16 +115,10 @@ class SubjectPicker:
                 del self._standings[id]
                 self._standings[again.id] = _Standing(again, standing.seen_at, standing.value)
                 self._main[self._main.index(id)] = again.id
-        if not lost:
-            recent = seconds - _WITNESS_SECONDS
-            known = self._standings.items()
-            self._witnesses = {id for id, each in known if each.seen_at >= recent} - {*self._main}
-        self._witnesses |= others - {*self._main}
 
     def _forget(self, seconds: float) -> None:
         for id, standing in list(self._standings.items()):
-            is_kept = self._hides and id in self._main
-            if seconds - standing.seen_at > _PATIENCE_SECONDS and not is_kept:
+            if seconds - standing.seen_at > _PATIENCE_SECONDS:
                 del self._standings[id]
                 if id in self._main:
                     self._main.remove(id)

@@ -45,7 +45,6 @@ from bgsoft.startup import StartupPool, span
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.detect.step import DetectorStep
-    from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
     from bgsoft.matte.given import MatteReader
     from bgsoft.regions.step import RegionStep
@@ -295,7 +294,7 @@ class StageBuilder:
         loop = stages if segment.similarity_db is None else stages.singly()
         reader, replaces = _open_mattes(config, info, self._resources), segment.replaces_matte
         with StartupPool() as pool, stages.current():
-            make_networks = partial(self._make_networks, config, info, model, options.face_data)
+            make_networks = partial(self._make_networks, config, info, model, options)
             making = pool.submit("networks", make_networks)
             with span("picture kernels"):
                 reducer, scenes = loop.reducer(format), loop.scenes(format)
@@ -340,7 +339,7 @@ class StageBuilder:
         config: RenderConfig,
         info: VideoInfo,
         model: ResolvedModel,
-        face_data: FaceTaker | None,
+        options: PictureOptions,
     ) -> tuple[Segmenter | None, FaceStep | None, DetectorStep | None]:
         """Make the segmenter, the face step and the detector in parallel, on one backend."""
         stages, quality = self._stages, config.segment.matte
@@ -354,7 +353,7 @@ class StageBuilder:
 
         def make_faces(backend: str) -> FaceStep | None:
             with stages.current():
-                return stages.faces(config, info, backend, self._loader, face_data)
+                return stages.faces(config, info, backend, self._loader, options)
 
         def make_detector(backend: str) -> DetectorStep | None:
             file = config.detector.file

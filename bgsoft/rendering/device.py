@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.cuda.device import device_planes
-from bgsoft.face.base import FaceTaker
 from bgsoft.face.canvas import Canvases
 from bgsoft.face.create import create_faces
 from bgsoft.face.networks import FaceGlance, FaceNetworks, wiring_of
@@ -32,6 +31,7 @@ from bgsoft.settings.config import MatteQuality, Precision, RenderConfig
 
 if TYPE_CHECKING:
     from bgsoft.pipeline.trace import TraceRecorder
+    from bgsoft.rendering.picture_options import PictureOptions
 
 _RING_SLOTS = 32
 _BATCH = 8
@@ -130,7 +130,7 @@ class DeviceStages(StageFactory):
         info: VideoInfo,
         backend: str,
         make_loader: LoaderMaker,
-        data: FaceTaker | None,
+        options: PictureOptions,
     ) -> FaceStep | None:
         device, stream = self._device, self._face_stream
         load = self._face_network(backend, make_loader, stream)
@@ -141,4 +141,12 @@ class DeviceStages(StageFactory):
             with stream:
                 return FaceNetworks(info.format, canvases, load, batch, current_device())
 
-        return create_faces(config, info, make_networks, data, backend=backend, device=device)
+        return create_faces(
+            config,
+            info,
+            make_networks,
+            options.face_data,
+            options.people,
+            backend=backend,
+            device=device,
+        )

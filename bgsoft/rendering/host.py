@@ -41,12 +41,12 @@ from bgsoft.threads import LanePool
 if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
     from bgsoft.detect.step import DetectorStep
-    from bgsoft.face.base import FaceTaker
     from bgsoft.face.step import FaceStep
     from bgsoft.matte.given import GivenSegmenter, MatteMerger, MatteReader
     from bgsoft.pipeline.trace import TraceRecorder
     from bgsoft.regions.follow import FollowedRegions
     from bgsoft.regions.step import RegionStep
+    from bgsoft.rendering.picture_options import PictureOptions
 
 LoaderMaker = Callable[[ResolvedModel, Precision | None], NetworkLoader]
 """Function that makes a model's loader; precision None: that of the render."""
@@ -246,11 +246,12 @@ class HostStages(StageFactory):
         info: VideoInfo,
         backend: str,
         make_loader: LoaderMaker,
-        data: FaceTaker | None,
+        options: PictureOptions,
     ) -> FaceStep | None:
         """Return the step for faces, always on the CPU; None if not needed."""
         # Imported in its own thread, in parallel with other imports.
         from bgsoft.face.create import create_faces
         from bgsoft.face.networks import FaceNetworks
 
-        return create_faces(config, info, partial(FaceNetworks, info.format), data)
+        make = partial(FaceNetworks, info.format)
+        return create_faces(config, info, make, options.face_data, options.people)

@@ -19,6 +19,7 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.errors import RenderCancelledError
 from bgsoft.hide.record import join_runs
 from bgsoft.infer.providers import require_runtime
+from bgsoft.media.endpoints import EndpointKind
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pipe import PipeInput
 from bgsoft.models.catalog import resolve
@@ -40,7 +41,7 @@ from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.rendering.report import RenderLog, skipped_report
 from bgsoft.rendering.request import Request
 from bgsoft.report import Event, RenderReport
-from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.config import FaceMode, RenderConfig
 from bgsoft.startup import StartupPool, logged, span
 from bgsoft.threads import any_thread_holds, lower_priority
 
@@ -48,8 +49,14 @@ if TYPE_CHECKING:
     from bgsoft.encode.base import FrameTaker
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.data import FaceDataWriter
+    from bgsoft.face.people import KnownPeople
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
+
+_FIRST_FRAMES_DECIDE = (
+    "the first frames of each scene decide who is shown, as a pipe cannot be read twice; render a"
+    " file, or name people by --main"
+)
 
 
 def render_whole(
@@ -143,6 +150,7 @@ class _Session:
         self._stack = ExitStack()
         """Everything else; a hanging stage keeps it open."""
         self._face_data: FaceDataWriter | None = None
+        self._people: KnownPeople | None = None
 
     def run(self, events: Sequence[Event] = ()) -> ChunkResult:
         """Render; nothing stays open, and nothing is left behind where it fails."""
@@ -164,6 +172,7 @@ class _Session:
 
     def _render(self) -> ChunkResult:
         # Apart from run: what lives on a device has to be gone when that gives its memory back.
+        self._people = self._find_people()
         stages = self._build()
         if self._listener.cancel.is_set():
             raise RenderCancelledError("interrupted")
@@ -172,6 +181,20 @@ class _Session:
         self._publish(stages)
         outcome.meter.finish(len(kept))
         return self._report(stages, outcome, pre_roll, kept)
+
+    def _find_people(self) -> KnownPeople | None:
+        """Choose the main people over whole shots, where others are hidden; None: not needed."""
+        config, source = self._config, self._request.source
+        if config.face.mode is not FaceMode.ANONYMIZE:
+            return None
+        from bgsoft.rendering.tracks import find_people, needs_known_people
+
+        if not needs_known_people(config):
+            return None
+        if source.kind is EndpointKind.PIPE:
+            self._log.add("notice", _FIRST_FRAMES_DECIDE, stage="face")
+            return None
+        return None if len(source.pictures) == 1 else find_people(config, self._listener)
 
     def _build(self) -> RenderStages:
         """Probe the input, open the outputs, and make the stages, in parallel."""
@@ -216,6 +239,7 @@ class _Session:
                 PictureOptions(
                     on_cut=log.scene_cut,
                     face_data=self._faces or self._face_data,
+                    people=self._people,
                     trim_start=self._trim_start,
                     began=None if chunk is None else chunk.began * info.time_base,
                     followed=None if chunk is None else chunk.followed,

@@ -1,0 +1,343 @@
+"""Main people where others are hidden: chosen over whole shots, or by the first frames of a stream.
+
+Nobody is recognised. A track is one person while its face changes size steadily. A new track is a
+person who was lost there a moment ago, unless it may be anybody else. In doubt it is a new person,
+so somebody who takes the place of a main person is hidden.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import field
+from typing import Any
+
+from bgsoft.face.base import LOOKAHEAD_FRAMES, Face
+from bgsoft.face.faces_file import FacesRecorder
+from bgsoft.face.geometry import box_iou, face_size, shared_area
+from bgsoft.face.track import MIN_AGREEMENT
+from bgsoft.frame import FrameFormat
+from bgsoft.records import NamedTuple, dataclass
+
+_PATIENCE_SECONDS = 4.0
+"""A person who is seen again in the same place within this time is the same one: somebody who has
+turned away comes back, but nobody can leave and be replaced."""
+_STEADY_SECONDS = 0.5
+"""The place of a lost person is where they were in the last half second: who is covered little by
+little seems to move with the edge of what covers them."""
+_WITNESS_SECONDS = 1.0
+"""Time before the loss of a face in which another person may have come to stand there."""
+_MAX_CHANGE = 1.25
+"""Factor of a face's size that shows another person, from one sighting to the next. In 500
+sightings of 7 clips it is 1.09 at most. A face 1.5 times as large in front of another has 0.44 of
+intersection over union, so the tracker takes it for the same."""
+_BRIEF_SECONDS = 0.5
+"""A face that was seen for less time is nobody who may have come to stand somewhere: a hand, or a
+print on a shirt, would keep a main person who comes back hidden."""
+_SOON_SECONDS = 0.2
+"""Longest time between two sightings of a face that is in sight."""
+_FIRST_SECONDS = 1e-3
+"""Time that the first frame of a shot counts for."""
+
+
+def prominence(face: Face, format: FrameFormat) -> float:
+    """Height of the face as a part of the frame's, up to halved with distance from the middle.
+
+    Standing still in the corner, a face has to be twice as tall as one in the middle.
+    """
+    x0, y0, x1, y1 = face.box_xyxy
+    dx = ((x0 + x1) / format.width - 1) / 2
+    dy = ((y0 + y1) / format.height - 1) / 2
+    central = max(0.0, 1 - 2 * math.hypot(dx, dy * 0.5))
+    return (y1 - y0) / format.height * (0.5 + 0.5 * central)
+
+
+class Span(NamedTuple):
+    """The time in which a track is of one person."""
+
+    id: int
+    begin: float
+    """Seconds of its first frame, and"""
+    end: float
+    """of its last one; inf: as long as there is the track."""
+
+
+@dataclass(slots=True, eq=False)
+class _Person:
+    sightings: deque[tuple[float, Face]]
+    """Seconds and faces of those of the last half second, at least one."""
+    place: int
+    """Where it was seen: the first track there. Others may have been there before and after."""
+    standing: float = 0.0
+    """Prominence times seconds."""
+    spans: list[Span] = field(default_factory=list)
+
+    @property
+    def face(self) -> Face:
+        """Where it was seen last."""
+        return self.sightings[-1][1]
+
+    @property
+    def seen_at(self) -> float:
+        """Seconds of the last sighting."""
+        return self.sightings[-1][0]
+
+    def see(self, face: Face, seconds: float) -> None:
+        """Take another sighting."""
+        self.sightings.append((seconds, face))
+        while seconds - self.sightings[0][0] > _STEADY_SECONDS:
+            self.sightings.popleft()
+
+    def changed_size(self, face: Face, seconds: float) -> bool:
+        """Return whether a face is of another size than this one was just before."""
+        return seconds - self.seen_at <= _SOON_SECONDS and not _is_as_large(self.face, face)
+
+    def may_be(self, face: Face, seconds: float) -> bool:
+        """Return whether a person who was somewhere else may have become this face."""
+        touches = shared_area(self.face.box_xyxy, face.box_xyxy) > 0
+        is_near = touches and _is_as_large(self.face, face)
+        is_brief = self.seen_at - self.spans[0].begin < _BRIEF_SECONDS
+        return not is_brief and (is_near or seconds - self.seen_at > _SOON_SECONDS)
+
+    def was_there(self, face: Face, seconds: float) -> bool:
+        """Return whether a person who was lost a moment ago was where a face is now."""
+        return seconds - self.seen_at <= _PATIENCE_SECONDS and any(
+            box_iou(each.box_xyxy, face.box_xyxy) >= MIN_AGREEMENT and _is_as_large(each, face)
+            for _, each in self.sightings
+        )
+
+
+def _is_as_large(one: Face, other: Face) -> bool:
+    a, b = face_size(one.box_xyxy), face_size(other.box_xyxy)
+    return max(a, b) <= _MAX_CHANGE * min(a, b)
+
+
+class MainOfShot(NamedTuple):
+    """The main people of a shot."""
+
+    begin: float
+    """Seconds of its first frame."""
+    spans: list[Span]
+
+    @property
+    def ids(self) -> Collection[int]:
+        """Ids of their tracks."""
+        return {span.id for span in self.spans}
+
+
+class People:
+    """The people of one shot, frame by frame."""
+
+    def __init__(self, format: FrameFormat) -> None:
+        self._format = format
+        self._people: list[_Person] = []
+        self._by_id: dict[int, _Person] = {}
+        """Whose face each track shows."""
+        self._detected: set[int] = set()
+        """Tracks that the last frame with detected faces had."""
+        self._begin: float | None = None
+        self._time = 0.0
+
+    def goes_on(self, faces: Sequence[Face]) -> bool:
+        """Return whether a possible cut is none, by the first faces after it.
+
+        In a flash, or where the light is switched on, all faces of before are still there, or all
+        of these were there before.
+        """
+        now = _detected(faces)
+        return now <= self._detected or self._detected <= now
+
+    def update(self, faces: Sequence[Face], seconds: float) -> None:
+        """Take the faces of the next frame, which is shown at a time in seconds."""
+        passed = _FIRST_SECONDS if self._begin is None else max(0.0, seconds - self._time)
+        self._begin, self._time = seconds if self._begin is None else self._begin, seconds
+        self._detected = _detected(faces) or self._detected
+        new = []
+        for face in faces:
+            person = self._by_id.get(face.id)
+            if face.detected and (person is None or person.changed_size(face, seconds)):
+                new.append(face)
+                self._end(face.id)
+            elif face.detected and person is not None:
+                person.see(face, seconds)
+        for face in new:
+            in_sight = {self._by_id[each.id] for each in faces if each.id in self._by_id}
+            person = self._person(face, in_sight, seconds)
+            person.see(face, seconds)
+            person.spans.append(Span(face.id, seconds, math.inf))
+            self._by_id[face.id] = person
+        for face in faces:
+            if face.id in self._by_id:
+                self._by_id[face.id].standing += passed * prominence(face, self._format)
+
+    def _end(self, id: int) -> None:
+        """End a track's span at the last sighting; the track goes on with another person."""
+        person = self._by_id.pop(id, None)
+        if person is not None:
+            spans = person.spans
+            at = max(at for at, span in enumerate(spans) if span.id == id)
+            spans[at] = spans[at]._replace(end=person.seen_at)
+
+    def _person(self, face: Face, in_sight: Collection[_Person], seconds: float) -> _Person:
+        """Return whose face a new track shows; in doubt, a new person's."""
+        lost = [each for each in self._people if each not in in_sight]
+        there = [each for each in lost if each.was_there(face, seconds)]
+        for person in there:
+            since = person.seen_at - _WITNESS_SECONDS
+            others = [each for each in lost if each is not person and each.seen_at >= since]
+            if not any(other.may_be(face, seconds) for other in others):
+                return person
+        place = there[-1].place if there else face.id
+        self._people.append(_Person(deque([(seconds, face)]), place))
+        return self._people[-1]
+
+    def best(self, count: int) -> list[_Person]:
+        """Return the most prominent people so far: large, near the centre, in sight for long.
+
+        All people of a place count together, as they may be one, but only one of them is main.
+        Otherwise somebody else would be main where a main person was lost a few times.
+        """
+        places: dict[int, list[_Person]] = {}
+        for person in self._people:
+            places.setdefault(person.place, []).append(person)
+        best = sorted(places.values(), key=lambda people: -sum(p.standing for p in people))
+        return [max(people, key=lambda each: each.standing) for people in best[:count]]
+
+    def tracks(self, people: Collection[_Person]) -> dict[int, Face]:
+        """Return the last faces of the tracks that show some of the people, by id."""
+        return {id: each.face for id, each in self._by_id.items() if each in people}
+
+    def forget(self, kept: Collection[_Person]) -> None:
+        """Forget all others who were not seen for so long that nobody can be taken for them."""
+        oldest = self._time - _PATIENCE_SECONDS - _WITNESS_SECONDS
+        self._people = [p for p in self._people if p in kept or p.seen_at >= oldest]
+        known = {*self._people}
+        self._by_id = {id: person for id, person in self._by_id.items() if person in known}
+
+    def main(self, count: int) -> MainOfShot:
+        """Return the main people of the shot, which ends with the last frame."""
+        spans = [
+            span._replace(end=min(span.end, self._time))
+            for person in self.best(count)
+            for span in person.spans
+        ]
+        return MainOfShot(-math.inf if self._begin is None else self._begin, spans)
+
+
+def _detected(faces: Sequence[Face]) -> set[int]:
+    return {face.id for face in faces if face.detected}
+
+
+class FirstFramesPicker:
+    """Main people by the first frames of each scene, where later ones are unknown.
+
+    Nobody else becomes main in it.
+
+    Args:
+        count: Number of main people.
+        format: Format of the frames.
+    """
+
+    def __init__(self, count: int, format: FrameFormat) -> None:
+        self._count, self._format = count, format
+        self.reset()
+
+    def reset(self) -> None:
+        """A new scene begins."""
+        self._people = People(self._format)
+        self._chosen: list[_Person] = []
+        self._is_cut = False
+        self._frames = 0
+        """Number of frames with faces so far."""
+
+    def cut(self) -> None:
+        """A new scene begins, if the next frame with faces shows others."""
+        self._is_cut = True
+
+    @property
+    def main(self) -> Collection[int]:
+        """Ids of the main faces so far."""
+        return self._people.tracks(self._chosen).keys()
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether later frames change nothing of who is main."""
+        return self._frames > LOOKAHEAD_FRAMES
+
+    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+        """Take the faces of the next frame, and return the main ones by id, as last seen."""
+        if self._is_cut and _detected(faces):
+            if not self._people.goes_on(faces):
+                self.reset()
+            self._is_cut = False
+        self._people.update(faces, seconds)
+        self._frames += bool(faces)
+        if not self.is_decided:
+            self._chosen = self._people.best(self._count)
+        self._people.forget(self._chosen)
+        return self._people.tracks(self._chosen)
+
+
+class ShotPicker:
+    """Main people that were chosen over whole shots, before the render.
+
+    Args:
+        shots: The main people of each shot, in order.
+    """
+
+    is_decided = True
+
+    def __init__(self, shots: Sequence[MainOfShot]) -> None:
+        self._shots, self._begins = shots, [shot.begin for shot in shots]
+        self.main: Collection[int] = ()
+        """Ids of the main faces of the shot."""
+
+    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+        """Return the main ones of the next frame's faces by id."""
+        shot = self._shots[max(0, bisect_right(self._begins, seconds) - 1)]
+        self.main = shot.ids
+        shown = {span.id for span in shot.spans if span.begin <= seconds <= span.end}
+        return {face.id: face for face in faces if face.id in shown}
+
+    def reset(self) -> None:
+        """Do nothing: shots are known."""
+
+    def cut(self) -> None:
+        """Do nothing: shots are known."""
+
+
+class KnownPeople(NamedTuple):
+    """What is known of all faces of a video before it is rendered."""
+
+    faces: FacesRecorder
+    shots: list[MainOfShot]
+    summary: dict[str, Any]
+    """Report about the faces, of the pass that found them."""
+
+
+def choose_main(
+    frames: Iterable[tuple[int, float, Sequence[Face]]],
+    cuts: Collection[int],
+    count: int,
+    format: FrameFormat,
+) -> list[MainOfShot]:
+    """Return the most prominent people of each shot.
+
+    Args:
+        frames: pts, seconds and faces of all frames, in order.
+        cuts: pts of frames that may begin a shot.
+        count: Number of main people in a shot.
+        format: Format of the frames.
+    """
+    shots, people, is_cut = [], People(format), False
+    for pts, seconds, faces in frames:
+        is_cut |= pts in cuts
+        if is_cut and _detected(faces):
+            if not people.goes_on(faces):
+                shots.append(people.main(count))
+                people = People(format)
+            is_cut = False
+        people.update(faces, seconds)
+    return [*shots, people.main(count)]
