@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.errors import ConfigError
-from bgsoft.face.base import LOOKAHEAD_FRAMES, Face
+from bgsoft.face.base import Face
 from bgsoft.face.subjects import MatteSeparator, SubjectPicker
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import SIZES, frame_format
@@ -66,15 +66,6 @@ def test_two_who_are_alike_never_flip() -> None:
     assert len(seen) == 1
 
 
-def test_who_is_out_of_sight_when_it_is_decided_is_main_all_the_same() -> None:
-    """One frame without the main face makes nobody smaller main."""
-    picker = SubjectPicker(1, HD, hides=True)
-    large, small = make_face(500, 360, 200, id=1), make_face(900, 360, 60, id=2)
-    for frame in range(40):
-        faces = [small] if frame == LOOKAHEAD_FRAMES - 1 else [large, small]
-        assert {*picker.update(faces, frame / FPS)} == {1}
-
-
 def test_a_main_person_who_turns_away_keeps_the_place_and_comes_back_under_a_new_id() -> None:
     picker = SubjectPicker(1, HD)
     main, other = make_face(500, 360, 200, id=1), make_face(900, 360, 160, id=2)
@@ -83,48 +74,6 @@ def test_a_main_person_who_turns_away_keeps_the_place_and_comes_back_under_a_new
     assert picker.update([other], 3.3) == {1: main}
     again = make_face(520, 360, 200, id=7, age=0)
     assert all(ids == {7} for ids in run(picker, [other, again], 30, 3.4))
-
-
-def test_where_others_are_hidden_nobody_takes_the_place_of_the_main_person() -> None:
-    """Neither a person who steps in front, nor one who stays when the main person leaves."""
-    picker = SubjectPicker(1, HD, hides=True)
-    main, larger = make_face(500, 360, 160, id=1), make_face(560, 360, 300, id=2)
-    run(picker, [main], 30, 0.0)
-    assert all(ids == {1} for ids in run(picker, [main, larger], 60, 1.0))
-    assert all(ids == {1} for ids in run(picker, [larger], 300, 3.0))
-
-
-def test_where_others_are_hidden_the_first_frames_decide_together() -> None:
-    """A larger face found a little later is main instead of the first one."""
-    picker = SubjectPicker(1, HD, hides=True)
-    small, large = make_face(200, 360, 30, id=1), make_face(600, 360, 200, id=2, age=0)
-    assert run(picker, [small], 3, 0.0)[-1] == {1}
-    assert not picker.is_decided
-    assert run(picker, [small, large], LOOKAHEAD_FRAMES + 1, 0.1)[-1] == {2}
-    assert picker.is_decided
-    assert SubjectPicker(1, HD).is_decided
-
-
-@pytest.mark.parametrize(
-    ("others", "x", "is_main"),
-    [
-        ((), 505, True),
-        ((), 600, False),  # somebody else: a track would not go on there
-        (("stays",), 505, True),
-        (("leaves",), 505, False),  # it may be who has left
-    ],
-)
-def test_where_others_are_hidden_a_new_track_is_the_main_person_if_it_can_be_nobody_else(
-    others: tuple[str, ...], x: float, is_main: bool
-) -> None:
-    picker = SubjectPicker(1, HD, hides=True)
-    main, other = make_face(500, 360, 200, id=1), make_face(900, 360, 100, id=2)
-    run(picker, [main, *[other for _ in others]], 60, 0.0)
-    staying = [other] if "stays" in others else []
-    run(picker, staying, 10, 2.0)
-    again = make_face(x, 360, 200, id=7, age=0)
-    ids = run(picker, [again, *staying], 15, 2.4)
-    assert ids == [{7} if is_main else {1}] * 15
 
 
 def test_a_face_of_another_size_in_the_same_place_is_somebody_else() -> None:
@@ -154,18 +103,6 @@ def test_a_face_of_a_moment_is_nobody() -> None:
     picker.update([make_face(500, 360, 200, id=1)], 0.0)
     young = make_face(900, 360, 200, id=2, age=1)
     assert {*picker.update([make_face(500, 360, 200, id=1), young], 1 / FPS)} == {1}
-
-
-def test_a_cut_that_is_none_makes_nobody_else_main() -> None:
-    """A flash shows nobody, and afterwards there is a larger face."""
-    main, larger = make_face(500, 360, 200, id=1), make_face(900, 360, 300, id=2, age=0)
-    picker = SubjectPicker(1, HD, hides=True)
-    run(picker, [main], 30, 0.0)
-    picker.cut()
-    assert run(picker, [], 2, 1.0) == [{1}] * 2
-    assert run(picker, [main, larger], 60, 1.1) == [{1}] * 60
-    picker.cut()
-    assert run(picker, [larger], 1, 4.0) == [{2}]
 
 
 def test_a_cut_resets_the_filter() -> None:
