@@ -91,6 +91,30 @@ def write_two_people(
     return _write(path, frames, change)
 
 
+GUEST_FACE = np.s_[465:545, 228:280]
+"""Area inside the face of the guest of :func:`write_guest_first`, in every frame."""
+
+
+@made_once
+def write_guest_first(path: Path, frames: int, first: int) -> Path:
+    """The sample's person with a guest; the person's face is stripes before one frame.
+
+    Args:
+        path: The clip, 1280×720 at 30 frames a second.
+        frames: How many of the sample's frames.
+        first: The first one with both faces.
+    """
+
+    def change(picture: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
+        guest = cv2.resize(picture[:, ::-1], (426, 240), interpolation=cv2.INTER_AREA)
+        if number < first:
+            picture[150:470, 520:760] = np.arange(240)[:, None] // 4 % 2 * np.uint8(160) + 40
+        picture[400:640, 40:466] = guest
+        return picture
+
+    return _write(path, frames, change)
+
+
 def _write(
     path: Path, frames: int, change: Callable[[NDArray[np.uint8], int], NDArray[np.uint8]]
 ) -> Path:

@@ -25,6 +25,7 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.host import host_planes
+from bgsoft.rendering.people import needs_known_people
 from bgsoft.rendering.request import Request
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
@@ -33,6 +34,10 @@ WARM_UP_FRAMES = 12
 """Frames processed before the shown one, so that temporal smoothing is as in a render."""
 
 _DEFAULT_SECONDS = 1.0
+_FRAMES_BEFORE_DECIDE = (
+    "the preview chooses the main people by the frames before this one; a render chooses them over"
+    " the whole shot"
+)
 _CHECKER_PX = 16
 _Picture = NDArray[np.uint8]
 
@@ -85,6 +90,8 @@ def write_preview(
     )
     _, data = cv2.imencode(".png", np.hstack([source, matte, result]))
     notices = [*info.notices, *info.lost_chroma]
+    if len(info.stills) != 1 and needs_known_people(config):
+        notices.append(_FRAMES_BEFORE_DECIDE)
     with made_folders([output], notices.append):
         write_whole(output, "preview", data.tobytes())
     if info.format.color.is_hdr:

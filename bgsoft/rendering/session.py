@@ -187,14 +187,22 @@ class _Session:
         config, source = self._config, self._request.source
         if config.face.mode is not FaceMode.ANONYMIZE:
             return None
-        from bgsoft.rendering.tracks import find_people, needs_known_people
+        from bgsoft.rendering.people import find_people, needs_known_people
 
         if not needs_known_people(config):
             return None
         if source.kind is EndpointKind.PIPE:
             self._log.add("notice", _FIRST_FRAMES_DECIDE, stage="face")
             return None
-        return None if len(source.pictures) == 1 else find_people(config, self._listener)
+        if len(source.pictures) == 1:
+            return None
+        # What would stop the render, stops it before a long search.
+        resolve(config.segment.model)
+        self._info = self._info or source.probe(rate=config.fps)
+        if not self._request.passes_through_pipe:
+            with made_folders(self._request.written_paths, lambda _text: None):
+                self._request.check_writable(self._info)
+        return find_people(config, self._listener, hand_over_frames)
 
     def _build(self) -> RenderStages:
         """Probe the input, open the outputs, and make the stages, in parallel."""

@@ -1,65 +1,20 @@
-"""Detection of the faces of a video as in a render, without writing the video.
-
-On the host at 1080p, it takes the time that the render then saves, and a twentieth more.
-"""
+"""Detection of the faces of a video as in a render, without writing the video."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bgsoft.encode.base import PictureKind
 from bgsoft.errors import ConfigError
-from bgsoft.face.faces_file import FacesRecorder, read_faces_file
-from bgsoft.face.people import KnownPeople, choose_main
-from bgsoft.frame import Frame
-from bgsoft.media.info import VideoInfo
+from bgsoft.face.faces_file import FacesRecorder
 from bgsoft.outputs import check_target, write_whole
 from bgsoft.rendering.configure import build_config
 from bgsoft.rendering.listener import Listener
+from bgsoft.rendering.people import NoPictures, only_faces
 from bgsoft.rendering.session import hand_over_frames
-from bgsoft.report import Event, Phase, Progress
-from bgsoft.settings.config import (
-    DetectorConfig,
-    EffectConfig,
-    EffectKind,
-    FaceMode,
-    HideConfig,
-    MatteConfig,
-    MatteQuality,
-    RegionConfig,
-    RenderConfig,
-    SegmentConfig,
-)
-
-_SEGMENTED_EVERY = 300
-"""Masks are made this rarely, as faces do not depend on them."""
-
-
-class _NoPictures:
-    """A sink that discards frames, of which only faces are needed."""
-
-    name, pixel_format, kind, waits = "none", "", PictureKind.COLOR, 0
-    on_host_only = False
-
-    def __init__(self) -> None:
-        self.frames = 0
-
-    def open(self, info: VideoInfo) -> None:
-        self.info = info
-
-    def encode(self, frame: Frame) -> None:
-        if frame.ready is not None:
-            frame.ready.synchronize()
-        self.frames += 1
-
-    def finish(self) -> None:
-        """Do nothing: no frame is kept."""
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
+from bgsoft.report import Event
+from bgsoft.settings.config import FaceMode, RenderConfig
 
 
 def tracks_config(
@@ -77,30 +32,6 @@ def tracks_config(
     return build_config(input, output, preset=None, flags={**flags, "face": face, **top})
 
 
-def _only_faces(config: RenderConfig) -> RenderConfig:
-    """Return the settings of the cheapest render that detects the faces of another one."""
-    # With landmarks, the detector runs on every frame.
-    every = config.face.detect_every or (None if config.face_data is None else 1)
-    face = replace(config.face, detect_every=every)
-    if face.mode is FaceMode.ANONYMIZE:
-        face = replace(face, main=(), subjects=0)  # the finder does not depend on who is main
-    return replace(
-        config,
-        face=face,
-        effect=EffectConfig(kind=EffectKind.DIM, strength=0.0),
-        segment=SegmentConfig(matte=MatteQuality.FAST, mask_every=_SEGMENTED_EVERY),
-        matte=MatteConfig(),
-        hide=HideConfig(),
-        regions=RegionConfig(),
-        detector=DetectorConfig(),
-        face_data=None,
-        matte_out=None,
-        report=None,
-        trace=None,
-        receipt=None,
-    )
-
-
 def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> FacesRecorder:
     """Find the faces, write the file, and return the recorder with all tracks.
 
@@ -109,44 +40,8 @@ def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> Fac
         BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`.
     """
     check_target(config.output, "faces", overwrite=config.overwrite, others=config.inputs)
-    recorder, taker = FacesRecorder(), _NoPictures()
+    recorder, taker = FacesRecorder(), NoPictures()
     listener = Listener(on_event=on_event)
-    hand_over_frames(_only_faces(config), taker, listener, faces=recorder)
+    hand_over_frames(only_faces(config), taker, listener, faces=recorder)
     write_whole(config.output, "faces", recorder.text(taker.info))
     return recorder
-
-
-def needs_known_people(config: RenderConfig) -> bool:
-    """Return whether the main people of a video have to be chosen before it is rendered."""
-    face = config.face
-    if face.mode is not FaceMode.ANONYMIZE or face.subjects == 0 or face.main:
-        return False
-    return face.file is None or not read_faces_file(Path(face.file)).main
-
-
-def find_people(config: RenderConfig, listener: Listener) -> KnownPeople:
-    """Find all faces of a file, and choose the main people of each shot.
-
-    Args:
-        config: Settings of the render.
-        listener: Receives the progress; events come again from the render.
-
-    Raises:
-        BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`.
-    """
-    cuts: set[int] = set()
-
-    def hear(event: Event) -> None:
-        if event.kind == "scene-cut" and event.pts is not None:
-            cuts.add(event.pts)
-
-    def show(progress: Progress) -> None:
-        listener.progress(replace(progress, phase=Phase.SEARCH))
-
-    recorder, taker = FacesRecorder(), _NoPictures()
-    inner = Listener(show, hear, listener.cancel)
-    report = hand_over_frames(_only_faces(config), taker, inner, faces=recorder)
-    count, format = config.face.subjects, taker.info.format
-    shots = choose_main(recorder.items(), cuts, count, format)
-    assert report.faces is not None
-    return KnownPeople(recorder, shots, report.faces)

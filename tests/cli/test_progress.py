@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +14,7 @@ import pytest
 from bgsoft.cli.console import Console, rich_console
 from bgsoft.cli.progress import PlainView
 from bgsoft.errors import DecodeError, OutputError
-from bgsoft.report import Event, Progress
+from bgsoft.report import Event, Phase, Progress
 from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, RenderConfig
 from tests.processes import run_python
 
@@ -123,6 +125,20 @@ def test_plain_lines_are_half_a_minute_apart(capsys: pytest.CaptureFixture[str])
     view.progress(snapshot(161, 62.0, total=None))
     shown = [line.split("  ")[0:2] for line in capsys.readouterr().err.splitlines()]
     assert shown == [[" 11%", "110/1000 frames"], ["161 frames", "25.0 frames/s"]]
+
+
+def test_a_search_is_named_and_shows_no_events_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    """The render after it begins to count again."""
+    view = PlainView(Console())
+    view.event(Event(kind="notice", message="early"))
+    search = partial(replace, phase=Phase.SEARCH)
+    view.progress(search(snapshot(900, 95.0)))
+    assert capsys.readouterr().err.startswith("finding the main people:   90%  900/1000 frames")
+    view.progress(snapshot(300, 31.0))
+    assert [line[:14] for line in capsys.readouterr().err.splitlines()] == [
+        "notice: early",
+        " 30%  300/1000",
+    ]
 
 
 def test_long_times_have_hours(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,19 @@ def test_faces_are_hidden_at_once(tmp_path: Path, at: float) -> None:
     assert result < 0.35 * source
 
 
+def test_a_preview_says_that_it_does_not_know_the_whole_shot(clip: Path, tmp_path: Path) -> None:
+    def notices(**face: object) -> list[str]:
+        out = tmp_path / "p.png"
+        plain = config(clip, out, kind=EffectKind.DIM)
+        chosen = FaceConfig(mode=FaceMode.ANONYMIZE, **face)
+        result = write_preview(dataclasses.replace(plain, face=chosen, overwrite=True), 0.0)
+        return [text for text in result.notices if "whole shot" in text]
+
+    assert len(notices()) == 1
+    assert notices(subjects=0) == []
+    assert notices(main=("50%,50%",)) == []
+
+
 def test_existing_picture_is_kept_unless_asked(clip: Path, tmp_path: Path) -> None:
     out = tmp_path / "p.png"
     out.write_bytes(b"mine")

@@ -1,0 +1,78 @@
+"""Faces that are known before a render: collected, and found again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bgsoft.errors import InferenceError
+from bgsoft.face.base import NO_LANDMARKS, Face
+from bgsoft.face.faces_file import FacesRecorder, KnownFinder
+from bgsoft.face.geometry import Roi
+from bgsoft.frame import Frame
+from tests.fakes import FORMAT, host_planes
+from tests.unit.face.shapes import make_face
+
+
+def bare(face: Face, **changes: Any) -> Face:
+    square = Roi(1.25, 2.5, 100.0, face.angle)
+    return replace(face, landmarks=NO_LANDMARKS, square=square, **changes)
+
+
+FACES = [
+    [bare(make_face(10.1, 20, 30, id=5, roll=0.3))],
+    [],
+    [
+        bare(make_face(11, 20, 30, id=5, age=3), detected=False),
+        bare(make_face(70, 20, 31, id=8, score=0.2), is_proven=False),
+    ],
+]
+
+
+def frame(index: int) -> Frame:
+    return Frame(host_planes(FORMAT), FORMAT, index, 500 + 33 * index, Fraction(1, 1000))
+
+
+def values(face: Face) -> list[Any]:
+    names = ("id", "score", "box_xyxy", "angle", "square", "detected", "age_frames", "is_proven")
+    return [getattr(face, name) for name in names]
+
+
+@pytest.fixture
+def recorder() -> FacesRecorder:
+    recorder = FacesRecorder()
+    for index, faces in enumerate(FACES):
+        recorder.write(frame(index), faces)
+    return recorder
+
+
+def test_faces_come_back_as_they_were_written(recorder: FacesRecorder) -> None:
+    for index, faces in enumerate(FACES):
+        found = recorder.faces(500 + 33 * index)
+        assert found is not None
+        assert [*map(values, found)] == [*map(values, faces)]
+    assert [(pts, seconds, len(faces)) for pts, seconds, faces in recorder.items()] == [
+        (500, 0.5, 1),
+        (533, 0.533, 0),
+        (566, 0.566, 2),
+    ]
+    assert recorder.count == 2
+    assert recorder.frames == 3
+
+
+@pytest.mark.parametrize("pts", [0, 501, 600])
+def test_a_frame_that_was_not_searched_stops_the_render(recorder: FacesRecorder, pts: int) -> None:
+    """Otherwise its faces would be shown."""
+    networks = SimpleNamespace(close=lambda: None)
+    finder = KnownFinder(recorder.faces, cast("Any", networks))
+    searched = frame(2)
+    assert [len(each) for each in finder.find([searched], [cast("Any", None)])] == [2]
+    assert finder.doubts == [[]]
+    searched.pts = pts
+    with pytest.raises(InferenceError, match="other frames were decoded") as error:
+        finder.find([searched], [cast("Any", None)])
+    assert error.value.pts == pts
