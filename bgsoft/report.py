@@ -69,7 +69,7 @@ class Event:
 
 
 class Phase(StrEnum):
-    """What a render is doing."""
+    """Part of a render that is running."""
 
     SEARCH = "search"
     """Its main people are searched for; nothing is written yet."""

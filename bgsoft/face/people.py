@@ -76,7 +76,7 @@ class _Person:
 
     @property
     def face(self) -> Face:
-        """Where it was seen last."""
+        """The last sighting."""
         return self.sightings[-1][1]
 
     @property
@@ -309,7 +309,7 @@ class ShotPicker:
 
 
 class KnownPeople(NamedTuple):
-    """What is known of all faces of a video before it is rendered."""
+    """All faces of a video, and its main people, known before it is rendered."""
 
     faces: FacesRecorder
     shots: list[MainOfShot]
