@@ -17,7 +17,7 @@ in clips of moving people, with a finder that is blind for 9 of 27 frames. With 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bgsoft.face.base import Face, hiding_ellipse
 from bgsoft.face.geometry import Box, box_area, shared_area
@@ -35,42 +35,32 @@ _SAME_FACE = 0.5
 a fifth more of the frame is hidden in gaps."""
 
 
-_UNIFORM = 0.8
+_UNIFORM = 0.84
 """Between two sightings, a face that has not gone evenly may be where it was going after the first,
 or where it came from before the second. Both are hidden, where less than this part of them is."""
 
 
-class _Place(NamedTuple):
-    """A place where a face is, or may be."""
+def _between(one: Ellipse, two: Ellipse, share: float) -> Ellipse:
+    """Return the place that has gone this share (0–1) of the way from one to the other."""
+    angle = math.atan2(one.sin, one.cos)
+    # Turned by half a circle an ellipse is the same.
+    angle += share * math.remainder(math.atan2(two.sin, two.cos) - angle, math.pi)
+    sizes = {
+        name: getattr(one, name) + share * (getattr(two, name) - getattr(one, name))
+        for name in ("x", "y", "across", "along")
+    }
+    return Ellipse(cos=math.cos(angle), sin=math.sin(angle), **sizes)
 
-    ellipse: Ellipse
-    box: Box
 
-    def moved(self, dx: float, dy: float, growth: float) -> _Place:
-        left, top, right, bottom = self.box
-        box = left + dx, top + dy, right + dx, bottom + dy
-        return _Place(self.ellipse.moved(dx, dy, growth), box)
+def _box(place: Ellipse) -> Box:
+    half_x, half_y = place.half_size()
+    return place.x - half_x, place.y - half_y, place.x + half_x, place.y + half_y
 
-    def towards(self, other: _Place, share: float) -> _Place:
-        """Return the place that has gone this share (0–1) of the way to another."""
 
-        def between(a: float, b: float) -> float:
-            return a + (b - a) * share
-
-        one, two = self.ellipse, other.ellipse
-        angle = math.atan2(one.sin, one.cos)
-        # Turned by half a circle an ellipse is the same.
-        angle += share * math.remainder(math.atan2(two.sin, two.cos) - angle, math.pi)
-        names = ("x", "y", "across", "along")
-        sizes = {name: between(getattr(one, name), getattr(two, name)) for name in names}
-        ellipse = Ellipse(cos=math.cos(angle), sin=math.sin(angle), **sizes)
-        left, top, right, bottom = map(between, self.box, other.box)
-        return _Place(ellipse, (left, top, right, bottom))
-
-    def is_covered(self, others: Collection[_Place], part: float = _SAME_FACE) -> bool:
-        """Return whether one of other places takes such a part of it."""
-        min_area = part * box_area(self.box)
-        return any(shared_area(self.box, other.box) >= min_area for other in others)
+def _is_covered(place: Ellipse, others: Iterable[Ellipse], part: float = _SAME_FACE) -> bool:
+    """Return whether one of other places takes such a part of one."""
+    box = _box(place)
+    return any(shared_area(box, _box(other)) >= part * box_area(box) for other in others)
 
 
 class FrameFaces:
@@ -84,9 +74,8 @@ class FrameFaces:
         scene: int = 0,
         is_decided: bool = True,
     ) -> None:
-        self.places = {
-            face.id: _Place(hiding_ellipse(face), face.box_xyxy) for face in faces if face.detected
-        }
+        self.places = {face.id: hiding_ellipse(face) for face in faces if face.detected}
+        """Places of the faces by id."""
         self.proven = frozenset(face.id for face in faces if face.is_proven)
         """Ids of faces that one closer view alone does not vouch for."""
         self.shown = frozenset(shown)
@@ -97,15 +86,15 @@ class FrameFaces:
         self.is_decided = is_decided
         """Later frames of the scene do not change who is shown."""
 
-    def hidden(self) -> Iterator[tuple[int, _Place]]:
-        """Return id and place of each face that is to be hidden."""
-        return ((id, place) for id, place in self.places.items() if id not in self.shown)
+    def hidden(self) -> dict[int, Ellipse]:
+        """Return the place of each face that is to be hidden, by id."""
+        return {id: place for id, place in self.places.items() if id not in self.shown}
 
 
 class _Sighting(NamedTuple):
     """A face in the frame where it was seen last, or will be seen first."""
 
-    place: _Place
+    place: Ellipse
     frame: FrameFaces
     velocity: tuple[float, float] = (0.0, 0.0)
     """Frame pixels a second."""
@@ -117,10 +106,10 @@ class _Sighting(NamedTuple):
         if other is None or other.frame.seconds == frame.seconds:
             return cls(place, frame)
         passed = frame.seconds - other.frame.seconds
-        one, two = other.place.ellipse, place.ellipse
-        return cls(place, frame, ((two.x - one.x) / passed, (two.y - one.y) / passed))
+        x, y = (place.x - other.place.x) / passed, (place.y - other.place.y) / passed
+        return cls(place, frame, (x, y))
 
-    def carried(self, seconds: float) -> _Place:
+    def carried(self, seconds: float) -> Ellipse:
         """Return the expected place at a time before or after."""
         passed = seconds - self.frame.seconds
         growth = min(1 + _GROWTH * abs(passed), _MAX_GROWTH)
@@ -142,7 +131,7 @@ class HiddenFaces:
             now.places = {id: place for id, place in now.places.items() if id in proven}
         for id in now.shown & last.keys():
             del last[id]
-        hidden = dict(now.hidden())
+        hidden = now.hidden()
         for id in hidden:
             last[id] = _Sighting.of(id, now, last.get(id))
         places = [*hidden.values()]
@@ -151,10 +140,9 @@ class HiddenFaces:
             places += after
             if not after:
                 del last[id]
-        places += self._before(now, coming, proven)
-        return [place.ellipse for place in places]
+        return [*places, *self._before(now, coming, proven)]
 
-    def _after(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[_Place]:
+    def _after(self, id: int, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[Ellipse]:
         """Return where a face may be that was seen before; nowhere: it is gone.
 
         A shown face in its place ends nothing: in doubt it is hidden for a moment, too.
@@ -165,17 +153,17 @@ class HiddenFaces:
             if id in end.places:
                 span = max(end.seconds - last.frame.seconds, 1e-9)
                 share = (now.seconds - last.frame.seconds) / span
-                place = last.place.towards(end.places[id], min(max(share, 0.0), 1.0))
+                place = _between(last.place, end.places[id], min(max(share, 0.0), 1.0))
                 others = onwards, _first(id, at, coming, last.velocity).carried(now.seconds)
-                return [place, *(o for o in others if not o.is_covered([place], _UNIFORM))]
+                return [place, *(o for o in others if not _is_covered(o, [place], _UNIFORM))]
         is_over = now.seconds - last.frame.seconds > _HOLD_SECONDS
         is_over = is_over or last.frame.scene != now.scene
-        is_over = is_over or onwards.is_covered([each for _, each in now.hidden()])
+        is_over = is_over or _is_covered(onwards, now.hidden().values())
         return [] if is_over else [onwards]
 
     def _before(
         self, now: FrameFaces, coming: Sequence[FrameFaces], proven: Collection[int]
-    ) -> Iterator[_Place]:
+    ) -> Iterator[Ellipse]:
         """Return where faces may be that will be seen for the first time.
 
         Where the way back meets a face in sight, it is that face under another id, or was behind
@@ -189,7 +177,7 @@ class HiddenFaces:
                 known.add(id)
                 first = _first(id, at, coming)
                 if id not in frame.shown and not any(
-                    first.carried(each.seconds).is_covered(each.places.values())
+                    _is_covered(first.carried(each.seconds), each.places.values())
                     for each in (now, *coming[:at])
                 ):
                     yield first.carried(now.seconds)

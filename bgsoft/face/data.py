@@ -38,13 +38,15 @@ class FaceDataWriter(Closing):
     Args:
         path: The file.
         file: Commits the data under their name.
+        stream: Where frames are written to, without a buffer; closed with the writer.
     """
 
     wants_landmarks = True
 
-    def __init__(self, path: Path, file: AtomicOutput) -> None:
+    def __init__(self, path: Path, file: AtomicOutput, stream: FileIO) -> None:
         self._path = path
         self._file = file
+        self._stream = stream
         self._open = True
         self.frames = 0
         """Frames that were written whole."""
@@ -88,27 +90,21 @@ class FaceDataWriter(Closing):
             if self._open:
                 self._open = False
                 self._finish()
-        self._discard()
+        self._stream.close()
         self._file.close()
 
     @abstractmethod
     def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         """Add a frame, whole or not at all."""
 
-    @abstractmethod
     def _finish(self) -> None:
         """Complete the data."""
 
-    @abstractmethod
-    def _discard(self) -> None:
-        """Close other files; safe to call twice."""
-
-
-def _write_all(file: FileIO, data: bytes) -> None:
-    """Write to a file without a buffer, which may take less at a time."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) or 0 :]
+    def _write_all(self, data: bytes) -> None:
+        """Write to the stream, which may take less at a time."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._stream.write(rest) or 0 :]
 
 
 def open_face_data(
@@ -136,7 +132,8 @@ def open_face_data(
             f"--face-data must be a .jsonl or .npz file, not {path.name!r}", path=path
         )
     file = AtomicOutput(path, overwrite=overwrite, inputs=others, receipt=receipt, keeps=True)
-    return _JsonLinesWriter(path, file) if suffix == ".jsonl" else _NpzWriter(path, file)
+    with writing(path, _WHAT):
+        return _JsonLinesWriter(path, file) if suffix == ".jsonl" else _NpzWriter(path, file)
 
 
 class _JsonLinesWriter(FaceDataWriter):
@@ -152,8 +149,7 @@ class _JsonLinesWriter(FaceDataWriter):
     """
 
     def __init__(self, path: Path, file: AtomicOutput) -> None:
-        super().__init__(path, file)
-        self._lines = FileIO(file.temporary, "w")
+        super().__init__(path, file, FileIO(file.temporary, "w"))
         self._bytes = 0
 
     def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
@@ -174,17 +170,11 @@ class _JsonLinesWriter(FaceDataWriter):
         }
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         try:
-            _write_all(self._lines, data)
+            self._write_all(data)
         except OSError:
-            self._lines.truncate(self._bytes)  # no half line
+            self._stream.truncate(self._bytes)  # no half line
             raise
         self._bytes += len(data)
-
-    def _finish(self) -> None:
-        """Lines are complete."""
-
-    def _discard(self) -> None:
-        self._lines.close()
 
 
 class _NpzWriter(FaceDataWriter):
@@ -196,19 +186,16 @@ class _NpzWriter(FaceDataWriter):
     """
 
     def __init__(self, path: Path, file: AtomicOutput) -> None:
-        super().__init__(path, file)
+        stream = tempfile.TemporaryFile(dir=file.temporary.parent, buffering=0)  # noqa: SIM115
+        super().__init__(path, file, stream)
         kinds = {"index": "q", "pts": "q", "time": "d", "first": "q", "id": "q", "detected": "b"}
         kinds |= {"score": "d", "box": "d"}
         self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in kinds.items()}
         self._columns["first"].append(0)
-        self._spool: FileIO | None = None
 
     def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
-        if self._spool is None:
-            folder = self._file.temporary.parent
-            self._spool = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
         for face in faces:
-            _write_all(self._spool, np.ascontiguousarray(face.landmarks, "<f4").tobytes())
+            self._write_all(np.ascontiguousarray(face.landmarks, "<f4").tobytes())
         columns = self._columns
         for face in faces:
             columns["id"].append(face.id)
@@ -220,21 +207,16 @@ class _NpzWriter(FaceDataWriter):
         columns["time"].append(frame.time_seconds)
         columns["first"].append(len(columns["id"]))
 
-    def _discard(self) -> None:
-        spool, self._spool = self._spool, None
-        if spool is not None:
-            spool.close()
-
     def _finish(self) -> None:
-        if self._spool is None or not self._columns["index"]:
+        if not self._columns["index"]:
             return
         try:
-            self._assemble(self._spool)
+            self._assemble()
         except OSError:
             self._file.temporary.write_bytes(b"")
             raise
 
-    def _assemble(self, spool: FileIO) -> None:
+    def _assemble(self) -> None:
         columns: dict[str, Any] = {name: np.array(each) for name, each in self._columns.items()}
         count = int(columns["first"][-1])  # an error in the middle of a frame may have left more
         for name in ("id", "score", "detected"):
@@ -242,8 +224,9 @@ class _NpzWriter(FaceDataWriter):
         columns["detected"] = columns["detected"].astype(np.bool_)
         columns["box"] = columns["box"][: 4 * count].reshape(count, 4)
         shape = count, LANDMARKS, 3
-        # Mapped, so that landmarks go from file to file; nothing of no length can be mapped.
-        landmarks = np.memmap(spool, "<f4", "r", shape=shape) if count else np.zeros(shape, "<f4")
+        landmarks = np.zeros(shape, "<f4")
+        if count:  # mapped, so that landmarks go from file to file
+            landmarks = np.memmap(self._stream, "<f4", "r", shape=shape)
         # numpy.savez would lengthen a name that does not end in .npz.
         with self._file.temporary.open("wb") as file:
             np.savez(file, **columns, landmarks=landmarks)

@@ -14,7 +14,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -395,19 +394,10 @@ class RecordedFinder(KnownFinder):
         self._used: set[int] = set()
         self._is_part = is_part
 
-    @cached_property
-    def _times(self) -> dict[int, list[SavedTrack]]:
-        found: dict[int, list[SavedTrack]] = {}
-        for track in self._file.tracks:
-            for pts in track.faces if not track.interpolate else ():
-                found.setdefault(pts, []).append(track)
-        return found
-
     def _faces(self, pts: int) -> list[Face]:
         self._used.add(pts)
-        lines = [*self._times.get(pts, ()), *(t for t in self._file.tracks if t.interpolate)]
-        faces = [face for line in lines if (face := line.face(pts)) is not None]
-        return sorted(faces, key=lambda face: -face_size(face.box_xyxy))
+        faces = [track.face(pts) for track in self._file.tracks]
+        return sorted(filter(None, faces), key=lambda face: -face_size(face.box_xyxy))
 
     def notices(self) -> list[str]:
         """Return notices, after a whole video, about faces that belong to no frame."""

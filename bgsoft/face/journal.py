@@ -48,20 +48,17 @@ class FaceJournal:
             *(() if measures else ("missed",)),
             *(() if hides else ("vanished", "doubtful")),
         )
-        self._lists: dict[str, list[dict[str, Any]] | None] = {
-            name: None if name in left_out else [] for name in _LISTS
+        self._lists: dict[str, list[dict[str, Any]]] = {
+            name: [] for name in _LISTS if name not in left_out
         }
-        self._counts: dict[str, int | None] = {
-            name: None if each is None else 0 for name, each in self._lists.items()
-        }
+        self._counts = dict.fromkeys(self._lists, 0)
 
     def note(self, name: str, entry: dict[str, Any], **more: Any) -> None:
         """Add a frame's :func:`entry_of` to a list of the report, with more values."""
-        listed, count = self._lists[name], self._counts[name]
-        if listed is not None and count is not None:
-            self._counts[name] = count + 1
-            if len(listed) < MAX_LISTED:
-                listed.append({**entry, **more})
+        if name in self._lists:
+            self._counts[name] += 1
+            if len(self._lists[name]) < MAX_LISTED:
+                self._lists[name].append({**entry, **more})
 
     def take(self, name: str, summary: Mapping[str, Any]) -> None:
         """Take a list, and its count, from the summary of a pass that found the faces."""
@@ -129,7 +126,7 @@ class FaceJournal:
             f"{text.format(self._counts[name])}, first at {listed[0]['time_s']:.2f} s; "
             "--report lists them"
             for name, text in _LISTS.items()
-            if text and (listed := self._lists[name])
+            if text and (listed := self._lists.get(name))
         ]
 
     def boundary(self) -> dict[str, Any]:
@@ -152,8 +149,8 @@ class FaceJournal:
             "tracks": len(self._tracks),
             "frames_with_faces": self._frames_with_faces,
             "most_faces": self._max_count,
-            **{f"{name}_frames": count for name, count in self._counts.items()},
-            **self._lists,
+            **{f"{name}_frames": self._counts.get(name) for name in _LISTS},
+            **{name: self._lists.get(name) for name in _LISTS},
         }
 
 

@@ -3,7 +3,7 @@
 The filter follows G. Casiez, N. Roussel and D. Vogel, "1 € Filter: A Simple Speed-based Low-pass
 Filter for Noisy Input in Interactive Systems", CHI 2012: a first-order low-pass whose cutoff grows
 with the signal's speed, itself low-passed. The mean speed of a face's points is less noisy than
-each one's own, so it counts for more. Speeds up to that of noise do not count.
+each one's own. Speeds up to that of noise do not count.
 """
 
 from __future__ import annotations
@@ -52,12 +52,11 @@ def steadied(last: Roi, roi: Roi) -> Roi:
     return last if max(map(abs, changes)) <= _PLAY else roi
 
 
-MIN_CUTOFF_HZ, BETA, OWN_BETA, REST_SPEED, SPEED_CUTOFF_HZ = 0.5, 80.0, 20.0, 0.1, 1.0
-"""Cutoff at rest; Hz of it gained per unit of the points' common speed, and of each coordinate's
-own, the common one taken off; the speed up to which it counts as none, in face sizes a second; and
-the cutoff of the low-pass on speeds. Chosen with scripts/measure_faces.py: without a speed of rest
-a still face jitters by 0.47 % of its width, not 0.18; without a gain of its own a point lags by
-0.653 %, not 0.646."""
+MIN_CUTOFF_HZ, BETA, REST_SPEED, SPEED_CUTOFF_HZ = 0.5, 80.0, 0.1, 1.0
+"""Cutoff at rest; Hz of it gained per unit of the points' mean speed; the speed up to which it
+counts as none, in face sizes a second; and the cutoff of the low-pass on the speed. Chosen with
+scripts/measure_faces.py: without a speed of rest a still face jitters by 0.47 % of its width, not
+0.18."""
 
 
 class OneEuro:
@@ -65,7 +64,7 @@ class OneEuro:
 
     def __init__(self) -> None:
         self._value: NDArray[np.float64] | None = None
-        self._speed: NDArray[np.float64] = np.zeros((0, 0))
+        self._speed: NDArray[np.float64] = np.zeros(0)
 
     def update(
         self, value: NDArray[np.floating], dt_seconds: float, extent: float, rest_part: float = 1.0
@@ -80,16 +79,14 @@ class OneEuro:
         """
         if self._value is None:
             self._value = np.array(value, np.float64)
-            self._speed = np.zeros(self._value.shape)
+            self._speed = np.zeros(len(self._value))
             return self._value
         turn = 2.0 * math.pi * dt_seconds
         step = value - self._value
         # The part of a new sample: 1 / (1 + tau / dt) with tau = 1 / (2 pi cutoff).
         part = turn * SPEED_CUTOFF_HZ / (1.0 + turn * SPEED_CUTOFF_HZ)
-        self._speed = self._speed + (step * (1.0 / (dt_seconds * extent)) - self._speed) * part
-        common = self._speed.sum(axis=1, keepdims=True) / self._speed.shape[1]
-        fast = max(0.0, math.hypot(*common.ravel().tolist()) - REST_SPEED)
-        own = np.maximum(np.abs(self._speed - common) - REST_SPEED, 0.0)
-        angle = own * (turn * OWN_BETA) + turn * (rest_part * MIN_CUTOFF_HZ + BETA * fast)
+        self._speed += (step.mean(axis=1) / (dt_seconds * extent) - self._speed) * part
+        fast = max(0.0, math.hypot(*self._speed.tolist()) - REST_SPEED)
+        angle = turn * (rest_part * MIN_CUTOFF_HZ + BETA * fast)
         self._value = self._value + angle / (angle + 1.0) * step
         return self._value

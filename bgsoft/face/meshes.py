@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from bgsoft.face.base import Face
 from bgsoft.face.landmarks import Mesh, OneEuro
 from bgsoft.face.networks import FaceNetworks, FramePair
-from bgsoft.records import dataclass
 
 MIN_PRESENCE = 0.5
 """Below it the landmark model sees no face."""
@@ -22,15 +21,6 @@ its noise, so it is smoothed the more at rest. Else it jitters by 0.24 %, not 0.
 _DEFAULT_DT_SECONDS = 1 / 30
 
 
-@dataclass(slots=True, eq=False)
-class _Smoothing:
-    """State of the smoothing of one face's landmarks."""
-
-    seconds: float
-    """Time of the last ones."""
-    filter: OneEuro = field(default_factory=OneEuro)
-
-
 class MeshMaker:
     """Makes landmarks of faces; what is asked for of a face in frames in a row is smoothed."""
 
@@ -40,7 +30,8 @@ class MeshMaker:
 
     def reset(self) -> None:
         """A new scene begins."""
-        self._known: dict[int, _Smoothing] = {}
+        self._known: dict[int, tuple[float, OneEuro]] = {}
+        """For each face, the time of its last landmarks, and their filter."""
 
     def make(self, pairs: Sequence[FramePair], faces: Sequence[Sequence[Face]]) -> list[list[Face]]:
         """The faces of consecutive frames with their landmarks; without, where the model sees none.
@@ -55,23 +46,21 @@ class MeshMaker:
         made = []
         for (frame, _), own in zip(pairs, faces, strict=True):
             seconds = frame.time_seconds
-            made.append([self._with(face, next(meshes), seconds) for face in own])
             self._known = {
-                id: each
-                for id, each in self._known.items()
-                if 0 <= seconds - each.seconds <= _KEPT_SECONDS
+                id: (last, smoothing)
+                for id, (last, smoothing) in self._known.items()
+                if 0 <= seconds - last <= _KEPT_SECONDS
             }
+            made.append([self._with(face, next(meshes), seconds) for face in own])
         return made
 
     def _with(self, face: Face, mesh: Mesh, seconds: float) -> Face:
         if mesh.presence < MIN_PRESENCE or not np.isfinite(mesh.points).all():
             return face
-        known = self._known.get(face.id)
-        passed = 0.0 if known is None else seconds - known.seconds
-        if known is None or passed > _KEPT_SECONDS:
-            known = self._known[face.id] = _Smoothing(seconds)
-        known.seconds = seconds
+        last, smoothing = self._known.get(face.id, (seconds, OneEuro()))
+        self._known[face.id] = seconds, smoothing
         size = max(1.0, float(np.ptp(mesh.points[:2], axis=1).max()))
         rest = min(1.0, size / _FULL_SIZE)
-        points = known.filter.update(mesh.points, passed or _DEFAULT_DT_SECONDS, size, rest)
+        passed = seconds - last or _DEFAULT_DT_SECONDS
+        points = smoothing.update(mesh.points, passed, size, rest)
         return replace(face, landmarks=np.ascontiguousarray(points.T, np.float32))
