@@ -98,13 +98,14 @@ def create_faces(
     settings = finder_settings(config.face, format, writes_data=writes_data)
     file = None if config.face.file is None else read_faces_file(Path(config.face.file))
     networks = make_networks(settings.canvases(format))
-    finder: FaceFinder | KnownFinder = FaceFinder(format, networks, settings)
-    if known is not None and file is None:
-        finder = KnownFinder(known.faces.faces, networks, by_landmarks=writes_data)
-    elif file is not None:
-        finder = RecordedFinder(
-            file, format, networks, by_landmarks=writes_data, is_part=config.is_part
+    if file is not None:
+        finder: FaceFinder = RecordedFinder(
+            file, format, networks, settings, is_part=config.is_part
         )
+    elif known is not None:
+        finder = KnownFinder(known.faces.faces, format, networks, settings)
+    else:
+        finder = FaceFinder(format, networks, settings)
     main = frozenset() if file is None else file.main
     chosen = None
     if config.face.main or main:

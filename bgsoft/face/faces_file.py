@@ -17,15 +17,13 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, InferenceError, os_errors_as
 from bgsoft.face.base import Face
-from bgsoft.face.detect import Detection
+from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Roi, face_size
 from bgsoft.face.landmarks import square_of
-from bgsoft.face.meshes import MeshMaker
 from bgsoft.face.networks import FaceNetworks
-from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
+from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.records import dataclass
 from bgsoft.suggestions import did_you_mean
@@ -288,86 +286,42 @@ class FacesRecorder:
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-class KnownFinder(Closing):
-    """A ``FaceFinder`` that returns faces that are known instead of detected ones.
+class KnownFinder(FaceFinder):
+    """A finder that returns faces that are known instead of detected ones.
 
     Args:
         known: Faces of the frame of a pts; None: there is no such frame.
-        networks: Networks for landmarks; closed with this object.
-        by_landmarks: Make landmarks of all faces.
+        format: Format of the frames.
+        networks, settings: See :class:`FaceFinder`; only landmarks are made by networks.
     """
 
     def __init__(
         self,
         known: Callable[[int], list[Face] | None],
+        format: FrameFormat,
         networks: FaceNetworks,
-        *,
-        by_landmarks: bool = False,
+        settings: FinderSettings,
     ) -> None:
-        self._known, self._networks = known, networks
-        self._meshes, self._by_landmarks = MeshMaker(networks), by_landmarks
-        self.doubts: list[list[Detection]] = []
+        super().__init__(format, networks, settings)
+        self._known = known
 
-    def start(self) -> None:
-        """Run the networks once, in the thread that will call :meth:`find`."""
-        self._networks.start()
-
-    def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
-        """Return the faces of consecutive frames, largest first.
-
-        Raises:
-            InferenceError: There are none for a frame; carries its pts.
-        """
-        self.doubts = [[] for _ in frames]
-        faces = []
-        for frame in frames:
-            known = self._known(frame.pts)
-            if known is None:
-                raise InferenceError(
-                    "cannot hide faces: other frames were decoded when faces were searched for;"
-                    " check that the input does not change, and render again",
-                    stage="face",
-                    pts=frame.pts,
-                )
-            faces.append(known)
-        pairs = [*zip(frames, reduced, strict=True)]
-        return self._meshes.make(pairs, faces) if self._by_landmarks else faces
-
-    def close_up(self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]) -> list[Face]:
-        """Return the faces of a frame for which landmarks were found, with these landmarks."""
-        if self._by_landmarks:
-            return []
-        (seen,) = self._meshes.make([(frame, reduced)], [faces])
-        return [face for face in seen if face.has_landmarks]
-
-    def notices(self) -> list[str]:
-        """Return no notice."""
-        return []
-
-    def reset(self) -> None:
-        """Begin a new scene."""
-        self._meshes.reset()
-
-    def renew(self) -> None:
-        """Do nothing: faces are not searched for."""
-
-    def refresh(self) -> None:
-        """Discard the smoothing of landmarks, the only state kept."""
-        self._meshes.reset()
-
-    def close(self) -> None:
-        """Free the networks; safe to call twice."""
-        self._networks.close()
+    def _find(self, views: object, at: int, frame: Frame) -> list[Face]:
+        self.doubts.append([])
+        known = self._known(frame.pts)
+        if known is None:
+            raise InferenceError(
+                "cannot hide faces: other frames were decoded when faces were searched for;"
+                " check that the input does not change, and render again"
+            )
+        return known
 
 
 class RecordedFinder(KnownFinder):
-    """A ``FaceFinder`` that returns the faces of a file instead of detected ones.
+    """A finder that returns the faces of a file instead of detected ones.
 
     Args:
         file: The file.
-        format: Format of the frames.
-        networks: Networks for landmarks; closed with this object.
-        by_landmarks: Make landmarks of all faces.
+        format, networks, settings: See :class:`KnownFinder`.
         is_part: A part of the video is rendered.
 
     Raises:
@@ -379,8 +333,8 @@ class RecordedFinder(KnownFinder):
         file: FacesFile,
         format: FrameFormat,
         networks: FaceNetworks,
+        settings: FinderSettings,
         *,
-        by_landmarks: bool = False,
         is_part: bool = False,
     ) -> None:
         if (file.width, file.height) != (format.width, format.height):
@@ -389,10 +343,9 @@ class RecordedFinder(KnownFinder):
                 f" but the video's are {format.width}x{format.height}",
                 path=file.path,
             )
-        super().__init__(self._faces, networks, by_landmarks=by_landmarks)
-        self._file = file
+        super().__init__(self._faces, format, networks, settings)
+        self._file, self._is_part = file, is_part
         self._used: set[int] = set()
-        self._is_part = is_part
 
     def _faces(self, pts: int) -> list[Face]:
         self._used.add(pts)

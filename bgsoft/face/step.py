@@ -16,7 +16,6 @@ from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, FaceTaker, outline_square
 from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
-from bgsoft.face.faces_file import KnownFinder
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
 from bgsoft.face.journal import FaceJournal, entry_of
@@ -84,7 +83,7 @@ class FaceStep(Closing):
         config: FaceConfig,
         format: FrameFormat,
         *,
-        finder: FaceFinder | KnownFinder,
+        finder: FaceFinder,
         editor: MatteEditor,
         hider: Hider,
         data: FaceTaker | None = None,

@@ -12,6 +12,7 @@ import pytest
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import NO_LANDMARKS, Face
 from bgsoft.face.faces_file import FacesRecorder, KnownFinder
+from bgsoft.face.finder import FinderSettings
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Frame
 from tests.fakes import FORMAT, host_planes
@@ -67,8 +68,9 @@ def test_faces_come_back_as_they_were_written(recorder: FacesRecorder) -> None:
 @pytest.mark.parametrize("pts", [0, 501, 600])
 def test_a_frame_that_was_not_searched_stops_the_render(recorder: FacesRecorder, pts: int) -> None:
     """Otherwise its faces would be shown."""
-    networks = SimpleNamespace(close=lambda: None)
-    finder = KnownFinder(recorder.faces, cast("Any", networks))
+    networks = cast("Any", SimpleNamespace(close=lambda: None))
+    settings = FinderSettings(scale=1.0, seconds=1.0, most_frames=1)
+    finder = KnownFinder(recorder.faces, FORMAT, networks, settings)
     searched = frame(2)
     assert [len(each) for each in finder.find([searched], [cast("Any", None)])] == [2]
     assert finder.doubts == [[]]
