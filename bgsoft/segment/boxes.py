@@ -67,20 +67,6 @@ class Box(NamedTuple):
         """(rows, columns) of the analysis frame."""
         return self.bottom - self.top, self.right - self.left
 
-    @property
-    def area(self) -> int:
-        """Samples of the analysis frame."""
-        return self.shape[0] * self.shape[1]
-
-    @property
-    def cells(self) -> tuple[slice, slice]:
-        """The cells that it has a part of."""
-        rows, columns = (
-            slice(self.top // CELL, -(-self.bottom // CELL)),
-            slice(self.left // CELL, -(-self.right // CELL)),
-        )
-        return rows, columns
-
     def in_pixels(self, format: FrameFormat) -> tuple[int, int, int, int]:
         """(left, top, right, bottom) in the frame; even, but at its right and lower edges.
 
@@ -97,16 +83,13 @@ class Box(NamedTuple):
         top, bottom = span(self.top, self.bottom, rows, format.height)
         return left, top, right, bottom
 
-    def common(self, other: Box) -> int:
-        """Samples that are in another box, too."""
-        width = min(self.right, other.right) - max(self.left, other.left)
-        height = min(self.bottom, other.bottom) - max(self.top, other.top)
-        return max(0, width) * max(0, height)
-
     def iou(self, other: Box) -> float:
         """Intersection over union with another box, in [0, 1]."""
-        common = self.common(other)
-        return common / (self.area + other.area - common)
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.bottom, other.bottom) - max(self.top, other.top)
+        common = max(0, width) * max(0, height)
+        areas = (box.shape[0] * box.shape[1] for box in (self, other))
+        return common / (sum(areas) - common)
 
     def fade_widths(self, grid: tuple[int, int]) -> tuple[float, float, float, float]:
         """Samples that the close pass fades in over: left, top, right, bottom; 0 at the frame's."""
@@ -122,7 +105,7 @@ class Box(NamedTuple):
         """Weight of the close pass, where it has faded in."""
         if self.shape == grid:
             return 1.0
-        share = self.area / (grid[0] * grid[1])
+        share = self.shape[0] * self.shape[1] / (grid[0] * grid[1])
         return min(_MAX_WEIGHT, _WEIGHT * max(1.0, _SMALL / share))
 
 
@@ -158,14 +141,14 @@ def find_places(mean: Cells, either: Cells, faces: Sequence[Box], grid: tuple[in
     for face in faces:
         row, column = (face.top + face.bottom) // (2 * CELL), (face.left + face.right) // (2 * CELL)
         if not sure[min(row, sure.shape[0] - 1), min(column, sure.shape[1] - 1)]:
-            rows, columns = _surroundings(face, _BODY, grid).cells
-            bodies.append(Box(columns.start, rows.start, columns.stop, rows.stop))
+            left, top, right, bottom = _surroundings(face, _BODY, grid)
+            bodies.append(Box(left // CELL, top // CELL, -(-right // CELL), -(-bottom // CELL)))
     regions, apart = ([*_regions(where, sure), *bodies] for where in (either > _EXTENT, sure))
     if not regions:
         return Places()
     around = _with_margin(_union(regions), grid)
     share = _WHOLE if len(regions) == 1 else _WHOLE_APART
-    if around.area >= share * grid[0] * grid[1]:
+    if around.shape[0] * around.shape[1] >= share * grid[0] * grid[1]:
         around = Box(0, 0, grid[1], grid[0])
     people: list[Box] = []
     for region in apart:
@@ -179,20 +162,6 @@ def find_places(mean: Cells, either: Cells, faces: Sequence[Box], grid: tuple[in
     busts = (_surroundings(face, _BUST, grid) for face in faces)
     heads = [bust for bust in busts if all(bust.iou(each) <= _SAME_BUST for each in people)]
     return Places(around, tuple(people), (*heads, *(each for each in people if each != around)))
-
-
-def lost(known: Sequence[Box], found: Sequence[Box]) -> list[Box]:
-    """Return the known boxes of which no box that is found has at least a half."""
-    return [box for box in known if all(2 * box.common(other) < box.area for other in found)]
-
-
-def changed(moved: NDArray[np.bool_], people: Sequence[Box], grid: tuple[int, int]) -> list[Box]:
-    """Return a box round all that moved beside the people; none, if that is half of the frame."""
-    for box in people:
-        moved[box.cells] = False
-    regions = _regions(moved, moved)
-    around = [_with_margin(_union(regions), grid)] if regions else []
-    return [box for box in around if box.area < _WHOLE_APART * grid[0] * grid[1]]
 
 
 def _union(boxes: Sequence[Box]) -> Box:

@@ -97,7 +97,7 @@ class ZoomPlanes:
         xp, bits = placement.xp, 8 * format.bytes_per_sample
         self.masks: list[Array] = list(xp.empty((batch, *grid), np.float32))
         """(gh, gw) float32 of each frame at hand, stretched over it."""
-        self._lumas = Readback(placement, (batch, *cells), np.float32)
+        self._lumas = list(xp.zeros((batch, *cells), np.float32))
         """Cells of the frames at hand."""
         # Two passes of each frame at hand, and a mask that is fed back; and what is read later.
         self._cells = Readback(placement, (2 * batch + 1 + TILES, *cells), np.float32)
@@ -117,7 +117,7 @@ class ZoomPlanes:
     def watch(self, reduced: Sequence[AnalysisFrame]) -> None:
         """Take the cells of the luma of the frames at hand, in 8-bit codes."""
         size = self._cell_shape
-        for grid, cells in zip(reduced, self._lumas.array, strict=False):
+        for grid, cells in zip(reduced, self._lumas, strict=False):
             self._luma_cells(size, grid.luma, *self.grid, self._luma_scale, cells, *size)
 
     def whole(self, index: int, masks: Sequence[Array]) -> Whole:
@@ -127,7 +127,7 @@ class ZoomPlanes:
             index: Index of the frame.
             masks: Their (gh, gw) float32 masks, each of weight 1.
         """
-        return Whole(sum(masks[1:], masks[0]), float(len(masks)), self._lumas.array[index].copy())
+        return Whole(sum(masks[1:], masks[0]), float(len(masks)), self._lumas[index].copy())
 
     @contextmanager
     def aside(self) -> Iterator[None]:
@@ -166,24 +166,15 @@ class ZoomPlanes:
         size, part = self._cell_shape, slice(first, first + len(masks))
         for mask, cells in zip(masks, self._cells.array[part], strict=True):
             self._mask_cells(size, mask, *self.grid, cells, *size)
-        self._send(self._cells, part)
+        sent = self._cells.send(part)
+        if self._device is not None:
+            self._device.copies.add_d2h(sent)
 
         def wait() -> list[Cells]:
             self._cells.wait()
             return list(self._cells.host[part])
 
         return wait
-
-    def lumas(self, count: int) -> Array:
-        """Wait for the cells of the luma of the first frames at hand, and return them."""
-        self._send(self._lumas, slice(count))
-        self._lumas.wait()
-        return self._lumas.host[:count]
-
-    def _send(self, cells: Readback, part: slice) -> None:
-        sent = cells.send(part)
-        if self._device is not None:
-            self._device.copies.add_d2h(sent)
 
     def box_of(self, face: FaceBox) -> Box:
         """Return a box in frame pixels in samples of the analysis frame."""
@@ -233,7 +224,7 @@ class ZoomPlanes:
         """
 
         def blend(lane: int, mask: Array, index: int, close: Array | None) -> None:
-            cells = self._lumas.array[index], whole.luma, *self._cell_shape
+            cells = self._lumas[index], whole.luma, *self._cell_shape
             added = _NOTHING
             if box is not None and close is not None:
                 added = self._in_box(lane, box, close)

@@ -5,8 +5,7 @@ find people in the whole frame, and the general model runs again on that part. T
 the frame's own planes and stretched to the model's square.
 
 A video is divided into turns of :data:`TURN` frames. The first frame of a turn, or of a scene,
-decides where people are until the next turn. ``best`` decides again if the picture changes beside
-them. Each pass, and the figures of ``best`` without it:
+decides where people are until the next turn. Each pass, and the figures of ``best`` without it:
 
 ==============================  =======================================  =====  =====  =====
 pass                            why it is there                            IoU    p10      F
@@ -18,7 +17,6 @@ whole frame, earlier in a turn  steadiness, where the picture is still       -  
 mask of the last frame          keeps people whom whole passes miss          -      -      -
 six tiles, if nobody is found   finds small figures                          -      -      -
 ``best``: faces                 people whom the mask misses              0.916  0.868  0.815
-``best``: where it changes      people who come into sight                   -      -      -
 ``best``: head and shoulders    hair, necks, people seen faintly         0.916  0.868  0.815
 ``best``: each of several       each as large as a single person         0.917  0.852  0.817
 ``best``: refiner, each person  edges, arms and legs                     0.913  0.834  0.802
@@ -40,7 +38,7 @@ among them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -48,9 +46,9 @@ import numpy as np
 from bgsoft.frame import AnalysisFrame, Array, Frame
 from bgsoft.records import dataclass
 from bgsoft.segment.base import FaceBoxes, Segmenter
-from bgsoft.segment.boxes import TILES, Box, Cells, Places, changed, find_places, lost, tiles
+from bgsoft.segment.boxes import Box, Cells, Places, find_places, tiles
 from bgsoft.segment.network import NetworkSegmenter
-from bgsoft.segment.planes import CLOSER, MIN_WEIGHT, MOVED, REFINED, Whole, ZoomPlanes
+from bgsoft.segment.planes import CLOSER, MIN_WEIGHT, REFINED, Whole, ZoomPlanes
 
 TURN = 4
 """Frames of a turn."""
@@ -108,19 +106,10 @@ class ZoomedSegmenter(Segmenter):
         self._networks = {each: None for each in every if each is not None}
         self._planes = planes
         self._begun: _Begun | None = None
-        self._frames: Sequence[Frame]
-        self._reduced: Sequence[AnalysisFrame]
-        """The frames at hand."""
-        self._turn: _Turn
         self._whole: Whole
         """Whole passes of this turn,"""
-        self._mean: Cells
-        self._either: Cells
-        """their mean and maximum, or more where another pass has found somebody,"""
         self._places: Places
         """and where it has people."""
-        self._seen: Array | None = None
-        """Luma of the frame that last decided it; None: a scene begins."""
         self._last: int | None = None
         """Place in the video of the frame before; None: a scene begins."""
         self._last_mask: Array
@@ -149,18 +138,10 @@ class ZoomedSegmenter(Segmenter):
             if turns[0].index == 0 and self._last is not None:
                 masks.append(self._last_mask)
         cells = planes.read(masks)
-        if turns:
-            self._find_faces(turns, first, seen)
+        if self._faces is not None and turns:
+            for turn, found in zip(turns, self._faces.find(first, seen), strict=True):
+                turn.faces = [planes.box_of(face) for face in found]
         self._begun = _Begun(list(frames), turns, cells)
-
-    def _find_faces(
-        self, turns: Sequence[_Turn], frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
-    ) -> None:
-        """Add the faces of frames to their turns."""
-        if self._faces is not None:
-            for turn, found in zip(turns, self._faces.find(frames, reduced), strict=True):
-                boxes = [self._planes.box_of(face) for face in found]
-                turn.faces = [*boxes, *lost(turn.faces, boxes)]
 
     def _whole_passes(
         self, model: NetworkSegmenter, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
@@ -172,34 +153,24 @@ class ZoomedSegmenter(Segmenter):
         if self._begun is None or self._begun.frames != list(frames):
             self.begin(frames, reduced)
         begun: Any = self._begun
-        self._begun, self._frames, self._reduced = None, frames, reduced
+        self._begun = None
         cells = begun.cells()
         masks = self._planes.masks[: len(frames)]
-        lumas = self._planes.lumas(len(frames)) if self._refiner is not None else None
         closer: list[tuple[int, Box]] = []
         people: list[tuple[int, Box]] = []
-        starts = {turn.index: turn for turn in begun.turns}
-        stop = 0
-        while stop < len(frames):
-            start, changes = stop, self._changes(lumas, stop)
-            if start in starts:
-                at = 2 * [*starts].index(start)
+        starts = {turn.index: at for at, turn in enumerate(begun.turns)}
+        for start, stop in pairwise(sorted({0, *starts, len(frames)})):
+            at = starts.get(start)
+            if at is not None:
                 before = cells[2 * len(starts) :]
                 if start:
                     before = self._planes.read(masks[start - 1 : start], later=True)()
-                self._begin_turn(starts[start], cells[at : at + 2], before, changes)
-            elif changes:
-                self._find_faces([self._turn], [frames[start]], [reduced[start]])
-                self._look(start, [], changes)
-            if lumas is not None and (start in starts or changes):
-                self._seen = lumas[start].copy()
-            stop += 1
-            while stop < len(frames) and not (stop in starts or self._changes(lumas, stop)):
-                stop += 1
+                known = cells[2 * at : 2 * at + 2]
+                self._begin_turn(begun.turns[at], known, before, frames, reduced)
             indices, box = range(start, stop), self._places.around
             close: Sequence[Array | None] = [None] * len(indices)
             if box is not None:
-                passes = self._passes(self._close, [*product(indices, [box])])
+                passes = self._passes(self._close, [*product(indices, [box])], frames, reduced)
                 close = [mask for _, mask in passes]
             self._planes.blend(masks[start:stop], indices, self._whole, box, close)
             closer += product(indices, self._places.closer)
@@ -208,71 +179,53 @@ class ZoomedSegmenter(Segmenter):
         if self._refiner is not None:
             # The next turn is decided by the mask as it is now, whether or not its frames are here.
             self._last_mask = masks[-1].copy()
-            for (index, box), other in self._passes(self._close, closer):
+            for (index, box), other in self._passes(self._close, closer, frames, reduced):
                 self._planes.average(masks[index], box, other, *CLOSER)
-            for (index, box), other in self._passes(self._refiner, people):
+            for (index, box), other in self._passes(self._refiner, people, frames, reduced):
                 self._planes.average(masks[index], box, other, *REFINED)
         return masks
-
-    def _changes(self, lumas: Array | None, index: int) -> list[Box]:
-        """Return where somebody may have come into sight since people were last looked for.
-
-        Args:
-            lumas: Cells of the frames at hand; None: they are not compared.
-            index: Index of a frame.
-        """
-        if lumas is None or self._seen is None:
-            return []
-        moved = np.abs(lumas[index] - self._seen) > MOVED
-        return changed(moved, self._places.people, self._planes.grid)
 
     def _begin_turn(
         self,
         turn: _Turn,
         whole: Sequence[Cells],
         before: Sequence[Cells],
-        changes: Sequence[Box],
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
     ) -> None:
         """Find the people of a turn, by its whole passes and the mask before."""
         grid = self._planes.grid
         mean: Cells = (whole[0] + whole[1]) / np.float32(2)
-        self._mean = np.maximum.reduce([mean, *before])
-        self._either = np.maximum.reduce([*whole, *before])
-        people = () if self._seen is None else self._places.people
-        self._turn = turn
-        self._places = find_places(self._mean, self._either, turn.faces, grid)
-        known = lost(people, self._places.people)
-        if self._places.around is None:
-            changes = tiles(grid)
-        if known or changes:
-            self._look(turn.index, known, changes)
+        mean = np.maximum.reduce([mean, *before])
+        either = np.maximum.reduce([*whole, *before])
+        places = find_places(mean, either, turn.faces, grid)
+        if places.around is None:
+            found = self._search(turn, frames, reduced) * np.float32(0.5 / _SURE)
+            mean, either = np.maximum(mean, found), np.maximum(either, found)
+            places = find_places(mean, either, turn.faces, grid)
         # A close pass of the whole frame is a fresh whole one of the general model.
-        is_whole = self._places.around == Box(0, 0, grid[1], grid[0])
+        is_whole = places.around == Box(0, 0, grid[1], grid[0])
+        self._places = places
         self._whole = self._planes.whole(turn.index, turn.masks[is_whole:])
 
-    def _look(self, index: int, known: Sequence[Box], unknown: Sequence[Box]) -> None:
-        """Find more people of a turn by close passes over parts of a frame.
-
-        Args:
-            index: Index of the frame.
-            known: Parts where somebody was.
-            unknown: Parts where somebody may be.
-        """
-        planes, masks = self._planes, []
-        places = [(index, box) for box in (*known, *unknown)]
-        for (_, box), close in self._passes(self._close, places):
-            masks.append(self._turn.masks[1].copy())
-            planes.average(masks[-1], box, close, box.weight(planes.grid) / MIN_WEIGHT)
-        for first in range(0, len(masks), TILES):
-            cells = planes.read(masks[first : first + TILES], later=True)()
-            for at, found in enumerate(cells, first):
-                sure = found * np.float32(1.0 if at < len(known) else 0.5 / _SURE)
-                self._mean = np.maximum(self._mean, sure)
-                self._either = np.maximum(self._either, sure)
-        self._places = find_places(self._mean, self._either, self._turn.faces, planes.grid)
+    def _search(
+        self, turn: _Turn, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]
+    ) -> Cells:
+        """Return the cells of close passes over all parts of a turn's first frame."""
+        planes, (_, landscape) = self._planes, turn.masks
+        places = [(turn.index, box) for box in tiles(planes.grid)]
+        masks = [landscape.copy() for _ in places]
+        passes = self._passes(self._close, places, frames, reduced)
+        for mask, ((_, box), close) in zip(masks, passes, strict=True):
+            planes.average(mask, box, close, box.weight(planes.grid) / MIN_WEIGHT)
+        return np.asarray(np.max(planes.read(masks, later=True)(), axis=0))
 
     def _passes(
-        self, network: NetworkSegmenter, places: Sequence[tuple[int, Box]]
+        self,
+        network: NetworkSegmenter,
+        places: Sequence[tuple[int, Box]],
+        frames: Sequence[Frame],
+        reduced: Sequence[AnalysisFrame],
     ) -> Iterator[tuple[tuple[int, Box], Array]]:
         """Run a network on parts of frames, each by a frame's index and a box.
 
@@ -282,8 +235,8 @@ class ZoomedSegmenter(Segmenter):
         planes = self._planes
         for first in range(0, len(places), planes.batch):
             part = places[first : first + planes.batch]
-            shown = [self._frames[index] for index, _ in part]
-            seen = [self._reduced[index] for index, _ in part]
+            shown = [frames[index] for index, _ in part]
+            seen = [reduced[index] for index, _ in part]
             crops = planes.crops(shown, seen, [box for _, box in part])
             coarse = None
             if network is self._refiner:
@@ -291,7 +244,7 @@ class ZoomedSegmenter(Segmenter):
             yield from zip(part, network.run(shown, crops, coarse), strict=True)
 
     def reset(self) -> None:
-        self._begun = self._last = self._seen = None
+        self._begun = self._last = None
 
     refresh = reset
 

@@ -12,9 +12,7 @@ from bgsoft.segment.boxes import (
     Cells,
     Places,
     cell_shape,
-    changed,
     find_places,
-    lost,
     tiles,
 )
 
@@ -167,23 +165,3 @@ def test_a_face_at_the_edge_of_the_frame() -> None:
 )
 def test_intersection_over_union(other: Box, iou: float) -> None:
     assert Box(2, 1, 6, 5).iou(other) == pytest.approx(iou)
-
-
-def test_changes_beside_people() -> None:
-    def found(*regions: tuple[slice, slice]) -> list[Box]:
-        moved = np.zeros(cell_shape(GRID), bool)
-        for region in regions:
-            moved[region] = True
-        return changed(moved, [Box(0, 0, 80, 160)], GRID)
-
-    speck, inside = np.s_[30:31, 50:51], np.s_[5:30, 2:20]
-    assert found(speck) == found(inside) == []
-    # From cell to cell, and a margin of an eighth at each end.
-    assert found(np.s_[10:20, 30:40], inside, speck) == [Box(115, 35, 165, 85)]
-    assert found(np.s_[:, 20:]) == [], "a camera that moves"
-
-
-def test_lost_boxes() -> None:
-    known = [Box(0, 0, 40, 40), Box(100, 0, 140, 40)]
-    assert lost(known, [Box(0, 20, 60, 60)]) == known[1:]
-    assert lost(known, [Box(0, 21, 60, 60)]) == known

@@ -190,56 +190,6 @@ def test_best_looks_round_faces_and_people() -> None:
     assert faces.closed
 
 
-@pytest.mark.parametrize("parts", [[range(8)], [range(2), range(2, 3), range(3, 8)]])
-@pytest.mark.parametrize("leaves", [False, True])
-def test_best_looks_where_the_picture_changes(leaves: bool, parts: Any) -> None:
-    """Beside a person whom all passes see, only close passes see a second one, from frame 2 on.
-
-    They miss it in frame 3. The next turn looks there again.
-    """
-    refiner = Fake((256, 256), {})
-
-    def luma(index: int) -> np.ndarray[Any, Any]:
-        picture = np.full((*GRID, 1), 100, np.uint8)
-        picture[100:, 180:] += 50 * (index >= 2)
-        return picture
-
-    scene = Scene(luma, refiner=refiner)
-    scene.general.masks = scene.landscape.masks = everywhere(seen(columns=slice(0, 80)))
-    sure = np.ones(GRID, np.float32)
-    others = range(3) if leaves else (0, 1, 2, *range(4, 8))
-    scene.near.masks = dict.fromkeys(others, sure)
-    for part in parts:
-        scene.masks(part)
-    stays = 1 if leaves else 2
-    assert [refiner.asked.count(index) for index in range(8)] == [1, 1, 2, 2, *[stays] * 4]
-    # Round both at once, the second one alone once found, and where they may be.
-    assert scene.taken()[2].count(2) == 1 + 1 + 2
-
-
-def test_best_finds_a_second_person_at_once() -> None:
-    (image,) = shown(1)
-    person = cv2.resize(image, None, fx=0.4, fy=0.4, interpolation=cv2.INTER_AREA)
-    (alone,) = segment([frame_of(person)], MatteQuality.BEST, 1)
-    truth = cv2.resize(alone, person.shape[1::-1]) > 0.5
-    columns = slice(truth.any(axis=0).argmax(), -truth[:, ::-1].any(axis=0).argmax())
-    rows = person.shape[0]
-    frames = []
-    for index in range(7):
-        wide = np.full((image.shape[0] // 2, image.shape[1], 3), 90, np.uint8)
-        for place in (slice(0, None), slice(700, None))[: 1 + (index >= 5)]:
-            target = wide[-rows:, place][:, : truth[:, columns].shape[1]]
-            target[truth[:, columns]] = person[:, columns][truth[:, columns]]
-        frames.append(frame_of(wide, index))
-    masks = segment(frames, MatteQuality.BEST, 1)
-    for same, mask in zip(segment(frames, MatteQuality.BEST, 4), masks, strict=True):
-        np.testing.assert_array_equal(same, mask)
-    found = [cv2.resize(mask, frames[0].luma.shape[::-1]) > 0.5 for mask in masks]
-    second = found[5][-rows:, 700:][:, : truth[:, columns].shape[1]]
-    assert (second & truth[:, columns]).sum() > 0.9 * truth.sum()
-    assert not found[4][:, 700:].any()
-
-
 @crossed(layout=list(PixelLayout), size=[(641, 359), (320, 240), (7, 5), (1, 1)])
 def test_what_is_watched(size: tuple[int, int], layout: PixelLayout) -> None:
     """Means over cells: of a kept mask, and of luma, by which older passes lose weight."""
