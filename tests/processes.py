@@ -20,7 +20,8 @@ def run_python(
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with the package in its path; ``more`` goes to :func:`subprocess.run`."""
     given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    env = {**os.environ, "PYTHONPATH": path, **(environment or {})}
     given |= {"env": env, "timeout": 120, "check": False, **more}
     return subprocess.run([sys.executable, *map(str, arguments)], **given)
 

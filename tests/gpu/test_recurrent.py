@@ -102,7 +102,7 @@ def test_states_go_along_where_a_network_fails(gpu: Any, stream: Any, model: Res
     masks = []
     for start in (0, 2, 4):
         masks += [mask.get() for mask in segmenter.masks(placed[start : start + 2], [])]
-        segmenter._driver.network._network._session = None  # type: ignore[attr-defined]
+        segmenter.driver.network._network._session = None  # type: ignore[attr-defined]
     for mask, alpha in zip(masks, expected(model, frames, ()), strict=True):
         assert RECURRENT_ALPHA.allows(np.abs(mask - alpha))
     assert [event.kind for event in events] == ["retry", "retry", "retry", "fallback"]
