@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from bgsoft.cuda.driver import cuda_number
 from bgsoft.cuda.monitor import GpuWatch
 from bgsoft.decode.base import DecodeSettings
-from bgsoft.errors import RenderCancelledError
+from bgsoft.errors import RenderCancelledError, VerificationError
 from bgsoft.hide.record import join_runs
 from bgsoft.infer.providers import require_runtime
 from bgsoft.media.endpoints import EndpointKind
@@ -202,7 +202,18 @@ class _Session:
         if not self._request.passes_through_pipe:
             with made_folders(self._request.written_paths, lambda _text: None):
                 self._request.check_writable(self._info)
-        return find_people(config, self._listener, hand_over_frames)
+        people = find_people(config, self._listener, hand_over_frames)
+        self._require_searched_file(self._info)
+        return people
+
+    def _require_searched_file(self, info: VideoInfo) -> None:
+        """Raise VerificationError if the file is not the one in which faces were found."""
+        if self._request.source.has_changed(info):
+            raise VerificationError(
+                "cannot hide faces: the input changed after the search; render it again",
+                path=self._request.source.path,
+                stage="face",
+            )
 
     def _build(self) -> RenderStages:
         """Probe the input, open the outputs, and make the stages, in parallel."""
@@ -398,6 +409,8 @@ class _Session:
         """
         for event in stages.decoder.events:
             self._log.report(event)
+        if self._people is not None:
+            self._require_searched_file(stages.info)
         if self._chunk is None:
             self._log.damage(outcome.sink.concealed, stages.decoder.stats)
             if self._request.source.has_changed(stages.info):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.errors import OutputError
+from bgsoft.errors import OutputError, VerificationError
 from bgsoft.report import Event, Phase, Progress
 from tests.contract.test_render_faces import UNCHANGED, all_luma, detail
 from tests.face_clips import FACE, GUEST_FACE, write_guest_first
@@ -105,3 +105,27 @@ def test_what_cannot_be_written_is_reported_before_the_search(clip: Path, tmp_pa
     assert seen == []
     assert target.read_bytes() == b"mine"
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_faces_of_one_file_are_not_used_for_another(clip: Path, tmp_path: Path) -> None:
+    source, target, other = tmp_path / "in.mp4", tmp_path / "out.mp4", tmp_path / "other.mp4"
+    source.write_bytes(clip.read_bytes())
+    ffmpeg("-i", clip, "-vf", "hflip", "-c:v", "libx264", "-preset", "veryfast", other)
+
+    def replace(progress: Progress) -> None:
+        if progress.phase is Phase.SEARCH and progress.frames == FRAMES and other.exists():
+            other.replace(source)
+
+    with pytest.raises(VerificationError, match="the input changed"):
+        bgsoft.render(source, target, on_progress=replace, **HIDES)
+    assert list(tmp_path.iterdir()) == [source]
+
+
+def test_an_input_that_changes_after_the_search_is_an_error(clip: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.mp4"
+    source.write_bytes(clip.read_bytes())
+    with bgsoft.frames(source, **_without_rate(HIDES)) as frames:
+        next(frames)
+        source.write_bytes(clip.read_bytes() + b"more")
+        with pytest.raises(VerificationError, match="the input changed"):
+            list(frames)
