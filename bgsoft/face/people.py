@@ -22,11 +22,11 @@ from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
 _PATIENCE_SECONDS = 4.0
-"""A person who is seen again in the same place within this time is the same one: somebody who has
-turned away comes back, but nobody can leave and be replaced."""
+"""A face that is seen again in the same place within this time is the same person's, who had turned
+away. It is too short for somebody to leave and be replaced."""
 _STEADY_SECONDS = 0.5
-"""The place of a lost person is where they were in the last half second: who is covered little by
-little seems to move with the edge of what covers them."""
+"""The place of a lost person is where they were in the last half second. A face that something
+covers little by little seems to move with its edge."""
 _WITNESS_SECONDS = 1.0
 """Time before the loss of a face in which another person may have come to stand there."""
 _MAX_CHANGE = 1.25
@@ -34,8 +34,8 @@ _MAX_CHANGE = 1.25
 sightings of 7 clips it is 1.09 at most. A face 1.5 times as large in front of another has 0.44 of
 intersection over union, so the tracker takes it for the same."""
 _BRIEF_SECONDS = 0.5
-"""A face that was seen for less time is nobody who may have come to stand somewhere: a hand, or a
-print on a shirt, would keep a main person who comes back hidden."""
+"""A face that was seen for less time is not taken for somebody who moved elsewhere. Otherwise a
+hand or a print on a shirt would keep a main person hidden who comes back."""
 _SOON_SECONDS = 0.2
 """Longest time between two sightings of a face that is in sight."""
 _FIRST_SECONDS = 1e-3
