@@ -73,6 +73,11 @@ class FinderSettings:
     by_landmarks: bool = False
     """Make landmarks of all faces; else :meth:`FaceFinder.close_up` makes them."""
 
+    def is_late(self, seconds: float, frames: int) -> bool:
+        """Return whether the detector has to run so long after its last pass."""
+        is_time = seconds + _TICK_SECONDS >= self.seconds or seconds < 0
+        return is_time or frames >= self.most_frames
+
     def canvases(self, format: FrameFormat) -> Canvases:
         """Return what the detector is shown of whole frames."""
         whole = Canvas.of(format, self.scale)
@@ -134,7 +139,7 @@ class FaceFinder(Closing):
             InferenceError: A model failed; carries the frame's pts.
         """
         pairs = [*zip(frames, reduced, strict=True)]
-        views = _Views(self._networks, pairs, self._frame, self._settings.hides)
+        views = _Views(self._networks, pairs, self._frame, self._settings)
         self.doubts = []
         try:
             faces = [self._find(views, at, frame) for at, frame in enumerate(frames)]
@@ -169,6 +174,7 @@ class FaceFinder(Closing):
         self.doubts.append([])
         self._tracker.advance(frame.time_seconds)
         if self._is_due(frame.time_seconds):
+            views.is_dense = self._tracker.is_restless
             self.doubts[at] = self._detect(views, at)
         return self._tracker.faces()
 
@@ -176,10 +182,8 @@ class FaceFinder(Closing):
         """Return whether the detector runs on this frame."""
         self._waited += 1
         last = self._passed_at
-        passed = 0.0 if last is None else seconds - last
-        is_time = passed + _TICK_SECONDS >= self._settings.seconds or passed < 0
-        is_late = is_time or self._waited >= self._settings.most_frames
-        if last is not None and not is_late and not self._tracker.is_restless:
+        is_due = last is None or self._tracker.is_restless
+        if not is_due and not self._settings.is_late(seconds - (last or 0.0), self._waited):
             return False
         self._waited, self._passed_at = 0, seconds
         return True
@@ -241,26 +245,44 @@ class _Views:
     """Detections in the frames of a batch; a run takes several frames where it can."""
 
     def __init__(
-        self, networks: FaceNetworks, pairs: Sequence[FramePair], frame: Box, hides: bool
+        self,
+        networks: FaceNetworks,
+        pairs: Sequence[FramePair],
+        frame: Box,
+        settings: FinderSettings,
     ) -> None:
         self._networks, self._pairs, self._frame = networks, pairs, frame
+        self._settings = settings
         self._large = _LARGE_PART * min(frame[2:])
-        self._min_score = FAINT_SCORE if hides else KNOWN_SCORE
+        self._min_score = FAINT_SCORE if settings.hides else KNOWN_SCORE
+        self.is_dense = False
+        """The next frame will be asked for, too."""
         self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
 
     def see(self, at: int, canvas: Canvas, quarters: int = 0) -> list[Detection]:
         """Return the detections of a frame, on a canvas, turned by quarters."""
         if (at, canvas, quarters) not in self._known:
-            view = canvas.view(quarters)
-            part = self._pairs[at : at + self._networks.views_per_run]
-            asked = [(*pair, view) for pair in part]
-            for place, found in enumerate(self._networks.detect(canvas, asked, self._min_score)):
-                self._known[at + place, canvas, quarters] = found
+            view, places = canvas.view(quarters), self._due(at)
+            asked = [(*self._pairs[place], view) for place in places]
+            answers = self._networks.detect(canvas, asked, self._min_score)
+            for place, found in zip(places, answers, strict=True):
+                self._known[place, canvas, quarters] = found
         min_score = TURNED_SCORE if quarters else SURE_SCORE
         return [
             each._replace(is_sure=self._is_sure(each, min_score))
             for each in self._known[at, canvas, quarters]
         ]
+
+    def _due(self, at: int) -> list[int]:
+        """Return this frame, and those that will be asked for next, as many as a run takes."""
+        due, times = [at], [frame.time_seconds for frame, _ in self._pairs]
+        for place in range(at + 1, len(times)):
+            if len(due) == self._networks.views_per_run:
+                break
+            passed = times[place] - times[due[-1]]
+            if self.is_dense or self._settings.is_late(passed, place - due[-1]):
+                due.append(place)
+        return due
 
     def _is_sure(self, found: Detection, min_score: float) -> bool:
         is_cut = shared_area(found.box, self._frame) < box_area(found.box)

@@ -395,6 +395,16 @@ def test_views_of_a_batch_are_shown_together() -> None:
     assert [look.frame for look in watch.world.looks] == list(range(32))
 
 
+def test_a_run_takes_the_frames_that_are_due_next() -> None:
+    watch = Watch(still(500, 500), every=4)
+    watch.run(8, 8)
+    watch.world.looks.clear()
+    watch.world.runs = 0
+    watch.run(16, 8)
+    frames = [look.frame for look in watch.world.looks]
+    assert (watch.world.runs, frames) == (2, [*range(frames[0], frames[0] + 16, 4)])
+
+
 @pytest.mark.parametrize("by_landmarks", [False, True])
 def test_landmarks_are_made_where_they_are_asked_for(by_landmarks: bool) -> None:
     watch = Watch(still(500, 500), still(900, 300, is_face=False), by_landmarks=by_landmarks)
