@@ -53,7 +53,8 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._stamp = stamp(path)
+        self._stamps = {path: stamp(path)}
+        """Of each file that is read."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -94,10 +95,9 @@ class Source:
 
         return probe(pipe or self.path)
 
-    def has_changed(self, info: VideoInfo) -> bool:
-        """Return whether the file has changed since this was made; False for pipes and pictures."""
-        is_video = info.pipe is None and not info.stills
-        return is_video and stamp(self.path) not in (self._stamp, "")
+    def has_changed(self) -> bool:
+        """Return whether a file has changed since this was made, or its pictures were listed."""
+        return any(stamp(path) not in (before, "") for path, before in self._stamps.items())
 
 
 class PipeSource(Source):
@@ -109,6 +109,10 @@ class PipeSource(Source):
         from bgsoft.media.pipe import PipeInput
 
         return PipeInput(self.path, cancel)
+
+    def has_changed(self) -> bool:
+        """Return False: a pipe has no contents to compare."""
+        return False
 
 
 class SequenceSource(Source):
@@ -124,7 +128,9 @@ class SequenceSource(Source):
     def pictures(self) -> tuple[Path, ...]:
         from bgsoft.media.sequence import list_pictures
 
-        return list_pictures(self.path)
+        pictures = list_pictures(self.path)
+        self._stamps = {picture: stamp(picture) for picture in pictures}
+        return pictures
 
 
 def source_for(path: Path) -> Source:

@@ -203,12 +203,12 @@ class _Session:
             with made_folders(self._request.written_paths, lambda _text: None):
                 self._request.check_writable(self._info)
         people = find_people(config, self._listener, hand_over_frames)
-        self._require_searched_file(self._info)
+        self._require_searched_files()
         return people
 
-    def _require_searched_file(self, info: VideoInfo) -> None:
-        """Raise VerificationError if the file is not the one in which faces were found."""
-        if self._request.source.has_changed(info):
+    def _require_searched_files(self) -> None:
+        """Raise VerificationError if the files are not those in which faces were found."""
+        if self._request.source.has_changed():
             raise VerificationError(
                 "cannot hide faces: the input changed after the search; render it again",
                 path=self._request.source.path,
@@ -410,10 +410,10 @@ class _Session:
         for event in stages.decoder.events:
             self._log.report(event)
         if self._people is not None:
-            self._require_searched_file(stages.info)
+            self._require_searched_files()
         if self._chunk is None:
             self._log.damage(outcome.sink.concealed, stages.decoder.stats)
-            if self._request.source.has_changed(stages.info):
+            if self._request.source.has_changed():
                 self._log.add("notice", "the input changed while it was rendered", stage="decode")
         if stages.outputs:
             lost = outcome.sink.messages - stages.outputs[0].writer.messages

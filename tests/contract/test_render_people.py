@@ -129,3 +129,14 @@ def test_an_input_that_changes_after_the_search_is_an_error(clip: Path, tmp_path
         source.write_bytes(clip.read_bytes() + b"more")
         with pytest.raises(VerificationError, match="the input changed"):
             list(frames)
+
+
+def test_a_picture_that_is_replaced_after_the_search_is_an_error(
+    clip: Path, tmp_path: Path
+) -> None:
+    ffmpeg("-i", clip, "-frames:v", 4, "-s", "320x180", tmp_path / "%02d.png")
+    with bgsoft.frames(tmp_path, **_without_rate(HIDES)) as frames:
+        next(frames)
+        (tmp_path / "01.png").write_bytes((tmp_path / "04.png").read_bytes())
+        with pytest.raises(VerificationError, match="the input changed"):
+            list(frames)
