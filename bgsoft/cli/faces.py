@@ -51,5 +51,5 @@ def faces(own: FacesFlags, settings: dict[str, Any]) -> int:
             console.err(text)
 
     result = write_tracks(config, lambda event: report(f"{event.kind}: {event.message}"))
-    report(f"{own.output}: {result.count} tracks in {result.frames} frames")
+    report(f"{own.output}: {len(result.tracks)} tracks in {len(result.frames)} frames")
     return 0

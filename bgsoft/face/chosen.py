@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from fractions import Fraction
 
 from bgsoft.face.base import Face, hiding_ellipse
+from bgsoft.face.people import Picker
 from bgsoft.media.info import VideoInfo
 from bgsoft.records import NamedTuple
 from bgsoft.settings.main import MainPerson, parse_main
@@ -22,7 +23,7 @@ class _Point(NamedTuple):
     """Presentation time of frames, which may not start at 0."""
 
 
-class ChosenPicker:
+class ChosenPicker(Picker):
     """The selected main people, instead of those that a :class:`SubjectPicker` finds.
 
     A place selects the face that is there at its time, or the first that comes there later.
@@ -33,8 +34,6 @@ class ChosenPicker:
         info: The video.
     """
 
-    is_decided = True
-
     def __init__(self, names: Sequence[str], ids: Collection[int], info: VideoInfo) -> None:
         named = [parse_main(name) for name in names]
         self._unseen = {each.id for each in named if each.id is not None}
@@ -43,13 +42,7 @@ class ChosenPicker:
         self._open = [_place(each, info) for each in named if each.id is None]
         self._faces: dict[int, Face] = {}
 
-    @property
-    def main(self) -> Collection[int]:
-        """Ids of the main faces so far."""
-        return self._faces.keys()
-
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        """Take the next frame's faces, and return the main faces by id as last seen."""
         for point in [each for each in self._open if seconds >= each.seconds]:
             there = [face for face in faces if _is_at(face, point)]
             if there:
@@ -57,20 +50,17 @@ class ChosenPicker:
                 self._open.remove(point)
         self._unseen -= {face.id for face in faces}
         self._faces |= {face.id: face for face in faces if face.id in self._ids}
+        self.main = self._faces.keys()
         return dict(self._faces)
 
     def notices(self) -> list[str]:
-        """Return notices, after the last frame, about people who were named and not found."""
         places = [f"--main {point.text}: no face was found there" for point in self._open]
         tracks = [f"--main {id}: no frame shows that track" for id in sorted(self._unseen)]
         return places + tracks
 
     def reset(self) -> None:
-        """Begin a new scene: forget where faces were seen."""
         self._faces = {}
-
-    def cut(self) -> None:
-        """Do nothing: a possible cut changes no selection."""
+        self.main = ()
 
 
 def _place(named: MainPerson, info: VideoInfo) -> _Point:

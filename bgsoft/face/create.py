@@ -11,11 +11,12 @@ from bgsoft.face.base import LOOKAHEAD_FRAMES, FaceTaker
 from bgsoft.face.canvas import Canvases
 from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.editor import MatteEditor
-from bgsoft.face.faces_file import KnownFinder, RecordedFinder, read_faces_file
+from bgsoft.face.faces_file import KnownFaces, KnownFinder, read_faces_file
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.networks import FaceNetworks
-from bgsoft.face.people import KnownPeople
+from bgsoft.face.people import FirstFramesPicker, Picker, ShotPicker, choose_main
 from bgsoft.face.step import FaceStep
+from bgsoft.face.subjects import SubjectPicker
 from bgsoft.frame import FrameFormat
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
@@ -69,7 +70,7 @@ def create_faces(
     info: VideoInfo,
     make_networks: Callable[[Canvases], FaceNetworks],
     data: FaceTaker | None,
-    known: KnownPeople | None = None,
+    known: KnownFaces | None = None,
     *,
     backend: str = "cpu",
     device: CudaDevice | None = None,
@@ -81,7 +82,7 @@ def create_faces(
         info: The video.
         make_networks: Makes the networks where the frames are, for some canvases.
         data: Whoever wants the faces of every frame.
-        known: All faces of the video, and who is main, if that is known.
+        known: All faces of the video, if they were recorded or read; else a file is read.
         backend: Backend of the networks.
         device: Current device of the frames; None: the host.
 
@@ -96,30 +97,50 @@ def create_faces(
     format = info.format
     writes_data = data is not None and data.wants_landmarks
     settings = finder_settings(config.face, format, writes_data=writes_data)
-    file = None if config.face.file is None else read_faces_file(Path(config.face.file))
+    known = known or read_known_faces(config.face)
     networks = make_networks(settings.canvases(format))
-    if file is not None:
-        finder: FaceFinder = RecordedFinder(
-            file, format, networks, settings, is_part=config.is_part
-        )
-    elif known is not None:
-        finder = KnownFinder(known.faces.faces, format, networks, settings)
-    else:
+    if known is None:
         finder = FaceFinder(format, networks, settings)
-    main = frozenset() if file is None else file.main
-    chosen = None
-    if config.face.main or main:
-        chosen = ChosenPicker(config.face.main, main, info)
+    else:
+        finder = KnownFinder(known, format, networks, settings, is_part=config.is_part)
     return FaceStep(
         config.face,
         format,
         finder=finder,
-        chosen=chosen,
+        picker=make_picker(config.face, info, known),
         known=known,
-        never_hidden=() if file is None else file.shown,
         editor=MatteEditor(format, placement, device),
         hider=Hider(HidePlan.of(config, format), placement),
         data=data,
         backend=backend,
         device="cpu" if device is None or backend == "cpu" else device.label,
     )
+
+
+def read_known_faces(config: FaceConfig) -> KnownFaces | None:
+    """Return the faces of the settings' file; None: there is no file.
+
+    Raises:
+        ConfigError: It cannot be read, or is malformed.
+    """
+    return None if config.file is None else read_faces_file(Path(config.file))
+
+
+def chooses_main(config: FaceConfig, known: KnownFaces | None) -> bool:
+    """Return whether main people who are not hidden have to be chosen."""
+    is_named = config.main or (known is not None and known.main)
+    return config.mode is FaceMode.ANONYMIZE and config.subjects > 0 and not is_named
+
+
+def make_picker(config: FaceConfig, info: VideoInfo, known: KnownFaces | None) -> Picker | None:
+    """Return what picks the main people; None where nobody is main."""
+    named = frozenset[int]() if known is None else known.main
+    if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE) and (config.main or named):
+        return ChosenPicker(config.main, named, info)
+    if config.mode is FaceMode.MAIN:
+        return SubjectPicker(config.subjects, info.format)
+    if not chooses_main(config, known):
+        return None
+    if known is not None and known.cuts is not None:
+        return ShotPicker(choose_main(known.items(), known.cuts, config.subjects, info.format))
+    return FirstFramesPicker(config.subjects, info.format)

@@ -1,9 +1,10 @@
-"""Files of face tracks that a user may edit: JSON lines, one for the video, then one per track.
+"""Face tracks of a video: recorded from its frames, or read from a file that a user may edit.
 
-A track is ``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. These numbers may follow
-the box: the angle, the score, 1 if the detector saw the face or 0 if it is only expected, and the
-track's age in frames. The last three are the square for landmarks: x, y and side. A track may have
-``"main": true``, ``"hide": false`` or ``"interpolate": true``.
+A file is JSON lines, one for the video, then one per track:
+``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. These numbers may follow the box:
+the angle, the score, 1 if the detector saw the face or 0 if it is only expected, and the track's
+age in frames; then the square for landmarks: x, y and side. A track may have ``"main": true``,
+``"hide": false`` or ``"interpolate": true``.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +31,18 @@ from bgsoft.records import dataclass
 from bgsoft.suggestions import did_you_mean
 
 _KEYS = ("id", "main", "hide", "interpolate", "faces")
-_NUMBERS = (5, 12)
-"""Fewest and most numbers of a face."""
-_RECORDED = 13
-"""Numbers of a face in memory."""
-_OLD = 1000
-"""Age in frames of a face that a user added, so that it counts at once."""
+_LENGTHS = (4, 5, 6, 7, 8, 11)
+"""Numbers that a face may have in a file, after its pts."""
+_ROW = 12
+"""Numbers of a face in memory: also whether it is proven. With the pts they take 104 bytes, a fifth
+of what objects take."""
+_DEFAULTS = (0.0, 1.0, 1.0, 1000.0)
+"""Angle, score, seen and age of a face that a user added: it is old, so that it counts at once."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class SavedTrack:
-    """One track of a file."""
+    """One track."""
 
     id: int
     main: bool = False
@@ -48,82 +51,168 @@ class SavedTrack:
     """False: the face is never hidden."""
     interpolate: bool = False
     """Faces are interpolated between the listed ones."""
-    faces: dict[int, tuple[float, ...]] = field(default_factory=dict)
-    """pts → the numbers that follow it in the file, in order of pts."""
+    pts: array[int] = field(default_factory=lambda: array("q"))
+    """Of its faces, ascending; one at least."""
+    numbers: array[float] = field(default_factory=lambda: array("d"))
+    """:data:`_ROW` of each face."""
+
+    def add(self, pts: int, row: Sequence[float]) -> None:
+        """Add the face of a later frame."""
+        self.pts.append(pts)
+        self.numbers.extend(row)
+
+    def row(self, at: int) -> list[float]:
+        """Return the numbers of a face."""
+        return self.numbers[at * _ROW : (at + 1) * _ROW].tolist()
 
     def face(self, pts: int) -> Face | None:
         """Return the track's face at a time, or None."""
-        numbers = self.faces.get(pts)
-        if numbers is None and self.interpolate:
-            numbers = self._between(pts)
-        if numbers is None:
+        at = bisect_left(self.pts, pts)
+        if at == len(self.pts):
             return None
-        box = (numbers[0], numbers[1], numbers[2], numbers[3])
-        defaults = (0.0, 1.0, 1.0, float(_OLD))
-        angle, score, seen, age = (*numbers[4:8], *defaults[len(numbers[4:8]) :])
-        square = square_of(box, angle)
-        if len(numbers) == _NUMBERS[1] - 1:
-            x, y, side = numbers[8:]
-            square = Roi(x, y, side, angle)
+        row = self.row(at)
+        if self.pts[at] != pts:
+            if at == 0 or not self.interpolate:
+                return None
+            share = (pts - self.pts[at - 1]) / (self.pts[at] - self.pts[at - 1])
+            pairs = zip(self.row(at - 1)[:5], row[:5], strict=True)
+            row = _filled([a + share * (b - a) for a, b in pairs])
+        left, top, right, bottom, angle, score, seen, age, x, y, side, is_proven = row
         return Face(
             id=self.id,
             score=score,
-            box_xyxy=box,
+            box_xyxy=(left, top, right, bottom),
             angle=angle,
-            square=square,
+            square=Roi(x, y, side, angle),
             detected=bool(seen),
             age_frames=int(age),
+            is_proven=bool(is_proven),
         )
 
-    def _between(self, pts: int) -> tuple[float, ...] | None:
-        times = [*self.faces]
-        after = bisect_right(times, pts)
-        if not 0 < after < len(times):
-            return None
-        begin, end = times[after - 1 : after + 1]
-        share = (pts - begin) / (end - begin)
-        pairs = zip(self.faces[begin][:5], self.faces[end][:5], strict=False)
-        return tuple(a + share * (b - a) for a, b in pairs)
+
+def _filled(numbers: Sequence[float]) -> list[float]:
+    """Return all numbers of a face, by those of a file."""
+    row = [*numbers, *_DEFAULTS[len(numbers) - 4 :]]
+    if len(row) < 11:
+        left, top, right, bottom, angle, *_ = row
+        row += square_of((left, top, right, bottom), angle)[:3]
+    return [*row, 1.0]
 
 
-@dataclass(slots=True, kw_only=True)
-class FacesFile:
-    """The tracks of a file."""
+class KnownFaces:
+    """All faces of a video: of a file, or recorded by :meth:`write` as a ``FaceTaker``.
 
-    path: Path
-    width: int
-    height: int
-    """Size of the video's frames."""
-    tracks: list[SavedTrack]
+    Args:
+        size: Width and height of the frames of a file's video.
+        path: The file.
+    """
+
+    wants_landmarks = False
+
+    def __init__(self, size: tuple[int, int] | None = None, path: Path | None = None) -> None:
+        self.tracks: dict[int, SavedTrack] = {}
+        self.frames: Sequence[int] = ()
+        """pts of all frames, ascending; empty: unknown."""
+        self.time_base = Fraction(1)
+        """Seconds of a unit of pts."""
+        self.cuts: Collection[int] | None = None
+        """pts of frames that may begin a shot; None: unknown."""
+        self.summary: Mapping[str, Any] | None = None
+        """Report about the faces, of the pass that recorded them."""
+        self._size, self._path = size, path
+        self._reached: float = math.inf
+        self._coming: list[SavedTrack] = []
+        self._open: list[SavedTrack] = []
+        """Tracks that begin after that time, and others that may go on."""
 
     @property
     def main(self) -> frozenset[int]:
         """Ids of the tracks that are main."""
-        return frozenset(track.id for track in self.tracks if track.main)
+        return frozenset(track.id for track in self.tracks.values() if track.main)
 
     @property
     def shown(self) -> frozenset[int]:
         """Ids of the tracks that are never hidden."""
-        return frozenset(track.id for track in self.tracks if not track.hide)
+        return frozenset(track.id for track in self.tracks.values() if not track.hide)
+
+    @property
+    def tells_shots(self) -> bool:
+        """Return whether the main people of shots follow from it, without the video."""
+        is_whole = not any(track.interpolate for track in self.tracks.values())
+        return self.cuts is not None and (is_whole or bool(self.frames))
+
+    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
+        """Add the faces of the next frame."""
+        for face in faces:
+            if face.id not in self.tracks:
+                self.tracks[face.id] = SavedTrack(id=face.id)
+            numbers = (*face.box_xyxy, face.angle, face.score, face.detected, face.age_frames)
+            self.tracks[face.id].add(frame.pts, (*numbers, *face.square[:3], face.is_proven))
+
+    def faces(self, pts: int) -> list[Face]:
+        """Return the faces of a frame, largest first; frames in order are fastest."""
+        if pts < self._reached:
+            self._open = []
+            self._coming = sorted(self.tracks.values(), key=lambda track: -track.pts[0])
+        self._reached = pts
+        while self._coming and self._coming[-1].pts[0] <= pts:
+            self._open.append(self._coming.pop())
+        self._open = [track for track in self._open if track.pts[-1] >= pts]
+        found = filter(None, (track.face(pts) for track in self._open))
+        return sorted(found, key=lambda face: -face_size(face.box_xyxy))
+
+    def items(self) -> Iterator[tuple[int, float, list[Face]]]:
+        """Yield pts, seconds and faces of all frames that are known."""
+        numerator, denominator = self.time_base.as_integer_ratio()
+        listed = (track.pts for track in self.tracks.values())
+        for pts in self.frames or sorted(set().union(*listed)):
+            yield pts, pts * numerator / denominator, self.faces(pts)
+
+    def text(self, info: VideoInfo) -> str:
+        """Return the contents of a file."""
+        header = {
+            "faces_of": info.path.name,
+            "frame": [info.format.width, info.format.height],
+            "time_base": str(info.time_base),
+            "cuts": sorted(self.cuts or ()),
+        }
+        lines: list[dict[str, Any]] = [header]
+        for track in self.tracks.values():
+            faces = []
+            for at, pts in enumerate(track.pts):
+                *box, angle, score, seen, age, x, y, side, _ = track.row(at)
+                faces.append([pts, *box, angle, score, int(seen), int(age), x, y, side])
+            lines.append({"id": track.id, "faces": faces})
+        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+    def require_size(self, format: FrameFormat) -> None:
+        """Raise ConfigError if the file belongs to a video of another size."""
+        width, height = self._size or (format.width, format.height)
+        if (width, height) != (format.width, format.height):
+            raise ConfigError(
+                f"cannot use face file {self._path}: its frames are {width}x{height},"
+                f" but the video's are {format.width}x{format.height}",
+                path=self._path,
+            )
 
     def notices(self, rendered: Collection[int], *, is_part: bool) -> list[str]:
-        """Return notices about faces that belong to no frame of the rendered part.
+        """Return notices about faces of a file that belong to no frame of the rendered part.
 
         Args:
             rendered: pts of all frames, in any order.
             is_part: They are a part of the video; other faces may belong to its other frames.
         """
-        entries = {pts for track in self.tracks for pts in track.faces}
+        listed = set().union(*(track.pts for track in self.tracks.values()))
         if is_part:
             first, last = min(rendered), max(rendered)
-            entries = {pts for pts in entries if first <= pts <= last}
-        unused = len(entries.difference(rendered))
-        if not unused:
+            listed = {pts for pts in listed if first <= pts <= last}
+        unused = len(listed.difference(rendered))
+        if self._path is None or not unused:
             return []
-        return [f"{self.path}: {unused} of {len(entries)} times match no rendered frame"]
+        return [f"{self._path}: {unused} of {len(listed)} times match no rendered frame"]
 
 
-def read_faces_file(path: Path) -> FacesFile:
+def read_faces_file(path: Path) -> KnownFaces:
     """Read a file of tracks.
 
     Raises:
@@ -131,8 +220,7 @@ def read_faces_file(path: Path) -> FacesFile:
     """
     with os_errors_as(ConfigError, f"cannot read face file {path}", path=path):
         data = path.read_bytes()
-    header: dict[str, Any] | None = None
-    tracks: list[SavedTrack] = []
+    known: KnownFaces | None = None
     for number, line in enumerate(data.splitlines(), 1):
         if not line.strip():
             continue
@@ -140,33 +228,38 @@ def read_faces_file(path: Path) -> FacesFile:
             table = json.loads(line)
             if not isinstance(table, dict):
                 raise ConfigError("it is not a JSON object")
-            if header is None:
-                header = _header(table)
+            if known is None:
+                known = _header(table, path)
             else:
-                tracks.append(_track(table, {track.id for track in tracks}))
-        except (ValueError, RecursionError) as exc:
+                track = _track(table, known.tracks)
+                known.tracks[track.id] = track
+        except (ValueError, ArithmeticError, RecursionError) as exc:
             text = str(exc) or "it is nested too deeply"
             raise ConfigError(
                 f"cannot read face file {path}: line {number}: {text}", path=path
             ) from exc
-    if header is None:
+    if known is None:
         raise ConfigError(
             f"cannot read face file {path}: it is empty; make one with bgsoft faces", path=path
         )
-    width, height = header["frame"]
-    return FacesFile(path=path, width=width, height=height, tracks=tracks)
+    return known
 
 
-def _header(table: dict[str, Any]) -> dict[str, Any]:
+def _header(table: dict[str, Any], path: Path) -> KnownFaces:
     if table.get("faces_of") is None:
         raise ConfigError("the first line must have faces_of, as bgsoft faces writes it")
-    frame = table.get("frame")
+    frame, cuts = table.get("frame"), table.get("cuts", [])
     if not (isinstance(frame, list) and len(frame) == 2 and all(map(_is_whole, frame))):
         raise ConfigError("frame must be [width, height]")
-    return table
+    if not (isinstance(cuts, list) and all(map(_is_pts, cuts))):
+        raise ConfigError(f"cuts must be a list of pts, not {cuts!r}")
+    known = KnownFaces((frame[0], frame[1]), path)
+    if "time_base" in table:
+        known.time_base, known.cuts = Fraction(str(table["time_base"])), table.get("cuts")
+    return known
 
 
-def _track(table: dict[str, Any], known: set[int]) -> SavedTrack:
+def _track(table: dict[str, Any], known: Collection[int]) -> SavedTrack:
     for key in table:
         if key not in _KEYS:
             raise ConfigError(f"unknown key {key}{did_you_mean(key, _KEYS)}")
@@ -179,21 +272,22 @@ def _track(table: dict[str, Any], known: set[int]) -> SavedTrack:
     entries = table.get("faces")
     if not isinstance(entries, list) or not entries:
         raise ConfigError("faces must be a list of [pts, left, top, right, bottom]")
-    return SavedTrack(
+    track = SavedTrack(
         id=id,
         main=table.get("main", False),
         hide=table.get("hide", True),
         interpolate=table.get("interpolate", False),
-        faces=dict(sorted(map(_face, entries))),
     )
+    for pts, numbers in sorted(dict(map(_face, entries)).items()):
+        track.add(pts, _filled(numbers))
+    return track
 
 
 def _face(entry: object) -> tuple[int, tuple[float, ...]]:
     form = "a face must be [pts, left, top, right, bottom]"
     if not isinstance(entry, list) or not all(map(_is_number, entry)):
         raise ConfigError(f"{form}, not {entry!r}")
-    low, high = _NUMBERS
-    if not (low <= len(entry) <= 9 or len(entry) == high) or not _is_whole(abs(entry[0])):
+    if len(entry) - 1 not in _LENGTHS or not _is_pts(entry[0]):
         raise ConfigError(f"{form}, not {entry!r}")
     pts, *numbers = entry
     left, top, right, bottom = numbers[:4]
@@ -206,152 +300,52 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _is_pts(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-class FacesRecorder:
-    """A ``FaceTaker`` that collects the faces of every frame, in order."""
-
-    wants_landmarks = False
-
-    def __init__(self) -> None:
-        self._pts, self._seconds, self._ends = array("q"), array("d"), array("q")
-        """Of each frame its times, and the number of faces up to its last one."""
-        self._numbers = array("d")
-        """:data:`_RECORDED` a face; 104 bytes, a fifth of what objects take."""
-
-    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
-        """Add the faces of the next frame."""
-        for face in faces:
-            numbers = (*face.box_xyxy, face.angle, face.score, face.detected, face.age_frames)
-            self._numbers.extend((face.id, *numbers, *face.square[:3], face.is_proven))
-        self._pts.append(frame.pts)
-        self._seconds.append(frame.time_seconds)
-        self._ends.append(len(self._numbers) // _RECORDED)
-
-    @property
-    def frames(self) -> int:
-        """Frames so far."""
-        return len(self._pts)
-
-    @property
-    def count(self) -> int:
-        """Tracks so far."""
-        return len({*self._numbers[::_RECORDED]})
-
-    def items(self) -> Iterator[tuple[int, float, list[Face]]]:
-        """Yield pts, seconds and faces of each frame."""
-        for at, (pts, seconds) in enumerate(zip(self._pts, self._seconds, strict=True)):
-            yield pts, seconds, [self._face(number) for number in self._places(at)]
-
-    def faces(self, pts: int) -> list[Face] | None:
-        """Return the faces of a frame; None: there was no such frame."""
-        at = bisect_left(self._pts, pts)
-        if at == len(self._pts) or self._pts[at] != pts:
-            return None
-        return [self._face(number) for number in self._places(at)]
-
-    def _places(self, at: int) -> range:
-        return range(self._ends[at - 1] if at else 0, self._ends[at])
-
-    def _row(self, number: int) -> list[float]:
-        return self._numbers[number * _RECORDED : (number + 1) * _RECORDED].tolist()
-
-    def _face(self, number: int) -> Face:
-        id, left, top, right, bottom, angle, score, seen, age, *rest = self._row(number)
-        x, y, side, is_proven = rest
-        return Face(
-            id=int(id),
-            score=score,
-            box_xyxy=(left, top, right, bottom),
-            angle=angle,
-            square=Roi(x, y, side, angle),
-            detected=bool(seen),
-            age_frames=int(age),
-            is_proven=bool(is_proven),
-        )
-
-    def text(self, info: VideoInfo) -> str:
-        """Return the contents of a file of tracks."""
-        size = [info.format.width, info.format.height]
-        header = {"faces_of": info.path.name, "frame": size, "time_base": str(info.time_base)}
-        tracks: dict[int, list[list[float]]] = {}
-        for at, pts in enumerate(self._pts):
-            for number in self._places(at):
-                id, *box, angle, score, seen, age, x, y, side, _ = self._row(number)
-                numbers = [*box, angle, score, int(seen), int(age), x, y, side]
-                tracks.setdefault(int(id), []).append([pts, *numbers])
-        lines = [header, *({"id": id, "faces": faces} for id, faces in tracks.items())]
-        return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 class KnownFinder(FaceFinder):
     """A finder that returns faces that are known instead of detected ones.
 
     Args:
-        known: Faces of the frame of a pts; None: there is no such frame.
-        format: Format of the frames.
-        networks, settings: See :class:`FaceFinder`; only landmarks are made by networks.
-    """
-
-    def __init__(
-        self,
-        known: Callable[[int], list[Face] | None],
-        format: FrameFormat,
-        networks: FaceNetworks,
-        settings: FinderSettings,
-    ) -> None:
-        super().__init__(format, networks, settings)
-        self._known = known
-
-    def _find(self, views: object, at: int, frame: Frame) -> list[Face]:
-        self.doubts.append([])
-        known = self._known(frame.pts)
-        if known is None:
-            raise InferenceError(
-                "cannot hide faces: other frames were decoded when faces were searched for;"
-                " check that the input does not change, and render again"
-            )
-        return known
-
-
-class RecordedFinder(KnownFinder):
-    """A finder that returns the faces of a file instead of detected ones.
-
-    Args:
-        file: The file.
-        format, networks, settings: See :class:`KnownFinder`.
+        known: The faces.
+        format, networks, settings: See :class:`FaceFinder`; only landmarks are made by networks.
         is_part: A part of the video is rendered.
 
     Raises:
-        ConfigError: The file belongs to a video of another size.
+        ConfigError: The faces are of a video of another size.
     """
 
     def __init__(
         self,
-        file: FacesFile,
+        known: KnownFaces,
         format: FrameFormat,
         networks: FaceNetworks,
         settings: FinderSettings,
         *,
         is_part: bool = False,
     ) -> None:
-        if (file.width, file.height) != (format.width, format.height):
-            raise ConfigError(
-                f"cannot use face file {file.path}: its frames are {file.width}x{file.height},"
-                f" but the video's are {format.width}x{format.height}",
-                path=file.path,
-            )
-        super().__init__(self._faces, format, networks, settings)
-        self._file, self._is_part = file, is_part
+        known.require_size(format)
+        super().__init__(format, networks, settings)
+        self._known, self._is_part = known, is_part
         self._used: set[int] = set()
 
-    def _faces(self, pts: int) -> list[Face]:
-        self._used.add(pts)
-        faces = [track.face(pts) for track in self._file.tracks]
-        return sorted(filter(None, faces), key=lambda face: -face_size(face.box_xyxy))
+    def _find(self, views: object, at: int, frame: Frame) -> list[Face]:
+        self.doubts.append([])
+        self._used.add(frame.pts)
+        searched = self._known.frames
+        place = bisect_left(searched, frame.pts)
+        if searched and frame.pts not in searched[place : place + 1]:
+            raise InferenceError(
+                "cannot hide faces: other frames were decoded when faces were searched for;"
+                " check that the input does not change, and render again"
+            )
+        return self._known.faces(frame.pts)
 
     def notices(self) -> list[str]:
         """Return notices, after a whole video, about faces that belong to no frame."""
-        return self._file.notices(self._used, is_part=self._is_part)
+        return self._known.notices(self._used, is_part=self._is_part)

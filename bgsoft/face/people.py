@@ -8,14 +8,13 @@ so somebody who takes the place of a main person is hidden.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
-from typing import Any
 
 from bgsoft.face.base import LOOKAHEAD_FRAMES, Face
-from bgsoft.face.faces_file import FacesRecorder
 from bgsoft.face.geometry import box_iou, face_size, shared_area
 from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
@@ -37,7 +36,8 @@ _BRIEF_SECONDS = 0.5
 """A face that was seen for less time is not taken for somebody who moved elsewhere. Otherwise a
 hand or a print on a shirt would keep a main person hidden who comes back."""
 _SOON_SECONDS = 0.2
-"""Longest time between two sightings of a face that is in sight."""
+"""Longest time between two sightings of a face that is in sight, and that a frame counts for: files
+of faces have only frames with faces."""
 _FIRST_SECONDS = 1e-3
 """Time that the first frame of a shot counts for."""
 
@@ -151,7 +151,8 @@ class People:
 
     def update(self, faces: Sequence[Face], seconds: float) -> None:
         """Take the faces of the next frame, which is shown at a time in seconds."""
-        passed = _FIRST_SECONDS if self._begin is None else max(0.0, seconds - self._time)
+        passed = min(max(0.0, seconds - self._time), _SOON_SECONDS)
+        passed = _FIRST_SECONDS if self._begin is None else passed
         self._begin, self._time = seconds if self._begin is None else self._begin, seconds
         self._detected = _detected(faces) or self._detected
         new = []
@@ -230,7 +231,35 @@ def _detected(faces: Sequence[Face]) -> set[int]:
     return {face.id for face in faces if face.detected}
 
 
-class FirstFramesPicker:
+class Picker:
+    """Picks the main faces of each frame, in order."""
+
+    is_decided = True
+    """Later frames change nothing of who is main."""
+    main: Collection[int] = ()
+    """Ids of the main faces so far."""
+
+    @abstractmethod
+    def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+        """Take the faces of the next frame, and return the main ones by id, as last seen.
+
+        Args:
+            faces: Of one frame.
+            seconds: Time at which it is shown.
+        """
+
+    def reset(self) -> None:
+        """A new scene begins."""
+
+    def cut(self) -> None:
+        """A new scene begins, if the next frame with faces shows others."""
+
+    def notices(self) -> list[str]:
+        """Return what a user should know, after the last frame."""
+        return []
+
+
+class FirstFramesPicker(Picker):
     """Main people by the first frames of each scene, where later ones are unknown.
 
     Nobody else becomes main in it.
@@ -245,76 +274,47 @@ class FirstFramesPicker:
         self.reset()
 
     def reset(self) -> None:
-        """A new scene begins."""
         self._people = People(self._format)
         self._chosen: list[_Person] = []
-        self._is_cut = False
+        self._is_cut = self.is_decided = False
+        self.main = ()
         self._frames = 0
         """Number of frames with faces so far."""
 
     def cut(self) -> None:
-        """A new scene begins, if the next frame with faces shows others."""
         self._is_cut = True
 
-    @property
-    def main(self) -> Collection[int]:
-        """Ids of the main faces so far."""
-        return self._people.tracks(self._chosen).keys()
-
-    @property
-    def is_decided(self) -> bool:
-        """Return whether later frames change nothing of who is main."""
-        return self._frames > LOOKAHEAD_FRAMES
-
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        """Take the faces of the next frame, and return the main ones by id, as last seen."""
         if self._is_cut and _detected(faces):
             if not self._people.goes_on(faces):
                 self.reset()
             self._is_cut = False
         self._people.update(faces, seconds)
         self._frames += bool(faces)
+        self.is_decided = self._frames > LOOKAHEAD_FRAMES
         if not self.is_decided:
             self._chosen = self._people.best(self._count)
         self._people.forget(self._chosen)
-        return self._people.tracks(self._chosen)
+        tracks = self._people.tracks(self._chosen)
+        self.main = tracks.keys()
+        return tracks
 
 
-class ShotPicker:
+class ShotPicker(Picker):
     """Main people that were chosen over whole shots, before the render.
 
     Args:
         shots: The main people of each shot, in order.
     """
 
-    is_decided = True
-
     def __init__(self, shots: Sequence[MainOfShot]) -> None:
         self._shots, self._begins = shots, [shot.begin for shot in shots]
-        self.main: Collection[int] = ()
-        """Ids of the main faces of the shot."""
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        """Return the main ones of the next frame's faces by id."""
         shot = self._shots[max(0, bisect_right(self._begins, seconds) - 1)]
         self.main = shot.ids
         shown = {span.id for span in shot.spans if span.begin <= seconds <= span.end}
         return {face.id: face for face in faces if face.id in shown}
-
-    def reset(self) -> None:
-        """Do nothing: shots are known."""
-
-    def cut(self) -> None:
-        """Do nothing: shots are known."""
-
-
-class KnownPeople(NamedTuple):
-    """All faces of a video, and its main people, known before it is rendered."""
-
-    faces: FacesRecorder
-    shots: list[MainOfShot]
-    summary: dict[str, Any]
-    """Report about the faces, of the pass that found them."""
 
 
 def choose_main(
@@ -326,14 +326,17 @@ def choose_main(
     """Return the most prominent people of each shot.
 
     Args:
-        frames: pts, seconds and faces of all frames, in order.
+        frames: pts, seconds and faces of the frames in order, of all with faces at least.
         cuts: pts of frames that may begin a shot.
         count: Number of main people in a shot.
         format: Format of the frames.
     """
     shots, people, is_cut = [], People(format), False
+    coming = sorted(cuts, reverse=True)
     for pts, seconds, faces in frames:
-        is_cut |= pts in cuts
+        while coming and coming[-1] <= pts:
+            coming.pop()
+            is_cut = True
         if is_cut and _detected(faces):
             if not people.goes_on(faces):
                 shots.append(people.main(count))

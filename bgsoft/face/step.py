@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,14 +13,14 @@ from typing import Any
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import FrameFaces, HiddenFaces
 from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, FaceTaker, outline_square
-from bgsoft.face.chosen import ChosenPicker
 from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
+from bgsoft.face.faces_file import KnownFaces
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
 from bgsoft.face.journal import FaceJournal, entry_of
-from bgsoft.face.people import FirstFramesPicker, KnownPeople, ShotPicker
-from bgsoft.face.subjects import MatteSeparator, SubjectPicker
+from bgsoft.face.people import Picker
+from bgsoft.face.subjects import MatteSeparator
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, Matte
 from bgsoft.hide.hider import Hider
 from bgsoft.hide.record import HiddenPlace, HiddenRecord
@@ -45,27 +45,6 @@ class FoundFaces:
     """Upper limit of its matte; None: no limit."""
 
 
-Picker = SubjectPicker | ChosenPicker | FirstFramesPicker | ShotPicker
-
-
-def _picker(
-    config: FaceConfig,
-    format: FrameFormat,
-    chosen: ChosenPicker | None,
-    known: KnownPeople | None,
-) -> Picker | None:
-    """Return what picks the main people; None where nobody is main."""
-    if config.mode not in (FaceMode.MAIN, FaceMode.ANONYMIZE):
-        return None
-    if chosen is not None:
-        return chosen
-    if config.mode is FaceMode.MAIN:
-        return SubjectPicker(config.subjects, format)
-    if known is not None:
-        return ShotPicker(known.shots)
-    return FirstFramesPicker(config.subjects, format)
-
-
 class FaceStep(Closing):
     """Does to a video what the face settings ask for, frame by frame.
 
@@ -87,9 +66,8 @@ class FaceStep(Closing):
         editor: MatteEditor,
         hider: Hider,
         data: FaceTaker | None = None,
-        chosen: ChosenPicker | None = None,
-        known: KnownPeople | None = None,
-        never_hidden: Collection[int] = (),
+        picker: Picker | None = None,
+        known: KnownFaces | None = None,
         backend: str = "cpu",
         device: str = "cpu",
     ) -> None:
@@ -102,8 +80,8 @@ class FaceStep(Closing):
         self._data = data
         hides = config.mode is FaceMode.ANONYMIZE
         self._guard = Guard() if config.mode in (FaceMode.GUARD, FaceMode.MAIN) else None
-        self._never_hidden = never_hidden
-        self._picker = _picker(config, format, chosen, known)
+        self._never_hidden = frozenset[int]() if known is None else known.shown
+        self._picker = picker
         self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
         self.held = LOOKAHEAD_FRAMES if hides else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
@@ -113,7 +91,7 @@ class FaceStep(Closing):
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(format, measures=self._guard is not None, hides=hides)
-        if known is not None:
+        if known is not None and known.summary is not None:
             self._journal.take("doubtful", known.summary)
         self._scene = 0
         self.record = HiddenRecord("network" if config.file is None else "hand")
@@ -174,7 +152,7 @@ class FaceStep(Closing):
 
     def notices(self) -> list[str]:
         """Return what a user should know, after the last frame."""
-        chosen = self._picker.notices() if isinstance(self._picker, ChosenPicker) else []
+        chosen = [] if self._picker is None else self._picker.notices()
         return [*self._journal.notices(), *chosen, *self._finder.notices()]
 
     def boundary(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ which somebody else walks past.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -21,7 +21,7 @@ from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import Face, outline_polygon
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.guard import Plane8
-from bgsoft.face.people import prominence
+from bgsoft.face.people import Picker, prominence
 from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
@@ -48,7 +48,7 @@ class _Standing:
     value: float
 
 
-class SubjectPicker:
+class SubjectPicker(Picker):
     """Picks the most prominent faces: large, near the centre, there for long.
 
     Args:
@@ -56,34 +56,20 @@ class SubjectPicker:
         format: Format of the frames.
     """
 
-    is_decided = True
-
     def __init__(self, count: int, format: FrameFormat) -> None:
         self._count, self._format = count, format
         self.reset()
 
     def reset(self) -> None:
-        """A new scene begins."""
         self._standings: dict[int, _Standing] = {}
-        self._main: list[int] = []
+        self.main = self._main = list[int]()
         self._led_since: float | None = None
         self._time: float | None = None
 
     def cut(self) -> None:
-        """A new scene begins."""
         self.reset()
 
-    @property
-    def main(self) -> Collection[int]:
-        """Ids of the main faces so far."""
-        return self._main
-
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        """Take the faces of the next frame, which is shown at a time in seconds.
-
-        Returns:
-            The main ones by id, where they were last seen, whether or not they are in sight now.
-        """
         fresh = self._time is None
         elapsed = 0.0 if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds

@@ -146,7 +146,7 @@ class DeviceStages(StageFactory):
             info,
             make_networks,
             options.face_data,
-            options.people,
+            options.known,
             backend=backend,
             device=device,
         )

@@ -254,4 +254,4 @@ class HostStages(StageFactory):
         from bgsoft.face.networks import FaceNetworks
 
         make = partial(FaceNetworks, info.format)
-        return create_faces(config, info, make, options.face_data, options.people)
+        return create_faces(config, info, make, options.face_data, options.known)

@@ -5,14 +5,14 @@ The render then uses these faces, so the frames are decoded twice and searched o
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 from bgsoft.encode.base import FrameTaker, PictureKind
 from bgsoft.face.base import FaceTaker
-from bgsoft.face.faces_file import FacesRecorder, read_faces_file
-from bgsoft.face.people import KnownPeople, choose_main
+from bgsoft.face.create import chooses_main
+from bgsoft.face.faces_file import KnownFaces
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
 from bgsoft.rendering.listener import Listener
@@ -21,6 +21,7 @@ from bgsoft.settings.config import (
     DetectorConfig,
     EffectConfig,
     EffectKind,
+    FaceConfig,
     FaceMode,
     HideConfig,
     MatteConfig,
@@ -54,7 +55,7 @@ class NoPictures:
     on_host_only = False
 
     def __init__(self) -> None:
-        self.frames = 0
+        self.frames, self.pts = 0, array("q")
 
     def open(self, info: VideoInfo) -> None:
         self.info = info
@@ -63,6 +64,7 @@ class NoPictures:
         if frame.ready is not None:
             frame.ready.synchronize()
         self.frames += 1
+        self.pts.append(frame.pts)
 
     def finish(self) -> None:
         """Do nothing: no frame is kept."""
@@ -95,40 +97,44 @@ def only_faces(config: RenderConfig) -> RenderConfig:
     )
 
 
-def needs_known_people(config: RenderConfig) -> bool:
-    """Return whether the main people of a video have to be chosen before it is rendered."""
-    face = config.face
-    if face.mode is not FaceMode.ANONYMIZE or face.subjects == 0 or face.main:
-        return False
-    return face.file is None or not read_faces_file(Path(face.file)).main
+def needs_search(config: RenderConfig, known: KnownFaces | None) -> bool:
+    """Return whether main people of a video have to be chosen, but not by what is known."""
+    is_told = known is not None and known.tells_shots
+    return chooses_main(config.face, known) and not is_told
 
 
-def find_people(
-    config: RenderConfig, listener: Listener, hand_over_frames: FrameRender
-) -> KnownPeople:
-    """Find all faces of a file, and choose the main people of each shot.
+def search_faces(
+    config: RenderConfig,
+    listener: Listener,
+    hand_over_frames: FrameRender,
+    known: KnownFaces | None = None,
+) -> tuple[KnownFaces, VideoInfo]:
+    """Find all faces of a file, and its cuts, without writing the video.
 
     Args:
         config: Settings of the render.
         listener: Receives the progress; events come again from the render.
         hand_over_frames: :func:`bgsoft.rendering.session.hand_over_frames`.
+        known: The faces, where only frames and cuts are missing; completed.
 
     Raises:
         BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`.
     """
-    cuts: set[int] = set()
+    config, cuts, taker = only_faces(config), set[int](), NoPictures()
+    if known is not None:
+        config = replace(config, face=FaceConfig(mode=FaceMode.OFF))
+    recorded = known or KnownFaces()
 
     def hear(event: Event) -> None:
         if event.kind == "scene-cut" and event.pts is not None:
             cuts.add(event.pts)
+        listener.event(event)
 
     def show(progress: Progress) -> None:
         listener.progress(replace(progress, phase=Phase.SEARCH))
 
-    recorder, taker = FacesRecorder(), NoPictures()
     inner = Listener(show, hear, listener.cancel)
-    report = hand_over_frames(only_faces(config), taker, inner, faces=recorder)
-    count, format = config.face.subjects, taker.info.format
-    shots = choose_main(recorder.items(), cuts, count, format)
-    assert report.faces is not None
-    return KnownPeople(recorder, shots, report.faces)
+    report = hand_over_frames(config, taker, inner, faces=recorded)
+    recorded.frames, recorded.time_base, recorded.cuts = taker.pts, taker.info.time_base, cuts
+    recorded.summary = report.faces
+    return recorded, taker.info

@@ -11,7 +11,7 @@ from bgsoft.records import dataclass
 
 if TYPE_CHECKING:
     from bgsoft.face.base import FaceTaker
-    from bgsoft.face.people import KnownPeople
+    from bgsoft.face.faces_file import KnownFaces
     from bgsoft.regions.follow import FollowedRegions
 
 
@@ -23,8 +23,8 @@ class PictureOptions:
     """Called for the first frame of each new scene."""
     face_data: FaceTaker | None = None
     """Takes the faces; the caller closes it."""
-    people: KnownPeople | None = None
-    """All faces of the video and who is main, if that is known."""
+    known: KnownFaces | None = None
+    """All faces of the video, if they are known."""
     trim_start: int | None = None
     """Pts of the first frame after the pre-roll; None: there is no pre-roll."""
     began: Fraction | None = None

@@ -13,8 +13,9 @@ from bgsoft.decode.base import DecodeSettings
 from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face
-from bgsoft.face.create import finder_settings
+from bgsoft.face.create import finder_settings, read_known_faces
 from bgsoft.face.draw import draw_faces
+from bgsoft.face.faces_file import KnownFaces
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.frame import Frame, FrameFormat
@@ -25,7 +26,8 @@ from bgsoft.pipeline.metrics import Metrics
 from bgsoft.records import dataclass
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.host import host_planes
-from bgsoft.rendering.people import needs_known_people
+from bgsoft.rendering.people import needs_search
+from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.rendering.request import Request
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import BackendConfig, EffectKind, RenderConfig
@@ -85,12 +87,13 @@ def write_preview(
         length = info.duration_seconds
         short = length is not None and length <= _DEFAULT_SECONDS
         at_seconds = (length or 0.0) / 2 if short else _DEFAULT_SECONDS
+    known = read_known_faces(config.face)
     source, matte, result, frame_seconds = _render_frame(
-        config, info, at_seconds, draws_faces=faces
+        config, info, at_seconds, known, draws_faces=faces
     )
     _, data = cv2.imencode(".png", np.hstack([source, matte, result]))
     notices = [*info.notices, *info.lost_chroma]
-    if len(info.stills) != 1 and needs_known_people(config):
+    if len(info.stills) != 1 and needs_search(config, known):
         notices.append(_FRAMES_BEFORE_DECIDE)
     with made_folders([output], notices.append):
         write_whole(output, "preview", data.tobytes())
@@ -105,7 +108,12 @@ def write_preview(
 
 
 def _render_frame(
-    config: RenderConfig, info: VideoInfo, at_seconds: float, *, draws_faces: bool
+    config: RenderConfig,
+    info: VideoInfo,
+    at_seconds: float,
+    known: KnownFaces | None,
+    *,
+    draws_faces: bool,
 ) -> tuple[_Picture, _Picture, _Picture, float]:
     """Return source, matte and result as (H, W, 3) BGR, and the frame's time in seconds."""
     rate = float(info.frame_rate) or 25.0
@@ -116,7 +124,8 @@ def _render_frame(
     ring = FrameRing(2, lambda slot: host_planes(info.format, slot))
     builder = StageBuilder(BackendConfig(batch=1).on_cpu(), lambda _event: None)
     model = resolve(config.segment.model)
-    stages = builder.make_picture_stages(config, info, model, Metrics())
+    options = PictureOptions(known=known)
+    stages = builder.make_picture_stages(config, info, model, Metrics(), options)
     finder: FaceFinder | None = None
     if draws_faces:
         searched = finder_settings(config.face, info.format, writes_data=True)

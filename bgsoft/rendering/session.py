@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from bgsoft.encode.base import FrameTaker
     from bgsoft.face.base import FaceTaker
     from bgsoft.face.data import FaceDataWriter
-    from bgsoft.face.people import KnownPeople
+    from bgsoft.face.faces_file import KnownFaces
     from bgsoft.pipeline.picture import PictureStages
     from bgsoft.rendering.build import StageBuilder
 
@@ -150,7 +150,7 @@ class _Session:
         self._stack = ExitStack()
         """Everything else; a hanging stage keeps it open."""
         self._face_data: FaceDataWriter | None = None
-        self._people: KnownPeople | None = None
+        self._known: KnownFaces | None = None
 
     def run(self, events: Sequence[Event] = ()) -> ChunkResult:
         """Render; nothing stays open, and nothing is left behind where it fails."""
@@ -172,7 +172,7 @@ class _Session:
 
     def _render(self) -> ChunkResult:
         # Apart from run: what lives on a device has to be gone when that gives its memory back.
-        self._people = self._find_people()
+        self._known = self._know_faces()
         stages = self._build()
         if self._listener.cancel.is_set():
             raise RenderCancelledError("interrupted")
@@ -182,29 +182,34 @@ class _Session:
         outcome.meter.finish(len(kept))
         return self._report(stages, outcome, pre_roll, kept)
 
-    def _find_people(self) -> KnownPeople | None:
-        """Choose the main people over whole shots, where others are hidden; None: not needed."""
+    def _know_faces(self) -> KnownFaces | None:
+        """Return the faces that a file has, or main people have to be chosen of; None: neither."""
         config, source = self._config, self._request.source
         if config.face.mode is not FaceMode.ANONYMIZE:
             return None
-        from bgsoft.rendering.people import find_people, needs_known_people
+        from bgsoft.face.create import read_known_faces
+        from bgsoft.rendering.people import needs_search, search_faces
 
-        if not needs_known_people(config):
-            return None
+        known = read_known_faces(config.face)
+        if not needs_search(config, known):
+            return known
         if source.kind is EndpointKind.PIPE:
             self._log.add("notice", _FIRST_FRAMES_DECIDE, stage="face")
-            return None
+            return known
         if len(source.pictures) == 1:
-            return None
+            return known
         # What would stop the render, stops it before a long search.
         resolve(config.segment.model)
         self._info = self._info or source.probe(rate=config.fps)
         if not self._request.passes_through_pipe:
             with made_folders(self._request.written_paths, lambda _text: None):
                 self._request.check_writable(self._info)
-        people = find_people(config, self._listener, hand_over_frames)
+        if known is not None:
+            known.require_size(self._info.format)
+        inner = Listener(self._listener.progress, cancel=self._listener.cancel)
+        known, _ = search_faces(config, inner, hand_over_frames, known)
         self._require_searched_files()
-        return people
+        return known
 
     def _require_searched_files(self) -> None:
         """Raise VerificationError if the files are not those in which faces were found."""
@@ -258,7 +263,7 @@ class _Session:
                 PictureOptions(
                     on_cut=log.scene_cut,
                     face_data=self._faces or self._face_data,
-                    people=self._people,
+                    known=self._known,
                     trim_start=self._trim_start,
                     began=None if chunk is None else chunk.began * info.time_base,
                     followed=None if chunk is None else chunk.followed,
@@ -409,7 +414,7 @@ class _Session:
         """
         for event in stages.decoder.events:
             self._log.report(event)
-        if self._people is not None:
+        if self._known is not None and self._known.frames:
             self._require_searched_files()
         if self._chunk is None:
             self._log.damage(outcome.sink.concealed, stages.decoder.stats)

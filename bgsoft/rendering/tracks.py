@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.errors import ConfigError
-from bgsoft.face.faces_file import FacesRecorder
+from bgsoft.face.faces_file import KnownFaces
 from bgsoft.outputs import check_target, write_whole
 from bgsoft.rendering.configure import build_config
 from bgsoft.rendering.listener import Listener
-from bgsoft.rendering.people import NoPictures, only_faces
+from bgsoft.rendering.people import search_faces
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceMode, RenderConfig
@@ -32,16 +32,14 @@ def tracks_config(
     return build_config(input, output, preset=None, flags={**flags, "face": face, **top})
 
 
-def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> FacesRecorder:
-    """Find the faces, write the file, and return the recorder with all tracks.
+def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> KnownFaces:
+    """Find the faces, write the file, and return them.
 
     Raises:
         ConfigError, OutputError: The file cannot be written.
         BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`.
     """
     check_target(config.output, "faces", overwrite=config.overwrite, others=config.inputs)
-    recorder, taker = FacesRecorder(), NoPictures()
-    listener = Listener(on_event=on_event)
-    hand_over_frames(only_faces(config), taker, listener, faces=recorder)
-    write_whole(config.output, "faces", recorder.text(taker.info))
-    return recorder
+    known, info = search_faces(config, Listener(on_event=on_event), hand_over_frames)
+    write_whole(config.output, "faces", known.text(info))
+    return known

@@ -12,6 +12,7 @@ import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.errors import ConfigError
 from bgsoft.face.faces_file import read_faces_file
+from bgsoft.report import Phase
 from tests.contract.test_render_faces import (
     FRAMES,
     LEFT_FACE,
@@ -130,6 +131,19 @@ def test_main_by_place_and_by_id(
     assert told == ["--main 0,0: no face was found there"]
 
 
+@pytest.mark.parametrize("header", [{}, {"cuts": None}])
+def test_main_people_of_a_file_that_has_no_cuts_are_searched_for(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path, header: dict[str, Any]
+) -> None:
+    """A file of bgsoft has them, so the video is decoded once."""
+    lines = [{key: each for key, each in {**tracks[0], **header}.items() if each is not None}]
+    file, seen = write(tmp_path / "f.jsonl", lines + tracks[1:]), set[Phase]()
+    target = tmp_path / "out.mkv"
+    bgsoft.render(people, target, faces=file, on_progress=lambda p: seen.add(p.phase), **HIDES)
+    assert seen == {Phase.RENDER} | ({Phase.SEARCH} if header else set())
+    assert hidden(people, target) == [False, True]
+
+
 def test_faces_at_times_of_no_frame_are_reported(
     people: Path, tracks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -156,6 +170,9 @@ HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
         ("{", "line 1: Expecting property name"),
         ("{}", "line 1: the first line must have faces_of"),
         ('{"faces_of": "a", "frame": [1]}', r"frame must be \[width, height\]"),
+        (HEADER[:-2] + ', "cuts": [0.5]}', "line 1: cuts must be a list of pts"),
+        (HEADER[:-2] + ', "time_base": "a"}', "line 1: Invalid literal for Fraction"),
+        (HEADER + '{"id": 1, "faces": [[0, 1, 2, 3, 1%s]]}' % (400 * "0"), "line 2: int too large"),
         (HEADER + '{"id": 1, "mian": true}', "line 2: unknown key mian; did you mean main"),
         (HEADER + '{"faces": []}', "line 2: id must be a whole number"),
         (HEADER + '{"id": 1, "faces": []}', "line 2: faces must be a list"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import NO_LANDMARKS, Face
-from bgsoft.face.faces_file import FacesRecorder, KnownFinder
+from bgsoft.face.faces_file import KnownFaces, KnownFinder
 from bgsoft.face.finder import FinderSettings
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Frame
@@ -28,8 +29,8 @@ FACES = [
     [bare(make_face(10.1, 20, 30, id=5, roll=0.3))],
     [],
     [
-        bare(make_face(11, 20, 30, id=5, age=3), detected=False),
         bare(make_face(70, 20, 31, id=8, score=0.2), is_proven=False),
+        bare(make_face(11, 20, 30, id=5, age=3), detected=False),
     ],
 ]
 
@@ -44,33 +45,32 @@ def values(face: Face) -> list[Any]:
 
 
 @pytest.fixture
-def recorder() -> FacesRecorder:
-    recorder = FacesRecorder()
+def recorder() -> KnownFaces:
+    recorder = KnownFaces()
     for index, faces in enumerate(FACES):
         recorder.write(frame(index), faces)
+    recorder.frames, recorder.time_base = array("q", [500, 533, 566]), Fraction(1, 1000)
     return recorder
 
 
-def test_faces_come_back_as_they_were_written(recorder: FacesRecorder) -> None:
-    for index, faces in enumerate(FACES):
+def test_faces_come_back_as_they_were_written(recorder: KnownFaces) -> None:
+    for index in (0, 1, 2, 1, 0):
         found = recorder.faces(500 + 33 * index)
-        assert found is not None
-        assert [*map(values, found)] == [*map(values, faces)]
+        assert [*map(values, found)] == [*map(values, FACES[index])]
     assert [(pts, seconds, len(faces)) for pts, seconds, faces in recorder.items()] == [
         (500, 0.5, 1),
         (533, 0.533, 0),
         (566, 0.566, 2),
     ]
-    assert recorder.count == 2
-    assert recorder.frames == 3
+    assert {*recorder.tracks} == {5, 8}
 
 
 @pytest.mark.parametrize("pts", [0, 501, 600])
-def test_a_frame_that_was_not_searched_stops_the_render(recorder: FacesRecorder, pts: int) -> None:
+def test_a_frame_that_was_not_searched_stops_the_render(recorder: KnownFaces, pts: int) -> None:
     """Otherwise its faces would be shown."""
     networks = cast("Any", SimpleNamespace(close=lambda: None))
     settings = FinderSettings(scale=1.0, seconds=1.0, most_frames=1)
-    finder = KnownFinder(recorder.faces, FORMAT, networks, settings)
+    finder = KnownFinder(recorder, FORMAT, networks, settings)
     searched = frame(2)
     assert [len(each) for each in finder.find([searched], [cast("Any", None)])] == [2]
     assert finder.doubts == [[]]

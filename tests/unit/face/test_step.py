@@ -14,6 +14,7 @@ from bgsoft.analysis.base import analysis_shape
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.errors import OutputError
 from bgsoft.face.base import NO_LANDMARKS, Face
+from bgsoft.face.create import make_picker
 from bgsoft.face.detect import Detection
 from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
@@ -23,6 +24,7 @@ from bgsoft.hide.hider import Hider
 from bgsoft.hide.plan import HidePlan
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import frame_format, random_frame
+from tests.rendering import video_info
 from tests.unit.face.shapes import box_in, make_face
 
 HD = frame_format((640, 360))
@@ -82,10 +84,12 @@ def frames_of(count: int) -> list[Frame]:
 def make_step(
     finder: FakeFinder, mode: FaceMode, data: FakeData | None = None, **config: Any
 ) -> FaceStep:
+    settings = FaceConfig(mode=mode, **config)
     return FaceStep(
-        FaceConfig(mode=mode, **config),
+        settings,
         HD,
         finder=finder,
+        picker=make_picker(settings, video_info(HD), None),
         editor=MatteEditor(HD),
         hider=Hider(HidePlan(format=HD)),
         data=data,
