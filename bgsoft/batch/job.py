@@ -15,7 +15,7 @@ from typing import Any
 from bgsoft.batch.find import Found
 from bgsoft.errors import ConfigError, ModelError
 from bgsoft.media.containers import STILL_SUFFIXES, suffix_like
-from bgsoft.media.endpoints import EndpointKind
+from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import read_spec
 from bgsoft.models.onnx_check import check_model
@@ -78,7 +78,7 @@ class BatchJob:
         if config.effect.kind in (EffectKind.IMAGE, EffectKind.VIDEO):
             found["effect.background"] = _hashed(Path(config.effect.background or ""))
         if config.segment.matte_in is not None:
-            found["segment.matte_in"] = stamp(Path(config.segment.matte_in))
+            found["segment.matte_in"] = source_for(Path(config.segment.matte_in)).stamp()
         if config.detector.file is not None:
             found["detector.file"] = _model_identity(config.detector.file)
         for key, file in (("regions.file", config.regions.file), ("face.file", config.face.file)):

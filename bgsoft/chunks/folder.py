@@ -17,7 +17,7 @@ import shlex
 import shutil
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,9 @@ from bgsoft.errors import (
     WorkerDiedError,
     translated,
 )
+from bgsoft.media.endpoints import source_for
 from bgsoft.models.catalog import resolve
-from bgsoft.outputs import resolved, write_whole, writing
+from bgsoft.outputs import real_path, resolved, write_whole, writing
 from bgsoft.part_names import MAX_NAME_BYTES
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.report import Event, HiddenRun, ModelReport, RenderReport, StageReport, Timeline
@@ -292,17 +293,9 @@ def _fingerprint(config: RenderConfig) -> str:
         del settings[name]
     for name in ("threads", "gpu"):
         del settings["backends"][name]
-    stamps = [_stamp(path) for path in config.inputs]
+    stamps = [(real_path(path), source_for(path).stamp()) for path in config.inputs]
     outputs = [path.suffix for path in config.videos]
     model = resolve(config.segment.model)
     read_so = [model.sha256, dataclasses.asdict(model.spec)]  # the model's sidecar may have changed
     text = json.dumps([_FORMAT, __version__, settings, stamps, outputs, read_so], default=str)
     return _hash(text)
-
-
-def _stamp(path: Path) -> Sequence[object]:
-    try:
-        stat = path.stat()
-    except OSError:  # it is gone
-        return [str(path)]
-    return [str(path.resolve()), stat.st_size, stat.st_mtime_ns]

@@ -5,6 +5,7 @@ The kind of a path is decided here, once.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from bgsoft.errors import ConfigError, UnsupportedFormatError
+from bgsoft.errors import ConfigError, OpenError, UnsupportedFormatError
 from bgsoft.media.containers import CONTAINERS, Container, container_for
 from bgsoft.media.patterns import is_pattern, picture_number
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
@@ -95,6 +96,10 @@ class Source:
 
         return probe(pipe or self.path)
 
+    def stamp(self) -> str:
+        """Return sizes and times of what is read, as one text; empty for pipes and if missing."""
+        return stamp(self.path)
+
     def has_changed(self) -> bool:
         """Return whether a file has changed since this was made, or its pictures were listed."""
         return any(stamp(path) not in (before, "") for path, before in self._stamps.items())
@@ -109,6 +114,9 @@ class PipeSource(Source):
         from bgsoft.media.pipe import PipeInput
 
         return PipeInput(self.path, cancel)
+
+    def stamp(self) -> str:
+        return ""
 
     def has_changed(self) -> bool:
         """Return False: a pipe has no contents to compare."""
@@ -131,6 +139,12 @@ class SequenceSource(Source):
         pictures = list_pictures(self.path)
         self._stamps = {picture: stamp(picture) for picture in pictures}
         return pictures
+
+    def stamp(self) -> str:
+        with suppress(OpenError):
+            text = "".join(f"{file.name}\0{stamp(file)}\n" for file in self.pictures)
+            return hashlib.sha256(os.fsencode(text)).hexdigest()
+        return ""
 
 
 def source_for(path: Path) -> Source:
@@ -300,8 +314,7 @@ class SequenceDestination(Destination):
     def _create(self, info: VideoInfo, options: WriteOptions) -> OutputFile:
         from bgsoft.media.sequence import SequenceOutput
 
-        inputs = (*options.inputs, *info.stills)
-        return SequenceOutput(self.path, overwrite=options.overwrite, inputs=inputs)
+        return SequenceOutput(self.path, overwrite=options.overwrite, inputs=options.inputs)
 
     def remove_leftovers(self) -> None:
         from bgsoft.media.sequence import remove_leftover_sequences

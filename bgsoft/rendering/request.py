@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.encode.base import PictureKind
-from bgsoft.errors import ConfigError
+from bgsoft.errors import ConfigError, OpenError
 from bgsoft.media.endpoints import (
     Destination,
     EndpointKind,
@@ -67,15 +68,18 @@ class Request:
 
     @property
     def read_files(self) -> list[Path]:
-        """The files that are read, and must not be written; of a sequence each picture.
+        """The files that are read, and must not be written; of sequences each picture.
 
         Raises:
             OpenError: The input is a sequence without pictures.
         """
-        model = Path(self.config.segment.model)
-        is_file = is_model_file(self.config.segment.model)
-        models = [model, model.with_suffix(".toml")] if is_file else []
-        return [*self.source.files, *self.config.inputs[1:], *models]
+        segment = self.config.segment
+        model = Path(segment.model)
+        others = [model, model.with_suffix(".toml")] if is_model_file(segment.model) else []
+        if segment.matte_in is not None:
+            with suppress(OpenError):  # MatteReader reports that there are no pictures
+                others += source_for(Path(segment.matte_in)).files
+        return [*self.source.files, *self.config.inputs[1:], *others]
 
     @property
     def written_paths(self) -> list[Path]:
@@ -228,7 +232,7 @@ class Request:
         )
         return WriteOptions(
             overwrite=config.overwrite,
-            inputs=config.inputs,
+            inputs=tuple(self.read_files),
             receipt=config.receipt,
             copied=copied,
             **others,

@@ -439,6 +439,10 @@ def test_one_file_cannot_be_two(
     message = "cannot write output faces.jsonl: it is the same file as own.onnx"
     other = {"model": "own.onnx", "face_data": "faces.jsonl", "overwrite": True}
     assert attempt(clip, target, **other) == (5, message)
+    (tmp_path / "7.png").write_text("precious")
+    message = "cannot write the report 7.png: it is the same file as 7.png"
+    other = {"matte_in": "%d.png", "report": "7.png", "overwrite": True}
+    assert attempt(clip, target, **other) == (5, message)
 
 
 @pytest.mark.parametrize("command", ["render", "preview"])

@@ -244,6 +244,19 @@ def test_edited_faces_are_other_faces(world: World, tmp_path: Path) -> None:
     assert world.decided(**flags)["a"].reason == "the faces file has changed"
 
 
+def test_edited_pictures_of_a_matte_are_another_matte(world: World, tmp_path: Path) -> None:
+    pictures = tmp_path / "mattes"
+    pictures.mkdir()
+    for number in (1, 2):
+        (pictures / f"{number}.png").write_bytes(b"one")
+    for name in (pictures, pictures / "%d.png"):
+        flags = {"segment": {"matte_in": str(name)}}
+        world.leave(**flags)
+        assert world.left(**flags) == ""
+        (pictures / "2.png").write_bytes((pictures / "2.png").read_bytes() + b"more")
+        assert world.decided(**flags)["a"].reason == "the matte has changed"
+
+
 def test_each_video_has_its_own_matte(world: World) -> None:
     found = world.decided(segment={"matte_in": "{stem}-matte.mkv"})
     files = {stem: each.job.config.segment.matte_in for stem, each in found.items()}

@@ -121,7 +121,7 @@ class TestChunks:
         assert folder.finished(0) is not None
 
     @pytest.mark.parametrize(
-        "change", ["look", "input", "faces", *map(slow, ("codec", "number", "sidecar"))]
+        "change", ["look", "input", "faces", "mattes", *map(slow, ("codec", "number", "sidecar"))]
     )
     def test_chunks_of_another_render_are_not_used(
         self, change: str, config: RenderConfig, tmp_path: Path
@@ -131,6 +131,11 @@ class TestChunks:
             size = [*probe(config.input).format.luma_shape[::-1]]
             faces.write_text(json.dumps({"faces_of": "in.mp4", "frame": size}) + "\n")
             look = {**LOOK, "face": "guard", "faces": str(faces)}
+            config = settings(config.input, config.output, chunks=3, **look)
+        if change == "mattes":
+            matte = tmp_path / "%03d.png"
+            ffmpeg("-i", config.input, "-vf", "format=gray", matte)
+            look = {"effect": "dim", "strength": 30.0, "face": "off", "matte_in": str(matte)}
             config = settings(config.input, config.output, chunks=3, **look)
         if change == "sidecar":
             look = {**LOOK, "model": str(own)}
@@ -146,6 +151,8 @@ class TestChunks:
             case "faces":
                 track = {"id": 0, "faces": [[0, 5, 5, 15, 15]]}
                 faces.write_text(faces.read_text() + json.dumps(track))
+            case "mattes":
+                os.utime(tmp_path / "112.png", ns=(1, 1))
             case "input":
                 os.utime(config.input, ns=(1, 1))
             case "codec":
