@@ -107,16 +107,19 @@ def test_vorbis_headers_lose_their_comments(laced: bool) -> None:
     assert anonymous_header("vorbis", plain) == plain
 
 
-def test_scripts_lose_authors_and_file_names() -> None:
+def test_scripts_lose_authors_comments_and_file_names() -> None:
     header = (
         b"[Script Info]\r\n; by Jane\r\nTitle: t\r\nOriginal Script: Jane Doe\r\nPlayResX: 384\r\n"
         b"[Aegisub Project Garbage]\r\nAudio File: /home/jane/a.wav\r\n"
-        b"[V4+ Styles]\r\nFormat: Name, Fontname\r\nStyle: Default,Arial\r\n"
+        b"[V4+ Styles]\r\n; Jane's\r\nFormat: Name, Fontname\r\nStyle: Default,Arial\r\n"
+        b"[Fonts]\r\nfontname: arial_0.ttf\r\n[\"AB'C]D\r\nEF[]#\r\n"
         b"[Events]\r\nFormat: Layer, Start\r\n"
+        b"Comment: 0,0:00:01.00,0:00:02.00,Default,Jane,0,0,0,,filmed by Jane\r\n"
     )
     assert anonymous_header("ass", header).decode() == (
         "[Script Info]\r\nTitle: t\r\nPlayResX: 384\r\n"
         "[V4+ Styles]\r\nFormat: Name, Fontname\r\nStyle: Default,Arial\r\n"
+        "[Fonts]\r\nfontname: arial_0.ttf\r\n[\"AB'C]D\r\nEF[]#\r\n"
         "[Events]\r\nFormat: Layer, Start\r\n"
     )
     assert anonymous_header("subrip", header) == header
