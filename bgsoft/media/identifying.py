@@ -117,6 +117,8 @@ def anonymous_header(codec: str, header: bytes) -> bytes:
         return _script_header(header)
     if codec == "vorbis":
         return _vorbis_header(header)
+    if codec == "webvtt":
+        return _cue_header(header)
     return header
 
 
@@ -130,6 +132,13 @@ def _script_header(header: bytes) -> bytes:
         if line.lower().startswith((*lines, _BY_FFMPEG)):
             kept.append(line)
     return "".join(f"{line}\r\n" for line in kept).encode(errors="surrogateescape")
+
+
+def _cue_header(header: bytes) -> bytes:
+    """WebVTT's header without its title and notes."""
+    text = "\n".join(header.decode(errors="surrogateescape").splitlines())
+    kept = [each for each in re.split(r"\n\s*\n", text) if each.startswith(("STYLE", "REGION"))]
+    return "\n\n".join(("WEBVTT", *kept)).encode(errors="surrogateescape")
 
 
 def _vorbis_header(header: bytes) -> bytes:

@@ -123,3 +123,11 @@ def test_scripts_lose_authors_comments_and_file_names() -> None:
         "[Events]\r\nFormat: Layer, Start\r\n"
     )
     assert anonymous_header("subrip", header) == header
+
+
+def test_webvtt_headers_lose_titles_and_notes() -> None:
+    style = b"STYLE\n::cue {\n  color: red\n}"
+    header = b"\xef\xbb\xbfWEBVTT - by Jane\r\n\r\nNOTE\r\nfilmed by Jane\r\n\r\n" + style
+    assert anonymous_header("webvtt", header) == b"WEBVTT\n\n" + style
+    assert anonymous_header("webvtt", b"WEBVTT\nRegion: id=Jane") == b"WEBVTT"
+    assert anonymous_header("webvtt", b"WEBVTT") == b"WEBVTT"
