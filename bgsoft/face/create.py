@@ -102,6 +102,7 @@ def create_faces(
     if known is None:
         finder = FaceFinder(format, networks, settings)
     else:
+        known.require_video(info)
         finder = KnownFinder(known, format, networks, settings, is_part=config.is_part)
     return FaceStep(
         config.face,

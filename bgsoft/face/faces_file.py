@@ -13,13 +13,13 @@ import json
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from bgsoft.errors import ConfigError, InferenceError, os_errors_as
+from bgsoft.errors import ConfigError, InferenceError, VerificationError, os_errors_as
 from bgsoft.face.base import Face
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Roi, face_size
@@ -113,8 +113,8 @@ class KnownFaces:
         self.tracks: dict[int, SavedTrack] = {}
         self.frames: Sequence[int] = ()
         """pts of all frames, ascending; empty: unknown."""
-        self.time_base = Fraction(1)
-        """Seconds of a unit of pts."""
+        self.time_base: Fraction | None = None
+        """Seconds of a unit of pts; None: unknown."""
         self.cuts: Collection[int] | None = None
         """pts of frames that may begin a shot; None: unknown."""
         self.summary: Mapping[str, Any] | None = None
@@ -163,7 +163,7 @@ class KnownFaces:
 
     def items(self) -> Iterator[tuple[int, float, list[Face]]]:
         """Yield pts, seconds and faces of all frames that are known."""
-        numerator, denominator = self.time_base.as_integer_ratio()
+        numerator, denominator = (self.time_base or Fraction(1)).as_integer_ratio()
         listed = (track.pts for track in self.tracks.values())
         for pts in self.frames or sorted(set().union(*listed)):
             yield pts, pts * numerator / denominator, self.faces(pts)
@@ -185,14 +185,39 @@ class KnownFaces:
             lines.append({"id": track.id, "faces": faces})
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
-    def require_size(self, format: FrameFormat) -> None:
-        """Raise ConfigError if the file belongs to a video of another size."""
-        width, height = self._size or (format.width, format.height)
-        if (width, height) != (format.width, format.height):
-            raise ConfigError(
-                f"cannot use face file {self._path}: its frames are {width}x{height},"
-                f" but the video's are {format.width}x{format.height}",
+    def require_video(self, info: VideoInfo) -> None:
+        """Raise ConfigError if the file belongs to a video of another size or time base."""
+        size = info.format.width, info.format.height
+        is_counted = bool(info.stills)  # pts are numbers of pictures
+        if self._size is not None and self._size != size:
+            found, wanted = "frames are {}x{}".format(*self._size), "{}x{}".format(*size)
+        elif not is_counted and self.time_base not in (None, info.time_base):
+            found, wanted = f"times are in units of {self.time_base} s", f"{info.time_base} s"
+        else:
+            return
+        raise ConfigError(
+            f"cannot use face file {self._path}: its {found}, but the video's are {wanted};"
+            " make it from this video with bgsoft faces",
+            path=self._path,
+        )
+
+    def require_frames(self, rendered: Collection[int], *, is_part: bool) -> None:
+        """Check that each face that is to be hidden was in a frame.
+
+        Args:
+            rendered, is_part: See :meth:`notices`.
+
+        Raises:
+            VerificationError: A time of a track without ``interpolate`` is that of no frame.
+        """
+        tracks = [track for track in self.tracks.values() if not track.interpolate]
+        unused, listed = _unmatched(tracks, rendered, is_part=is_part)
+        if self._path is not None and unused:
+            raise VerificationError(
+                f"cannot hide faces: {unused} of {listed} times of {self._path} match no rendered"
+                " frame; make it from this video with bgsoft faces, or correct the times",
                 path=self._path,
+                stage="face",
             )
 
     def notices(self, rendered: Collection[int], *, is_part: bool) -> list[str]:
@@ -202,14 +227,21 @@ class KnownFaces:
             rendered: pts of all frames, in any order.
             is_part: They are a part of the video; other faces may belong to its other frames.
         """
-        listed = set().union(*(track.pts for track in self.tracks.values()))
-        if is_part:
-            first, last = min(rendered), max(rendered)
-            listed = {pts for pts in listed if first <= pts <= last}
-        unused = len(listed.difference(rendered))
+        unused, listed = _unmatched(self.tracks.values(), rendered, is_part=is_part)
         if self._path is None or not unused:
             return []
-        return [f"{self._path}: {unused} of {len(listed)} times match no rendered frame"]
+        return [f"{self._path}: {unused} of {listed} times match no rendered frame"]
+
+
+def _unmatched(
+    tracks: Iterable[SavedTrack], rendered: Collection[int], *, is_part: bool
+) -> tuple[int, int]:
+    """Return how many times of tracks match no rendered frame, and how many there are."""
+    listed = set().union(*(track.pts for track in tracks))
+    if is_part:
+        first, last = min(rendered), max(rendered)
+        listed = {pts for pts in listed if first <= pts <= last}
+    return len(listed.difference(rendered)), len(listed)
 
 
 def read_faces_file(path: Path) -> KnownFaces:
@@ -316,8 +348,6 @@ class KnownFinder(FaceFinder):
         format, networks, settings: See :class:`FaceFinder`; only landmarks are made by networks.
         is_part: A part of the video is rendered.
 
-    Raises:
-        ConfigError: The faces are of a video of another size.
     """
 
     def __init__(
@@ -329,7 +359,6 @@ class KnownFinder(FaceFinder):
         *,
         is_part: bool = False,
     ) -> None:
-        known.require_size(format)
         super().__init__(format, networks, settings)
         self._known, self._is_part = known, is_part
         self._used: set[int] = set()

@@ -205,7 +205,7 @@ class _Session:
             with made_folders(self._request.written_paths, lambda _text: None):
                 self._request.check_writable(self._info)
         if known is not None:
-            known.require_size(self._info.format)
+            known.require_video(self._info)
         inner = Listener(self._listener.progress, cancel=self._listener.cancel)
         known, _ = search_faces(config, inner, hand_over_frames, known)
         self._require_searched_files()
@@ -430,6 +430,8 @@ class _Session:
             pre_roll, kept = kept[:first], kept[first:]
         for output in stages.outputs:
             check_pts(kept, sorted(output.writer.video_pts), "written", "was written as")
+        if self._known is not None:
+            self._known.require_frames(kept, is_part=self._config.is_part)
         return pre_roll, kept
 
     def _publish(self, stages: RenderStages) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import bgsoft
 from bgsoft.cli.main import main
-from bgsoft.errors import ConfigError
+from bgsoft.errors import ConfigError, VerificationError
 from bgsoft.face.faces_file import read_faces_file
 from bgsoft.report import Phase
 from tests.contract.test_render_faces import (
@@ -24,6 +24,7 @@ from tests.contract.test_render_faces import (
 from tests.contract.test_render_hide import pictures
 from tests.face_clips import write_two_people
 from tests.marks import slow
+from tests.outside import ffmpeg
 from tests.rendering import LOSSLESS
 
 HIDES: dict[str, Any] = {"preset": None, "face": "anonymize", **LOSSLESS, **UNCHANGED}
@@ -144,19 +145,36 @@ def test_main_people_of_a_file_that_has_no_cuts_are_searched_for(
     assert hidden(people, target) == [False, True]
 
 
-def test_faces_at_times_of_no_frame_are_reported(
+def test_faces_at_times_of_no_frame(
     people: Path, tracks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
+    """They would not be hidden, unless they are interpolated."""
     header, one, _ = tracks
+    target = tmp_path / "out.mkv"
     late = {"id": 5, "faces": [[10**9, 0, 0, 9, 9]]}
     file = write(tmp_path / "f.jsonl", [header, one, late])
-    report = bgsoft.render(people, tmp_path / "out.mkv", faces=file, **HIDES)
+    with pytest.raises(VerificationError, match=f"1 of {FRAMES + 1} times of .* match no rendered"):
+        bgsoft.render(people, target, faces=file, **HIDES)
+    assert [*tmp_path.iterdir()] == [Path(file)]
+    write(tmp_path / "f.jsonl", [header, one, {**late, "interpolate": True}])
+    report = bgsoft.render(people, target, faces=file, **HIDES)
     told = [event.message for event in report.events if "f.jsonl" in event.message]
     assert told == [f"{file}: 1 of {FRAMES + 1} times match no rendered frame"]
     part = {**HIDES, "duration": 0.08, "overwrite": True, "main": ["9", str(one["id"])]}
-    report = bgsoft.render(people, tmp_path / "out.mkv", faces=file, **part)
+    report = bgsoft.render(people, target, faces=file, **part)
     told = [event.message for event in report.events if event.stage == "face"]
     assert told == ["--main 9: no frame shows that track"]
+
+
+def test_faces_of_the_same_video_in_another_container(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Matroska counts in milliseconds, so all faces would be open."""
+    copy, file = tmp_path / "in.mkv", write(tmp_path / "f.jsonl", tracks)
+    ffmpeg("-i", people, "-c", "copy", copy)
+    with pytest.raises(ConfigError, match=r"times are in units of .* but the video's are 1/1000 s"):
+        bgsoft.render(copy, tmp_path / "out.mkv", faces=file, **HIDES)
+    assert not (tmp_path / "out.mkv").exists()
 
 
 HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
