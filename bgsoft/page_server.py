@@ -25,7 +25,6 @@ from bgsoft.untrusted import parse_json
 
 _MAX_BODY_BYTES = 1 << 20
 """As large as a file of regions may be."""
-_END_SECONDS = 2.0
 _HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -60,6 +59,8 @@ class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer, Generic[Sh
         self, port: int, shown: Shown, handler: type[PageRequest[Shown]], name: str
     ) -> None:
         self.shown = shown
+        self.end_seconds = 2.0
+        """Longest wait for requests at the end."""
         self._requests: set[Any] = set()
         with os_errors_as(OutputError, f"cannot show the {name} on port {port}"):
             super().__init__(("127.0.0.1", port), handler)
@@ -87,7 +88,7 @@ class PageServer(socketserver.ThreadingMixIn, socketserver.TCPServer, Generic[Sh
         for request in list(self._requests):
             with suppress(OSError):
                 request.shutdown(socket.SHUT_RDWR)
-        until = time.monotonic() + _END_SECONDS
+        until = time.monotonic() + self.end_seconds
         while self._requests and time.monotonic() < until:
             time.sleep(0.01)
         self.server_close()

@@ -101,7 +101,8 @@ class BatchState(Closing):
     """The state file of an output folder, locked against other batches while it is open.
 
     With ``replace_unusable``, a file that cannot be used is replaced. With ``read_only``, nothing
-    is written.
+    is written. Another batch's lock is waited for, by default for as long as workers of a killed
+    batch hold it.
 
     Raises:
         ConfigError: Another batch uses the folder.
@@ -109,11 +110,16 @@ class BatchState(Closing):
     """
 
     def __init__(
-        self, folder: Path, *, replace_unusable: bool = False, read_only: bool = False
+        self,
+        folder: Path,
+        *,
+        replace_unusable: bool = False,
+        read_only: bool = False,
+        wait_seconds: float = GRACE_SECONDS + 1,
     ) -> None:
         self.folder = folder
         self._path = folder / STATE_NAME
-        self._read_only = read_only
+        self._read_only, self._wait_seconds = read_only, wait_seconds
         self.entries: dict[Path, Entry] = {}
         """Entries of the batch and of earlier ones in this folder, by output."""
         self._database: sqlite3.Connection | None = None
@@ -139,8 +145,7 @@ class BatchState(Closing):
         with os_errors_as(OutputError, f"cannot open folder {folder}"):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # a file system without locks
-            # Workers of a killed batch hold it for a moment longer.
-            if not take_lock(lock, fcntl.LOCK_EX, GRACE_SECONDS + 1):
+            if not take_lock(lock, fcntl.LOCK_EX, self._wait_seconds):
                 os.close(lock)
                 raise ConfigError(f"cannot use output folder {folder}: another batch is using it")
         return lock

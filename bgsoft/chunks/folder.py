@@ -50,8 +50,6 @@ _NOT_IN_PICTURES = (
 """Settings that do not change chunks."""
 _PASSING = (RenderCancelledError, WorkerDiedError, StallError, OutputError, MemoryError)
 """Failures after which another run of the same command may succeed."""
-PATIENCE_SECONDS = 6.0
-"""Maximum wait for another render's lock; workers of a killed render end in half that time."""
 _POLL_SECONDS = 0.1
 _WHAT = "working folder"
 _OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
@@ -63,14 +61,20 @@ _FORMAT = 5
 
 
 class WorkFolder:
-    """The folder of the chunks of one output."""
+    """The folder of the chunks of one output.
 
-    def __init__(self, output: Path) -> None:
+    Args:
+        output: The output.
+        wait_seconds: Longest wait for another render's lock; workers of a killed render end in half
+            the default.
+    """
+
+    def __init__(self, output: Path, *, wait_seconds: float = 6.0) -> None:
         target = resolved(output)
         room = MAX_NAME_BYTES - len(_ENDING) - 1
         name = os.fsdecode(os.fsencode(target.name)[:room])
         self.path = target.with_name(f".{name}{_ENDING}")
-        self._output = output
+        self._output, self._wait_seconds = output, wait_seconds
 
     def prepare(self, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
         """Create the folder, or keep the finished chunks of the same render.
@@ -127,7 +131,7 @@ class WorkFolder:
         descriptor = os.open(self.path / "lock", flags, 0o666)
         try:
             with suppress(OSError):  # a file system without locks
-                if not take_lock(descriptor, kind, PATIENCE_SECONDS):
+                if not take_lock(descriptor, kind, self._wait_seconds):
                     text = f"cannot write {self._output}: another render uses {self.path}"
                     raise OutputError(text, path=self._output)
             yield

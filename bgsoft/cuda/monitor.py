@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bgsoft.cuda.device import CudaDevice
 
 _INTERVAL_SECONDS = 0.5
-_END_SECONDS = 2.0
-"""Time that a sample may take at the end: NVML does not answer for a hanging GPU."""
 
 
 class GpuWatch:
@@ -29,10 +27,15 @@ class GpuWatch:
         device: Identified by its PCI address: NVML numbers GPUs in another order than CUDA, and
             ignores ``CUDA_VISIBLE_DEVICES``.
         on_value: Called with the name and value of each figure, on the watch's own thread.
+        end_seconds: Longest wait for the last sample: NVML does not answer for a hanging GPU.
     """
 
     def __init__(
-        self, device: CudaDevice | None, on_value: Callable[[str, float], None] | None = None
+        self,
+        device: CudaDevice | None,
+        on_value: Callable[[str, float], None] | None = None,
+        *,
+        end_seconds: float = 2.0,
     ) -> None:
         self.summary: dict[str, Any] | None = None
         """Set at the end of the block: ``samples``, ``interval_s``, ``memory_of`` (``process`` or
@@ -41,7 +44,7 @@ class GpuWatch:
         self.peak_bytes: int | None = None
         """Largest used device memory in bytes."""
         self._device = device
-        self._on_value = on_value
+        self._on_value, self._end_seconds = on_value, end_seconds
         self._stop = threading.Event()
         self._thread: DaemonThread | None = None
         self._nvml: Any = None
@@ -62,7 +65,7 @@ class GpuWatch:
         if self._device is None or self._thread is None:
             return
         self._stop.set()
-        self._thread.join(_END_SECONDS)
+        self._thread.join(self._end_seconds)
         if exc_type is not None:
             return
         values, reason = self._values, self._reason

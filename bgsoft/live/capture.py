@@ -10,11 +10,8 @@ from enum import StrEnum
 from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, RenderCancelledError, UnsupportedFormatError
 from bgsoft.live.policy import Backoff, Newest
-from bgsoft.live.source import OPEN_SECONDS, READ_SECONDS, Feed, Picture, SourceKind, SourceSpec
+from bgsoft.live.source import Feed, Picture, SourceKind, SourceSpec
 from bgsoft.threads import DaemonThread
-
-HANGS_SECONDS = 2 * (OPEN_SECONDS + READ_SECONDS)
-"""Time without a sign after which a driver or library is considered hanging."""
 
 
 class SourceState(StrEnum):
@@ -78,7 +75,7 @@ class Capture:
         """Replace the thread if it hangs; called by a watchdog."""
         if self.state is SourceState.ENDED or not self.spec.comes_back:
             return  # a pipe may wait for any time
-        if now - self._sign > HANGS_SECONDS:
+        if now - self._sign > self.spec.patience.sign_seconds:
             self._stop.set()
             what = "reading" if self.state is SourceState.LIVE else "opening"
             self._report(f"{self.spec.name}: {what} it hangs; trying again beside that")

@@ -34,8 +34,6 @@ _INTERVAL_SECONDS = 0.05
 """Time between pictures: three views of 1080p then take a third of a core."""
 _WATCHED_SECONDS = 3.0
 """Time after its last request in which a page counts as open."""
-_POLL_SECONDS = 2.0
-"""Longest wait of a request for a new picture."""
 
 
 class PreviewServer(Closing):
@@ -59,6 +57,8 @@ class PreviewServer(Closing):
         if not 0 <= port <= 65535:
             raise ConfigError(f"--preview must be a port between 0 and 65535, not {port}")
         self.dropped = 0
+        self.poll_seconds = 2.0
+        """Longest wait of a request for a new picture."""
         self._settings = settings
         self._clock = clock
         self._changing = threading.Lock()
@@ -128,7 +128,7 @@ class PreviewServer(Closing):
 
         self._watched[view] = self._clock()
         with self._condition:
-            found = self._condition.wait_for(newer, _POLL_SECONDS) and not self._is_closed
+            found = self._condition.wait_for(newer, self.poll_seconds) and not self._is_closed
             return self._pictures[view] if found else None
 
     def state(self) -> dict[str, Any]:

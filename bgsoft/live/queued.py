@@ -26,8 +26,6 @@ from bgsoft.threads import DaemonThread
 
 _SLOTS = 4
 """Number of frames that are written or wait."""
-_BACK_SECONDS = 1.0
-"""Time of successful writing after which a reopened output is back."""
 _CLOSE_SECONDS = 10.0
 """Time in which an output may be finished."""
 
@@ -45,6 +43,8 @@ class QueuedSink(ABC):
     def __init__(self, name: str, report: Callable[[str], None] = lambda _line: None) -> None:
         self.name = name
         self.dropped = 0
+        self.back_seconds = 1.0
+        """Time of successful writing after which a reopened output is back."""
         self._format: FrameFormat | None = None
         self._free: deque[Planes] = deque()
         self._waiting: deque[tuple[Frame, int]] = deque()
@@ -123,7 +123,7 @@ class QueuedSink(ABC):
     def _report_return(self, now: float) -> None:
         """Report that an address is back, once it has taken frames for a while."""
         self._takes_since = now if self._takes_since is None else self._takes_since
-        if now - self._takes_since > _BACK_SECONDS:
+        if now - self._takes_since > self.back_seconds:
             self._report(f"{self.name} is back")
             self._is_away = False
             self._backoff.reset()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from bgsoft.live.cameras import CameraConfig
 from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.engine import Engine
 from bgsoft.live.settings import LiveSettings, picture_config
+from bgsoft.live.source import Patience
 from bgsoft.live.stream import LiveStream
 from bgsoft.outputs import check_target, made_folders
 from bgsoft.pipeline.trace import TraceRecorder
@@ -37,6 +38,8 @@ class LiveOptions:
     """Whether recordings and the trace may be replaced."""
     trace: Path | None = None
     """Where to write a trace."""
+    patience: Patience = Patience()
+    """How long streams wait."""
 
 
 def run_live(
@@ -77,7 +80,7 @@ def run_live(
         if path in taken:
             raise ConfigError(f"--to {target} must be given once")
         taken.add(path)
-    specs = [camera.spec for camera in cameras]
+    specs = [replace(camera.spec, patience=options.patience) for camera in cameras]
     configs = [picture_config(camera.preset, flags, options.user) for camera in cameras]
     inputs = [
         file

@@ -2,7 +2,7 @@
 
 A network address is opened only if the user named it as a source, and only by its own protocol's
 demuxer; its data cannot lead to another address. Reading never waits longer than
-:data:`READ_SECONDS`, except for cameras, whose driver may not return.
+:attr:`Patience.read_seconds`, except for cameras, whose driver may not return.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ from bgsoft.suggestions import network_address
 
 LIVE_TICKS = 90_000
 """Units of a stream's clock in a second, as in MPEG."""
-OPEN_SECONDS, READ_SECONDS = 5.0, 3.0
-"""Time in which a source must answer, and send its next packet."""
 _ARRIVALS = 64
 """Number of packets whose arrival is remembered: more than any decoder keeps back."""
 
@@ -84,6 +82,23 @@ key frame for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a stream waits for its source and its stages."""
+
+    open_seconds: float = 5.0
+    """Time in which a source must answer."""
+    read_seconds: float = 3.0
+    """Time in which it must send its next packet."""
+    hang_seconds: float = 10.0
+    """Time in which the stages must return a frame, and a sink must take it."""
+
+    @property
+    def sign_seconds(self) -> float:
+        """Time without a sign after which a driver or library is considered hanging."""
+        return 2 * (self.open_seconds + self.read_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpec:
     """A source as the user named it."""
 
@@ -96,6 +111,7 @@ class SourceSpec:
     input_format: str | None = None
     """``mjpeg`` or ``yuyv``."""
     loop: bool = False
+    patience: Patience = Patience()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -244,7 +260,7 @@ class Feed(Closing):
             format=demuxer,
             options=decoding,
             container_options=options,
-            timeout=(OPEN_SECONDS, READ_SECONDS),
+            timeout=(spec.patience.open_seconds, spec.patience.read_seconds),
             **TAG_OPTIONS,
         )
         return container

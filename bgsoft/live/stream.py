@@ -29,8 +29,6 @@ from bgsoft.settings.config import RenderConfig
 STALE_SECONDS = 1.0
 """Without a frame for so long, and for three frames' time, the last one is shown dimmed."""
 _STALE_INTERVAL_SECONDS = 0.2
-HANG_SECONDS = 10.0
-"""A frame that takes longer has met something that does not return."""
 _CHECK_SECONDS = 0.1
 
 
@@ -197,8 +195,9 @@ class LiveStream:
     def hanging(self) -> str:
         """Return the work that hangs; empty: none."""
         # A first run may build an engine.
-        start = self.stages.config.backends.stall_seconds or HANG_SECONDS
-        return self.watchdog.hanging(lambda what: start if what == STARTING else HANG_SECONDS)
+        frame = self.capture.spec.patience.hang_seconds
+        start = self.stages.config.backends.stall_seconds or frame
+        return self.watchdog.hanging(lambda what: start if what == STARTING else frame)
 
     def replace(self, what: str, builder: StageBuilder) -> None:
         """Leave a thread that hangs, and its stages, to itself; another goes on with new ones."""

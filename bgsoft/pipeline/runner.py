@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from array import array
@@ -107,8 +108,9 @@ class RunOptions:
     """Set it to stop the run."""
     stall_seconds: float | None = None
     """Fail once no frame has passed any stage for this time; None: never."""
-    leave_seconds: float = field(default_factory=lambda: LEAVE_SECONDS)
-    """Time that a thread gets to finish its current work once the run has failed."""
+    leave_seconds: float = LEAVE_SECONDS
+    """Time that a thread gets to finish its current work once the run has failed; at most
+    ``stall_seconds``."""
 
 
 class Pipeline:
@@ -140,7 +142,8 @@ class Pipeline:
         self.stuck: list[StageThread] = []
         """Threads that are still inside a stage after a failed run: nothing that they may use can
         be closed."""
-        self._options = options or RunOptions()
+        self._options = options = options or RunOptions()
+        self._leave_seconds = min(options.leave_seconds, options.stall_seconds or math.inf)
         self._decoder = decoder
         self._stage = stage
         self._sink = sink
@@ -200,7 +203,7 @@ class Pipeline:
         except BaseException as exc:
             self._fail(exc)
         finally:
-            until = time.monotonic() + self._options.leave_seconds
+            until = time.monotonic() + self._leave_seconds
             for thread in threads.values():
                 thread.join(max(0.0, until - time.monotonic()))
             self.stuck = [thread for thread in self.stuck if thread.is_alive()]
@@ -218,7 +221,7 @@ class Pipeline:
             if self._options.cancel.is_set():
                 raise RenderCancelledError("interrupted")
             if self._error is not None and not failed:
-                failed, stall = True, StallWatch(self._options.leave_seconds, ())
+                failed, stall = True, StallWatch(self._leave_seconds, ())
             # The models' first run may take longer.
             if failed or self._started_stage.is_set():
                 stall.check(self._passed())

@@ -37,8 +37,6 @@ else:
     name = "_blend"
 setattr(Stage, name, hang(getattr(Stage, name)))
 sys.argv[1:] = argv
-import bgsoft.pipeline.runner
-bgsoft.pipeline.runner.LEAVE_SECONDS = 0.2
 from bgsoft.cli.main import run
 run()
 """

@@ -28,7 +28,6 @@ from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, Task, TaskContext
 from bgsoft.jobs.worker import STAGE_THREADS, TaskError
 from bgsoft.outputs import remove_leftovers
-from bgsoft.pipeline import runner
 from bgsoft.report import STAGE_NAMES, RenderReport
 from bgsoft.settings.config import RenderConfig
 from tests.faults import AT_THE_END, FAULTS, STAGES, WORKER_FAULTS, Plant, PlantedError, planted
@@ -64,20 +63,13 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 
 @pytest.fixture
-def config(clips: dict[int, Path], tmp_path: Path) -> Iterator[RenderConfig]:
+def config(clips: dict[int, Path], tmp_path: Path) -> RenderConfig:
     """Settings of a render with all outputs, over an existing file."""
-    clip = clips[FEW]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "LEAVE_SECONDS", 0.2)
-        yield _config(clip, tmp_path)
-
-
-def _config(clip: Path, tmp_path: Path) -> RenderConfig:
     (tmp_path / "out.mkv").write_bytes(BEFORE)
     given = {"face": "guard", "matte": "fast", "effect": "dim"}
     more = {"report": tmp_path / "report.json", "overwrite": True, "codec": "ffv1"}
     cpu = dict.fromkeys(("decode", "infer", "composite", "encode"), "cpu")
-    return settings(clip, tmp_path / "out.mkv", **given, **more, **cpu)
+    return settings(clips[FEW], tmp_path / "out.mkv", **given, **more, **cpu)
 
 
 def test_every_stage_has_a_row() -> None:

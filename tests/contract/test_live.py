@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-import bgsoft.live.stream
 from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, InferenceError, OutputError
 from bgsoft.live.base import LiveFrame
@@ -27,14 +26,15 @@ from bgsoft.live.encoded import EncodedSink
 from bgsoft.live.engine import Engine
 from bgsoft.live.run import LiveOptions, run_live
 from bgsoft.live.settings import LiveSettings, picture_config
-from bgsoft.live.source import parse_source
+from bgsoft.live.source import Patience, parse_source
 from bgsoft.live.stages import LiveStages
-from bgsoft.live.switch import StageSwitch
+from bgsoft.live.switch import STARTING, StageSwitch
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.probe import probe
 from bgsoft.pipeline.metrics import Metrics
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.presets import Layer
 from bgsoft.threads import DaemonThread
 from tests.live_threads import no_thread_is_left
 from tests.outside import ffmpeg, ffmpeg_program, shown_by_ffmpeg
@@ -44,12 +44,9 @@ from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 __all__ = ["no_thread_is_left"]
 
 RATE = Fraction(25)
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bgsoft.live.source.OPEN_SECONDS", 1.5)
-    monkeypatch.setattr("bgsoft.live.source.READ_SECONDS", 0.7)
+SHORT = Patience(open_seconds=1.5, read_seconds=0.7)
+HANGS_SOON = Patience(hang_seconds=0.5)
+NO_STALL: Layer = {"backends": {"stall_seconds": None, "threads": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +58,9 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Live:
-    def __init__(self, *cameras: CameraConfig, **more: Any) -> None:
+    def __init__(
+        self, *cameras: CameraConfig, patience: Patience = SHORT, flags: Layer | None = None
+    ) -> None:
         self.cancel = threading.Event()
         self.lines: list[str] = []
         self.stats: list[dict[str, Any]] = []
@@ -69,7 +68,7 @@ class Live:
         self._work = lambda: self.failures.extend(
             run_live(
                 cameras,
-                LiveOptions(**more),
+                LiveOptions(patience=patience, flags=flags or {}),
                 cancel=self.cancel,
                 report=self.lines.append,
                 on_stats=self.stats.append,
@@ -388,27 +387,29 @@ def test_settings_outlast_a_change_of_size_and_a_hang(clip: Path) -> None:
         stages.close()
 
 
+@pytest.mark.parametrize(
+    ("what", "named"), [("process", "the picture stages"), ("start", STARTING)]
+)
 def test_what_hangs_is_named_and_started_again(
-    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, named: str
 ) -> None:
-    hold, process = threading.Event(), LiveStages.process
+    hold, work = threading.Event(), getattr(LiveStages, what)
     hung: list[int] = []
 
     def hanging(self: LiveStages, *args: Any) -> Any:
         if not hung:
             hung.append(1)
             hold.wait()
-        return process(self, *args)
+        return work(self, *args)
 
-    monkeypatch.setattr(LiveStages, "process", hanging)
-    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.5)
+    monkeypatch.setattr(LiveStages, what, hanging)
     out = tmp_path / "out.mkv"
-    live = Live(camera(clip, out, loop=True))
+    live = Live(camera(clip, out, loop=True), patience=HANGS_SOON, flags=NO_STALL)
     live.until(lambda: any("hangs" in line for line in live.lines))
     wait_until(lambda: _size(tmp_path) > 0)
     live.end()
     hold.set()
-    assert live.lines[0].startswith("cam: the picture stages hangs (in ")
+    assert live.lines[0].startswith(f"cam: {named} hangs (in ")
     assert len(shown_by_ffmpeg(out)) > 0
 
 
@@ -450,8 +451,7 @@ def test_what_comes_back_while_it_is_replaced_ends(
 
     monkeypatch.setattr(LiveStages, "process", hanging)
     monkeypatch.setattr(StageBuilder, "leave", slowly)
-    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.5)
-    live = Live(camera(clip, tmp_path / "out.mkv", loop=True))
+    live = Live(camera(clip, tmp_path / "out.mkv", loop=True), patience=HANGS_SOON)
     live.until(lambda: bool(ended))
     live.end()
     assert ended[0]
@@ -468,9 +468,8 @@ def test_a_sink_that_hangs_is_left_out_and_the_others_continue(
         publish(self, frame)
 
     monkeypatch.setattr(EncodedSink, "publish", hanging)
-    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.5)
     good, bad = tmp_path / "good.ts", tmp_path / "bad.ts"
-    live = Live(camera(clip, bad, good, loop=True))
+    live = Live(camera(clip, bad, good, loop=True), patience=HANGS_SOON)
     live.until(lambda: any("hangs" in line for line in live.lines))
     at = live.lines[0]
     assert at.startswith(f"cam: the sink {bad} hangs (in ")
@@ -576,14 +575,10 @@ def test_sources_do_not_wait_for_each_other(
     good, bad = tmp_path / "good.ts", tmp_path / "bad.ts"
     first = camera(clip, good, loop=True)
     second = CameraConfig(name="bad", source=str(source), to=(str(bad),), loop=True, preset="fast")
-    live = Live(first, second, flags={"backends": {"stall_seconds": None, "threads": 1}})
+    live = Live(first, second, patience=Patience(hang_seconds=300.0), flags=NO_STALL)
     live.until(lambda: bool(hung) and shown.get(str(good), 0) > 3)
-    assert not any("hangs" in line for line in live.lines)
-    patience = bgsoft.live.stream.HANG_SECONDS
-    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", 0.3)
-    live.until(lambda: any("hangs" in line for line in live.lines if line.startswith("bad")))
-    monkeypatch.setattr("bgsoft.live.stream.HANG_SECONDS", patience)
+    assert live.lines == []
+    hold.set()
     live.until(lambda: shown.get(str(bad), 0) > 3)
     live.end()
-    hold.set()
     assert live.failures == []

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from bgsoft.batch import state as state_module
 from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, JobFactory
@@ -404,10 +403,9 @@ def test_it_is_sqlite_that_others_can_read(world: World) -> None:
     assert names(world.folder) == [STATE_NAME]
 
 
-def test_one_batch_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_module, "GRACE_SECONDS", -1.0)
+def test_one_batch_at_a_time(world: World) -> None:
     with BatchState(world.folder), pytest.raises(ConfigError, match="another batch is using it"):
-        BatchState(world.folder)
+        BatchState(world.folder, wait_seconds=0.0)
     BatchState(world.folder).close()
     assert names(world.folder) == []
 

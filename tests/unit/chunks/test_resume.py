@@ -174,14 +174,12 @@ class TestChunks:
         other = replace(config, overwrite=True, report=config.output.with_name("report.json"))
         assert is_there(other) is True
 
-    def test_two_at_once_do_not_disturb_each_other(
-        self, config: RenderConfig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(folders, "PATIENCE_SECONDS", 0.1)
+    def test_two_at_once_do_not_disturb_each_other(self, config: RenderConfig) -> None:
         plan = planned(config)
+        other = replace(config, effect=replace(config.effect, strength=1.0))
         with WorkFolder(config.output).used():
             with pytest.raises(OutputError, match="another render uses"):
-                plan_for(replace(config, effect=replace(config.effect, strength=1.0)))
+                WorkFolder(config.output, wait_seconds=0.1).prepare(other, [*plan.chunks])
             joined(plan)
         assert config.output.exists()
 

@@ -186,10 +186,9 @@ def test_a_gpu_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     nvml = Nvml()
     nvml.nvmlDeviceGetUtilizationRates = lambda _: hangs.wait() and None  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "pynvml", nvml)  # type: ignore[arg-type]
-    monkeypatch.setattr("bgsoft.cuda.monitor._END_SECONDS", 0.05)
-    with pytest.raises(ZeroDivisionError), GpuWatch(device()):
+    with pytest.raises(ZeroDivisionError), GpuWatch(device(), end_seconds=0.05):
         raise ZeroDivisionError
-    with GpuWatch(device()) as watch:
+    with GpuWatch(device(), end_seconds=0.05) as watch:
         pass
     hangs.set()
     assert watch.summary is not None

@@ -11,10 +11,9 @@ from contextlib import suppress
 
 import pytest
 
-from bgsoft import page_server
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.exitcodes import ExitCode, exit_code
-from bgsoft.live import preview as preview_module
+from bgsoft.live.page import PreviewRequest
 from bgsoft.live.preview import PreviewServer
 from bgsoft.settings.config import RenderConfig
 from tests.unit.live.conftest import Applied, ask
@@ -97,12 +96,9 @@ def test_a_port_is_free_again_after_the_preview(applied: Applied) -> None:
     ],
 )
 def test_odd_requests_do_not_end_in_a_traceback(
-    server: PreviewServer,
-    request_line: str,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    server: PreviewServer, request_line: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(preview_module, "_POLL_SECONDS", 0.01)
+    server.poll_seconds = 0.01
     port, nines = server._server.port, "9" * 5000
     line = request_line.format(token=server.token, nines=nines)
     text = f"{line} HTTP/1.0\r\nHost: 127.0.0.1:{port}\r\nContent-Length: {nines}\r\n\r\n"
@@ -114,12 +110,14 @@ def test_odd_requests_do_not_end_in_a_traceback(
 
 
 @pytest.mark.timeout(20)
-def test_it_ends_while_browsers_wait_or_stall(
-    server: PreviewServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_ends_while_browsers_wait_or_stall(server: PreviewServer) -> None:
     """The fixture asserts that no thread is left."""
-    monkeypatch.setattr(page_server.PageRequest, "timeout", 60.0)
-    monkeypatch.setattr(preview_module, "_POLL_SECONDS", 60.0)
+
+    class Patient(PreviewRequest):
+        timeout = 60.0
+
+    server._server.RequestHandlerClass = Patient
+    server.poll_seconds = 60.0
     port = server._server.port
     with socket.create_connection(("127.0.0.1", port)) as silent:
         answers: list[object] = []
@@ -155,7 +153,7 @@ def test_it_ends_while_a_change_waits_for_stages_that_hang(
         with suppress(OSError):
             ask(server, "/change", {"strength": 3})
 
-    monkeypatch.setattr(page_server, "_END_SECONDS", 0.05)
+    server._server.end_seconds = 0.05
     monkeypatch.setattr(applied.settings, "_apply", apply)
     browser = threading.Thread(target=slide)
     browser.start()

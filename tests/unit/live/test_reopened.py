@@ -65,12 +65,8 @@ def receivers() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def test_a_stream_whose_receiver_dies_is_opened_again(
-    tmp_path: Path,
-    port: int,
-    receivers: list[subprocess.Popen[bytes]],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, port: int, receivers: list[subprocess.Popen[bytes]]
 ) -> None:
-    monkeypatch.setattr("bgsoft.live.queued._BACK_SECONDS", 0.2)
     url, lines = f"rtmp://127.0.0.1:{port}/live/key", list[str]()
 
     def receive(name: str) -> None:
@@ -79,6 +75,7 @@ def test_a_stream_whose_receiver_dies_is_opened_again(
         receivers.append(subprocess.Popen([*command, *output], stdin=subprocess.DEVNULL))
 
     sink = EncodedSink(url, CONFIG, lambda: video_info(SMALL), report=lines.append)
+    sink.back_seconds = 0.2
     player = Player(sink)
     wait_until(lambda: len(lines) == 1)
     receive("first.mkv")

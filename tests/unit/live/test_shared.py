@@ -406,12 +406,11 @@ def test_a_reader_is_woken(name: str, ends: bool, monkeypatch: pytest.MonkeyPatc
     sleeps = threading.Event()
     wait_for_change = reader_module.wait_for_change
 
-    def wait(*words: Any) -> None:
+    def wait(word: Any, value: int, _seconds: float) -> None:
         sleeps.set()
-        wait_for_change(*words)
+        wait_for_change(word, value, 60.0)
         monkeypatch.undo()
 
-    monkeypatch.setattr(reader_module, "_CHECK_SECONDS", 60.0)
     monkeypatch.setattr(reader_module, "wait_for_change", wait)
     found = []
     with SharedWriter(name) as writer, Reader(name) as reader:
