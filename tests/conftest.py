@@ -92,6 +92,13 @@ def pytest_xdist_auto_num_workers() -> int:
     return cores + cores // 2
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker neighbours, which share fixtures; idle workers take tests of others."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
+
+
 @pytest.fixture(scope="session")
 def clip_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of synthesised clips for the whole session."""
@@ -114,6 +121,14 @@ def typed_operations() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(HOST), "operation", operation)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def usual_priority() -> Iterator[None]:
+    """Keep commands from lowering the priority of this process, which outlives them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bgsoft.threads.use_batch_scheduling", lambda: None)
         yield
 
 

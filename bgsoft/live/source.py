@@ -83,7 +83,7 @@ key frame for a while."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a stream waits for its source and its stages."""
+    """Longest waits of a stream for its source and its stages."""
 
     open_seconds: float = 5.0
     """Time in which a source must answer."""

@@ -34,6 +34,12 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_guest_first(tmp_path_factory.mktemp("people") / "in.mp4", FRAMES, FIRST)
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six frames; the last three show the main person's face."""
+    return write_guest_first(tmp_path_factory.mktemp("people") / "in.mp4", 6, 3)
+
+
 def hidden(source: Path, target: Path) -> list[tuple[bool, bool]]:
     """Whether the faces of the main person and the guest are hidden in each frame."""
     pairs = zip(all_luma(source), all_luma(target), strict=True)
@@ -79,17 +85,17 @@ def _without_rate(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: each for key, each in settings.items() if key not in ("speed", "quality")}
 
 
-def test_of_a_pipe_the_first_frames_decide_with_a_notice(clip: Path, tmp_path: Path) -> None:
+def test_of_a_pipe_the_first_frames_decide_with_a_notice(short: Path, tmp_path: Path) -> None:
     pipe, target = tmp_path / "pipe", tmp_path / "out.mp4"
     os.mkfifo(pipe)
     sent = tmp_path / "sent.mkv"
-    ffmpeg("-i", clip, "-c", "copy", sent)
+    ffmpeg("-i", short, "-c", "copy", sent)
     sender = threading.Thread(target=lambda: pipe.write_bytes(sent.read_bytes()))
     sender.start()
     told: list[Event] = []
     bgsoft.render(pipe, target, on_event=told.append, **HIDES)
     sender.join()
-    assert all(person for person, _ in hidden(clip, target)[FIRST:])
+    assert all(person for person, _ in hidden(short, target)[3:])
     assert [event.message for event in told if "first frames" in event.message] == [
         "the first frames of each scene decide who is shown, as a pipe cannot be read twice; render"
         " a file, or name people by --main"
@@ -107,13 +113,13 @@ def test_what_cannot_be_written_is_reported_before_the_search(clip: Path, tmp_pa
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_faces_of_one_file_are_not_used_for_another(clip: Path, tmp_path: Path) -> None:
+def test_faces_of_one_file_are_not_used_for_another(short: Path, tmp_path: Path) -> None:
     source, target, other = tmp_path / "in.mp4", tmp_path / "out.mp4", tmp_path / "other.mp4"
-    source.write_bytes(clip.read_bytes())
-    ffmpeg("-i", clip, "-vf", "hflip", "-c:v", "libx264", "-preset", "veryfast", other)
+    source.write_bytes(short.read_bytes())
+    ffmpeg("-i", short, "-vf", "hflip", "-c:v", "libx264", "-preset", "veryfast", other)
 
     def replace(progress: Progress) -> None:
-        if progress.phase is Phase.SEARCH and progress.frames == FRAMES and other.exists():
+        if progress.phase is Phase.SEARCH and progress.frames == 6 and other.exists():
             other.replace(source)
 
     with pytest.raises(VerificationError, match="the input changed"):
@@ -121,12 +127,12 @@ def test_faces_of_one_file_are_not_used_for_another(clip: Path, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_an_input_that_changes_after_the_search_is_an_error(clip: Path, tmp_path: Path) -> None:
+def test_an_input_that_changes_after_the_search_is_an_error(short: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.mp4"
-    source.write_bytes(clip.read_bytes())
+    source.write_bytes(short.read_bytes())
     with bgsoft.frames(source, **_without_rate(HIDES)) as frames:
         next(frames)
-        source.write_bytes(clip.read_bytes() + b"more")
+        source.write_bytes(short.read_bytes() + b"more")
         with pytest.raises(VerificationError, match="the input changed"):
             list(frames)
 

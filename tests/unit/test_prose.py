@@ -31,6 +31,7 @@ def too_long(texts: Iterator[str]) -> list[str]:
     return [
         f"{len(sentence.split())} words: {sentence}"
         for text in texts
+        if len(text.split()) > MAX_WORDS
         for sentence in sentences(text)
         if len(sentence.split()) > MAX_WORDS
     ]
