@@ -8,10 +8,11 @@ from typing import Any
 
 from bgsoft.errors import ConfigError
 from bgsoft.face.faces_file import KnownFaces
-from bgsoft.outputs import check_target, write_whole
+from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.rendering.configure import build_config
 from bgsoft.rendering.listener import Listener
 from bgsoft.rendering.people import search_faces
+from bgsoft.rendering.request import Request
 from bgsoft.rendering.session import hand_over_frames
 from bgsoft.report import Event
 from bgsoft.settings.config import FaceMode, RenderConfig
@@ -39,7 +40,9 @@ def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> Kno
         ConfigError, OutputError: The file cannot be written.
         BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`.
     """
-    check_target(config.output, "faces", overwrite=config.overwrite, others=config.inputs)
-    known, info = search_faces(config, Listener(on_event=on_event), hand_over_frames)
-    write_whole(config.output, "faces", known.text(info))
+    read = Request(config, writes=False).read_files
+    check_target(config.output, "faces", overwrite=config.overwrite, others=read)
+    with made_folders([config.output], lambda text: on_event(Event(kind="notice", message=text))):
+        known, info = search_faces(config, Listener(on_event=on_event), hand_over_frames)
+        write_whole(config.output, "faces", known.text(info))
     return known

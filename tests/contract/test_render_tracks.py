@@ -177,6 +177,21 @@ def test_faces_of_the_same_video_in_another_container(
     assert not (tmp_path / "out.mkv").exists()
 
 
+def test_a_file_of_faces_makes_its_folder_and_replaces_no_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture, target = tmp_path / "pictures" / "1.png", tmp_path / "new" / "f.jsonl"
+    picture.parent.mkdir()
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=64x48:d=0.04", picture)
+    before = picture.read_bytes()
+    assert main(["faces", str(picture.parent), str(target)]) == 0
+    assert f"notice: created folder {target.parent}\n" in capsys.readouterr().err
+    assert read_faces_file(target).tracks == {}
+    assert main(["faces", str(picture.parent), str(picture), "-y"]) == 5
+    assert f"cannot write the faces {picture}: it is the same file" in capsys.readouterr().err
+    assert picture.read_bytes() == before
+
+
 HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
 
 
