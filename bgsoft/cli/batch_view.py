@@ -83,7 +83,7 @@ class QuietBatchView(BatchView):
             self._say(f"failed: {_named(entry.input, entry.reason or '')}")
 
     def _say(self, text: str) -> None:
-        self._console.err(on_one_line(text))
+        self._console.err(text)
 
 
 class PlainBatchView(QuietBatchView):

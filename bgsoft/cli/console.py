@@ -68,8 +68,8 @@ class Console:
         self._write(sys.stdout, text)
 
     def err(self, text: str = "") -> None:
-        """Write a line to stderr."""
-        live = self.live
+        """Write a line to stderr; names of files and tags in it may contain anything."""
+        text, live = on_one_line(text), self.live
         if live is None:
             self._write(sys.stderr, text)
         else:
@@ -83,7 +83,7 @@ class Console:
     def error(self, text: str) -> None:
         """Write the line that reports why the command failed."""
         Console.failed = True
-        self.err(f"bgsoft: error: {on_one_line(text)}")
+        self.err(f"bgsoft: error: {text}")
 
     def close(self) -> None:
         """Flush, so that nothing is left to fail when the interpreter exits."""

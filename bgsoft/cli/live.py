@@ -129,7 +129,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
 
     Late frames are dropped and counted.
     """
-    from bgsoft.cli.console import Console, on_one_line
+    from bgsoft.cli.console import Console
     from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.signals import StopSignals
     from bgsoft.infer.providers import require_runtime
@@ -139,7 +139,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
 
     def report(text: str) -> None:
         if not own.quiet:
-            console.err(on_one_line(text))
+            console.err(text)
 
     cameras = _cameras(own)
     user = read_user_config()
@@ -154,7 +154,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
         if own.stats == "json":
             console.json("stats", **figures)
         elif own.stats is not None:
-            console.err(on_one_line(stats_line(figures)))
+            console.err(stats_line(figures))
 
     sys.setswitchinterval(_SWITCH_SECONDS)
     with StopSignals(console) as stop:

@@ -127,7 +127,7 @@ def _write(own: PreviewFlags, output: Path, settings: dict[str, Any]) -> int:
 
 def _serve(own: PreviewFlags, settings: dict[str, Any]) -> int:
     """Serve the page until a signal ends it."""
-    from bgsoft.cli.console import Console, on_one_line
+    from bgsoft.cli.console import Console
     from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.signals import StopSignals
     from bgsoft.errors import ConfigError
@@ -168,6 +168,6 @@ def _serve(own: PreviewFlags, settings: dict[str, Any]) -> int:
         ) as page,
     ):
         # Also with --quiet: nobody finds the page without its address.
-        console.err(on_one_line(f"{own.input}: open {page.url} in a browser; Ctrl-C ends it"))
+        console.err(f"{own.input}: open {page.url} in a browser; Ctrl-C ends it")
         stop.cancel.wait()
     return 0

@@ -12,10 +12,12 @@ from types import SimpleNamespace
 import pytest
 
 from bgsoft.cli.console import Console, rich_console
+from bgsoft.cli.main import main
 from bgsoft.cli.progress import PlainView
 from bgsoft.errors import DecodeError, OutputError
 from bgsoft.report import Event, Phase, Progress
 from bgsoft.settings.config import EffectConfig, EffectKind, MatteConfig, RenderConfig
+from tests.outside import ffmpeg
 from tests.processes import run_python
 
 from .conftest import FakeRender, Run, make_report
@@ -217,6 +219,19 @@ def test_names_beyond_the_terminals_encoding() -> None:
     done = run_python("-c", code, environment={"PYTHONIOENCODING": "ascii:strict"})
     assert done.returncode == 0
     assert done.stderr == "\\xe9\\udcff.mp4\n"
+
+
+def test_names_of_tags_and_files_cannot_move_the_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Notices repeat what strangers wrote into a file."""
+    source, target = tmp_path / "a\nb.mkv", tmp_path / "a\nb.mp4"
+    tag = ["-metadata", "a\x1b[2Jb=c"]
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=64x48:d=0.1", *tag, "-c:v", "ffv1", source)
+    assert main(["render", str(source), str(target), "--metadata", "strip", "--face", "off"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert any("tag A\\x1b[2JB left out" in line for line in lines)
+    assert all(line.startswith(f"{tmp_path}/a\\nb.m") for line in lines)
 
 
 @pytest.mark.parametrize("plain", [True, False])
