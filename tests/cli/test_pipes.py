@@ -297,7 +297,7 @@ def test_an_mp4_with_its_index_last_needs_a_file(
         slow(b"no video" * 999, [], 3, "/dev/stdin: it is not a media file"),
         slow(b"\x89PNG\r\n\x1a\n" * 99, [], 3, "/dev/stdin is an image"),
         (None, ["--start", "1"], 2, "cannot use --start with a pipe"),
-        (None, ["--model", "nosuch"], 2, "unknown model"),
+        slow(None, ["--model", "nosuch"], 2, "unknown model"),
     ],
 )
 def test_what_a_pipe_cannot_be_is_one_clear_line(

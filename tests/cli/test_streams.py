@@ -12,6 +12,7 @@ from typing import IO
 import pytest
 
 from bgsoft.cli.main import main
+from tests.marks import crossed
 from tests.outside import shown_by_ffmpeg
 from tests.processes import ROOT, run_python
 from tests.synthetic import VideoSpec, regular_times, write_video
@@ -59,20 +60,20 @@ def test_results_go_to_stdout_alone_where_that_is_asked_for(
         assert not list(tmp_path.rglob("-"))
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize(
-    ("argv", "reason"),
-    [
+@crossed(
+    case=[
         ("presets list > /dev/full", "disk full"),
         ("render --help > /dev/full", "disk full"),
         ("models list >&-", "Bad file descriptor"),
         ("--version | true", ""),
         ("models list | true", ""),
     ],
+    unbuffered=["", "1"],
 )
 def test_a_stdout_that_cannot_be_written_is_one_line_and_exit_code_5(
-    argv: str, reason: str, unbuffered: str
+    case: tuple[str, str], unbuffered: str
 ) -> None:
+    argv, reason = case
     command, _, reader = argv.partition("|")
     done = subprocess.run(
         ["sh", "-c", f"({sys.executable} -m bgsoft {command}; echo $? >&2) | {reader or 'cat'}"],

@@ -16,6 +16,7 @@ from bgsoft.rendering.configure import build_config
 from bgsoft.settings.config import Codec, EffectKind, RenderConfig
 from bgsoft.settings.user import CONFIG_VARIABLE, read_user_config
 from tests.face_clips import SAMPLE
+from tests.marks import crossed
 
 from .conftest import FakeRender, Run
 
@@ -74,9 +75,8 @@ def test_its_effect_names_the_output(
     assert fake_render.config.output.name == "in.alpha.mov"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+@crossed(
+    case=[
         (b"[effect\n", "line 1"),
         (b"[effekt]\n", "unknown section: 'effekt'; did you mean effect?"),
         (b"[effect]\nstrenth = 3\n", "unknown key in [effect]: 'strenth'; did you mean strength?"),
@@ -86,11 +86,12 @@ def test_its_effect_names_the_output(
         (b"[effect]\nstrength = 99\n", "--strength must be between 0 and 25"),
         (b"[effect]\nkind = 'image'\n", "needs --background FILE"),
     ],
+    command=["render", "batch", "preview", "bench", "live"],
 )
-@pytest.mark.parametrize("command", ["render", "batch", "preview", "bench", "live"])
 def test_errors_name_the_file(
-    run: Run, clip: Path, tmp_path: Path, config: Path, text: bytes, words: str, command: str
+    run: Run, clip: Path, tmp_path: Path, config: Path, case: tuple[bytes, str], command: str
 ) -> None:
+    text, words = case
     config.write_bytes(text)
     arguments = {
         "render": [clip, tmp_path / "out.mp4"],

@@ -32,7 +32,7 @@ from bgsoft.media.side_data import read_side_data
 from bgsoft.media.writer import COPY_NOTHING
 from bgsoft.settings.config import Codec, EncodeConfig
 from tests.fakes import host_planes
-from tests.marks import slow
+from tests.marks import crossed, slow
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.processes import run_python
 from tests.rendering import draw, encode_frames, matte_picture, psnr, read_back, video_info
@@ -197,10 +197,9 @@ FFV1_SIZES = [(1, 3), (2, 6), (3, 3), (4, 34), (7, 401), (33, 17), (97, 71), (35
 FFV1_SIZES += [(427, 239), (426, 239), (427, 240), (853, 479), (1279, 719), (1920, 1080)]
 
 
-@pytest.mark.parametrize("kind", [PictureKind.COLOR, PictureKind.COLOR_ALPHA])
-@pytest.mark.parametrize(("width", "height"), FFV1_SIZES)
-def test_ffv1_of_any_size(tmp_path: Path, width: int, height: int, kind: PictureKind) -> None:
-    format = replace(NV12, width=width, height=height)
+@crossed(size=FFV1_SIZES, kind=[PictureKind.COLOR, PictureKind.COLOR_ALPHA])
+def test_ffv1_of_any_size(tmp_path: Path, size: tuple[int, int], kind: PictureKind) -> None:
+    format = replace(NV12, width=size[0], height=size[1])
     path, raw = tmp_path / "out.mkv", tmp_path / "out.yuv"
     codec = EncodeConfig(codec=Codec.FFV1)
     encode_frames(path, video_info(format), REGULAR[:2], settings=codec, kind=kind)

@@ -369,13 +369,13 @@ def test_an_existing_output_is_kept_unless_asked(tmp_path: Path) -> None:
         assert bgsoft.render(SAMPLE, target, skip_existing=True, report=record).skipped
         assert target.read_text() == "precious"
         assert record.read_text() == before if before else json.loads(record.read_text())
-    bgsoft.render(SAMPLE, target, overwrite=True, duration=0.1, speed="ultrafast")
+    bgsoft.render(SAMPLE, target, overwrite=True, duration=0.1, speed="ultrafast", **QUICK)
     assert target.stat().st_size > 1000
 
 
 def test_missing_folders_are_made_and_reported(tmp_path: Path) -> None:
     target, matte = tmp_path / "a" / "b" / "out.mp4", tmp_path / "c" / "matte.mkv"
-    report = bgsoft.render(SAMPLE, target, duration=0.1, face="off", matte_out=matte)
+    report = bgsoft.render(SAMPLE, target, duration=0.1, matte_out=matte, **QUICK)
     assert target.is_file()
     assert matte.is_file()
     told = [event.message for event in report.events if event.kind == "notice"]
@@ -385,7 +385,7 @@ def test_missing_folders_are_made_and_reported(tmp_path: Path) -> None:
 def test_a_failed_render_leaves_no_folder(tmp_path: Path) -> None:
     target = tmp_path / "a" / "b" / "out.mp4"
     with pytest.raises(ConfigError, match="no frame"):
-        bgsoft.render(SAMPLE, target, start=9999)
+        bgsoft.render(SAMPLE, target, start=9999, **QUICK)
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot create folder"):
         bgsoft.render(SAMPLE, tmp_path / "file" / "out.mp4")
@@ -398,7 +398,7 @@ def test_unknown_options_and_values_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="strength must be between"):
         bgsoft.render(SAMPLE, tmp_path / "out.mp4", strength=99.0)
     with pytest.raises(ConfigError, match=r"cannot start at 1000 s"):
-        bgsoft.render(SAMPLE, tmp_path / "out.mp4", start=1000)
+        bgsoft.render(SAMPLE, tmp_path / "out.mp4", start=1000, **QUICK)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -120,28 +122,30 @@ sys.modules["bgsoft.settings.config"] = module
 exec(compile(source, path, "exec"), module.__dict__)
 
 from bgsoft.cli.main import main
-sys.exit(main(sys.argv[1:]))
+for argv in sys.argv[1:]:
+    print("exit", main(argv.split()), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "words"),
-    [
+def test_a_new_setting_is_one_line(tmp_path: Path) -> None:
+    cases = [
         ("render --help-all", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
         ("preview --help-all", 0, "--grain N Grain in 0 to 2. [default: 0.25]"),
         ("render a b.mp4 --grain 3", 2, "--grain must be between 0 and 2, not 3"),
         ("render a b.mp4 --grain 1 --preset obs", 2, "--grain with the binary"),
         ("presets show mine.toml --all", 0, "grain = 1.5"),
         ("presets show bad.toml", 2, "bad.toml: matte.grain must be between 0 and 2, not 9"),
-    ],
-)
-def test_a_new_setting_is_one_line(tmp_path: Path, argv: str, code: int, words: str) -> None:
+    ]
     (tmp_path / "mine.toml").write_text("[matte]\ngrain = 1.5\n")
     (tmp_path / "bad.toml").write_text("[matte]\ngrain = 9\n")
     config = ROOT / "bgsoft" / "settings" / "config.py"
-    done = run_python("-c", NEW_SETTING, config, *argv.split(), cwd=tmp_path)
-    assert done.returncode == code, done.stderr
-    assert words in " ".join((done.stdout + done.stderr).split())
+    commands = [command for command, _, _ in cases]
+    done = run_python("-c", NEW_SETTING, config, *commands, cwd=tmp_path, stderr=subprocess.STDOUT)
+    *told, left = re.split(r"^exit (\d)\n", done.stdout, flags=re.MULTILINE)
+    assert left == ""
+    for (_, code, words), text, found in zip(cases, told[::2], told[1::2], strict=True):
+        assert int(found) == code, text
+        assert words in " ".join(text.split())
 
 
 def test_other_types_of_numbers_texts_and_paths(

@@ -326,7 +326,7 @@ def test_a_model_of_others_renders(tmp_path: Path, flags: dict[str, Any]) -> Non
         *(SAMPLE, tmp_path / "out.mkv"),
         codec="ffv1",
         model=str(path),
-        duration="0.5",
+        duration="0.2",
         infer="cpu",
         **flags,
     )

@@ -38,17 +38,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[EffectKind, Path]:
     return background_files(tmp_path_factory.mktemp("backgrounds"))
 
 
-@pytest.mark.parametrize(("layout", "full_range"), list(zip(LAYOUTS, (False, True), strict=True)))
 @pytest.mark.parametrize("size", [*SIZES[:-1], slow(SIZES[-1])], ids=lambda s: f"{s[0]}x{s[1]}")
-@pytest.mark.parametrize("kind", list(EffectKind))
+@crossed(kind=EffectKind, layout=LAYOUTS)
 def test_people_stay_bit_for_bit(
-    kind: EffectKind,
-    size: tuple[int, int],
-    layout: PixelLayout,
-    full_range: bool,
-    files: dict[EffectKind, Path],
+    kind: EffectKind, size: tuple[int, int], layout: PixelLayout, files: dict[EffectKind, Path]
 ) -> None:
-    format = frame_format(size, layout, full_range=full_range)
+    format = frame_format(size, layout, full_range=layout is PixelLayout.P010)
     rng = np.random.default_rng(7)
     frame = random_frame(format, rng)
     for matte in (

@@ -205,6 +205,7 @@ def cpu(**changes: Any) -> Candidate:
     return Candidate(**{"name": "cpu", "device": "cpu", "available": True, **changes})
 
 
+@pytest.mark.slow  # the doctor runs them all, too
 def test_the_cpu_passes_its_checks(tmp_path: Path) -> None:
     stages = {stage: [cpu()] for stage in ("decode", "infer", "composite", "encode")}
     for stage, candidate, found in try_candidates(stages, tmp_path):

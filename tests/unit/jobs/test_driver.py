@@ -13,6 +13,7 @@ from bgsoft.errors import DecodeError, StallError, WorkerDiedError
 from bgsoft.jobs.driver import Driver
 from bgsoft.jobs.pool import Pool
 from bgsoft.jobs.task import Finished, Message, Retrying, Started, Task, Update
+from tests.marks import slow
 from tests.unit.jobs.tasks import Crawl, Die, Echo, Fail, Square, Wait
 
 Make = Callable[..., Driver]
@@ -101,7 +102,7 @@ def test_a_task_whose_worker_dies_is_tried_again(
     assert retry.task_id == task_id
 
 
-@pytest.mark.parametrize(("retries", "died"), [(0, 1), (1, 2), (3, 4)])
+@pytest.mark.parametrize(("retries", "died"), [(0, 1), (1, 2), slow(3, 4)])
 def test_a_task_that_kills_every_worker_is_given_up(
     make: Make, tmp_path: Path, retries: int, died: int
 ) -> None:

@@ -27,6 +27,7 @@ from bgsoft.matte.temporal import TemporalFilter
 from bgsoft.ops.placement import HOST
 from bgsoft.ops.resize import Resized
 from bgsoft.settings.config import MatteConfig
+from tests.marks import slow
 from tests.unit.matte.scenes import Plane, discs
 
 GRID = (270, 480)
@@ -127,7 +128,7 @@ def lag(strength: float, speed: float, contrast: float) -> float:
     return float(np.mean(found[4:]))
 
 
-@pytest.mark.parametrize("strength", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("strength", [0.5, slow(0.9), 1.0])
 def test_moving_edges_are_followed_at_once(strength: float) -> None:
     assert lag(strength, speed=1.0, contrast=60) < 0.15
     assert lag(strength, speed=3.0, contrast=60) < 0.02

@@ -188,15 +188,15 @@ def test_face_data_has_low_scores_and_the_places_of_faces(
 def test_the_page_is_small_loads_nothing_and_says_what_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bgsoft.review.review._PICTURES_BYTES", 200_000)
+    monkeypatch.setattr("bgsoft.review.review._PICTURES_BYTES", 50_000)
     rng = np.random.default_rng(3)
     count = 2 * 43
-    noise = rng.integers(0, 256, (90, 160), np.uint8)
+    noise = rng.integers(0, 256, (46, 80), np.uint8)
     pictures = [noise] * count
     pair = write(tmp_path / "in.mkv", pictures), write(tmp_path / "<out>.mkv", pictures)
-    corners = [(10 * (n % 15), 20 * (n // 15)) for n in range(43)]
+    corners = [(5 * (n % 15), 10 * (n // 15)) for n in range(43)]
     doubtful = [
-        {"frame": 2 * n, "boxes": [[left, top, left + 9, top + 9]]}
+        {"frame": 2 * n, "boxes": [[left, top, left + 4, top + 4]]}
         for n, (left, top) in enumerate(corners)
     ]
     report = write_report(tmp_path / "r.json", *pair, [20.0] * count, doubtful=doubtful)
@@ -209,7 +209,7 @@ def test_the_page_is_small_loads_nothing_and_says_what_is_left_out(
     assert "default-src 'none'" in page.text
     pictures_of = [size for article in page.articles for size in article["pictures"]]
     assert len(pictures_of) == 2 * MAX_SHOWN
-    assert sum(len(link) for link in page.links) < 200_000 * 4 / 3 + 50 * len(page.links)
+    assert sum(len(link) for link in page.links) < 50_000 * 4 / 3 + 50 * len(page.links)
 
 
 def test_videos_that_do_not_belong_together_are_rejected(
