@@ -38,6 +38,9 @@ class Background:
         arguments: Its arguments after those that describe the frame, the same for each.
     """
 
+    notices: tuple[str, ...] = ()
+    """Notices about it, for a user."""
+
     def __init__(self, kernel: str, *arguments: Any) -> None:
         self.kernel = kernel
         self.arguments = arguments

@@ -150,6 +150,10 @@ def cover_size(source: tuple[Fraction, Fraction], target: tuple[int, int]) -> tu
     return width + width % 2, height + height % 2
 
 
+def _light(format: FrameFormat) -> tuple[int, int]:
+    return format.color.primaries, format.color.transfer
+
+
 class ClipPlayer:
     """A video that plays behind the people, from its start at the first rendered frame.
 
@@ -171,6 +175,14 @@ class ClipPlayer:
             info = probe(path)
             self._clip = LoopedClip(info)
         self.format, self._source, self._orientation = format, info.format, info.orientation
+        self.notices: tuple[str, ...] = ()
+        """Notices about the clip, for a user."""
+        own, wanted = (each.color.is_near_srgb for each in (info.format, format))
+        if own is not wanted or (not own and _light(info.format) != _light(format)):
+            self.notices = (
+                f"--background {path}: its colours look wrong, because it has other primaries or"
+                " another transfer (HDR) than the video; convert it first",
+            )
         target = (format.width, format.height)
         aspect = info.sample_aspect_ratio
         if info.orientation.swaps_axes:
@@ -277,7 +289,7 @@ class ClipBackground(Background):
     def __init__(
         self, placement: Placement, player: ClipPlayer, copies: CopyMeter | None = None
     ) -> None:
-        self._player = player
+        self._player, self.notices = player, player.notices
         self._version = 0
         pictures = (player.luma, player.chroma)
         self._planes = [placement.xp.empty(picture.shape, picture.dtype) for picture in pictures]

@@ -59,6 +59,11 @@ class PictureCompositor:
             bits = 8 * format.bytes_per_sample
             self._launch = placement.operation("blend", backgrounds[0].kernel, sample_bits=bits)
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Notices about the background."""
+        return self._backgrounds[0].notices if self._backgrounds else ()
+
     def apply(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], reduced: Sequence[AnalysisFrame]
     ) -> None:

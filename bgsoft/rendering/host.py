@@ -138,7 +138,7 @@ class StageFactory:
         self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
     ) -> PictureCompositor:
         device = self._frames_device
-        return create_compositor(
+        compositor = create_compositor(
             config,
             format,
             placement=self._placement,
@@ -146,6 +146,8 @@ class StageFactory:
             copies=None if device is None else device.copies,
             began=began,
         )
+        self._resources.notice("composite", *compositor.notices)
+        return compositor
 
     def regions(
         self,

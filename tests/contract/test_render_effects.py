@@ -17,6 +17,7 @@ import bgsoft
 from bgsoft.settings.config import EffectKind
 from tests.face_clips import SAMPLE
 from tests.marks import slow
+from tests.outside import ffmpeg
 from tests.rendering import LOSSLESS, read_back
 from tests.synthetic import Plane, write_frames
 
@@ -179,3 +180,22 @@ def test_the_room_changes_as_the_effect_says_and_the_person_does_not(
                     assert off.max() <= 1
                 else:  # scaled by a fraction of a sample
                     assert off.mean() < 0.2 * np.abs(old_luma - due).mean()
+
+
+def test_colours_of_a_background_video_that_are_not_converted_are_reported(tmp_path: Path) -> None:
+    plain, hdr = tmp_path / "plain.mkv", tmp_path / "hdr.mkv"
+    picture = ["-f", "lavfi", "-i", "testsrc2=s=64x48:d=0.08:r=25", "-c:v", "ffv1"]
+    labels = "setparams=color_primaries=bt2020:color_trc=arib-std-b67"
+    ffmpeg(*picture, plain)
+    ffmpeg(*picture, "-vf", labels, hdr)
+    for source, background, is_told in (
+        (plain, hdr, True),
+        (hdr, plain, True),
+        (plain, plain, False),
+        (hdr, hdr, False),
+    ):
+        given = {"background": background, "face": "off", "overwrite": True, **LOSSLESS}
+        report = bgsoft.render(source, tmp_path / "out.mp4", **given)
+        told = [event.message for event in report.events if "--background" in event.message]
+        assert len(told) == is_told
+        assert all("its colours look wrong" in text for text in told)
