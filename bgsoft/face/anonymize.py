@@ -33,10 +33,6 @@ _GROWTH, _MAX_GROWTH = 0.6, 1.3
 _SAME_FACE = 0.6
 """A face in sight that covers this much of an expected place is the one that is expected. Without,
 a fifth more of the frame is hidden in gaps."""
-_UNIFORM = 0.84
-"""Between two sightings, a face that has not gone evenly may be where it was going after the first,
-or where it came from before the second. Both are hidden, where less than this part of them is. In
-11,407 face-frames of scenes nothing changes without; it is for who stands and then runs."""
 
 
 def _between(one: Ellipse, two: Ellipse, share: float) -> Ellipse:
@@ -56,10 +52,10 @@ def _box(place: Ellipse) -> Box:
     return place.x - half_x, place.y - half_y, place.x + half_x, place.y + half_y
 
 
-def _is_covered(place: Ellipse, others: Iterable[Ellipse], part: float = _SAME_FACE) -> bool:
-    """Return whether one of other places takes such a part of one."""
+def _is_covered(place: Ellipse, others: Iterable[Ellipse]) -> bool:
+    """Return whether one of other places takes most of one."""
     box = _box(place)
-    return any(shared_area(box, _box(other)) >= part * box_area(box) for other in others)
+    return any(shared_area(box, _box(other)) >= _SAME_FACE * box_area(box) for other in others)
 
 
 class FrameFaces:
@@ -147,14 +143,12 @@ class HiddenFaces:
         A shown face in its place ends nothing: in doubt it is hidden for a moment, too.
         """
         last = self._last[id]
-        onwards = last.carried(now.seconds)
-        for at, end in enumerate(coming):
+        for end in coming:
             if id in end.places:
                 span = max(end.seconds - last.frame.seconds, 1e-9)
                 share = (now.seconds - last.frame.seconds) / span
-                place = _between(last.place, end.places[id], min(max(share, 0.0), 1.0))
-                others = onwards, _first(id, at, coming, last.velocity).carried(now.seconds)
-                return [place, *(o for o in others if not _is_covered(o, [place], _UNIFORM))]
+                return [_between(last.place, end.places[id], min(max(share, 0.0), 1.0))]
+        onwards = last.carried(now.seconds)
         is_over = now.seconds - last.frame.seconds > _HOLD_SECONDS
         is_over = is_over or last.frame.scene != now.scene
         is_over = is_over or _is_covered(onwards, now.hidden().values())
@@ -182,14 +176,9 @@ class HiddenFaces:
                     yield first.carried(now.seconds)
 
 
-def _first(
-    id: int,
-    at: int,
-    coming: Sequence[FrameFaces],
-    velocity: tuple[float, float] = (0.0, 0.0),
-) -> _Sighting:
-    """Return the sighting in a frame; the next one gives another velocity."""
+def _first(id: int, at: int, coming: Sequence[FrameFaces]) -> _Sighting:
+    """Return the sighting in a frame; the next one gives the velocity."""
     for later in coming[at + 1 :]:
         if id in later.places:
             return _Sighting.of(id, coming[at], _Sighting(later.places[id], later))
-    return _Sighting(coming[at].places[id], coming[at], velocity)
+    return _Sighting(coming[at].places[id], coming[at])

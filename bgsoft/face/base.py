@@ -16,7 +16,8 @@ from bgsoft.hide.plan import Ellipse
 from bgsoft.records import dataclass
 
 LOOKAHEAD_FRAMES = 8
-"""Frames whose faces are known beyond the one whose faces are hidden."""
+"""Frames whose faces are known beyond the one whose faces are hidden. If a finder is blind for 9 of
+27 frames, 24 of 330 faces in whip pans are open with 4, and 16 with 8 or 16."""
 
 FACE_OVAL = (
     *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),
@@ -42,9 +43,10 @@ rolled and shrunk, and of 50 portraits. Standard deviations are 0.02 and 0.03 (m
 NO_LANDMARKS = np.zeros((0, 3), np.float32)
 _NOWHERE = Roi(0.0, 0.0, 0.0, 0.0)
 _MARGIN_ACROSS = 1.3
-"""An ellipse that hides a face is wider than the outline by this: ears and turned heads."""
+"""An ellipse that hides a face is wider than the outline by this: ears and turned heads. Of faces
+in nine kinds of scenes, 92 % are hidden to 98 % or more, and 83 % if it is 1,"""
 _MARGIN_ALONG = 1.35
-"""Margin along the face, for hair and chin."""
+"""and 56 % if this margin along the face, for hair and chin, is 1."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

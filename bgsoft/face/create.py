@@ -35,6 +35,9 @@ _SMALLEST_PX, _LARGEST_PX = 640, 960
 larger ones reduced, at most by two. Enlarged by 1.5, hands and prints on shirts have up to 0.83. At
 4K a reduction by 4 shows 28 of 40 faces of 24 to 70 pixels."""
 _REGULAR_SECONDS, _SELDOM_SECONDS = 0.13, 0.2
+"""Longest time from one detector pass to the next where main people are kept or larger frames
+searched for faces to hide, and where faces are only guarded. With 0.26 for these, passes take a
+quarter less time, but 34 % of the faces that enter fast are seen, not 53."""
 
 
 def finder_settings(

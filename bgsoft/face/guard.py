@@ -22,21 +22,24 @@ from bgsoft.face.base import EXPECTED_HALF, EXPECTED_RISE, OUTLINE_POINTS, Face,
 Plane8 = NDArray[np.uint8]
 
 MAX_MEASURED = 32
-"""Faces of a frame that are measured; more are guarded all the same."""
+"""Faces of a frame that are measured; more are guarded all the same. A device keeps room for them.
+"""
 
 MISSED_SHARE = 0.05
 """A mask that lacks more of a face than this has missed it. It lacked a hundredth at most of faces
 that it had found in clips and portraits, a third and more of others."""
 FILLED_SHARE = 0.15
-"""Lacking share from which a face is filled in fully; below, the filling fades evenly."""
+"""Lacking share from which a face is filled in fully; below, the filling fades evenly. If it were
+:data:`MISSED_SHARE`, the fill of faces that lack about that much would change by 1.07 % of the face
+a frame, not 0.86."""
 
 MAY_MISS_SHARE = 0.01
 """Landmarks are made where the matte lacks more of an expected face than this. Of 19,533 faces in
 damaged mattes that lack more than :data:`MISSED_SHARE`, 25 have less. Of whole mattes, no face in
 clips and a tenth of those in portraits has more."""
 _EXPECTED_SCALE = 0.95
-"""Scale of the expected outline in which that is measured. At full size, more of the background
-than of the face lies between the two."""
+"""Scale of the expected outline in which that is measured. At full size, landmarks are made in 36
+of 312 frames of whole mattes, not 27."""
 _AXIS = (np.arange(20) + 0.5) / 10 - 1
 _SQUARE = np.stack(np.meshgrid(_AXIS, _AXIS))
 _DISC = _SQUARE[:, np.hypot(*_SQUARE) < 1].T
@@ -46,13 +49,14 @@ from its middle, in parts of the square's side."""
 
 _GROWTH = 0.95
 """Scale of an outline, so that enlarged cells and an inexact outline do not reach beyond the face.
-"""
+At full size, up to 1.2 % of a face's area is filled outside of it, not 0.1."""
 _FEATHER = 0.05
-"""Width of the soft edge, as a fraction of the face's width on the grid."""
+"""Width of the soft edge, as a fraction of the face's width on the grid. Without, neighbouring
+cells differ by 255 of 255, not 137."""
 _FADE_STEP = 0.25
 """Change of a guard's strength in each frame. A face that appears within a scene is guarded fully
-from its fourth frame on, and a lost one fades as fast. So a false detection ends before it is
-visible, and nothing pops."""
+from its fourth frame on, and a lost one fades as fast. Without, 206 fills appear or
+vanish at once in 1,544 frames of short scenes."""
 
 OUTLINE = np.dtype(
     [

@@ -9,9 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Box, Roi, box_iou, face_size, middle
@@ -163,18 +160,17 @@ class FaceTracker:
     def match(self, found: Sequence[Detection]) -> list[FaceTrack | None]:
         """Return the track that each detection continues, nearest pairs first."""
         matches: list[FaceTrack | None] = [None] * len(found)
-        if not found or not self.tracks:
-            return matches
-        places, sizes = _places([each.box for each in found])
-        expected, known = _places([track.expected for track in self.tracks])
-        largest = np.maximum(sizes[:, None], known)
-        apart = np.hypot(*(places[:, :, None] - expected[:, None])) / np.maximum(largest, 1.0)
-        near = [_NEAR_YOUNG if track.sightings < 2 else _NEAR for track in self.tracks]
-        fits = (apart < near) & (largest <= _MAX_GROWTH * np.minimum(sizes[:, None], known))
-        rows, columns = np.nonzero(fits)
+        known = [(middle(each.expected), face_size(each.box), each) for each in self.tracks]
+        pairs: list[tuple[float, int, int]] = []
+        for row, each in enumerate(found):
+            place, size = middle(each.box), face_size(each.box)
+            for column, (expected, last_size, track) in enumerate(known):
+                apart = math.dist(place, expected) / max(size, last_size, 1.0)
+                near = _NEAR_YOUNG if track.sightings < 2 else _NEAR
+                if apart < near and size / _MAX_GROWTH <= last_size <= size * _MAX_GROWTH:
+                    pairs.append((apart, row, column))
         taken: set[int] = set()
-        for at in np.argsort(apart[rows, columns], kind="stable"):
-            row, column = int(rows[at]), int(columns[at])
+        for _, row, column in sorted(pairs):
             track, each = self.tracks[column], found[row]
             is_free = matches[row] is None and column not in taken
             if is_free and (each.is_sure or box_iou(track.expected, each.box) >= MIN_AGREEMENT):
@@ -235,10 +231,3 @@ class FaceTracker:
         )
         track.frames += 1
         return face
-
-
-def _places(boxes: Sequence[Box]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return centres, (2, N), and sizes, (N,), of boxes."""
-    left, top, right, bottom = np.array(boxes, float).T
-    sizes = np.sqrt(np.maximum(right - left, 0) * np.maximum(bottom - top, 0))
-    return np.stack([left + right, top + bottom]) / 2, sizes

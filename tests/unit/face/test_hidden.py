@@ -142,16 +142,6 @@ def test_times_count_in_a_gap() -> None:
     assert ellipse.x == pytest.approx(620)
 
 
-def test_between_sightings_a_face_may_not_move_evenly() -> None:
-    """It stands and then runs: the places at both ends are hidden in between."""
-    still, runs = make_face(300, 300, 80, id=5), [make_face(x, 300, 80, id=5) for x in (700, 800)]
-    found = hide([[still], [still], [], [], [], [runs[0]], [runs[1]]])
-    ways = [{round(ellipse.x) for ellipse in each} for each in found[2:5]]
-    assert ways == [{300, 400}, {300, 500}, {300, 600}]
-    evenly = [[make_face(300 + 20 * at, 300, 80, id=5)] if at % 3 == 0 else [] for at in range(10)]
-    assert counts(hide(evenly)) == [1, 2, 2, *[1] * 7]
-
-
 def test_in_a_gap_that_ends_under_another_id_both_ways_are_hidden() -> None:
     """The old track is carried forwards, and the new one backwards."""
     start = [make_face(600 + 5 * at, 300, 80, id=5) for at in range(3)]

@@ -98,13 +98,6 @@ def test_several_subjects_and_nobody() -> None:
     assert {*SubjectPicker(3, HD).update([], 0.0)} == set()
 
 
-def test_a_face_of_a_moment_is_nobody() -> None:
-    picker = SubjectPicker(2, HD)
-    picker.update([make_face(500, 360, 200, id=1)], 0.0)
-    young = make_face(900, 360, 200, id=2, age=1)
-    assert {*picker.update([make_face(500, 360, 200, id=1), young], 1 / FPS)} == {1}
-
-
 def test_a_cut_resets_the_filter() -> None:
     picker = SubjectPicker(1, HD)
     run(picker, [make_face(500, 360, 200, id=1)], 60, 0.0)
