@@ -116,27 +116,13 @@ def outline_square(face: Face) -> Roi:
 
 
 def hiding_ellipse(face: Face) -> Ellipse:
-    """An ellipse that holds the whole head's front, with margin."""
-    return _expected_outline(face, _MARGIN_ACROSS, _MARGIN_ALONG)
-
-
-def outline_polygon(face: Face) -> NDArray[np.float32]:
-    """The face's outline, where it is to be expected: (2, 36) float32, x and y in frame pixels."""
-    shape = _expected_outline(face, 1.0, 1.0)
-    turn = np.linspace(0.0, math.tau, OUTLINE_POINTS, endpoint=False)
-    u, v = shape.across * np.cos(turn), shape.along * np.sin(turn)
-    x, y = shape.cos * u - shape.sin * v, shape.sin * u + shape.cos * v
-    return np.stack([shape.x + x, shape.y + y]).astype(np.float32)
-
-
-def _expected_outline(face: Face, across: float, along: float) -> Ellipse:
-    """About the middle of the detector's box, along the face, its half axes enlarged."""
+    """An ellipse that holds the whole head's front, with margin, about the middle of the box."""
     (x, y), side = middle(face.box_xyxy), SQUARE_SCALE * face_size(face.box_xyxy)
     return Ellipse(
         x=x,
         y=y,
         cos=math.cos(face.angle),
         sin=math.sin(face.angle),
-        across=max(1.0, side * EXPECTED_HALF[0] * across),
-        along=max(1.0, side * EXPECTED_HALF[1] * along),
+        across=max(1.0, side * EXPECTED_HALF[0] * _MARGIN_ACROSS),
+        along=max(1.0, side * EXPECTED_HALF[1] * _MARGIN_ALONG),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from fractions import Fraction
 
@@ -44,9 +45,10 @@ class ChosenPicker(Picker):
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
         for point in [each for each in self._open if seconds >= each.seconds]:
-            there = [face for face in faces if _is_at(face, point)]
-            if there:
-                self._ids.add(min(there, key=lambda face: _distance(face, point)).id)
+            distances = [(_distance(face, point), face.id) for face in faces]
+            distance, id = min(distances, default=(math.inf, 0))
+            if distance <= 1:
+                self._ids.add(id)
                 self._open.remove(point)
         self._unseen -= {face.id for face in faces}
         self._faces |= {face.id: face for face in faces if face.id in self._ids}
@@ -71,11 +73,7 @@ def _place(named: MainPerson, info: VideoInfo) -> _Point:
     return _Point(named.text, float(x), float(y), float(seconds) - 1e-6)
 
 
-def _is_at(face: Face, point: _Point) -> bool:
-    shape = hiding_ellipse(face)
-    return abs(point.x - shape.x) <= shape.across and abs(point.y - shape.y) <= shape.along
-
-
 def _distance(face: Face, point: _Point) -> float:
+    """Return how far a place is from a face's middle; 1 at the edge of what hides it."""
     shape = hiding_ellipse(face)
-    return (point.x - shape.x) ** 2 + (point.y - shape.y) ** 2
+    return max(abs(point.x - shape.x) / shape.across, abs(point.y - shape.y) / shape.along)

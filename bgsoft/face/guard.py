@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -94,19 +95,14 @@ def lay_outlines(
         (N,) :data:`OUTLINE`, those of measured faces first; and their ids, at most
         :data:`MAX_MEASURED`.
     """
-    measured: list[tuple[Any, ...]] = []
-    others: list[tuple[Any, ...]] = []
-    ids: list[int] = []
-    for face, opacity in faces:
-        outline = _outline(face, opacity, cell, grid)
-        if outline is None:
-            continue
-        if opacity >= 1 and len(ids) < MAX_MEASURED:
-            ids.append(face.id)
-            measured.append(outline)
-        else:
-            others.append(outline)
-    return np.array(measured + others, OUTLINE), ids
+    laid = [
+        (opacity < 1, face.id, outline)
+        for face, opacity in faces
+        if (outline := _outline(face, opacity, cell, grid)) is not None
+    ]
+    laid.sort(key=itemgetter(0))
+    ids = [id for is_fading, id, _ in laid if not is_fading][:MAX_MEASURED]
+    return np.array([outline for *_, outline in laid], OUTLINE), ids
 
 
 def _outline(

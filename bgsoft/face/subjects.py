@@ -9,6 +9,7 @@ which somebody else walks past.
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.face.base import Face, outline_polygon
+from bgsoft.face.base import Face
 from bgsoft.face.geometry import box_iou
-from bgsoft.face.guard import Plane8
+from bgsoft.face.guard import EXPECTED_SAMPLES, Plane8
+from bgsoft.face.landmarks import square_of
 from bgsoft.face.people import Picker, prominence
 from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
@@ -133,8 +135,6 @@ _BODY = 1.0
 """A region without a face whose middle is within this many face widths of a main person's body
 axis is a part of that body: below a collar, say, that the mask had missed. Without: 7.87 %,
 not 7.76."""
-_FAR = 10_000
-"""Cells from the frame's corner that OpenCV draws polygons to, at least."""
 
 
 class Separation(NamedTuple):
@@ -219,17 +219,14 @@ class MatteSeparator:
 
     def _regions_of(self, face: Face, count: int) -> NDArray[np.bool_]:
         """The regions that a face lies in: (count,) bool, at least a tenth of it in each."""
-        points = outline_polygon(face).T * np.float32(self._scale)
-        found = np.zeros(count, np.bool_)
-        if not np.isfinite(points).all():
-            return found
-        inside = np.zeros(self._labels.shape, np.uint8)
-        cv2.fillPoly(inside, [np.rint(points.clip(-_FAR, _FAR)).astype(np.int32)], 1)
-        cells = self._labels[inside > 0]
-        if len(cells) == 0:
-            return found
-        shares = np.bincount(cells, minlength=count)
-        found = shares * 10 >= len(cells)
+        x, y, side, angle = square_of(face.box_xyxy, face.angle)
+        across, down = EXPECTED_SAMPLES
+        places = complex(x, y) + cmath.rect(side, angle) * (across + 1j * down)
+        columns, rows = self._scale * places.real, self._scale * places.imag
+        height, width = self._labels.shape
+        inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+        cells = self._labels[rows[inside].astype(int), columns[inside].astype(int)]
+        found: NDArray[np.bool_] = 10 * np.bincount(cells, minlength=count) >= max(1, len(cells))
         found[0] = False
         return found
 
