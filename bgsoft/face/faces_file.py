@@ -3,8 +3,8 @@
 A file is JSON lines, one for the video, then one per track:
 ``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. These numbers may follow the box:
 the angle, the score, 1 if the detector saw the face or 0 if it is only expected, and the track's
-age in frames; then the square for landmarks: x, y and side. A track may have ``"main": true``,
-``"hide": false`` or ``"interpolate": true``.
+age in frames; then the square for landmarks: x, y and side; and 0 if a single closer view shows the
+face so far. A track may have ``"main": true``, ``"hide": false`` or ``"interpolate": true``.
 """
 
 from __future__ import annotations
@@ -31,11 +31,10 @@ from bgsoft.records import dataclass
 from bgsoft.suggestions import did_you_mean
 
 _KEYS = ("id", "main", "hide", "interpolate", "faces")
-_LENGTHS = (4, 5, 6, 7, 8, 11)
+_LENGTHS = (4, 5, 6, 7, 8, 11, 12)
 """Numbers that a face may have in a file, after its pts."""
 _ROW = 12
-"""Numbers of a face in memory: also whether it is proven. With the pts they take 104 bytes, a fifth
-of what objects take."""
+"""Numbers of a face in memory. With the pts they take 104 bytes, a fifth of what objects take."""
 _DEFAULTS = (0.0, 1.0, 1.0, 1000.0)
 """Angle, score, seen and age of a face that a user added: it is old, so that it counts at once."""
 
@@ -96,7 +95,7 @@ def _filled(numbers: Sequence[float]) -> list[float]:
     if len(row) < 11:
         left, top, right, bottom, angle, *_ = row
         row += square_of((left, top, right, bottom), angle)[:3]
-    return [*row, 1.0]
+    return [*row, 1.0][:_ROW]
 
 
 class KnownFaces:
@@ -180,8 +179,9 @@ class KnownFaces:
         for track in self.tracks.values():
             faces = []
             for at, pts in enumerate(track.pts):
-                *box, angle, score, seen, age, x, y, side, _ = track.row(at)
-                faces.append([pts, *box, angle, score, int(seen), int(age), x, y, side])
+                *box, angle, score, seen, age, x, y, side, is_proven = track.row(at)
+                numbers = [*box, angle, score, int(seen), int(age), x, y, side, int(is_proven)]
+                faces.append([pts, *numbers])
             lines.append({"id": track.id, "faces": faces})
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 

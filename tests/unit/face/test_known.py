@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,11 +13,12 @@ import pytest
 
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import NO_LANDMARKS, Face
-from bgsoft.face.faces_file import KnownFaces, KnownFinder
+from bgsoft.face.faces_file import KnownFaces, KnownFinder, read_faces_file
 from bgsoft.face.finder import FinderSettings
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Frame
 from tests.fakes import FORMAT, host_planes
+from tests.rendering import video_info
 from tests.unit.face.shapes import make_face
 
 
@@ -63,6 +65,17 @@ def test_faces_come_back_as_they_were_written(recorder: KnownFaces) -> None:
         (566, 0.566, 2),
     ]
     assert {*recorder.tracks} == {5, 8}
+
+
+def test_a_file_has_the_same_faces(recorder: KnownFaces, tmp_path: Path) -> None:
+    info = video_info(FORMAT, time_base=Fraction(1, 1000))
+    recorder.cuts = {566}
+    file = tmp_path / "faces.jsonl"
+    file.write_text(recorder.text(info))
+    known = read_faces_file(file)
+    frames = [(pts, [*map(values, faces)]) for pts, _, faces in known.items()]
+    assert frames == [(500, [*map(values, FACES[0])]), (566, [*map(values, FACES[2])])]
+    assert (known.cuts, known.time_base) == ([566], Fraction(1, 1000))
 
 
 @pytest.mark.parametrize("pts", [0, 501, 600])
