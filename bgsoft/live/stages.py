@@ -11,7 +11,6 @@ from fractions import Fraction
 import numpy as np
 from av.video.frame import VideoFrame
 
-from bgsoft.clock import StageClock
 from bgsoft.closing import Closing
 from bgsoft.encode.pictures import matte_table
 from bgsoft.face.base import Face
@@ -49,8 +48,7 @@ class LiveStages(Closing):
         builder: The stream's builder.
         config: The settings.
         info: The source.
-        metrics: Holds the clocks of the stages.
-        converting: Clock of the conversion to 4:2:0.
+        metrics: Holds the clocks of the stages, and of the conversion to 4:2:0.
         keeps_source: Also keep the picture as it arrived.
         takes_faces: Also return faces with landmarks, if they are detected.
 
@@ -64,7 +62,6 @@ class LiveStages(Closing):
         config: RenderConfig,
         info: VideoInfo,
         metrics: Metrics,
-        converting: StageClock,
         *,
         keeps_source: bool = False,
         takes_faces: bool = False,
@@ -79,7 +76,7 @@ class LiveStages(Closing):
             PictureOptions(began=Fraction(0), face_data=self._faces if takes_faces else None),
         )
         self._pictures = OneByOne(
-            builder, self._stages, info, keeps_source=keeps_source, converting=converting
+            builder, self._stages, info, keeps_source=keeps_source, converting=metrics.converting
         )
         self._count = 0
         self._shows_matte = config.effect.kind is EffectKind.MATTE

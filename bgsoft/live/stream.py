@@ -63,15 +63,14 @@ class LiveStream:
         self._ready = threading.Event()
         metrics = Metrics(recorder)
         self._publishing = StageClock("publish", recorder)
-        converting = StageClock("convert", recorder)
         self.watchdog = Watchdog(self._run, f"bgsoft-picture {name}")
         begin = self.watchdog.begin
         self.failures = Failures(self._report, alone=alone)
         self.sinks = StreamSinks(self.failures, begin)
         wants_source = lambda: self.sinks.want_source  # noqa: E731
-        self.stages = StageSwitch(builder, config, metrics, converting, wants_source, begin)
+        self.stages = StageSwitch(builder, config, metrics, wants_source, begin)
         self.capture = Capture(spec, self._ready, report, metrics.stages["decode"])
-        self.figures = Figures([*metrics.stages.values(), converting, self._publishing])
+        self.figures = Figures([*metrics.stages.values(), metrics.converting, self._publishing])
         self._clock = StreamClock(LIVE_TICKS)
         self._last: Frame | None = None
         self._came = 0.0

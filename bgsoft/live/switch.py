@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, ConfigError, InferenceError
 from bgsoft.live.policy import LADDER, Ladder, Quality
 from bgsoft.live.stages import LiveStages
@@ -35,7 +34,7 @@ class StageSwitch:
     Args:
         builder: Makes the stages, of models that other streams share.
         config: The settings to begin with.
-        metrics, converting: The clocks of the stages, and of the conversion to 4:2:0.
+        metrics: Holds the clocks of the stages.
         wants_source: Whether the picture as it arrives is wanted, too.
         begin: Called with what is done next, for the watchdog.
     """
@@ -45,7 +44,6 @@ class StageSwitch:
         builder: StageBuilder,
         config: RenderConfig,
         metrics: Metrics,
-        converting: StageClock,
         wants_source: Callable[[], bool],
         begin: Callable[[str], None],
     ) -> None:
@@ -54,8 +52,7 @@ class StageSwitch:
         """The source, once a frame has come."""
         self.takes_faces = False
         """A sink wants faces, with landmarks, if they are detected."""
-        self._metrics, self._converting = metrics, converting
-        self._wants_source, self._begin = wants_source, begin
+        self._metrics, self._wants_source, self._begin = metrics, wants_source, begin
         self._given = config
         self._stages: LiveStages | None = None
         self._coming: LiveStages | None = None
@@ -93,7 +90,6 @@ class StageSwitch:
             config,
             info,
             self._metrics,
-            self._converting,
             keeps_source=self._wants_source(),
             takes_faces=self.takes_faces,
         )

@@ -33,6 +33,8 @@ class Metrics:
         """Clocks by stage, each written by its own thread."""
         self.submitted = {name: StageClock(name, observer) for name in STAGE_NAMES}
         """Clocks of work that stages submit to another thread."""
+        self.converting = StageClock("convert", observer)
+        """Clock of the conversion of given pictures to 4:2:0."""
 
     def busy(self) -> dict[str, int]:
         """Return the busy nanoseconds by stage so far, in all threads."""

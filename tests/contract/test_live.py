@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from bgsoft.clock import StageClock
 from bgsoft.errors import BgsoftError, InferenceError, OutputError
 from bgsoft.live.base import LiveFrame
 from bgsoft.live.cameras import CameraConfig
@@ -371,8 +370,7 @@ def test_settings_outlast_a_change_of_size_and_a_hang(clip: Path) -> None:
     small = replace(info, format=replace(info.format, width=32, height=24))
     with Engine(config, lambda _line: None) as engine:
         builder = engine.add("cam", parse_source(str(clip), loop=True), config).stages.builder
-        clock, begin = StageClock("convert", None), lambda _what: None
-        switch = Changing(builder, config, Metrics(), clock, lambda: False, begin)
+        switch = Changing(builder, config, Metrics(), lambda: False, lambda _what: None)
         switch.stages_for(info)
         switch.then = small
         switch.apply(picture_config("fast", {"effect": {"strength": 8.0}}))

@@ -13,7 +13,6 @@ import av
 import numpy as np
 import pytest
 
-from bgsoft.clock import StageClock
 from bgsoft.diagnose.parity import MATTE
 from bgsoft.infer.shared import ModelUser, SharedModels, SharedNetwork
 from bgsoft.live.cameras import CameraConfig
@@ -58,7 +57,7 @@ def run(
     }
     config = picture_config(preset, flags)
     builder = StageBuilder(config.backends, lambda _event: None, user=ModelUser(models))
-    with LiveStages(builder, config, INFO, Metrics(), StageClock()) as stages:
+    with LiveStages(builder, config, INFO, Metrics()) as stages:
         stages.start()
         together.wait(120)
         for index, picture in enumerate(shown):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import bgsoft
-from bgsoft.clock import StageClock
 from bgsoft.errors import DecodeError
 from bgsoft.face.base import hiding_ellipse
 from bgsoft.frame import Frame, PixelLayout
@@ -56,7 +55,7 @@ def pictures() -> list[av.VideoFrame]:
 
 def made(builder: StageBuilder, info: VideoInfo, flags: Layer, **wanted: bool) -> LiveStages:
     config = picture_config("soft", flags)
-    stages = LiveStages(builder, config, info, Metrics(), StageClock(), **wanted)
+    stages = LiveStages(builder, config, info, Metrics(), **wanted)
     stages.start()
     return stages
 
