@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bgsoft.cli.doctor import report_lines
 from bgsoft.cli.main import main
 from bgsoft.diagnose import doctor, full
 from bgsoft.diagnose.doctor import DoctorReport
@@ -192,6 +195,20 @@ def test_an_address_is_no_file(
     assert ADDRESS in outcome.error_line
     assert "is an address" in outcome.error_line
     assert not list(tmp_path.iterdir())
+
+
+def test_this_machine_renders(examined: DoctorReport) -> None:
+    assert examined.problems == []
+    assert re.fullmatch(r"\w+, Clang [\d.]+", examined.operations or "")
+    for stage, candidates in examined.stages.items():
+        assert set(examined.findings[stage]) == {one.name for one in candidates if one.available}
+        assert candidates[-1].available
+    assert examined.to_dict()["never_run"] == examined.never_run
+    lines = report_lines(replace(examined, gpu_driver=None))
+    assert lines[-2:] == [
+        "Not yet run by bgsoft's developers: inference on TensorRT, encoding on NVENC",
+        "A render works, on the CPU. There is no NVIDIA driver.",
+    ]
 
 
 @pytest.mark.usefixtures("examined")

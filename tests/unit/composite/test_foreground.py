@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bgsoft.frame import Frame, FrameFormat, Matte, PixelLayout
 from bgsoft.settings.config import EffectConfig, EffectKind
-from tests.marks import slow
+from tests.marks import crossed, slow
 from tests.pictures import (
     SIZES,
     chroma_alpha,
@@ -74,9 +74,8 @@ def edge_error(got: Frame, wanted: Frame, matte: Matte) -> float:
     return float(np.mean(errors))
 
 
-@pytest.mark.parametrize("room", [(225, 120, 130), (40, 110, 150)], ids=["bright", "dark"])
 @pytest.mark.parametrize("hair", [False, True], ids=["plain", "hair"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@crossed(layout=LAYOUTS, room=[(225, 120, 130), (40, 110, 150)])
 @pytest.mark.parametrize("size", [slow((1280, 720)), (641, 359), (320, 240)], ids=str)
 def test_a_third_of_the_rooms_colour_is_left_at_most(
     size: tuple[int, int], layout: PixelLayout, hair: bool, room: tuple[int, int, int]
@@ -104,8 +103,7 @@ def test_a_third_of_the_rooms_colour_is_left_at_most(
         assert (error * (mean > 0.05)).max() < 1.6
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@crossed(size=SIZES, layout=LAYOUTS)
 def test_opaque_samples_stay(size: tuple[int, int], layout: PixelLayout) -> None:
     format = frame_format(size, layout)
     rng = np.random.default_rng(5)

@@ -94,7 +94,7 @@ def flicker(strength: float) -> float:
     mask = discs((256, 256), (0.5, 0.5, 0.3), ramp=8.0)
     smoother = Smoother(strength)
     outputs, inputs = [], []
-    for _ in range(30):
+    for _ in range(15):
         luma = np.rint(100 + 80 * discs(GRID, (0.5, 0.5, 0.3)) + rng.normal(0, 1.0, GRID))
         inputs.append(noisy(mask, rng, 0.15))
         outputs.append(smoother.apply(inputs[-1], luma.astype(np.uint8)))
