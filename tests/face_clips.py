@@ -125,7 +125,7 @@ def _write(
         stream = target.add_stream("libx264", rate=30)
         assert isinstance(stream, VideoStream)
         stream.width, stream.height, stream.pix_fmt = 1280, 720, "yuv420p"
-        stream.options = {"crf": "14", "preset": "veryfast"}
+        stream.options = {"crf": "14", "preset": "ultrafast"}
         for number, frame in enumerate(source.decode(video=0)):
             if number == frames:
                 break

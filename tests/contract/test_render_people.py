@@ -57,8 +57,9 @@ def test_a_guest_who_is_seen_first_is_hidden_in_every_frame(clip: Path, tmp_path
     target, report = tmp_path / "out.mp4", tmp_path / "report.json"
     given = {**HIDES, "report": report, "chunks": 3}
     result = bgsoft.render(clip, target, on_progress=seen.append, **given)
-    assert hidden(clip, target)[FIRST:] == [(False, True)] * (FRAMES - FIRST)
-    assert all(guest for _, guest in hidden(clip, target))
+    found = hidden(clip, target)
+    assert found[FIRST:] == [(False, True)] * (FRAMES - FIRST)
+    assert all(guest for _, guest in found)
     phases = [phase for phase, _ in groupby(progress.phase for progress in seen)]
     assert phases == [Phase.SEARCH, Phase.RENDER]
     assert [max(p.frames for p in seen if p.phase is phase) for phase in phases] == [FRAMES] * 2
