@@ -101,6 +101,56 @@ OP void add_bilinear(const Plane& plane, int first_u, int v, int count, int (*su
     }
 }
 
+#if !ON_DEVICE
+#define BLENDED 256 // columns of a plane that a run of upright pixels may need
+
+// As add_bilinear, where rows of the input lie along rows of the plane: these are blended first, each
+// column once. False, with nothing added, where that would take too many columns.
+template <int CHANNELS>
+static inline bool add_upright(const Plane& plane, int first_u, int v, int count, int (*sums)[RUN])
+{
+    const int columns = plane.columns, rows = plane.rows, border = plane.border;
+    const float width = (float)columns, height = (float)rows;
+    int lefts[RUN], rights[RUN];
+    float parts[RUN];
+    INDEPENDENT
+    for (int pixel = 0; pixel < count; pixel++) {
+        const Spot spot(plane, first_u + pixel * plane.taps, v);
+        const float x = fminf(fmaxf(spot.x, -width - 4.0f), 2.0f * width + 4.0f), left = floorf(x);
+        parts[pixel] = x - left;
+        lefts[pixel] = inside((int)left, columns, border);
+        rights[pixel] = inside((int)left + 1, columns, border);
+    }
+    int low = columns, high = 0;
+    for (int pixel = 0; pixel < count; pixel++) {
+        low = min(low, min(lefts[pixel], rights[pixel]));
+        high = max(high, max(lefts[pixel], rights[pixel]));
+    }
+    if (high - low >= BLENDED)
+        return false;
+    const Spot spot(plane, first_u, v);
+    const float y = fminf(fmaxf(spot.y, -height - 4.0f), 2.0f * height + 4.0f), top = floorf(y);
+    const float dy = y - top;
+    const sample_t* upper = plane.samples + inside((int)top, rows, border) * columns * CHANNELS;
+    const sample_t* lower = plane.samples + inside((int)top + 1, rows, border) * columns * CHANNELS;
+    for (int channel = 0; channel < CHANNELS; channel++) {
+        float blended[BLENDED];
+        INDEPENDENT
+        for (int at = 0; at <= high - low; at++) {
+            const int sample = (low + at) * CHANNELS + channel;
+            const float above = (float)upper[sample];
+            blended[at] = above + dy * ((float)lower[sample] - above);
+        }
+        INDEPENDENT
+        for (int pixel = 0; pixel < count; pixel++) {
+            const float first = blended[lefts[pixel] - low], second = blended[rights[pixel] - low];
+            sums[channel][pixel] += nearest(first + parts[pixel] * (second - first));
+        }
+    }
+    return true;
+}
+#endif
+
 // Means of taps x taps samples for pixels in a row, as 8 bits.
 template <int CHANNELS>
 OUTLINED void sample_run(const Plane& plane, int y, int x, int count, int (*codes)[RUN])
@@ -111,6 +161,11 @@ OUTLINED void sample_run(const Plane& plane, int y, int x, int count, int (*code
             codes[channel][pixel] = 0;
     for (int tap = 0; tap < taps * taps; tap++) {
         const int u = x * taps + tap % taps, v = y * taps + tap / taps;
+#if !ON_DEVICE
+        const bool is_upright = plane.y_x == 0.0f && plane.x_y == 0.0f && plane.border < 0;
+        if (is_upright && add_upright<CHANNELS>(plane, u, v, count, codes))
+            continue;
+#endif
         const Spot first(plane, u, v), last(plane, u + (count - 1) * taps, v);
         if (!ON_DEVICE && first.is_inside(plane) && last.is_inside(plane))
             add_bilinear<CHANNELS, true>(plane, u, v, count, codes);

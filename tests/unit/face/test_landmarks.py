@@ -137,7 +137,7 @@ def warped(frame: Frame, view: Affine, shape: tuple[int, int], border: int) -> n
 
 
 @crossed(
-    border=BORDERS, size=[(301, 199), (33, 21), (1, 1)], side=[0.3, 1.1, 4.3], angle=[0.0, 0.7]
+    border=BORDERS, size=[(301, 199), (33, 21), (1, 1)], side=[0.3, 1.1, 4.3, 9.0], angle=[0.0, 0.7]
 )
 def test_views_are_as_defined(
     size: tuple[int, int], side: float, angle: float, border: int
