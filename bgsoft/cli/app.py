@@ -92,6 +92,8 @@ def execute(argv: Sequence[str], console: Console) -> int:
     except typer.Abort:
         return ExitCode.INTERRUPTED
     except Exception as exc:
+        if _is_interrupt(exc):
+            return ExitCode.INTERRUPTED
         if isinstance(exc, _USAGE_ERROR):
             console.error(_usage_text(exc, argv))
             return ExitCode.USAGE
@@ -101,6 +103,13 @@ def execute(argv: Sequence[str], console: Console) -> int:
         console.error(one_line(exc))
         return exit_code(exc)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _is_interrupt(exc: BaseException | None) -> bool:
+    """Return whether Ctrl-C caused an error, such as an extension module's ImportError."""
+    while exc is not None and not isinstance(exc, KeyboardInterrupt):
+        exc = exc.__cause__
+    return exc is not None
 
 
 def _is_typers(exc: Exception) -> bool:

@@ -14,7 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from bgsoft.cli.console import Console
+from bgsoft.cli.main import main
 from bgsoft.cli.signals import StopSignals
+from bgsoft.errors import BackendUnavailableError
 from tests.face_clips import SAMPLE
 from tests.marks import slow
 from tests.processes import is_running, run_python, wait_until
@@ -216,3 +218,18 @@ def test_an_interrupt_at_any_time_is_one_line(tmp_path: Path, module: str, argv:
     assert done.returncode == 130
     assert done.stderr == "bgsoft: error: interrupted; no output was written\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_while_an_extension_module_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such a module raises ImportError from it."""
+
+    def interrupted(*_: object) -> None:
+        failed = ImportError("initialization failed")
+        failed.__cause__ = KeyboardInterrupt()
+        raise BackendUnavailableError("cannot load onnxruntime") from failed
+
+    monkeypatch.setattr("bgsoft.rendering.tracks.search_faces", interrupted)
+    assert main(["faces", str(SAMPLE), str(tmp_path / "faces.jsonl")]) == 130
+    assert capsys.readouterr().err == "bgsoft: error: interrupted; no output was written\n"
