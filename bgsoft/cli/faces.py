@@ -40,6 +40,9 @@ def faces(own: FacesFlags, settings: dict[str, Any]) -> int:
     """
     from bgsoft.cli.console import Console
     from bgsoft.cli.guard import go_on_in_child
+    from bgsoft.cli.signals import StopSignals
+    from bgsoft.errors import RenderCancelledError
+    from bgsoft.rendering.listener import Listener
     from bgsoft.rendering.tracks import tracks_config, write_tracks
 
     config = tracks_config(own.input, own.output, settings, overwrite=own.overwrite)
@@ -50,6 +53,14 @@ def faces(own: FacesFlags, settings: dict[str, Any]) -> int:
         if not own.quiet:
             console.err(text)
 
-    result = write_tracks(config, lambda event: report(f"{event.kind}: {event.message}"))
+    # An exception of Ctrl-C could come between two lines of an import, and leave its lock held.
+    with StopSignals(console) as stop:
+        listener = Listener(
+            on_event=lambda event: report(f"{event.kind}: {event.message}"), cancel=stop.cancel
+        )
+        try:
+            result = write_tracks(config, listener)
+        except RenderCancelledError:
+            return stop.exit_code
     report(f"{own.output}: {len(result.tracks)} tracks in {len(result.frames)} frames")
     return 0

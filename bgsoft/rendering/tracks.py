@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,12 @@ def tracks_config(
     return build_config(input, output, preset=None, flags={**flags, "face": face, **top})
 
 
-def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> KnownFaces:
+def write_tracks(config: RenderConfig, listener: Listener) -> KnownFaces:
     """Find the faces, write the file, and return them.
+
+    Args:
+        config: Result of :func:`tracks_config`.
+        listener: Hears of events, and stops the search.
 
     Raises:
         ConfigError, OutputError: The file cannot be written.
@@ -42,7 +46,11 @@ def write_tracks(config: RenderConfig, on_event: Callable[[Event], None]) -> Kno
     """
     read = Request(config, writes=False).read_files
     check_target(config.output, "faces", overwrite=config.overwrite, others=read)
-    with made_folders([config.output], lambda text: on_event(Event(kind="notice", message=text))):
-        known, info = search_faces(config, Listener(on_event=on_event), hand_over_frames)
+
+    def note(text: str) -> None:
+        listener.event(Event(kind="notice", message=text))
+
+    with made_folders([config.output], note):
+        known, info = search_faces(config, listener, hand_over_frames)
         write_whole(config.output, "faces", known.text(info))
     return known

@@ -16,7 +16,8 @@ import pytest
 from bgsoft.cli.console import Console
 from bgsoft.cli.main import main
 from bgsoft.cli.signals import StopSignals
-from bgsoft.errors import BackendUnavailableError
+from bgsoft.errors import BackendUnavailableError, RenderCancelledError
+from bgsoft.rendering.listener import Listener
 from tests.face_clips import SAMPLE
 from tests.marks import slow
 from tests.processes import is_running, run_python, wait_until
@@ -225,11 +226,28 @@ def test_an_interrupt_while_an_extension_module_is_imported(
 ) -> None:
     """Such a module raises ImportError from it."""
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **_settings: object) -> None:
         failed = ImportError("initialization failed")
         failed.__cause__ = KeyboardInterrupt()
         raise BackendUnavailableError("cannot load onnxruntime") from failed
 
-    monkeypatch.setattr("bgsoft.rendering.tracks.search_faces", interrupted)
-    assert main(["faces", str(SAMPLE), str(tmp_path / "faces.jsonl")]) == 130
+    monkeypatch.setattr("bgsoft.rendering.preview.write_preview", interrupted)
+    assert main(["preview", str(SAMPLE), str(tmp_path / "look.png")]) == 130
     assert capsys.readouterr().err == "bgsoft: error: interrupted; no output was written\n"
+
+
+def test_a_signal_stops_a_search_for_faces_between_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exception from Ctrl-C could leave the lock of an import held: the search never ended."""
+
+    def search(_config: object, listener: Listener, _render: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert listener.cancel.wait(60)
+        raise RenderCancelledError("cancelled")
+
+    monkeypatch.setattr("bgsoft.rendering.tracks.search_faces", search)
+    assert main(["faces", str(SAMPLE), str(tmp_path / "new" / "faces.jsonl")]) == 130
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error == "bgsoft: error: interrupted; no output was written"
+    assert not list(tmp_path.iterdir())
