@@ -110,7 +110,7 @@ def test_nothing_of_a_region_is_left_and_the_rest_is_untouched(
 
 
 @pytest.mark.parametrize(
-    "effect", ["video", "alpha", *map(slow, ("blur", "bokeh", "pixelate", "dim", "color", "image"))]
+    "effect", ["alpha", *map(slow, ("video", "blur", "bokeh", "pixelate", "dim", "color", "image"))]
 )
 def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str) -> None:
     """Outside the region, and in alpha, the output equals a render without it."""

@@ -16,6 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bgsoft.report import Event
+from tests.marks import slow
 from tests.movies import rerender
 from tests.outside import described_by_ffmpeg, ffmpeg
 
@@ -129,7 +130,7 @@ def convert(tmp_path: Path, source: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("layout", "ending"), [("7.1", ".mp4"), ("5.1.4", ".mp4"), ("5.0", ".webm")]
+    ("layout", "ending"), [slow("7.1", ".mp4"), ("5.1.4", ".mp4"), ("5.0", ".webm")]
 )
 def test_channels_are_where_they_were(tmp_path: Path, layout: str, ending: str) -> None:
     assert write(tmp_path / "in.mov", layout, "pcm_s16le")

@@ -68,7 +68,10 @@ def test_progress_and_events_are_those_of_one_render(clip: Path, tmp_path: Path)
     assert json.loads(saved.read_text()) == json.loads(json.dumps(report.to_dict()))
 
 
-def test_errors_come_before_any_work(clip: Path, tmp_path: Path) -> None:
+def test_errors_come_before_any_work(
+    clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bgsoft.jobs.pool.Pool", lambda *_, **__: Here())
     target = tmp_path / "out.mp4"
     target.write_bytes(b"mine")
     with pytest.raises(OutputError, match="exists"):
@@ -113,6 +116,7 @@ def test_a_video_that_is_not_divided_is_probed_once(
         return probe(path)
 
     monkeypatch.setattr("bgsoft.media.probe.probe", once)
+    monkeypatch.setattr("bgsoft.jobs.pool.Pool", lambda *_, **__: Here())
     config = settings(clip, tmp_path / "out.mp4", chunks=2, duration=0.5, **LOOK)
     assert bgsoft.render_config(config).parts == []
     assert probed == [clip]
