@@ -11,6 +11,7 @@ import pytest
 
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
+from bgsoft.face.detect import Detection
 from bgsoft.face.finder import (
     CLEAR_SCORE,
     CLOSE_SCORE,
@@ -317,11 +318,11 @@ def test_a_closer_view_is_enough_where_it_is_very_sure_or_shows_the_same_twice()
 @pytest.mark.parametrize(
     ("thing", "views"),
     [
-        ({"whole": 0.5, "close": 0.1}, 1),  # nothing there: not turned
-        ({"whole": 0.5, "close": 0.5}, 3),
-        ({"whole": 0.2, "close": 0.5}, 3),
+        ({"whole": 0.5, "close": 0.3}, 1),  # hardly anything there: not turned
+        ({"whole": 0.5, "close": 0.5}, 7),
+        ({"whole": 0.2, "close": 0.5}, 7),
         ({"whole": 0.2, "close": 0.5, "size": 200}, 0),  # large and faint
-        ({"whole": 0.4, "close": 0.5, "size": 200}, 3),
+        ({"whole": 0.4, "close": 0.5, "size": 200}, 7),
     ],
     ids=str,
 )
@@ -331,6 +332,26 @@ def test_places_that_may_be_a_face_are_viewed_closer_and_turned(
     watch = Watch(still(500, 500, half=0.0, turned=0.0, **thing), **HIDING)
     watch.batch(1)
     assert len(watch.world.close_looks) == views
+
+
+@pytest.mark.parametrize("at", [0.5, -1.57, 2.6])
+def test_the_best_of_the_turned_closer_views_counts(
+    at: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view shows the face at its own angle: the clearest one is the face's."""
+    watch = Watch(still(500, 500, whole=0.5, half=0.0, turned=0.0), **HIDING)
+
+    def closer(asked: Sequence[tuple[Any, Detection]], min_score: float) -> list[list[Detection]]:
+        scores = [0.9 - 0.1 * abs(each.angle - at) for _, each in asked]
+        if len(scores) == 1:
+            scores = [0.5]
+        return [
+            [each._replace(score=score)] for (_, each), score in zip(asked, scores, strict=True)
+        ]
+
+    monkeypatch.setattr(watch.world, "detect_close", closer)
+    ((face,),) = watch.batch(1)
+    assert (face.score, face.angle) == (0.9, at)
 
 
 def test_all_views_are_due_while_a_face_is_missing_unless_one_closer_view_made_it() -> None:
