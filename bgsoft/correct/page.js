@@ -51,7 +51,9 @@ function newest(work) {
 // --- regions ---------------------------------------------------------------------------------
 
 const isFixed = (region) => region.follow || region.keys.length > 1;
-const holds = (region, seconds) => region.from <= seconds && (region.to === null || seconds < region.to);
+// A region holds in the frame that is shown when it begins.
+const holds = (region, number) => (video.times[number + 1] ?? Infinity) > region.from
+  && (region.to === null || video.times[number] < region.to);
 
 function lengths(text) {
   return text.split(/[\s,]+/).filter(Boolean).map((part, at) => {
@@ -246,7 +248,7 @@ function draw() {
     const scale = video.width / (overlay.clientWidth || video.width);
     overlay.replaceChildren(...regions.flatMap((region, number) => {
       const shape = outline(region.shape, place(region, now));
-      const away = holds(region, now) ? "" : " away";
+      const away = holds(region, frame) ? "" : " away";
       if (away && region !== selected) return [];
       shape.setAttribute("class", `shape${away}${region === selected ? " here" : ""}`);
       shape.dataset.action = region.action;
@@ -414,6 +416,12 @@ function frameAt(wanted) {
   return low;
 }
 
+// The frame that is shown at a time.
+function shownAt(seconds) {
+  const after = frameAt(seconds);
+  return video.times[after] === seconds ? after : Math.max(after - 1, 0);
+}
+
 function step(by) {
   if (!String(by).endsWith("s")) return seek(frame + Number(by));
   const to = frameAt(video.times[frame] + parseFloat(by));
@@ -425,7 +433,7 @@ function step(by) {
 function spans() {
   const count = video.times.length, lanes = [];
   $("spans").replaceChildren(...regions.map((region) => {
-    const first = frameAt(region.from), end = region.to === null ? count : frameAt(region.to);
+    const first = shownAt(region.from), end = region.to === null ? count : frameAt(region.to);
     let lane = lanes.findIndex((last) => last <= first);
     if (lane < 0) lane = lanes.length;
     lanes[lane] = Math.max(end, first + 1);

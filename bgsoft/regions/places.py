@@ -23,6 +23,8 @@ Corners: TypeAlias = NDArray[np.float64]
 
 _ELLIPSE_CORNERS = 96
 """A polygon of this many corners differs from the ellipse by less than 0.05 % of its axes."""
+_ROUNDED_SECONDS = Fraction(1, 1000)
+"""Times of frames are often given in whole milliseconds, rounded down."""
 _FAR_PX = 60_000.0
 """Corners are clipped to this distance before drawing; no frame is as large.
 
@@ -43,8 +45,12 @@ class PlacedRegion:
 
     def __init__(self, region: Region, info: VideoInfo) -> None:
         self.region = region
-        self.first = info.pts_at(region.begin) if region.begin else -math.inf
-        """First pts at which the region applies."""
+        self.first: float = -math.inf
+        """First pts at which the region applies: also in a frame that is still shown then."""
+        if region.begin:
+            length = math.floor(1 / (info.nominal_rate * info.time_base))
+            shown = info.pts_at(region.begin + _ROUNDED_SECONDS) - length
+            self.first = min(info.pts_at(region.begin), shown)
         self.end = math.inf if region.end is None else info.pts_at(region.end)
         """First pts after that at which it no longer applies."""
         self._times = [float(info.pts_at(key.seconds)) for key in region.keys]

@@ -17,6 +17,7 @@ from bgsoft.errors import ConfigError, PresetError
 from bgsoft.rendering.preview import write_preview
 from tests.face_clips import FACE, SAMPLE
 from tests.marks import crossed, slow
+from tests.outside import ffmpeg
 from tests.rendering import read_back
 from tests.synthetic import (
     Plane,
@@ -156,6 +157,7 @@ def test_every_effect_hides_the_person_and_the_room(tmp_path: Path, effect: str)
         ("@0.08-0.16", {}, [2, 3]),  # as --start 0.08 --duration 0.08 would
         slow("@0.08-", {}, [2, 3, 4, 5]),
         slow("@-0:00.08", {}, [0, 1]),
+        ("@0.1-0.16", {}, [2, 3]),  # the frame that is shown then
         ("@0.08-0.16", {"start": 0.04}, [1, 2]),  # of the frames that come out
         ("@0.08-0.16", {"start": 0.12, "duration": 0.1}, [0]),
     ],
@@ -177,6 +179,17 @@ def test_times_are_the_inputs(
     bgsoft.render(clip, target, codec="ffv1", hide=REGION + times, **AS_IT_IS, **given)
     pairs = zip(pictures(plain), pictures(target), strict=True)
     assert [n for n, (a, b) in enumerate(pairs) if (a[0] != b[0]).any()] == hidden
+
+
+def test_a_frame_that_is_still_shown_is_hidden(tmp_path: Path) -> None:
+    """At two frames a second, the second one is shown from 0.5 s on."""
+    clip, plain, target = (tmp_path / name for name in ("in.mp4", "plain.mkv", "out.mkv"))
+    slowly = "setpts=12.5*PTS", "-r", "2"
+    ffmpeg("-i", write_noise(tmp_path / "noise.mkv"), "-vf", *slowly, clip)
+    bgsoft.render(clip, plain, codec="ffv1", **AS_IT_IS)
+    bgsoft.render(clip, target, codec="ffv1", hide=REGION + "@0.9-1", **AS_IT_IS)
+    pairs = zip(pictures(plain), pictures(target), strict=True)
+    assert [n for n, (a, b) in enumerate(pairs) if (a[0] != b[0]).any()] == [1]
 
 
 def test_places_are_those_of_the_upright_frame(tmp_path: Path) -> None:
