@@ -51,8 +51,10 @@ function newest(work) {
 // --- regions ---------------------------------------------------------------------------------
 
 const isFixed = (region) => region.follow || region.keys.length > 1;
-// A region holds in the frame that is shown when it begins.
-const holds = (region, number) => (video.times[number + 1] ?? Infinity) > region.from
+// As in a render, a frame is taken to be shown for the usual time, or until the next one.
+const shownUntil = (number) => Math.min(video.times[number + 1] ?? Infinity, video.times[number] + video.frame_seconds);
+// A region holds from the frame on that is shown when it begins.
+const holds = (region, number) => (region.from <= video.times[number] || region.from < shownUntil(number))
   && (region.to === null || video.times[number] < region.to);
 
 function lengths(text) {
@@ -416,10 +418,10 @@ function frameAt(wanted) {
   return low;
 }
 
-// The frame that is shown at a time.
+// The frame that is shown at a time, or the next one.
 function shownAt(seconds) {
   const after = frameAt(seconds);
-  return video.times[after] === seconds ? after : Math.max(after - 1, 0);
+  return after > 0 && seconds < shownUntil(after - 1) ? after - 1 : after;
 }
 
 function step(by) {

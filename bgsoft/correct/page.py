@@ -88,6 +88,7 @@ class CorrectionPage(Closing):
                 "width": format.width,
                 "height": format.height,
                 "times": self._times,
+                "frame_seconds": float(1 / self._video.info.nominal_rate),
                 "start": self._start,
                 "file": str(self._file.path),
                 "version": self._file.version,

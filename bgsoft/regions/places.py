@@ -48,6 +48,7 @@ class PlacedRegion:
         self.first: float = -math.inf
         """First pts at which the region applies: also in a frame that is still shown then."""
         if region.begin:
+            # Rounded up, it would reach the frame before.
             length = math.floor(1 / (info.nominal_rate * info.time_base))
             shown = info.pts_at(region.begin + _ROUNDED_SECONDS) - length
             self.first = min(info.pts_at(region.begin), shown)
