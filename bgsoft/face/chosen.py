@@ -74,6 +74,6 @@ def _place(named: MainPerson, info: VideoInfo) -> _Point:
 
 
 def _distance(face: Face, point: _Point) -> float:
-    """Return how far a place is from a face's middle; 1 at the edge of what hides it."""
+    """Return how far a place is from a face's middle; 1 at the edge of its hidden place."""
     shape = hiding_ellipse(face)
     return max(abs(point.x - shape.x) / shape.across, abs(point.y - shape.y) / shape.along)

@@ -1,10 +1,11 @@
 """Face tracks of a video: recorded from its frames, or read from a file that a user may edit.
 
 A file is JSON lines, one for the video, then one per track:
-``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. These numbers may follow the box:
-the angle, the score, 1 if the detector saw the face or 0 if it is only expected, and the track's
-age in frames; then the square for landmarks: x, y and side; and 0 if a single closer view shows the
-face so far. A track may have ``"main": true``, ``"hide": false`` or ``"interpolate": true``.
+``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. More numbers may follow the box, in
+this order: the angle, the score, 1 if the detector saw the face or 0 if it is only expected, and
+the track's age in frames. After all of these may follow the square for landmarks (x, y and side),
+and then 0 if a single closer view shows the face so far. A track may have ``"main": true``,
+``"hide": false`` or ``"interpolate": true``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _KEYS = ("id", "main", "hide", "interpolate", "faces")
 _LENGTHS = (4, 5, 6, 7, 8, 11, 12)
 """Numbers that a face may have in a file, after its pts."""
 _ROW = 12
-"""Numbers of a face in memory. With the pts they take 104 bytes, a fifth of what objects take."""
+"""Numbers of a face in memory. With the pts they take 104 bytes, and objects five times as much."""
 _DEFAULTS = (0.0, 1.0, 1.0, 1000.0)
 """Angle, score, seen and age of a face that a user added: it is old, so that it counts at once."""
 

@@ -275,13 +275,15 @@ class _Views:
 
     def _due(self, at: int) -> list[int]:
         """Return this frame, and those that will be asked for next, as many as a run takes."""
-        due, times = [at], [frame.time_seconds for frame, _ in self._pairs]
-        for place in range(at + 1, len(times)):
+        due, last = [at], self._pairs[at][0]
+        for place in range(at + 1, len(self._pairs)):
             if len(due) == self._networks.views_per_run:
                 break
-            passed = times[place] - times[due[-1]]
+            frame, _ = self._pairs[place]
+            passed = frame.time_seconds - last.time_seconds
             if self.is_dense or self._settings.is_late(passed, place - due[-1]):
                 due.append(place)
+                last = frame
         return due
 
     def _is_sure(self, found: Detection, min_score: float) -> bool:

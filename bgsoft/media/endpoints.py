@@ -97,7 +97,7 @@ class Source:
         return probe(pipe or self.path)
 
     def stamp(self) -> str:
-        """Return sizes and times of what is read, as one text; empty for pipes and if missing."""
+        """Return sizes and times of the files, as one text; empty for pipes and if missing."""
         return stamp(self.path)
 
     def has_changed(self) -> bool:

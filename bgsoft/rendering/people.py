@@ -98,7 +98,7 @@ def only_faces(config: RenderConfig) -> RenderConfig:
 
 
 def needs_search(config: RenderConfig, known: KnownFaces | None) -> bool:
-    """Return whether main people of a video have to be chosen, but not by what is known."""
+    """Return whether main people have to be chosen, and the known faces are not enough for it."""
     is_told = known is not None and known.tells_shots
     return chooses_main(config.face, known) and not is_told
 

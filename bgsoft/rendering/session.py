@@ -183,7 +183,7 @@ class _Session:
         return self._report(stages, outcome, pre_roll, kept)
 
     def _know_faces(self) -> KnownFaces | None:
-        """Return the faces that a file has, or main people have to be chosen of; None: neither."""
+        """Return the faces of a file, or of a search for main people; None: neither is needed."""
         config, source = self._config, self._request.source
         if config.face.mode is not FaceMode.ANONYMIZE:
             return None
