@@ -82,7 +82,7 @@ class BatchRun:
         """Render everything, or print the plan; return the exit code."""
         flags, folder, console = self._flags, self._folder, self._console
         with ExitStack() as stack:
-            stop = stack.enter_context(StopSignals(console))
+            stop = stack.enter_context(StopSignals())
             if not flags.dry_run:
                 stack.enter_context(made_folders([folder / STATE_NAME], lambda _text: None))
             replace_unusable = self._common.overwrite or self._common.skip_existing

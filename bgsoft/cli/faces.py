@@ -54,7 +54,7 @@ def faces(own: FacesFlags, settings: dict[str, Any]) -> int:
             console.err(text)
 
     # An exception of Ctrl-C could come between two lines of an import, and leave its lock held.
-    with StopSignals(console) as stop:
+    with StopSignals() as stop:
         listener = Listener(
             on_event=lambda event: report(f"{event.kind}: {event.message}"), cancel=stop.cancel
         )

@@ -53,10 +53,17 @@ def go_on_in_child(what: str, clean_up: Callable[[], object] = lambda: None) -> 
         _die_with(parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         return
-    code = os.waitstatus_to_exitcode(_wait(child, forwarded))
+    status, stopped_by_force = _wait(child, forwarded)
+    code = os.waitstatus_to_exitcode(status)
     if code < 0:
         with suppress(OSError):
             clean_up()
+        if sys.stderr.isatty():
+            sys.stderr.write(_SHOW_CURSOR)
+            sys.stderr.flush()
+        if stopped_by_force:
+            why = "stopped by force; an unfinished file may be left behind"
+            process.exit_at_once(128 + signal.SIGINT, why)
         code = _report(what, code)
     os._exit(code)
 
@@ -71,16 +78,25 @@ def _die_with(parent: int) -> None:
     startup.forked_from = parent
 
 
-def _wait(child: int, forwarded: set[signal.Signals]) -> int:
-    """Forward signals until the child ends; return its status."""
+def _wait(child: int, forwarded: set[signal.Signals]) -> tuple[int, bool]:
+    """Forward signals until the child ends, or kill it at the second Ctrl-C in a terminal.
+
+    Returns:
+        The child's status, and whether it was stopped by force.
+    """
+    typed = 0
     while True:
         received = signal.sigwaitinfo({*forwarded, signal.SIGCHLD})
         if received.si_signo == signal.SIGCHLD:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
-                return status
+                return status, typed > 1
         elif received.si_code != _SI_KERNEL:
             os.kill(child, received.si_signo)
+        elif received.si_signo == signal.SIGINT:
+            typed += 1
+            if typed > 1:
+                os.kill(child, signal.SIGKILL)
 
 
 def _report(what: str, code: int) -> int:
@@ -93,7 +109,5 @@ def _report(what: str, code: int) -> int:
     hint = ""
     if isinstance(error, WorkerCrashedError):
         hint = ", as libraries do on damaged files; convert the file with ffmpeg, and try again"
-    if sys.stderr.isatty():
-        sys.stderr.write(_SHOW_CURSOR)
     Console().error(f"cannot {what}: its process {error}{hint}")
     return exit_code(error)

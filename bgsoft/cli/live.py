@@ -157,7 +157,7 @@ def live(own: LiveFlags, settings: dict[str, Any]) -> int:
             console.err(stats_line(figures))
 
     sys.setswitchinterval(_SWITCH_SECONDS)
-    with StopSignals(console) as stop:
+    with StopSignals() as stop:
         failures = run_live(cameras, options, cancel=stop.cancel, report=report, on_stats=on_stats)
     if failures:
         raise failures[0]

@@ -162,7 +162,7 @@ def _serve(own: PreviewFlags, settings: dict[str, Any]) -> int:
 
     console = Console()
     with (
-        StopSignals(console) as stop,
+        StopSignals() as stop,
         CorrectionPage(
             config, regions, report=own.report, at_seconds=at_seconds, port=own.port or 0
         ) as page,

@@ -14,9 +14,10 @@ ends_after_command = False
 
 
 def exit_at_once(code: int, why: str) -> NoReturn:
-    """End from a signal's handler, with one line on stderr if that takes it.
+    """End because of a signal, with one line on stderr if that takes it.
 
-    The thread that is interrupted may hold the console's lock; a pipe may be full and not read.
+    In a signal's handler, the interrupted thread may hold the console's lock. A pipe may be full,
+    with nobody reading it.
     """
     try:
         if select.select([], [2], [], 0)[1]:

@@ -109,7 +109,7 @@ def render(own: RenderFlags, settings: dict[str, Any]) -> int:
     if config.backends.gpu is not None:
         show_only(config.backends.gpu)
     view = make_view(kind, console, quiet=own.quiet, verbose=own.verbose)
-    with StopSignals(console) as stop, logged(), StartupPool() as early:
+    with StopSignals() as stop, logged(), StartupPool() as early:
         if may_use_gpu(config.backends):
             # The driver starts without the interpreter, while libraries are imported here.
             number = cuda_number(config.backends.gpu or 0)

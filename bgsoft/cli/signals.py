@@ -1,4 +1,4 @@
-"""Signals during a render: the first asks it to stop, the second ends the process."""
+"""Signals that ask a command to stop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ from types import FrameType
 from typing import Any, Self
 
 from bgsoft.cli import process
-from bgsoft.cli.console import Console
 from bgsoft.exitcodes import ExitCode
 
-_AT_ONCE_SECONDS = 0.05
-"""``timeout`` and others signal a process and then its group, which is twice."""
 _RECHECK_SECONDS = 0.5
 """A signal that comes just before a wait begins does not interrupt it."""
 
@@ -47,17 +44,16 @@ class _Stop(threading.Event):
 class StopSignals:
     """Context in which SIGINT, SIGTERM and SIGHUP set :attr:`cancel` instead of ending the process.
 
-    The render then stops, removes its unfinished output and raises. A second signal, unless it came
-    with the first, ends the process at once, which may leave files behind.
+    The render then stops, removes its unfinished output and raises. Further signals change nothing:
+    ``timeout`` and others signal a process and then its group, which is twice. A second Ctrl-C in a
+    terminal ends the process by force (:mod:`bgsoft.cli.guard`).
     """
 
     _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self) -> None:
         self.cancel: threading.Event = _Stop()
-        self._console = console
         self._received: int | None = None
-        self._received_at = 0.0
         self._previous: dict[int, Any] = {}
 
     @property
@@ -82,11 +78,6 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if self._received is not None:
-            if now - self._received_at < _AT_ONCE_SECONDS:
-                return
-            why = "stopped by force; an unfinished file may be left behind"
-            process.exit_at_once(128 + number, why)
-        self._received, self._received_at = number, now
+        if self._received is None:
+            self._received = number
         self.cancel.set()

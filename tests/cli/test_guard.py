@@ -94,6 +94,47 @@ def test_killing_the_command_ends_its_child(tmp_path: Path) -> None:
     pytest.fail("the child lives on")
 
 
+IN_TERMINAL = """
+import fcntl, os, sys, termios, time
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+import bgsoft.chunks.run
+
+def refuse_to_stop(config, cancel, **_options):
+    config.output.with_name(".out.mp4.00000000.part.mp4").touch()
+    print("rendering", flush=True)
+    cancel.wait()
+    print("cancelled", flush=True)
+    time.sleep(60)
+
+bgsoft.chunks.run.render_config = refuse_to_stop
+sys.argv[0] = "bgsoft"
+from bgsoft.cli.main import run
+run()
+"""
+
+
+def test_a_second_ctrl_c_in_a_terminal_stops_by_force(tmp_path: Path) -> None:
+    terminal, end = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_TERMINAL, "render", SAMPLE, tmp_path / "out.mp4", "-q"],
+        stdin=end,
+        stdout=end,
+        stderr=end,
+    )
+    os.close(end)
+    shown = b""
+    for awaited in (b"rendering", b"cancelled"):
+        while awaited not in shown:
+            shown += os.read(terminal, 4096)
+        os.write(terminal, b"\x03")
+    assert process.wait(60) == 130
+    shown += os.read(terminal, 4096)
+    os.close(terminal)
+    assert shown.endswith(b"stopped by force; an unfinished file may be left behind\r\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), slow(signal.SIGTERM, 143)])
 def test_signals_reach_the_child(tmp_path: Path, number: signal.Signals, code: int) -> None:
     process = subprocess.Popen(

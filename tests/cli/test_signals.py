@@ -7,13 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from bgsoft.cli.console import Console
 from bgsoft.cli.main import main
 from bgsoft.cli.signals import StopSignals
 from bgsoft.errors import BackendUnavailableError, RenderCancelledError
@@ -73,41 +70,6 @@ def test_a_signal_cancels_the_render(number: signal.Signals, code: int, word: st
     assert err == f"bgsoft: error: {word}; no output was written\n"
 
 
-def interrupt_twice(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "cancelled\n"
-    time.sleep(0.1)  # sooner it is the same one: see below
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    process.stdout.close()
-
-
-@pytest.mark.parametrize("is_read", [True, False])
-def test_a_second_signal_forces_though_nobody_reads_of_it(is_read: bool) -> None:
-    process = start("stubborn.mp4")
-    assert process.stderr is not None
-    if not is_read:
-        process.stderr.close()
-    interrupt_twice(process)
-    if is_read:
-        line = "bgsoft: error: stopped by force; an unfinished file may be left behind\n"
-        assert process.stderr.read() == line
-        process.stderr.close()
-
-
-def test_a_second_signal_forces_though_the_reader_has_stalled() -> None:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(writer, b"." * 4096)
-    os.set_blocking(writer, True)
-    interrupt_twice(start("stubborn.mp4", stderr=writer))
-    os.close(reader)
-    os.close(writer)
-
-
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [slow(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
@@ -151,18 +113,18 @@ def test_a_signal_after_the_output_is_there_changes_nothing(tmp_path: Path) -> N
     assert (done.returncode, done.stderr, made.exists()) == (0, "", True)
 
 
-def test_a_signal_to_a_process_and_its_group_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``timeout`` signals both."""
-    monkeypatch.setattr("bgsoft.cli.signals.time", SimpleNamespace(monotonic=lambda: 1.0))
-    with StopSignals(Console()) as stop:
+def test_signals_of_programs_ask_to_stop_however_many_there_are() -> None:
+    """``timeout`` signals a process and its group, which may be far apart on a busy machine."""
+    with StopSignals() as stop:
         signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)  # which would end this process
+        time.sleep(0.1)
+        signal.raise_signal(signal.SIGINT)  # a second one must not end this process
     assert stop.cancel.is_set()
     assert stop.exit_code == 143
 
 
 def test_a_signal_while_the_main_thread_is_in_the_event() -> None:
-    with StopSignals(Console()) as stop:
+    with StopSignals() as stop:
         with stop.cancel._cond:  # type: ignore[attr-defined]  # as in wait()
             signal.raise_signal(signal.SIGTERM)
             assert stop.cancel.is_set()
@@ -174,7 +136,7 @@ def test_a_signal_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("bgsoft.cli.signals._thread.start_new_thread", start_new_thread)
-    with StopSignals(Console()) as stop:
+    with StopSignals() as stop:
         signal.raise_signal(signal.SIGTERM)
         assert stop.cancel.wait(0)
 
