@@ -89,27 +89,23 @@ class FrameFaces:
 class _Sighting(NamedTuple):
     """A face in the frame where it was seen last, or will be seen first."""
 
-    place: Ellipse
+    id: int
     frame: FrameFaces
-    velocity: tuple[float, float] = (0.0, 0.0)
-    """Frame pixels a second."""
+    other: FrameFaces
+    """The frame with it before, or after; the velocity follows from it."""
 
-    @classmethod
-    def of(cls, id: int, frame: FrameFaces, other: _Sighting | None) -> _Sighting:
-        """Return the sighting in a frame; another one gives the velocity."""
-        place = frame.places[id]
-        if other is None or other.frame.seconds == frame.seconds:
-            return cls(place, frame)
-        passed = frame.seconds - other.frame.seconds
-        x, y = (place.x - other.place.x) / passed, (place.y - other.place.y) / passed
-        return cls(place, frame, (x, y))
+    @property
+    def place(self) -> Ellipse:
+        return self.frame.places[self.id]
 
     def carried(self, seconds: float) -> Ellipse:
         """Return the expected place at a time before or after."""
         passed = seconds - self.frame.seconds
         growth = min(1 + _GROWTH * abs(passed), _MAX_GROWTH)
-        passed = min(passed, _CARRIED_SECONDS)
-        return self.place.moved(passed * self.velocity[0], passed * self.velocity[1], growth)
+        place, other = self.place, self.other.places[self.id]
+        apart = self.frame.seconds - self.other.seconds
+        share = min(passed, _CARRIED_SECONDS) / apart if apart else 0.0
+        return place.moved(share * (place.x - other.x), share * (place.y - other.y), growth)
 
 
 class HiddenFaces:
@@ -128,7 +124,7 @@ class HiddenFaces:
             del last[id]
         hidden = now.hidden()
         for id in hidden:
-            last[id] = _Sighting.of(id, now, last.get(id))
+            last[id] = _Sighting(id, now, last[id].frame if id in last else now)
         places = [*hidden.values()]
         for id in last.keys() - hidden.keys():
             after = self._after(id, now, coming)
@@ -149,10 +145,9 @@ class HiddenFaces:
                 share = (now.seconds - last.frame.seconds) / span
                 return [_between(last.place, end.places[id], min(max(share, 0.0), 1.0))]
         onwards = last.carried(now.seconds)
-        is_over = now.seconds - last.frame.seconds > _HOLD_SECONDS
-        is_over = is_over or last.frame.scene != now.scene
-        is_over = is_over or _is_covered(onwards, now.hidden().values())
-        return [] if is_over else [onwards]
+        is_held = now.seconds - last.frame.seconds <= _HOLD_SECONDS
+        goes_on = is_held and last.frame.scene == now.scene
+        return [onwards] if goes_on and not _is_covered(onwards, now.hidden().values()) else []
 
     def _before(
         self, now: FrameFaces, coming: Sequence[FrameFaces], proven: Collection[int]
@@ -168,17 +163,10 @@ class HiddenFaces:
                 return
             for id in (frame.places.keys() & proven) - known:
                 known.add(id)
-                first = _first(id, at, coming)
+                other = next((each for each in coming[at + 1 :] if id in each.places), frame)
+                first = _Sighting(id, frame, other)
                 if id not in frame.shown and not any(
                     _is_covered(first.carried(each.seconds), each.places.values())
                     for each in (now, *coming[:at])
                 ):
                     yield first.carried(now.seconds)
-
-
-def _first(id: int, at: int, coming: Sequence[FrameFaces]) -> _Sighting:
-    """Return the sighting in a frame; the next one gives the velocity."""
-    for later in coming[at + 1 :]:
-        if id in later.places:
-            return _Sighting.of(id, coming[at], _Sighting(later.places[id], later))
-    return _Sighting(coming[at].places[id], coming[at])

@@ -78,16 +78,6 @@ class Face:
         return self.landmarks.size > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedFrame:
-    """The faces of a frame, without its picture."""
-
-    index: int
-    pts: int
-    time_seconds: float
-    faces: list[Face]
-
-
 class FaceTaker(Protocol):
     """Whoever wants the faces of every frame."""
 

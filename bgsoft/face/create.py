@@ -48,20 +48,18 @@ def finder_settings(
     long_side = max(format.width, format.height)
     scale = min(1.0, (_SMALLEST_PX if config.mode is FaceMode.MAIN else _COARSE_PX) / long_side)
     if hides or config.small_faces:
-        enlarged, reduced = _SMALLEST_PX / long_side, _LARGEST_PX / long_side
-        scale = min(enlarged, 2.0) if enlarged > 1 else min(1.0, max(reduced, 0.5))
-    seconds, most_frames = _SELDOM_SECONDS, LOOKAHEAD_FRAMES
-    if hides:  # larger frames take long
-        seconds = 0.0 if long_side <= _LARGEST_PX else _REGULAR_SECONDS
-    elif config.mode is FaceMode.MAIN:
-        seconds = _REGULAR_SECONDS
-    every = 1 if writes_data and config.detect_every is None else config.detect_every
+        scale = max(min(_SMALLEST_PX / long_side, 2.0), min(max(_LARGEST_PX / long_side, 0.5), 1.0))
+    seconds = _REGULAR_SECONDS if hides or config.mode is FaceMode.MAIN else _SELDOM_SECONDS
+    if hides and long_side <= _LARGEST_PX:  # larger frames take long
+        seconds = 0.0
+    # So often that a face that is found late is hidden from its first frame on.
+    most_frames = LOOKAHEAD_FRAMES
+    every = config.detect_every or (1 if writes_data else None)
     if every is not None:
         seconds, most_frames = math.inf, every
     return FinderSettings(
         scale=scale,
         seconds=seconds,
-        # So often that a face that is found late is hidden from its first frame on.
         most_frames=most_frames,
         hides=hides,
         by_landmarks=writes_data,

@@ -9,25 +9,35 @@ from __future__ import annotations
 import json
 import tempfile
 from abc import abstractmethod
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bgsoft.closing import Closing
-from bgsoft.errors import ConfigError
-from bgsoft.face.base import Face, RecordedFrame
+from bgsoft.errors import ConfigError, OutputError
+from bgsoft.face.base import Face
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
 from bgsoft.outputs import AtomicOutput, writing
+from bgsoft.records import dataclass
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _WHAT = "face data"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFrame:
+    """The faces of a frame, without its picture."""
+
+    index: int
+    pts: int
+    time_seconds: float
+    faces: list[Face]
 
 
 class FaceDataWriter(Closing):
@@ -44,10 +54,7 @@ class FaceDataWriter(Closing):
     wants_landmarks = True
 
     def __init__(self, path: Path, file: AtomicOutput, stream: FileIO) -> None:
-        self._path = path
-        self._file = file
-        self._stream = stream
-        self._open = True
+        self._path, self._file, self._stream = path, file, stream
         self.frames = 0
         """Frames that were written whole."""
 
@@ -58,10 +65,15 @@ class FaceDataWriter(Closing):
 
     def write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
         """Add a frame; raises OutputError where the file cannot be written."""
-        if not self._open:
-            raise ValueError("the file is closed")
+        begin = self._stream.tell()
         with writing(self._path, _WHAT):
-            self._write(frame, faces)
+            try:
+                rest = memoryview(self._encoded(frame, faces))
+                while rest:
+                    rest = rest[self._stream.write(rest) or 0 :]
+            except OSError:
+                self._stream.truncate(begin)  # no half frame
+                raise
         self.frames += 1
 
     def finish(self) -> None:
@@ -70,9 +82,8 @@ class FaceDataWriter(Closing):
         Raises:
             OutputError: The file cannot be written.
         """
-        if self._open:
-            self._open = False
-            with writing(self._path, _WHAT):
+        if not self._stream.closed:
+            with writing(self._path, _WHAT), self._stream:
                 self._finish()
 
     def publish(self) -> None:
@@ -86,25 +97,16 @@ class FaceDataWriter(Closing):
 
     def close(self) -> None:
         """Keep what was written and not published; safe to call twice."""
-        with suppress(OSError):  # another error has ended the render
-            if self._open:
-                self._open = False
-                self._finish()
-        self._stream.close()
+        with suppress(OutputError):  # another error has ended the render
+            self.finish()
         self._file.close()
 
     @abstractmethod
-    def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
-        """Add a frame, whole or not at all."""
+    def _encoded(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> bytes:
+        """Return what is written to the stream for a frame."""
 
     def _finish(self) -> None:
         """Complete the data."""
-
-    def _write_all(self, data: bytes) -> None:
-        """Write to the stream, which may take less at a time."""
-        rest = memoryview(data)
-        while rest:
-            rest = rest[self._stream.write(rest) or 0 :]
 
 
 def open_face_data(
@@ -137,22 +139,12 @@ def open_face_data(
 
 
 class _JsonLinesWriter(FaceDataWriter):
-    """A writer of one line of JSON for each frame.
-
-    For example::
-
-            {"index": 0, "pts": 0, "time": 0.0, "faces": [
-                {"id": 0, "score": 0.98, "box": [left, top, right, bottom], "detected": true,
-                 "landmarks": [[x, y, z], ...]}]}
-
-        Boxes and landmarks are in pixels of the upright frame, to a hundredth.
-    """
+    """A writer of one line of JSON for each frame; boxes and landmarks in upright frame pixels."""
 
     def __init__(self, path: Path, file: AtomicOutput) -> None:
         super().__init__(path, file, FileIO(file.temporary, "w"))
-        self._bytes = 0
 
-    def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
+    def _encoded(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> bytes:
         line = {
             "index": frame.index,
             "pts": frame.pts,
@@ -168,13 +160,11 @@ class _JsonLinesWriter(FaceDataWriter):
                 for face in faces
             ],
         }
-        data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
-        try:
-            self._write_all(data)
-        except OSError:
-            self._stream.truncate(self._bytes)  # no half line
-            raise
-        self._bytes += len(data)
+        return json.dumps(line, separators=(",", ":")).encode() + b"\n"
+
+
+_FRAME = np.dtype([("index", "i8"), ("pts", "i8"), ("time", "f8"), ("end", "i8")])
+_FACE = np.dtype([("id", "i8"), ("detected", "?"), ("score", "f8"), ("box", "f8", 4)])
 
 
 class _NpzWriter(FaceDataWriter):
@@ -188,48 +178,34 @@ class _NpzWriter(FaceDataWriter):
     def __init__(self, path: Path, file: AtomicOutput) -> None:
         stream = tempfile.TemporaryFile(dir=file.temporary.parent, buffering=0)  # noqa: SIM115
         super().__init__(path, file, stream)
-        kinds = {"index": "q", "pts": "q", "time": "d", "first": "q", "id": "q", "detected": "b"}
-        kinds |= {"score": "d", "box": "d"}
-        self._columns: dict[str, array[Any]] = {name: array(kind) for name, kind in kinds.items()}
-        self._columns["first"].append(0)
+        self._frames, self._faces = bytearray(), bytearray()
 
-    def _write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
-        for face in faces:
-            self._write_all(np.ascontiguousarray(face.landmarks, "<f4").tobytes())
-        columns = self._columns
-        for face in faces:
-            columns["id"].append(face.id)
-            columns["detected"].append(face.detected)
-            columns["score"].append(face.score)
-            columns["box"].extend(face.box_xyxy)
-        columns["index"].append(frame.index)
-        columns["pts"].append(frame.pts)
-        columns["time"].append(frame.time_seconds)
-        columns["first"].append(len(columns["id"]))
+    def _encoded(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> bytes:
+        rows = [(face.id, face.detected, face.score, face.box_xyxy) for face in faces]
+        self._faces += np.array(rows, _FACE).tobytes()
+        row = frame.index, frame.pts, frame.time_seconds, len(self._faces) // _FACE.itemsize
+        self._frames += np.array(row, _FRAME).tobytes()
+        return b"".join(face.landmarks.astype("<f4").tobytes() for face in faces)
 
     def _finish(self) -> None:
-        if not self._columns["index"]:
+        if not self.frames:
             return
+        frames = np.frombuffer(self._frames, _FRAME)[: self.frames]
+        first = np.append(0, frames["end"])
+        faces = np.frombuffer(self._faces, _FACE)[: first[-1]]
+        columns: dict[str, Any] = {name: frames[name] for name in ("index", "pts", "time")}
+        columns |= {"first": first} | {name: faces[name] for name in _FACE.names or ()}
+        columns["landmarks"] = np.zeros((0, LANDMARKS, 3), "<f4")
+        if len(faces):  # mapped, so that landmarks go from file to file
+            shape = len(faces), LANDMARKS, 3
+            columns["landmarks"] = np.memmap(self._stream, "<f4", "r", shape=shape)
         try:
-            self._assemble()
+            # numpy.savez would lengthen a name that does not end in .npz.
+            with self._file.temporary.open("wb") as file:
+                np.savez(file, **columns)
         except OSError:
             self._file.temporary.write_bytes(b"")
             raise
-
-    def _assemble(self) -> None:
-        columns: dict[str, Any] = {name: np.array(each) for name, each in self._columns.items()}
-        count = int(columns["first"][-1])  # an error in the middle of a frame may have left more
-        for name in ("id", "score", "detected"):
-            columns[name] = columns[name][:count]
-        columns["detected"] = columns["detected"].astype(np.bool_)
-        columns["box"] = columns["box"][: 4 * count].reshape(count, 4)
-        shape = count, LANDMARKS, 3
-        landmarks = np.zeros(shape, "<f4")
-        if count:  # mapped, so that landmarks go from file to file
-            landmarks = np.memmap(self._stream, "<f4", "r", shape=shape)
-        # numpy.savez would lengthen a name that does not end in .npz.
-        with self._file.temporary.open("wb") as file:
-            np.savez(file, **columns, landmarks=landmarks)
 
 
 def read_faces(path: Path) -> Iterator[RecordedFrame]:
@@ -241,23 +217,21 @@ def read_faces(path: Path) -> Iterator[RecordedFrame]:
     with np.load(path) as known, known.zip.open("landmarks.npy") as landmarks:
         np.lib.format.read_magic(landmarks)
         np.lib.format.read_array_header_1_0(landmarks)
-        ids, scores = known["id"].tolist(), known["score"].tolist()
-        boxes, detected = known["box"].tolist(), known["detected"].tolist()
-        frames = zip(
-            *(known[name].tolist() for name in ("index", "pts", "time")),
-            pairwise(known["first"].tolist()),
-            strict=True,
-        )
-        for index, pts, seconds, (first, end) in frames:
+        columns = {name: known[name].tolist() for name in known.files if name != "landmarks"}
+        every = zip(*(columns[name] for name in ("id", "score", "box", "detected")), strict=True)
+        frames = zip(*(columns[name] for name in ("index", "pts", "time")), strict=True)
+        for (index, pts, seconds), (first, end) in zip(
+            frames, pairwise(columns["first"]), strict=True
+        ):
             faces = [
                 Face(
-                    id=ids[at],
-                    score=scores[at],
-                    box_xyxy=tuple(boxes[at]),
+                    id=id,
+                    score=score,
+                    box_xyxy=tuple(box),
                     landmarks=np.frombuffer(landmarks.read(size), "<f4").reshape(LANDMARKS, 3),
-                    detected=detected[at],
+                    detected=detected,
                     age_frames=0,
                 )
-                for at in range(first, end)
+                for id, score, box, detected in islice(every, end - first)
             ]
-            yield RecordedFrame(index=index, pts=pts, time_seconds=seconds, faces=faces)
+            yield RecordedFrame(index, pts, seconds, faces)

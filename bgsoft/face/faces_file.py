@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from bgsoft.errors import ConfigError, InferenceError, VerificationError, os_errors_as
 from bgsoft.face.base import Face
@@ -212,11 +212,11 @@ class KnownFaces:
             VerificationError: A time of a track without ``interpolate`` is that of no frame.
         """
         tracks = [track for track in self.tracks.values() if not track.interpolate]
-        unused, listed = _unmatched(tracks, rendered, is_part=is_part)
-        if self._path is not None and unused:
+        unused = self._unused(tracks, rendered, is_part=is_part)
+        if unused:
             raise VerificationError(
-                f"cannot hide faces: {unused} of {listed} times of {self._path} match no rendered"
-                " frame; make it from this video with bgsoft faces, or correct the times",
+                f"cannot hide faces: {unused} of {self._path} match no rendered frame; make it"
+                " from this video with bgsoft faces, or correct the times",
                 path=self._path,
                 stage="face",
             )
@@ -228,21 +228,19 @@ class KnownFaces:
             rendered: pts of all frames, in any order.
             is_part: They are a part of the video; other faces may belong to its other frames.
         """
-        unused, listed = _unmatched(self.tracks.values(), rendered, is_part=is_part)
-        if self._path is None or not unused:
-            return []
-        return [f"{self._path}: {unused} of {listed} times match no rendered frame"]
+        unused = self._unused(self.tracks.values(), rendered, is_part=is_part)
+        return [f"{self._path}: {unused} match no rendered frame"] if unused else []
 
-
-def _unmatched(
-    tracks: Iterable[SavedTrack], rendered: Collection[int], *, is_part: bool
-) -> tuple[int, int]:
-    """Return how many times of tracks match no rendered frame, and how many there are."""
-    listed = set().union(*(track.pts for track in tracks))
-    if is_part:
-        first, last = min(rendered), max(rendered)
-        listed = {pts for pts in listed if first <= pts <= last}
-    return len(listed.difference(rendered)), len(listed)
+    def _unused(
+        self, tracks: Iterable[SavedTrack], rendered: Collection[int], *, is_part: bool
+    ) -> str:
+        """Return how many times of a file's tracks match no rendered frame; empty: all match."""
+        listed = set().union(*(track.pts for track in tracks))
+        if is_part:
+            first, last = min(rendered), max(rendered)
+            listed = {pts for pts in listed if first <= pts <= last}
+        unused = len(listed.difference(rendered))
+        return f"{unused} of {len(listed)} times" if unused and self._path else ""
 
 
 def read_faces_file(path: Path) -> KnownFaces:
@@ -296,32 +294,29 @@ def _track(table: dict[str, Any], known: Collection[int]) -> SavedTrack:
     for key in table:
         if key not in _KEYS:
             raise ConfigError(f"unknown key {key}{did_you_mean(key, _KEYS)}")
-    id = table.get("id")
-    if not (isinstance(id, int) and _is_whole(id)) or id in known:
+    id, entries = table.get("id"), table.get("faces")
+    if not _is_whole(id) or id in known:
         raise ConfigError(f"id must be a whole number and differ from other tracks', not {id!r}")
-    for key in ("main", "hide", "interpolate"):
-        if not isinstance(table.get(key, True), bool):
-            raise ConfigError(f"{key} must be true or false, not {table[key]!r}")
-    entries = table.get("faces")
+    flags = {key: table[key] for key in ("main", "hide", "interpolate") if key in table}
+    for key, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{key} must be true or false, not {value!r}")
     if not isinstance(entries, list) or not entries:
         raise ConfigError("faces must be a list of [pts, left, top, right, bottom]")
-    track = SavedTrack(
-        id=id,
-        main=table.get("main", False),
-        hide=table.get("hide", True),
-        interpolate=table.get("interpolate", False),
-    )
+    track = SavedTrack(id=id, **flags)
     for pts, numbers in sorted(dict(map(_face, entries)).items()):
         track.add(pts, _filled(numbers))
     return track
 
 
 def _face(entry: object) -> tuple[int, tuple[float, ...]]:
-    form = "a face must be [pts, left, top, right, bottom]"
-    if not isinstance(entry, list) or not all(map(_is_number, entry)):
-        raise ConfigError(f"{form}, not {entry!r}")
-    if len(entry) - 1 not in _LENGTHS or not _is_pts(entry[0]):
-        raise ConfigError(f"{form}, not {entry!r}")
+    if (
+        not isinstance(entry, list)
+        or len(entry) - 1 not in _LENGTHS
+        or not all(type(each) in (int, float) and math.isfinite(each) for each in entry)
+        or not _is_pts(entry[0])
+    ):
+        raise ConfigError(f"a face must be [pts, left, top, right, bottom], not {entry!r}")
     pts, *numbers = entry
     left, top, right, bottom = numbers[:4]
     if left >= right or top >= bottom:
@@ -329,16 +324,12 @@ def _face(entry: object) -> tuple[int, tuple[float, ...]]:
     return pts, tuple(map(float, numbers))
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+def _is_whole(value: object) -> TypeGuard[int]:
+    return type(value) is int and value >= 0
 
 
 def _is_pts(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return type(value) is int and abs(value) < 2**63
 
 
 class KnownFinder(FaceFinder):
@@ -348,7 +339,6 @@ class KnownFinder(FaceFinder):
         known: The faces.
         format, networks, settings: See :class:`FaceFinder`; only landmarks are made by networks.
         is_part: A part of the video is rendered.
-
     """
 
     def __init__(

@@ -146,17 +146,12 @@ class Guard:
 
     def faces(self, faces: Sequence[Face]) -> list[tuple[Face, float]]:
         """The faces to cover in the next frame, with the opacity of each in (0, 1]."""
-        start = 1.0 if self._fresh else 0.0
-        self._fresh = False
-        shown = self._shown
-        for face in faces:
-            opacity = _FADE_STEP + (shown[face.id][1] if face.id in shown else start)
-            shown[face.id] = face, opacity if opacity < 1.0 else 1.0
-        if len(shown) > len(faces):
-            for gone in shown.keys() - {face.id for face in faces}:
-                face, before = shown[gone]
-                if before > _FADE_STEP:
-                    shown[gone] = face, before - _FADE_STEP
-                else:
-                    del shown[gone]
-        return list(shown.values())
+        start, self._fresh = float(self._fresh), False
+        now = {face.id: face for face in faces}
+        new = {id: (face, start) for id, face in now.items() if id not in self._shown}
+        self._shown = {
+            id: (now.get(id, face), min(1.0, last + (_FADE_STEP if id in now else -_FADE_STEP)))
+            for id, (face, last) in (self._shown | new).items()
+            if id in now or last > _FADE_STEP
+        }
+        return [*self._shown.values()]

@@ -45,13 +45,9 @@ class FaceJournal:
         """Each face where it was seen last, when, and the frame's entry."""
         self._before: list[list[float]] = []
         self._frames_with_faces = self._max_count = 0
-        left_out = (
-            *(() if measures else ("missed",)),
-            *(() if hides else ("vanished", "doubtful")),
-        )
-        self._lists: dict[str, list[dict[str, Any]]] = {
-            name: [] for name in _LISTS if name not in left_out
-        }
+        left_out = ("vanished", "doubtful") * (not hides) + ("missed",) * (not measures)
+        self._lists: dict[str, list[dict[str, Any]]]
+        self._lists = {name: [] for name in _LISTS if name not in left_out}
         self._counts = dict.fromkeys(self._lists, 0)
 
     def note(self, name: str, entry: dict[str, Any], **more: Any) -> None:
@@ -164,13 +160,12 @@ def joined_summary(
     """
     joined = dict(summaries[0])
     if joined["missed"] is not None:
-        missed = [
-            {**entry, "missed_pct": {str(numbers[int(id)]): v for id, v in pct.items()}}
-            for summary, numbers in zip(summaries, tables, strict=True)
+        joined["missed"] = [
+            entry
+            | {"missed_pct": {str(ids[int(id)]): pct for id, pct in entry["missed_pct"].items()}}
+            for summary, ids in zip(summaries, tables, strict=True)
             for entry in summary["missed"]
-            for pct in [entry["missed_pct"]]
-        ]
-        joined["missed"] = missed[:MAX_LISTED]
+        ][:MAX_LISTED]
         joined["missed_frames"] = sum(summary["missed_frames"] for summary in summaries)
     joined["frames_with_faces"] = sum(summary["frames_with_faces"] for summary in summaries)
     joined["most_faces"] = max(summary["most_faces"] for summary in summaries)

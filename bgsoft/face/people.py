@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import field
+from operator import attrgetter
 
 from bgsoft.face.base import LOOKAHEAD_FRAMES, Face
 from bgsoft.face.geometry import box_iou, face_size, shared_area
@@ -20,7 +21,7 @@ from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
-_PATIENCE_SECONDS = 4.0
+PATIENCE_SECONDS = 4.0
 """A face that is seen again in the same place within this time is the same person's, who had turned
 away. It is too short for somebody to leave and be replaced."""
 _STEADY_SECONDS = 0.5
@@ -54,25 +55,16 @@ def prominence(face: Face, format: FrameFormat) -> float:
     return (y1 - y0) / format.height * (0.5 + 0.5 * central)
 
 
-class Span(NamedTuple):
-    """The time in which a track is of one person."""
-
-    id: int
-    begin: float
-    """Seconds of its first frame, and"""
-    end: float
-    """of its last one; inf: as long as there is the track."""
-
-
 @dataclass(slots=True, eq=False)
 class _Person:
-    sightings: deque[tuple[float, Face]]
-    """Seconds and faces of those of the last half second, at least one."""
+    begin: float
+    """Seconds of the first sighting."""
     place: int
     """Where it was seen: the first track there. Others may have been there before and after."""
+    sightings: deque[tuple[float, Face]] = field(default_factory=deque)
+    """Seconds and faces of those of the last half second, at least one."""
     standing: float = 0.0
     """Prominence times seconds."""
-    spans: list[Span] = field(default_factory=list)
 
     @property
     def face(self) -> Face:
@@ -98,12 +90,12 @@ class _Person:
         """Return whether a person who was somewhere else may have become this face."""
         touches = shared_area(self.face.box_xyxy, face.box_xyxy) > 0
         is_near = touches and _is_as_large(self.face, face)
-        is_brief = self.seen_at - self.spans[0].begin < _BRIEF_SECONDS
+        is_brief = self.seen_at - self.begin < _BRIEF_SECONDS
         return not is_brief and (is_near or seconds - self.seen_at > _SOON_SECONDS)
 
     def was_there(self, face: Face, seconds: float) -> bool:
         """Return whether a person who was lost a moment ago was where a face is now."""
-        return seconds - self.seen_at <= _PATIENCE_SECONDS and any(
+        return seconds - self.seen_at <= PATIENCE_SECONDS and any(
             box_iou(each.box_xyxy, face.box_xyxy) >= MIN_AGREEMENT and _is_as_large(each, face)
             for _, each in self.sightings
         )
@@ -112,6 +104,18 @@ class _Person:
 def _is_as_large(one: Face, other: Face) -> bool:
     a, b = face_size(one.box_xyxy), face_size(other.box_xyxy)
     return max(a, b) <= _MAX_CHANGE * min(a, b)
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """The time in which a track is of one person."""
+
+    id: int
+    person: _Person
+    begin: float
+    """Seconds of its first frame, and"""
+    end: float = math.inf
+    """of its last one; inf: as long as there is the track."""
 
 
 class MainOfShot(NamedTuple):
@@ -133,53 +137,54 @@ class People:
     def __init__(self, format: FrameFormat) -> None:
         self._format = format
         self._people: list[_Person] = []
-        self._by_id: dict[int, _Person] = {}
-        """Whose face each track shows."""
+        self._spans: list[Span] = []
+        self._now: dict[int, Span] = {}
+        """The last span of each track."""
         self._detected: set[int] = set()
         """Tracks that the last frame with detected faces had."""
-        self._begin: float | None = None
-        self._time = 0.0
+        self._begin, self._time = math.inf, 0.0
+        """Seconds of the first frame, and of the last one."""
+        self.is_cut = False
+        """The next frame may begin another shot."""
 
-    def goes_on(self, faces: Sequence[Face]) -> bool:
-        """Return whether a possible cut is none, by the first faces after it.
+    def are_over(self, faces: Sequence[Face]) -> bool:
+        """Return whether the next frame's faces begin another shot, by the first ones after a cut.
 
         In a flash, or where the light is switched on, all faces of before are still there, or all
         of these were there before.
         """
         now = _detected(faces)
-        return now <= self._detected or self._detected <= now
+        if not (self.is_cut and now):
+            return False
+        self.is_cut = False
+        return not (now <= self._detected or self._detected <= now)
 
     def update(self, faces: Sequence[Face], seconds: float) -> None:
         """Take the faces of the next frame, which is shown at a time in seconds."""
         passed = min(max(0.0, seconds - self._time), _SOON_SECONDS)
-        passed = _FIRST_SECONDS if self._begin is None else passed
-        self._begin, self._time = seconds if self._begin is None else self._begin, seconds
+        if math.isinf(self._begin):
+            self._begin, passed = seconds, _FIRST_SECONDS
+        self._time = seconds
         self._detected = _detected(faces) or self._detected
         new = []
-        for face in faces:
-            person = self._by_id.get(face.id)
-            if face.detected and (person is None or person.changed_size(face, seconds)):
-                new.append(face)
-                self._end(face.id)
-            elif face.detected and person is not None:
-                person.see(face, seconds)
+        for face in filter(attrgetter("detected"), faces):
+            span = self._now.get(face.id)
+            if span is not None and not span.person.changed_size(face, seconds):
+                span.person.see(face, seconds)
+                continue
+            new.append(face)
+            if span is not None:  # the track goes on with another person
+                span.end = span.person.seen_at
+                del self._now[face.id]
         for face in new:
-            in_sight = {self._by_id[each.id] for each in faces if each.id in self._by_id}
+            in_sight = {self._now[each.id].person for each in faces if each.id in self._now}
             person = self._person(face, in_sight, seconds)
             person.see(face, seconds)
-            person.spans.append(Span(face.id, seconds, math.inf))
-            self._by_id[face.id] = person
+            self._now[face.id] = Span(face.id, person, seconds)
+            self._spans.append(self._now[face.id])
         for face in faces:
-            if face.id in self._by_id:
-                self._by_id[face.id].standing += passed * prominence(face, self._format)
-
-    def _end(self, id: int) -> None:
-        """End a track's span at the last sighting; the track goes on with another person."""
-        person = self._by_id.pop(id, None)
-        if person is not None:
-            spans = person.spans
-            at = max(at for at, span in enumerate(spans) if span.id == id)
-            spans[at] = spans[at]._replace(end=person.seen_at)
+            if face.id in self._now:
+                self._now[face.id].person.standing += passed * prominence(face, self._format)
 
     def _person(self, face: Face, in_sight: Collection[_Person], seconds: float) -> _Person:
         """Return whose face a new track shows; in doubt, a new person's."""
@@ -190,8 +195,7 @@ class People:
             others = [each for each in lost if each is not person and each.seen_at >= since]
             if not any(other.may_be(face, seconds) for other in others):
                 return person
-        place = there[-1].place if there else face.id
-        self._people.append(_Person(deque([(seconds, face)]), place))
+        self._people.append(_Person(seconds, there[-1].place if there else face.id))
         return self._people[-1]
 
     def best(self, count: int) -> list[_Person]:
@@ -208,23 +212,23 @@ class People:
 
     def tracks(self, people: Collection[_Person]) -> dict[int, Face]:
         """Return the last faces of the tracks that show some of the people, by id."""
-        return {id: each.face for id, each in self._by_id.items() if each in people}
+        return {id: span.person.face for id, span in self._now.items() if span.person in people}
 
     def forget(self, kept: Collection[_Person]) -> None:
         """Forget all others who were not seen for so long that nobody can be taken for them."""
-        oldest = self._time - _PATIENCE_SECONDS - _WITNESS_SECONDS
+        oldest = self._time - PATIENCE_SECONDS - _WITNESS_SECONDS
         self._people = [p for p in self._people if p in kept or p.seen_at >= oldest]
         known = {*self._people}
-        self._by_id = {id: person for id, person in self._by_id.items() if person in known}
+        self._now = {id: span for id, span in self._now.items() if span.person in known}
+        self._spans = [*self._now.values()]
 
     def main(self, count: int) -> MainOfShot:
         """Return the main people of the shot, which ends with the last frame."""
-        spans = [
-            span._replace(end=min(span.end, self._time))
-            for person in self.best(count)
-            for span in person.spans
-        ]
-        return MainOfShot(-math.inf if self._begin is None else self._begin, spans)
+        best = self.best(count)
+        spans = [span for span in self._spans if span.person in best]
+        for span in spans:
+            span.end = min(span.end, self._time)
+        return MainOfShot(self._begin, spans)
 
 
 def _detected(faces: Sequence[Face]) -> set[int]:
@@ -276,19 +280,17 @@ class FirstFramesPicker(Picker):
     def reset(self) -> None:
         self._people = People(self._format)
         self._chosen: list[_Person] = []
-        self._is_cut = self.is_decided = False
+        self.is_decided = False
         self.main = ()
         self._frames = 0
         """Number of frames with faces so far."""
 
     def cut(self) -> None:
-        self._is_cut = True
+        self._people.is_cut = True
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        if self._is_cut and _detected(faces):
-            if not self._people.goes_on(faces):
-                self.reset()
-            self._is_cut = False
+        if self._people.are_over(faces):
+            self.reset()
         self._people.update(faces, seconds)
         self._frames += bool(faces)
         self.is_decided = self._frames > LOOKAHEAD_FRAMES
@@ -331,16 +333,14 @@ def choose_main(
         count: Number of main people in a shot.
         format: Format of the frames.
     """
-    shots, people, is_cut = [], People(format), False
+    shots, people = [], People(format)
     coming = sorted(cuts, reverse=True)
     for pts, seconds, faces in frames:
         while coming and coming[-1] <= pts:
             coming.pop()
-            is_cut = True
-        if is_cut and _detected(faces):
-            if not people.goes_on(faces):
-                shots.append(people.main(count))
-                people = People(format)
-            is_cut = False
+            people.is_cut = True
+        if people.are_over(faces):
+            shots.append(people.main(count))
+            people = People(format)
         people.update(faces, seconds)
     return [*shots, people.main(count)]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import cv2
@@ -23,7 +24,7 @@ from bgsoft.face.base import Face
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.guard import EXPECTED_SAMPLES, Plane8
 from bgsoft.face.landmarks import square_of
-from bgsoft.face.people import Picker, prominence
+from bgsoft.face.people import PATIENCE_SECONDS, Picker, prominence
 from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
@@ -35,12 +36,6 @@ _CHALLENGE_RATIO, _CHALLENGE_SECONDS = 1.5, 1.0
 """A challenger has to lead by this much, for this long: a main person who turns away for a moment
 keeps the place. Where somebody large joins a small one, 13.8 % without challenges, not 3.0. With 0
 seconds, main people change twice in 74 short scenes, not never."""
-_PATIENCE_SECONDS = 4.0
-"""A main person whose face is out of sight (turned away) keeps the place for this long.
-With 0: 13.7 %, not 7.8."""
-_SAME_PLACE = MIN_AGREEMENT
-"""Intersection over union of a new track with where a main person was last seen, from which it is
-that person. As much as a track needs to go on: less is somebody else. Without: 8.9 %, not 7.8."""
 
 
 @dataclass(slots=True, eq=False)
@@ -73,9 +68,6 @@ class SubjectPicker(Picker):
         self._led_since: float | None = None
         self._time: float | None = None
 
-    def cut(self) -> None:
-        self.reset()
-
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
         elapsed = math.inf if self._time is None else max(0.0, seconds - self._time)
         self._time = seconds
@@ -84,18 +76,21 @@ class SubjectPicker(Picker):
         for face in faces:
             standing = self._standings.setdefault(face.id, _Standing(face, seconds))
             standing.face, standing.seen_at = face, seconds
-        for id, standing in [*self._standings.items()]:
+        for standing in self._standings.values():
             is_seen = standing.seen_at == seconds
             now = prominence(standing.face, self._format) if is_seen else 0.0
             standing.value += weight * (now - standing.value)
-            if seconds - standing.seen_at > _PATIENCE_SECONDS:
-                del self._standings[id]
+        self._standings = {
+            id: each
+            for id, each in self._standings.items()
+            if seconds - each.seen_at <= PATIENCE_SECONDS
+        }
         self._main = [each for each in self._main if each.face.id in self._standings]
-        others = [self._standings[face.id] for face in faces]
-        others = [each for each in others if each not in self._main]
+        others = [each for face in faces if (each := self._standings[face.id]) not in self._main]
         others.sort(key=lambda each: -each.value)
-        self._main += others[: max(0, self._count - len(self._main))]
-        self._challenge([each for each in others if each not in self._main], seconds)
+        free = max(0, self._count - len(self._main))
+        self._main += others[:free]
+        self._challenge(others[free:], seconds)
         main = {each.face.id: each.face for each in self._main}
         self.main = main.keys()
         return main
@@ -106,7 +101,7 @@ class SubjectPicker(Picker):
         new = [face for face in faces if face.id not in self._standings]
         for lost in [each for each in self._main if each.face.id not in in_sight]:
             shared = [box_iou(face.box_xyxy, lost.face.box_xyxy) for face in new]
-            if shared and max(shared) >= _SAME_PLACE:
+            if shared and max(shared) >= MIN_AGREEMENT:
                 again = new.pop(shared.index(max(shared)))
                 self._standings[again.id] = self._standings.pop(lost.face.id)
 
@@ -154,7 +149,6 @@ class MatteSeparator:
         half = (-(-rows // 2), -(-columns // 2))
         self._shape = (rows, columns)
         self._scale = 1.0 / (2 * analysis_factor(format.width, format.height))
-        self._binary: NDArray[Any] = np.zeros(half, np.uint8)
         self._labels: NDArray[Any] = np.zeros(half, np.int32)
         self._kept = np.zeros(half, np.uint8)
         side = 2 * max(1, round(_SKIRT * min(half))) + 1
@@ -165,14 +159,10 @@ class MatteSeparator:
 
     def reset(self) -> None:
         """A new scene begins."""
-        self._fresh = True
+        self.is_fresh = True
+        """Nothing of this scene is known: without a main face all of it is kept."""
         rows, columns = self._kept.shape
-        self._limit: NDArray[Any] = np.zeros((2 * rows, 2 * columns), np.uint8)
-
-    @property
-    def is_fresh(self) -> bool:
-        """Return whether nothing of this scene is known: without a main face all of it is kept."""
-        return self._fresh
+        self._limit: Plane8 = np.zeros((2 * rows, 2 * columns), np.uint8)
 
     def separate(self, matte: Plane8, main: Sequence[Face], others: Sequence[Face]) -> Separation:
         """Divide the next frame's matte.
@@ -182,52 +172,58 @@ class MatteSeparator:
             main: The faces to keep, where they are or were last seen.
             others: The other faces of the frame.
         """
-        if not main and self._fresh:
+        if not main and self.is_fresh:
             return Separation(None, False)
         small = cv2.resize(matte, self._kept.shape[::-1], interpolation=cv2.INTER_AREA)
-        _, self._binary = cv2.threshold(small, 127, 255, cv2.THRESH_BINARY)
-        count, self._labels = cv2.connectedComponents(self._binary, connectivity=8)
+        _, binary = cv2.threshold(small, 127, 255, cv2.THRESH_BINARY)
+        count, self._labels = cv2.connectedComponents(binary, connectivity=8)
         is_shared = self._choose(count, main, others)
-        self._bound()
-        self._fresh = False
+        # Soft alpha around what is kept stays, too.
+        gone = cv2.subtract(binary, self._kept)
+        near = cv2.blur(cv2.subtract(cv2.dilate(self._kept, self._skirt), gone), (3, 3))
+        size = self._limit.shape[::-1]
+        enlarged = cv2.resize(near, size, interpolation=cv2.INTER_LINEAR)
+        faded = cv2.subtract(self._limit, np.full(1, _FALL, np.uint8))
+        self._limit = np.maximum(faded, enlarged)
+        self.is_fresh = False
         return Separation(self._limit[: self._shape[0], : self._shape[1]], is_shared)
 
     def _choose(self, count: int, main: Sequence[Face], others: Sequence[Face]) -> bool:
         """Choose which cells are kept; returns :attr:`Separation.is_shared`."""
-        in_main = [self._regions_of(face, count) for face in main]
-        in_other = [self._regions_of(face, count) for face in others]
-        has_main = np.logical_or.reduce(in_main) if in_main else np.zeros(count, np.bool_)
-        has_other = np.logical_or.reduce(in_other) if in_other else np.zeros(count, np.bool_)
-        stay = has_main.copy()
+        in_main, in_other = self._regions_of(main, count), self._regions_of(others, count)
+        has_main, has_other = in_main.any(axis=0), in_other.any(axis=0)
+        stay: NDArray[Any] = np.array(has_main)
         faceless = np.flatnonzero(~has_main & ~has_other)[1:].tolist()  # but the background
         if faceless:
             own, foreign = self._distance(main), self._distance(others)
         for region in faceless:
             inside = self._labels == region
-            kept_before = not self._fresh and self._kept[inside].mean() >= 255 * _STAYS
+            kept_before = not self.is_fresh and self._kept[inside].mean() >= 255 * _STAYS
             distance = float(np.median(own[inside]))
             is_body = distance <= min(_BODY, float(np.median(foreign[inside])))
             stay[region] = kept_before or is_body
-        np.copyto(self._kept, np.where(stay, np.uint8(255), np.uint8(0)).take(self._labels))
+        self._kept = np.where(stay, np.uint8(255), np.uint8(0))[self._labels]
         shared = np.flatnonzero(has_main & has_other).tolist()
         for region in shared:
-            rivals = [face for face, has in zip(main, in_main, strict=True) if has[region]]
-            strangers = [face for face, has in zip(others, in_other, strict=True) if has[region]]
+            rivals = [*compress(main, in_main[:, region])]
+            strangers = [*compress(others, in_other[:, region])]
             farther = self._distance(rivals) > self._distance(strangers)
             self._kept[(self._labels == region) & farther] = 0
         return bool(shared)
 
-    def _regions_of(self, face: Face, count: int) -> NDArray[np.bool_]:
-        """The regions that a face lies in: (count,) bool, at least a tenth of it in each."""
-        x, y, side, angle = square_of(face.box_xyxy, face.angle)
+    def _regions_of(self, faces: Sequence[Face], count: int) -> NDArray[np.bool_]:
+        """The regions that faces lie in: (faces, count), at least a tenth of a face in each."""
+        found: NDArray[Any] = np.zeros((len(faces), count), np.bool_)
         across, down = EXPECTED_SAMPLES
-        places = complex(x, y) + cmath.rect(side, angle) * (across + 1j * down)
-        columns, rows = self._scale * places.real, self._scale * places.imag
         height, width = self._labels.shape
-        inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
-        cells = self._labels[rows[inside].astype(int), columns[inside].astype(int)]
-        found: NDArray[np.bool_] = 10 * np.bincount(cells, minlength=count) >= max(1, len(cells))
-        found[0] = False
+        for at, face in enumerate(faces):
+            x, y, side, angle = square_of(face.box_xyxy, face.angle)
+            places = complex(x, y) + cmath.rect(side, angle) * (across + 1j * down)
+            columns, rows = self._scale * places.real, self._scale * places.imag
+            inside = (columns >= 0) & (columns < width) & (rows >= 0) & (rows < height)
+            cells = self._labels[rows[inside].astype(int), columns[inside].astype(int)]
+            found[at] = 10 * np.bincount(cells, minlength=count) >= max(1, len(cells))
+        found[:, 0] = False  # the background
         return found
 
     def _distance(self, faces: Sequence[Face]) -> NDArray[np.float32]:
@@ -247,12 +243,3 @@ class MatteSeparator:
             squared *= np.square(1.0 / (width * (1.0 + below)))
             np.minimum(nearest, squared, out=nearest)
         return np.sqrt(nearest, out=nearest)
-
-    def _bound(self) -> None:
-        """Make the limit from what is kept: soft alpha around it stays too."""
-        gone = cv2.subtract(self._binary, self._kept)
-        near = cv2.blur(cv2.subtract(cv2.dilate(self._kept, self._skirt), gone), (3, 3))
-        size = self._limit.shape[::-1]
-        enlarged = cv2.resize(near, size, interpolation=cv2.INTER_LINEAR)
-        faded = cv2.subtract(self._limit, np.full(1, _FALL, np.uint8))
-        self._limit = cv2.max(faded, enlarged)
