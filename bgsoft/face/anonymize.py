@@ -8,10 +8,6 @@ A frame is judged together with those that follow it. A face is hidden:
 - before the first one, where it came from, back to the cut.
 
 In doubt a place is hidden.
-
-The figures of the rules are shares of faces of which a tenth or more is visible. They were measured
-in clips of moving people, with a finder that is blind for 9 of 27 frames. With all rules it is
-5.6 %, without lookahead 18.8 %, without interpolation 7.7 %.
 """
 
 from __future__ import annotations
@@ -25,14 +21,13 @@ from bgsoft.hide.plan import Ellipse
 from bgsoft.records import NamedTuple
 
 _HOLD_SECONDS = 0.7
-"""A face that is out of sight stays hidden for this long. Without: 15.5 %,"""
+"""A face that is out of sight stays hidden for this long,"""
 _CARRIED_SECONDS = 0.3
-"""and moves on for so long. With 0: 10.8 %."""
+"""and moves on for so long."""
 _GROWTH, _MAX_GROWTH = 0.6, 1.3
-"""A place grows by this factor each second, as nobody knows where the face is. Without: 8.7 %."""
+"""Growth of a place each second, as nobody knows where the face is, and the largest."""
 _SAME_FACE = 0.6
-"""A face in sight that covers this much of an expected place is the one that is expected. Without,
-a fifth more of the frame is hidden in gaps."""
+"""A face in sight that covers this much of an expected place is the one that is expected."""
 
 
 def _between(one: Ellipse, two: Ellipse, share: float) -> Ellipse:

@@ -16,8 +16,7 @@ from bgsoft.hide.plan import Ellipse
 from bgsoft.records import dataclass
 
 LOOKAHEAD_FRAMES = 8
-"""Frames whose faces are known beyond the one whose faces are hidden. If a finder is blind for 9 of
-27 frames, 24 of 330 faces in whip pans are open with 4, and 16 with 8 or 16."""
+"""Frames whose faces are known beyond the one whose faces are hidden."""
 
 FACE_OVAL = (
     *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),
@@ -32,21 +31,16 @@ _FLAT_OVAL = 3 * np.array(FACE_OVAL) + np.array([[0], [1]])
 
 SQUARE_SCALE, SQUARE_FALL = 1.54, 0.055
 """Side of the square that landmarks are found in, and distance of its middle from that of the
-detector's box, towards the chin. The unit is the geometric mean of the box's sides. They are means
-over 155 faces of 6 clips and 81 portraits; standard deviations are 0.066 and 0.017."""
+detector's box, towards the chin, in geometric means of the box's sides."""
 
 EXPECTED_HALF, EXPECTED_RISE = (0.31, 0.36), 0.04
 """Half axes of the outline of a face, across and along it, and the height of its middle above the
-square's, in parts of the square's side. They are means over 1,459 faces of 6 clips, also swung,
-rolled and shrunk, and of 50 portraits. Standard deviations are 0.02 and 0.03 (middle)."""
+square's, in parts of the square's side."""
 
 NO_LANDMARKS = np.zeros((0, 3), np.float32)
 _NOWHERE = Roi(0.0, 0.0, 0.0, 0.0)
-_MARGIN_ACROSS = 1.3
-"""An ellipse that hides a face is wider than the outline by this: ears and turned heads. Of faces
-in nine kinds of scenes, 92 % are hidden to 98 % or more, and 83 % if it is 1,"""
-_MARGIN_ALONG = 1.35
-"""and 56 % if this margin along the face, for hair and chin, is 1."""
+_MARGIN_ACROSS, _MARGIN_ALONG = 1.3, 1.35
+"""An ellipse that hides a face is larger than the outline by these: ears, hair and chin."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

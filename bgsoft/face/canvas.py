@@ -9,8 +9,7 @@ from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple
 
 _BORDER_PX = 32
-"""Width of the mirrored border, input pixels. Of faces that an edge cuts through the middle, the
-detector finds 35 of 45 without it, 45 of 45 with 48 or 32."""
+"""Width of the mirrored border, input pixels."""
 _MULTIPLE = 32
 """The sides of the detector's input are multiples of this: the stride of its coarsest grid."""
 _QUARTERS = (1, 1j, -1, -1j)

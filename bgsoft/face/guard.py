@@ -27,20 +27,14 @@ MAX_MEASURED = 32
 """
 
 MISSED_SHARE = 0.05
-"""A mask that lacks more of a face than this has missed it. It lacked a hundredth at most of faces
-that it had found in clips and portraits, a third and more of others."""
+"""A mask that lacks more of a face than this has missed it."""
 FILLED_SHARE = 0.15
-"""Lacking share from which a face is filled in fully; below, the filling fades evenly. If it were
-:data:`MISSED_SHARE`, the fill of faces that lack about that much would change by 1.07 % of the face
-a frame, not 0.86."""
+"""Lacking share from which a face is filled in fully; below, the filling fades evenly."""
 
 MAY_MISS_SHARE = 0.01
-"""Landmarks are made where the matte lacks more of an expected face than this. Of 19,533 faces in
-damaged mattes that lack more than :data:`MISSED_SHARE`, 25 have less. Of whole mattes, no face in
-clips and a tenth of those in portraits has more."""
+"""Landmarks are made where the matte lacks more of an expected face than this."""
 _EXPECTED_SCALE = 0.95
-"""Scale of the expected outline in which that is measured. At full size, landmarks are made in 36
-of 312 frames of whole mattes, not 27."""
+"""Scale of the expected outline in which that is measured."""
 _AXIS = (np.arange(20) + 0.5) / 10 - 1
 _SQUARE = np.stack(np.meshgrid(_AXIS, _AXIS))
 _DISC = _SQUARE[:, np.hypot(*_SQUARE) < 1].T
@@ -49,15 +43,11 @@ EXPECTED_SAMPLES = (_DISC * (_EXPECTED_SCALE * np.array(EXPECTED_HALF)) - (0.0, 
 from its middle, in parts of the square's side."""
 
 _GROWTH = 0.95
-"""Scale of an outline, so that enlarged cells and an inexact outline do not reach beyond the face.
-At full size, up to 1.2 % of a face's area is filled outside of it, not 0.1."""
+"""Scale of an outline, so that enlarged cells do not reach beyond the face."""
 _FEATHER = 0.05
-"""Width of the soft edge, as a fraction of the face's width on the grid. Without, neighbouring
-cells differ by 255 of 255, not 137."""
+"""Width of the soft edge, as a fraction of the face's width on the grid."""
 _FADE_STEP = 0.25
-"""Change of a guard's strength in each frame. A face that appears within a scene is guarded fully
-from its fourth frame on, and a lost one fades as fast. Without, 206 fills appear or
-vanish at once in 1,544 frames of short scenes."""
+"""Change of a guard's strength in each frame."""
 
 OUTLINE = np.dtype(
     [

@@ -16,8 +16,7 @@ from bgsoft.frame import Frame, FrameFormat
 MAX_LISTED = 1000
 """Entries of each list, of about 100 bytes; all are counted. An hour could have 100,000."""
 _EDGE_PART = 0.5
-"""Face sizes from the frame's edge within which a face may have left. Of 32 faces that leave in
-whip pans, 9 are last seen farther inside, and 11 would be with 0."""
+"""Face sizes from the frame's edge within which a face may have left."""
 _LISTS = {
     "missed": "",
     "shared": "people touch in {} frames and are separated by nearness",

@@ -21,8 +21,7 @@ LANDMARKS = 468
 """Points of a face."""
 _PLAY = 0.07
 """A square stays until its centre, angle or side has changed by more than this (parts of the side;
-radians; part of the side): landmarks change a little with the square, which otherwise never
-rests. Without, still faces of six clips jitter by 0.027 % of their width, not 0.023."""
+radians; part of the side), as landmarks change a little with the square."""
 
 
 def square_of(box: Box, angle: float) -> Roi:
@@ -54,9 +53,7 @@ def steadied(last: Roi, roi: Roi) -> Roi:
 
 MIN_CUTOFF_HZ, BETA, REST_SPEED, SPEED_CUTOFF_HZ = 0.5, 80.0, 0.1, 1.0
 """Cutoff at rest; Hz of it gained per unit of the points' mean speed; the speed up to which it
-counts as none, in face sizes a second; and the cutoff of the low-pass on the speed. Chosen with
-scripts/measure_faces.py: without a speed of rest a still face jitters by 0.47 % of its width, not
-0.18."""
+counts as none, in face sizes a second; and the cutoff of the low-pass on the speed."""
 
 
 class OneEuro:

@@ -16,8 +16,7 @@ MIN_PRESENCE = 0.5
 _KEPT_SECONDS = 0.12
 """Without landmarks for longer, smoothing begins again."""
 _FULL_SIZE = 128.0
-"""Frame pixels from which a face fills the landmark model's input. A smaller one is enlarged with
-its noise, so it is smoothed the more at rest. Else it jitters by 0.24 %, not 0.18."""
+"""Frame pixels below which a face is smoothed the more at rest: it is enlarged with its noise."""
 _DEFAULT_DT_SECONDS = 1 / 30
 
 

@@ -22,23 +22,17 @@ from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
 PATIENCE_SECONDS = 4.0
-"""A face that is seen again in the same place within this time is the same person's, who had turned
-away. It is too short for somebody to leave and be replaced."""
+"""A person whose face is out of sight (turned away) keeps the place for this long."""
 _STEADY_SECONDS = 0.5
-"""The place of a lost person is where they were in the last half second. A face that something
-covers little by little seems to move with its edge."""
+"""Time of a lost person's last places: a face that is covered seems to move with the cover."""
 _WITNESS_SECONDS = 1.0
 """Time before the loss of a face in which another person may have come to stand there."""
 _MAX_CHANGE = 1.25
-"""Factor of a face's size that shows another person, from one sighting to the next. In 500
-sightings of 7 clips it is 1.09 at most. A face 1.5 times as large in front of another has 0.44 of
-intersection over union, so the tracker takes it for the same."""
+"""Factor of a face's size that shows another person, from one sighting to the next."""
 _BRIEF_SECONDS = 0.5
-"""A face that was seen for less time is not taken for somebody who moved elsewhere. Otherwise a
-hand or a print on a shirt would keep a main person hidden who comes back."""
+"""A face that was seen for less time, perhaps a hand, is nobody who moved elsewhere."""
 _SOON_SECONDS = 0.2
-"""Longest time between two sightings of a face that is in sight, and that a frame counts for: files
-of faces have only frames with faces."""
+"""Longest time between two sightings of a face in sight, and that a frame counts for."""
 _FIRST_SECONDS = 1e-3
 """Time that the first frame of a shot counts for."""
 

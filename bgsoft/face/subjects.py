@@ -2,9 +2,6 @@
 
 Connected regions of the matte belong to the faces in them. Where main and other people share a
 region it is cut between them; a region without a face keeps the person it had.
-
-What a rule is worth: the mean error of mattes against those of the main person alone, in clips in
-which somebody else walks past.
 """
 
 from __future__ import annotations
@@ -30,12 +27,9 @@ from bgsoft.frame import FrameFormat
 from bgsoft.records import NamedTuple, dataclass
 
 _STANDING_SECONDS = 1.0
-"""Time constant of a face's standing: who stays longest gets most, a passer-by little. Somebody who
-passes and is 1.7 times as large becomes main after 2.6 s, and with 0 after 1 s."""
+"""Time constant of a face's standing: who stays longest gets most, a passer-by little."""
 _CHALLENGE_RATIO, _CHALLENGE_SECONDS = 1.5, 1.0
-"""A challenger has to lead by this much, for this long: a main person who turns away for a moment
-keeps the place. Where somebody large joins a small one, 13.8 % without challenges, not 3.0. With 0
-seconds, main people change twice in 74 short scenes, not never."""
+"""A challenger has to lead by this factor, for this long."""
 
 
 @dataclass(slots=True, eq=False)
@@ -118,18 +112,13 @@ class SubjectPicker(Picker):
 
 
 _SKIRT = 4.0 / 135.0
-"""How far soft alpha may reach from a region's half-opaque contour, in parts of half the grid's
-short side: 4 cells of the 135 rows of a 1080p frame. With 0: 0.059 %, not 0.045."""
+"""Reach of soft alpha from a region's contour, in parts of half the grid's short side."""
 _FALL = 64
-"""Steps of 255 a frame by which somebody who is no longer kept fades. At once: 8.1 %, not
-7.8."""
+"""Steps of 255 a frame by which somebody who is no longer kept fades."""
 _STAYS = 0.5
-"""A region without a face is kept if this part of it was kept in the last frame: somebody turned
-away and walks. Without: 3.4 %, not 2.5, where just that happens."""
+"""A region without a face is kept if this part of it was kept in the last frame."""
 _BODY = 1.0
-"""A region without a face whose middle is within this many face widths of a main person's body
-axis is a part of that body: below a collar, say, that the mask had missed. Without: 7.87 %,
-not 7.76."""
+"""A region without a face is part of a main person's body within this many face widths of it."""
 
 
 class Separation(NamedTuple):
@@ -229,8 +218,7 @@ class MatteSeparator:
     def _distance(self, faces: Sequence[Face]) -> NDArray[np.float32]:
         """From each cell to the nearest body axis, in face widths: (h, w) float32.
 
-        A body's axis runs from the middle of its face straight down; below the face distances
-        shrink to half, as shoulders are wider than heads.
+        Below the face distances shrink to half, as shoulders are wider than heads.
         """
         nearest = np.full(self._kept.shape, np.inf, np.float32)
         for face in faces:
