@@ -20,7 +20,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from bgsoft.errors import ConfigError, InferenceError, VerificationError, os_errors_as
+from bgsoft.errors import (
+    ConfigError,
+    InferenceError,
+    VerificationError,
+    errors_as,
+    os_errors_as,
+)
 from bgsoft.face.base import Face
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Roi, face_size
@@ -30,6 +36,7 @@ from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
 from bgsoft.records import dataclass
 from bgsoft.suggestions import did_you_mean
+from bgsoft.untrusted import parse_json
 
 _KEYS = ("id", "main", "hide", "interpolate", "faces")
 _LENGTHS = (4, 5, 6, 7, 8, 11, 12)
@@ -103,13 +110,12 @@ class KnownFaces:
     """All faces of a video: of a file, or recorded by :meth:`write` as a ``FaceTaker``.
 
     Args:
-        size: Width and height of the frames of a file's video.
         path: The file.
     """
 
     wants_landmarks = False
 
-    def __init__(self, size: tuple[int, int] | None = None, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None) -> None:
         self.tracks: dict[int, SavedTrack] = {}
         self.frames: Sequence[int] = ()
         """pts of all frames, ascending; empty: unknown."""
@@ -119,7 +125,9 @@ class KnownFaces:
         """pts of frames that may begin a shot; None: unknown."""
         self.summary: Mapping[str, Any] | None = None
         """Report about the faces, of the pass that recorded them."""
-        self._size, self._path = size, path
+        self._path = path
+        self._size: tuple[int, int] | None = None
+        """Width and height of the frames of a file's video."""
         self._reached: float = math.inf
         self._coming: list[SavedTrack] = []
         self._open: list[SavedTrack] = []
@@ -144,10 +152,9 @@ class KnownFaces:
     def write(self, frame: Frame, faces: Sequence[Face]) -> None:
         """Add the faces of the next frame."""
         for face in faces:
-            if face.id not in self.tracks:
-                self.tracks[face.id] = SavedTrack(id=face.id)
+            track = self.tracks.setdefault(face.id, SavedTrack(id=face.id))
             numbers = (*face.box_xyxy, face.angle, face.score, face.detected, face.age_frames)
-            self.tracks[face.id].add(frame.pts, (*numbers, *face.square[:3], face.is_proven))
+            track.add(frame.pts, (*numbers, *face.square[:3], face.is_proven))
 
     def faces(self, pts: int) -> list[Face]:
         """Return the faces of a frame, largest first; frames in order are fastest."""
@@ -178,13 +185,44 @@ class KnownFaces:
         }
         lines: list[dict[str, Any]] = [header]
         for track in self.tracks.values():
-            faces = []
-            for at, pts in enumerate(track.pts):
-                *box, angle, score, seen, age, x, y, side, is_proven = track.row(at)
-                numbers = [*box, angle, score, int(seen), int(age), x, y, side, int(is_proven)]
-                faces.append([pts, *numbers])
-            lines.append({"id": track.id, "faces": faces})
+            rows: list[list[float]] = [[pts, *track.row(at)] for at, pts in enumerate(track.pts)]
+            for row in rows:
+                row[7], row[8], row[12] = map(int, (row[7], row[8], row[12]))
+            lines.append({"id": track.id, "faces": rows})
         return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+    def take_header(self, table: Mapping[str, Any]) -> None:
+        """Take the first line of a file; raises ValueError where it is malformed."""
+        if table.get("faces_of") is None:
+            raise ConfigError("the first line must have faces_of, as bgsoft faces writes it")
+        frame, cuts = table.get("frame"), table.get("cuts", [])
+        if not (isinstance(frame, list) and len(frame) == 2 and all(map(_is_whole, frame))):
+            raise ConfigError("frame must be [width, height]")
+        if not (isinstance(cuts, list) and all(map(_is_pts, cuts))):
+            raise ConfigError(f"cuts must be a list of pts, not {cuts!r}")
+        self._size = frame[0], frame[1]
+        if "time_base" in table:
+            self.time_base, self.cuts = Fraction(str(table["time_base"])), table.get("cuts")
+
+    def take_track(self, table: Mapping[str, Any]) -> None:
+        """Take another line; raises ValueError or ArithmeticError where it is malformed."""
+        for key in table:
+            if key not in _KEYS:
+                raise ConfigError(f"unknown key {key}{did_you_mean(key, _KEYS)}")
+        id, entries = table.get("id"), table.get("faces")
+        if not _is_whole(id) or id in self.tracks:
+            raise ConfigError(
+                f"id must be a whole number and differ from other tracks', not {id!r}"
+            )
+        flags = {key: table[key] for key in ("main", "hide", "interpolate") if key in table}
+        for key, value in flags.items():
+            if not isinstance(value, bool):
+                raise ConfigError(f"{key} must be true or false, not {value!r}")
+        if not isinstance(entries, list) or not entries:
+            raise ConfigError("faces must be a list of [pts, left, top, right, bottom]")
+        self.tracks[id] = SavedTrack(id=id, **flags)
+        for pts, numbers in sorted(dict(map(_face, entries)).items()):
+            self.tracks[id].add(pts, _filled(numbers))
 
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base."""
@@ -249,64 +287,22 @@ def read_faces_file(path: Path) -> KnownFaces:
     Raises:
         ConfigError: It cannot be read, or is malformed; the message names the line.
     """
-    with os_errors_as(ConfigError, f"cannot read face file {path}", path=path):
-        data = path.read_bytes()
-    known: KnownFaces | None = None
-    for number, line in enumerate(data.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            table = json.loads(line)
+    what, known = f"cannot read face file {path}", KnownFaces(path)
+    with os_errors_as(ConfigError, what, path=path):
+        lines = enumerate(path.read_bytes().splitlines(), 1)
+    filled = [(number, line) for number, line in lines if line.strip()]
+    if not filled:
+        raise ConfigError(f"{what}: it is empty; make one with bgsoft faces", path=path)
+    take = known.take_header
+    for number, line in filled:
+        bad = f"{what}: line {number}"
+        with errors_as((ValueError, ArithmeticError), ConfigError, bad, path=path):
+            table = parse_json(line)
             if not isinstance(table, dict):
                 raise ConfigError("it is not a JSON object")
-            if known is None:
-                known = _header(table, path)
-            else:
-                track = _track(table, known.tracks)
-                known.tracks[track.id] = track
-        except (ValueError, ArithmeticError, RecursionError) as exc:
-            text = str(exc) or "it is nested too deeply"
-            raise ConfigError(
-                f"cannot read face file {path}: line {number}: {text}", path=path
-            ) from exc
-    if known is None:
-        raise ConfigError(
-            f"cannot read face file {path}: it is empty; make one with bgsoft faces", path=path
-        )
+            take(table)
+        take = known.take_track
     return known
-
-
-def _header(table: dict[str, Any], path: Path) -> KnownFaces:
-    if table.get("faces_of") is None:
-        raise ConfigError("the first line must have faces_of, as bgsoft faces writes it")
-    frame, cuts = table.get("frame"), table.get("cuts", [])
-    if not (isinstance(frame, list) and len(frame) == 2 and all(map(_is_whole, frame))):
-        raise ConfigError("frame must be [width, height]")
-    if not (isinstance(cuts, list) and all(map(_is_pts, cuts))):
-        raise ConfigError(f"cuts must be a list of pts, not {cuts!r}")
-    known = KnownFaces((frame[0], frame[1]), path)
-    if "time_base" in table:
-        known.time_base, known.cuts = Fraction(str(table["time_base"])), table.get("cuts")
-    return known
-
-
-def _track(table: dict[str, Any], known: Collection[int]) -> SavedTrack:
-    for key in table:
-        if key not in _KEYS:
-            raise ConfigError(f"unknown key {key}{did_you_mean(key, _KEYS)}")
-    id, entries = table.get("id"), table.get("faces")
-    if not _is_whole(id) or id in known:
-        raise ConfigError(f"id must be a whole number and differ from other tracks', not {id!r}")
-    flags = {key: table[key] for key in ("main", "hide", "interpolate") if key in table}
-    for key, value in flags.items():
-        if not isinstance(value, bool):
-            raise ConfigError(f"{key} must be true or false, not {value!r}")
-    if not isinstance(entries, list) or not entries:
-        raise ConfigError("faces must be a list of [pts, left, top, right, bottom]")
-    track = SavedTrack(id=id, **flags)
-    for pts, numbers in sorted(dict(map(_face, entries)).items()):
-        track.add(pts, _filled(numbers))
-    return track
 
 
 def _face(entry: object) -> tuple[int, tuple[float, ...]]:
