@@ -50,15 +50,12 @@ def finder_settings(
     seconds = _REGULAR_SECONDS if hides or config.mode is FaceMode.MAIN else _SELDOM_SECONDS
     if hides and long_side <= _LARGEST_PX:  # larger frames take long
         seconds = 0.0
-    # So often that a face that is found late is hidden from its first frame on.
-    most_frames = LOOKAHEAD_FRAMES
     every = config.detect_every or (1 if writes_data else None)
-    if every is not None:
-        seconds, most_frames = math.inf, every
     return FinderSettings(
         scale=scale,
-        seconds=seconds,
-        most_frames=most_frames,
+        seconds=math.inf if every else seconds,
+        # So often that a face that is found late is hidden from its first frame on.
+        most_frames=every or LOOKAHEAD_FRAMES,
         hides=hides,
         by_landmarks=writes_data,
     )

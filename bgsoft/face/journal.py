@@ -43,22 +43,24 @@ class FaceJournal:
         self._recent: dict[int, tuple[Face, float, dict[str, Any]]] = {}
         """Each face where it was seen last, when, and the frame's entry."""
         self._before: list[list[float]] = []
-        self._frames_with_faces = self._max_count = 0
-        left_out = ("vanished", "doubtful") * (not hides) + ("missed",) * (not measures)
-        self._lists: dict[str, list[dict[str, Any]]]
-        self._lists = {name: [] for name in _LISTS if name not in left_out}
-        self._counts = dict.fromkeys(self._lists, 0)
+        off = ("vanished", "doubtful") * (not hides) + ("missed",) * (not measures)
+        self._summary: dict[str, Any] = {
+            **dict.fromkeys(("tracks", "frames_with_faces", "most_faces"), 0),
+            **{f"{name}_frames": None if name in off else 0 for name in _LISTS},
+            **{name: None if name in off else [] for name in _LISTS},
+        }
 
     def note(self, name: str, entry: dict[str, Any], **more: Any) -> None:
         """Add a frame's :func:`entry_of` to a list of the report, with more values."""
-        if name in self._lists:
-            self._counts[name] += 1
-            if len(self._lists[name]) < MAX_LISTED:
-                self._lists[name].append({**entry, **more})
+        listed = self._summary[name]
+        if listed is not None:
+            self._summary[f"{name}_frames"] += 1
+            if len(listed) < MAX_LISTED:
+                listed.append({**entry, **more})
 
     def take(self, name: str, summary: Mapping[str, Any]) -> None:
         """Take a list, and its count, from the summary of a pass that found the faces."""
-        self._lists[name], self._counts[name] = summary[name], summary[f"{name}_frames"]
+        self._summary |= {key: summary[key] for key in (name, f"{name}_frames")}
 
     def add(
         self,
@@ -90,8 +92,8 @@ class FaceJournal:
             self._before = self._places()
             return
         self._tracks.update(face.id for face in faces)
-        self._frames_with_faces += bool(faces)
-        self._max_count = max(self._max_count, len(faces))
+        self._summary["frames_with_faces"] += bool(faces)
+        self._summary["most_faces"] = max(self._summary["most_faces"], len(faces))
         likely = [_rounded(each.box) for each in doubts if each.score >= LIKELY_SCORE]
         if likely:
             self.note("doubtful", entry, boxes=likely)
@@ -119,10 +121,10 @@ class FaceJournal:
         if self._hides and not self._tracks:
             return ["no face was found, so none is hidden: check the result"]
         return [
-            f"{text.format(self._counts[name])}, first at {listed[0]['time_s']:.2f} s; "
-            "--report lists them"
+            f"{text.format(self._summary[f'{name}_frames'])}, first at {listed[0]['time_s']:.2f} s;"
+            " --report lists them"
             for name, text in _LISTS.items()
-            if text and (listed := self._lists.get(name))
+            if text and (listed := self._summary[name])
         ]
 
     def boundary(self) -> dict[str, Any]:
@@ -141,13 +143,7 @@ class FaceJournal:
         ``vanished``: a face was seen last here, away from the edges; ``doubtful``: something may be
         a face; ``main_changes``: other people are main from here on.
         """
-        return {
-            "tracks": len(self._tracks),
-            "frames_with_faces": self._frames_with_faces,
-            "most_faces": self._max_count,
-            **{f"{name}_frames": self._counts.get(name) for name in _LISTS},
-            **{name: self._lists.get(name) for name in _LISTS},
-        }
+        return {**self._summary, "tracks": len(self._tracks)}
 
 
 def joined_summary(

@@ -17,8 +17,8 @@ from bgsoft.models.catalog import ModelSpec
 from bgsoft.ops.placement import HOST, Placement, address
 from bgsoft.segment.preprocess import fixed_matrix, normalisation
 
-_MAX_TAPS = 4
-"""Bilinear samples along each axis of an input pixel, at most."""
+_TAPS = (1, 2, 4)
+"""Bilinear samples along each axis of an input pixel: as few as serve."""
 _MAX_SPACING = 2.0
 """Source samples between two bilinear samples; more would skip some."""
 _MIN_GRID_SAMPLES = 0.75
@@ -99,19 +99,14 @@ class Warper:
         centres being whole numbers, as an :class:`Affine`; its rows and columns; 1, 2 or 4 taps,
         the bilinear samples to average along each axis of an input pixel; and the border.
         """
-        source: Frame | AnalysisFrame = frame
-        cells = 1, 2
         grid, scale = reduced.detail or reduced, view.scale
-        if grid.factor > 1 and scale / grid.factor >= _MIN_GRID_SAMPLES:
-            source, cells = grid, (grid.factor, grid.factor)
+        is_reduced = grid.factor > 1 and scale / grid.factor >= _MIN_GRID_SAMPLES
+        source, cells = (grid, (grid.factor, grid.factor)) if is_reduced else (frame, (1, 2))
         planes: list[tuple[Any, ...]] = []
         for plane, cell in zip((source.luma, source.chroma), cells, strict=True):
-            taps = 1
-            while taps < _MAX_TAPS and scale / cell / taps > _MAX_SPACING:
-                taps *= 2
-            xx, xy, x0, yx, yy, y0 = view
-            xx, xy, yx, yy = xx / cell, xy / cell, yx / cell, yy / cell
-            x, y = (xx + xy) / 2 / taps + x0 / cell - 0.5, (yx + yy) / 2 / taps + y0 / cell - 0.5
+            taps = next((n for n in _TAPS if scale / cell / n <= _MAX_SPACING), _TAPS[-1])
+            xx, xy, x0, yx, yy, y0 = (value / cell for value in view)
+            x, y = (xx + xy) / 2 / taps + x0 - 0.5, (yx + yy) / 2 / taps + y0 - 0.5
             place = xx / taps, xy / taps, x, yx / taps, yy / taps, y
             rows, columns, *_ = plane.shape
             planes.append((address(plane), place, rows, columns, taps, self._border))
