@@ -43,12 +43,8 @@ class RecordedFrame:
 class FaceDataWriter(Closing):
     """Takes the faces of every frame, in order; then :meth:`finish` and :meth:`publish`.
 
-    What was written and is not published is kept as a partial file.
-
-    Args:
-        path: The file.
-        file: Commits the data under their name.
-        stream: Where frames are written to, without a buffer; closed with the writer.
+    What was written and is not published is kept as a partial file. Frames go to a stream without
+    a buffer, which is closed with the writer.
     """
 
     wants_landmarks = True

@@ -1,11 +1,7 @@
 """Face tracks of a video: recorded from its frames, or read from a file that a user may edit.
 
 A file is JSON lines, one for the video, then one per track:
-``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. More numbers may follow the box, in
-this order: the angle, the score, 1 if the detector saw the face or 0 if it is only expected, and
-the track's age in frames. After all of these may follow the square for landmarks (x, y and side),
-and then 0 if a single closer view shows the face so far. A track may have ``"main": true``,
-``"hide": false`` or ``"interpolate": true``.
+``{"id": 3, "faces": [[pts, left, top, right, bottom, …], …]}``. ``docs/faces.md`` has the form.
 """
 
 from __future__ import annotations
@@ -107,11 +103,7 @@ def _filled(numbers: Sequence[float]) -> list[float]:
 
 
 class KnownFaces:
-    """All faces of a video: of a file, or recorded by :meth:`write` as a ``FaceTaker``.
-
-    Args:
-        path: The file.
-    """
+    """All faces of a video: of a file at a path, or recorded by :meth:`write`."""
 
     wants_landmarks = False
 
@@ -241,10 +233,7 @@ class KnownFaces:
         )
 
     def require_frames(self, rendered: Collection[int], *, is_part: bool) -> None:
-        """Check that each face that is to be hidden was in a frame.
-
-        Args:
-            rendered, is_part: See :meth:`notices`.
+        """Check that each face that is to be hidden was in a frame; see :meth:`notices`.
 
         Raises:
             VerificationError: A time of a track without ``interpolate`` is that of no frame.
@@ -329,13 +318,7 @@ def _is_pts(value: object) -> bool:
 
 
 class KnownFinder(FaceFinder):
-    """A finder that returns faces that are known instead of detected ones.
-
-    Args:
-        known: The faces.
-        format, networks, settings: See :class:`FaceFinder`; only landmarks are made by networks.
-        is_part: A part of the video is rendered.
-    """
+    """A finder of known faces, for a whole video or a part; networks only make landmarks."""
 
     def __init__(
         self,

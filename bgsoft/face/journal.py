@@ -28,13 +28,7 @@ _LISTS = {
 
 
 class FaceJournal:
-    """Counts tracks and frames, and lists what needs a look.
-
-    Args:
-        format: Format of the frames.
-        measures: Mattes are measured.
-        hides: Faces are hidden.
-    """
+    """Counts tracks and frames, and lists what needs a look in mattes or hidden faces."""
 
     def __init__(self, format: FrameFormat, *, measures: bool, hides: bool) -> None:
         self._size = format.width, format.height
@@ -71,12 +65,10 @@ class FaceJournal:
         cut: bool = False,
         is_kept: bool = True,
     ) -> None:
-        """Count the next frame's faces.
+        """Count the next frame's faces, and detections that were not taken for faces.
 
         Args:
-            frame: The frame.
-            faces: Its faces.
-            doubts: Detections that were not taken for faces.
+            frame, faces, doubts: Of the frame.
             cut: It begins a scene.
             is_kept: It is not part of a pre-roll.
         """

@@ -239,12 +239,7 @@ class Picker:
 
     @abstractmethod
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        """Take the faces of the next frame, and return the main ones by id, as last seen.
-
-        Args:
-            faces: Of one frame.
-            seconds: Time at which it is shown.
-        """
+        """Take the faces of the next frame, and return the main ones by id, as last seen."""
 
     def reset(self) -> None:
         """A new scene begins."""
@@ -258,14 +253,7 @@ class Picker:
 
 
 class FirstFramesPicker(Picker):
-    """Main people by the first frames of each scene, where later ones are unknown.
-
-    Nobody else becomes main in it.
-
-    Args:
-        count: Number of main people.
-        format: Format of the frames.
-    """
+    """Main people by the first frames of each scene; nobody else becomes main in it."""
 
     def __init__(self, count: int, format: FrameFormat) -> None:
         self._count, self._format = count, format
@@ -297,11 +285,7 @@ class FirstFramesPicker(Picker):
 
 
 class ShotPicker(Picker):
-    """Main people that were chosen over whole shots, before the render.
-
-    Args:
-        shots: The main people of each shot, in order.
-    """
+    """Main people that were chosen over whole shots, in order, before the render."""
 
     def __init__(self, shots: Sequence[MainOfShot]) -> None:
         self._shots, self._begins = shots, [shot.begin for shot in shots]

@@ -42,14 +42,7 @@ class _Standing:
 
 
 class SubjectPicker(Picker):
-    """Picks the most prominent faces: large, near the centre, there for long.
-
-    Main faces are reported where they were last seen, whether or not they are in sight now.
-
-    Args:
-        count: Number of main faces.
-        format: Format of the frames.
-    """
+    """Picks the most prominent faces: large, near the centre, there for long."""
 
     def __init__(self, count: int, format: FrameFormat) -> None:
         self._count, self._format = count, format

@@ -95,9 +95,8 @@ class Warper:
     def _row(self, frame: Frame, reduced: AnalysisFrame, view: Affine) -> tuple[Any, ...]:
         """A view as the kernel takes it: of the reduced frame where that is sharp enough.
 
-        Of each plane: its address; from the input, enlarged by the taps, to the plane, sample
-        centres being whole numbers, as an :class:`Affine`; its rows and columns; 1, 2 or 4 taps,
-        the bilinear samples to average along each axis of an input pixel; and the border.
+        The :class:`Affine` of each plane leads from the input, enlarged by the taps, to the plane,
+        sample centres being whole numbers.
         """
         grid, scale = reduced.detail or reduced, view.scale
         is_reduced = grid.factor > 1 and scale / grid.factor >= _MIN_GRID_SAMPLES
