@@ -121,9 +121,8 @@ def check_distinct(path: Path, what: str, others: Iterable[Path]) -> Path:
     exists = target.exists()
     for other in others:
         if _is_same(target, other) if exists else target == real_path(other):
-            raise OutputError(
-                f"cannot write {what} {path}: it is the same file as {other}", path=path
-            )
+            text = f"cannot write {what} {path}: it is the same file as {other}; name another"
+            raise OutputError(text, path=path)
     return target
 
 

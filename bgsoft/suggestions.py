@@ -27,14 +27,20 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     It is ``"; did you mean X?"`` where a known word is similar, else
     ``" (choose from X, Y, Z)"``, or empty where no word is known.
     """
-    import difflib
-
     words = list(known)
     if not words:
         return ""
-    folded = {known_word.lower(): known_word for known_word in words}
+    near = nearest(word, words)
+    return f"; did you mean {near}?" if near else f" (choose from {', '.join(words)})"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is most similar, in whatever case; None if none is similar."""
+    import difflib
+
+    folded = {known_word.lower(): known_word for known_word in known}
     # 0.7 accepts two swapped letters in a word of four, but not «cpu» for «gpu».
     near = difflib.get_close_matches(word.lower(), folded, n=1, cutoff=0.7)
     if not near:  # part of a longer name is similar too
         near = [w for w in folded if len(word) >= 3 and word.lower() in w]
-    return f"; did you mean {folded[near[0]]}?" if near else f" (choose from {', '.join(words)})"
+    return folded[near[0]] if near else None

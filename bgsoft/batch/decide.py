@@ -105,7 +105,7 @@ def agree(decisions: Sequence[Decision], state: BatchState, *, resume: bool) -> 
         ways = [] if resume or not current else ["--resume"]
         ways += [] if skips else ["--skip-existing"]
         way = f"{', '.join(ways)} or --overwrite" if ways else "--overwrite"
-        raise OutputError(f"{refused[0].reason}{more}; use {way}")
+        raise OutputError(f"cannot begin the batch: {refused[0].reason}{more}; use {way}")
 
 
 def _changes(

@@ -133,4 +133,5 @@ def _usage_text(exc: Exception, argv: Sequence[str]) -> str:
         text = unknown_flag(flag, argv, known | {"--help"})
     elif path == "bgsoft" and argv and argv[0] not in _COMMANDS and not argv[0].startswith("-"):
         text = unknown_command(argv[0], _COMMANDS)
-    return f"{text[:1].lower()}{text[1:].rstrip('.')} (see {path} --help)"
+    text = f"cannot run {path}: {text[:1].lower()}{text[1:].rstrip('.')}"
+    return text if "--help" in text else f"{text} (see {path} --help)"

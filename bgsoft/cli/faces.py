@@ -38,6 +38,7 @@ def faces(own: FacesFlags, settings: dict[str, Any]) -> int:
     Render with them by --faces. Each line is a track: delete it, move its boxes, or add
     "main": true or "hide": false.
     """
+    from bgsoft.cli.batch_view import counted
     from bgsoft.cli.console import Console
     from bgsoft.cli.guard import go_on_in_child
     from bgsoft.cli.signals import StopSignals
@@ -62,5 +63,6 @@ def faces(own: FacesFlags, settings: dict[str, Any]) -> int:
             result = write_tracks(config, listener)
         except RenderCancelledError:
             return stop.exit_code
-    report(f"{own.output}: {len(result.tracks)} tracks in {len(result.frames)} frames")
+    tracks = counted(len(result.tracks), "track")
+    report(f"{own.output}: {tracks} in {counted(len(result.frames), 'frame')}")
     return 0

@@ -1,6 +1,6 @@
 """Names of flags and commands in other programs; errors suggest ours.
 
-The tables contain names of ffmpeg, rembg and backgroundremover, and likely guesses.
+The tables contain names of ffmpeg, OBS, rembg and backgroundremover, and likely guesses.
 """
 
 from __future__ import annotations
@@ -16,19 +16,28 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "--background FILE|COLOR": (
         *("--bg", "--bgcolor", "--bg-color", "--background-color", "--color", "--colour"),
         *("--image", "--background-image", "--background-video", "--virtual-background"),
-        *("-bi", "-bc", "-bv"),
+        *("--backgroundimage", "--backgroundvideo", "--bgc", "-bgc", "-bi", "-bc", "-bv"),
     ),
     "--effect blur or bokeh, with --strength PCT": ("--blur", "--bokeh"),
-    "--strength PCT": ("--sigma", "--radius", "--intensity", "--amount", "--blur-strength"),
+    "--strength PCT": (
+        *("--sigma", "--radius", "--intensity", "--amount", "--blur-strength"),
+        "--blur-background",
+    ),
     "--preset cutout": (
         *("--alpha", "--transparent", "--remove", "--remove-background", "--cutout"),
-        *("-tv", "-tov", "-a", "-ae"),
+        *("--alpha-matting", "--transparentvideo", "-tv", "-a", "-ae", "-af", "-ab", "-az"),
     ),
     "--preset green": ("--green", "--greenscreen", "--green-screen", "--chroma-key"),
-    "--effect matte": ("--mask", "--only-mask", "--only_mask", "-om", "-mk"),
+    "--effect matte": ("--mask", "--only-mask", "--only_mask", "--mattekey", "-om", "-mk"),
     "--matte fast, standard or best": ("--fast", "--best", "--hq", "--high-quality"),
-    "--model NAME": ("-m", "--net", "--network", "-wn"),
+    "--model NAME": ("-m", "--net", "--network"),
     "--feather PCT": ("--edge", "--edge-blur", "--soften"),
+    "--expand PCT": ("--mask-expansion",),
+    "--smooth 0..1": ("--smooth-contour", "--post-process-mask", "-ppm"),
+    "--min-area 0..1": ("--contour-filter",),
+    "--temporal 0..1": ("--temporal-smooth-factor", "--temporal-smoothing"),
+    "--similarity DB": ("--image-similarity",),
+    "--mask-every N": ("--calculate-mask", "--mask-every-x-frames"),
     "--face anonymize": ("--anonymize", "--anonymise", "--blur-faces", "--faces-blur"),
     "--quality N": ("--crf", "-crf", "-q:v", "-qp", "--qp", "--cq", "-cq"),
     "--encoder-option b=4M": ("--bitrate", "-b", "-b:v", "--video-bitrate", "--rate-control"),
@@ -36,16 +45,20 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
         *("-c", "-c:v", "-codec", "-codec:v", "-vcodec", "--vcodec", "--video-codec", "--encoder"),
     ),
     "--start TIME": ("-ss", "--ss", "--seek", "--from-time"),
-    "--duration TIME": ("-t", "-to", "--to-time", "--end", "--length", "--trim"),
+    "--duration TIME": (
+        *("-t", "-to", "--to-time", "--end", "--length", "--trim", "-fl", "--framelimit"),
+    ),
     "--fps N (of pictures that are read; videos keep their frames)": (
-        *("-r", "--framerate", "--frame-rate"),
+        *("-r", "-fr", "--framerate", "--frame-rate"),
     ),
     "--overwrite": ("--force", "--replace", "--yes"),
     "--skip-existing": ("-n", "--no-clobber"),
-    "--gpu N or --infer NAME": ("--device", "--cuda", "--use-gpu", "-gb", "--gpus"),
+    "--gpu N or --infer NAME": ("--device", "--cuda", "--use-gpu", "--gpus"),
+    "--batch N": ("-gb", "--gpubatchsize"),
     "--infer cpu": ("--cpu", "--no-gpu"),
     "--threads N": ("-threads", "--cores", "--cpus"),
-    "--jobs N": ("--workers", "--parallel", "-p"),
+    "--jobs N": ("--workers", "--parallel", "-p", "-wn", "--workernodes"),
+    "--speed PRESET for the encoder, or --preset NAME": ("-preset", "--encoder-preset"),
     "--progress json or --report FILE.json": ("--json", "--log"),
     "--verbose": ("--debug", "--loglevel", "-loglevel"),
     "--quiet": ("--silent",),

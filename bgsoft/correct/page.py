@@ -50,7 +50,8 @@ class CorrectionPage(Closing):
         port: int = 0,
     ) -> None:
         self._config = config
-        self._video = ReviewVideo(config.input, "correct")
+        remedy = "name one, or add OUT.png to preview a picture"
+        self._video = ReviewVideo(config.input, "correct", remedy)
         self._file = RegionsFile(regions)
         self._times = [self._video.stamp(number) for number in range(len(self._video.pts))]
         if not 0 <= at_seconds <= self._times[-1]:

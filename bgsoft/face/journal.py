@@ -21,7 +21,7 @@ _LISTS = {
     "missed": "",
     "shared": "people touch in {} frames and are separated by nearness",
     "vanished": "a face vanished away from the frame's edges {} times",
-    "doubtful": "{} frames show what may be a face and is not hidden",
+    "doubtful": "{} frames may show a face that is not hidden",
     "main_changes": "other people became main {} times",
 }
 """Lists of a report, and the notice of each: none where it is empty."""
@@ -114,7 +114,7 @@ class FaceJournal:
             return ["no face was found, so none is hidden: check the result"]
         return [
             f"{text.format(self._summary[f'{name}_frames'])}, first at {listed[0]['time_s']:.2f} s;"
-            " --report lists them"
+            " a render's --report lists them"
             for name, text in _LISTS.items()
             if text and (listed := self._summary[name])
         ]

@@ -394,7 +394,9 @@ class Feed(Closing):
                 f"cannot open {name}: it has no such size, rate or format; see v4l2-ctl"
             )
         if isinstance(exc, FileNotFoundError):
-            return OpenError(f"cannot open {name}: it does not exist")
+            is_camera = self._spec.kind is SourceKind.CAMERA
+            remedy = "; list cameras with ls /dev/video*" if is_camera else ""
+            return OpenError(f"cannot open {name}: it does not exist{remedy}")
         reason = getattr(exc, "strerror", None) or exc
         return OpenError(f"cannot read {name}: {str(reason)[:1].lower()}{str(reason)[1:]}")
 

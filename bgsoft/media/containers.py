@@ -248,15 +248,15 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
         if suffix in container.extensions and is_asked:
             return container
     if not suffix and path.is_dir():
-        text = f"output {path} is a folder; name a file in it"
+        text = f"cannot write output {path}: it is a folder; name a file in it"
         raise UnsupportedFormatError(text, stage="encode", path=path)
     known = " ".join(dict.fromkeys(ext for each in CONTAINERS for ext in each.extensions))
     what = (
-        f"{suffix!r} is no video container and no picture that can be written"
+        f"{suffix!r} is not a container or picture that can be written"
         if suffix
-        else "no extension"
+        else "it has no extension"
     )
-    text = f"output {path.name}: {what}; use one of {known}"
+    text = f"cannot write output {path.name}: {what}; use one of {known}"
     raise UnsupportedFormatError(text, stage="encode", path=path)
 
 

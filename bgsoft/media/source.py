@@ -25,7 +25,7 @@ from bgsoft.media.containers import STILL_NAMES
 from bgsoft.media.pipe import PipeInput, PipePackets
 from bgsoft.media.pyav import PYAV_ERRORS, TAG_OPTIONS
 from bgsoft.outputs import DASH
-from bgsoft.suggestions import network_address
+from bgsoft.suggestions import nearest, network_address
 
 RAW_STREAMS = ("h264", "hevc", "vvc", "m4v", "h263", "mpegvideo", "vc1", "obu")
 """Demuxers of streams without a container: they have no index and no timestamps."""
@@ -65,6 +65,7 @@ _IMAGES = (
     (0, b"FUJIFILMCCD-RAW", "RAF"),
     (0, b"%PDF", "PDF"),
 )
+_SOUNDS = ((0, b"ID3", "MP3"), (0, b"\xff\xfb", "MP3"), (8, b"WAVE", "WAV"), (0, b"fLaC", "FLAC"))
 _GIF = ((0, b"GIF8", "GIF"),)
 """Read as a video."""
 _PLAYLISTS = (
@@ -133,8 +134,21 @@ def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
     elif path == DASH:
         text = "cannot read stdin here: only bgsoft render reads it; name a file"
     else:
-        text = f"cannot read {path}: it does not exist"
+        text = f"cannot read {path}: it does not exist{_similar(path)}"
     return OpenError(text, path=path)
+
+
+def _similar(path: Path) -> str:
+    """Return a suggestion of a file with a similar name in the same folder; empty for none."""
+    with contextlib.suppress(OSError):
+        names = {
+            each.stem: each.name
+            for each in path.parent.iterdir()
+            if each.suffix.lower() == path.suffix.lower() or each.stem == path.stem
+        }
+        near = nearest(path.stem, names)
+        return f"; did you mean {names[near]}?" if near else ""
+    return ""
 
 
 def _index_comes_last(head: bytes) -> bool:
@@ -159,7 +173,11 @@ def _explain(path: Path, head: bytes, exc: Exception) -> MediaError:
     if known:
         text = f"cannot read {path}: its header is damaged or incomplete"
         if known == "mov":
-            text += " (the file may have been cut off while it was written)"
+            text += " (it may have been cut off while it was written); copy or download it again"
+        return OpenError(text, path=path)
+    sound = _match(head, _SOUNDS)
+    if sound:
+        text = f"cannot read {path}: it holds sound ({sound}) but no video"
         return OpenError(text, path=path)
     if isinstance(exc, av.error.ArgumentError):
         # The error of the format whitelist: FFmpeg knows the format, but bgsoft does not admit it.

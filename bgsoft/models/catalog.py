@@ -293,8 +293,7 @@ def resolve(name_or_path: str, families: tuple[str, ...] | None = None) -> Resol
                 )
             raise ModelError(
                 f"cannot use model {spec.name}: it is not downloaded; run bgsoft models pull "
-                f"{spec.name}",
-                path=path,
+                f"{spec.name}"
             )
         cache.check_file(path, size_bytes=spec.bytes, checksum=spec.checksum)
     known = spec.checksum

@@ -29,16 +29,17 @@ class ReviewVideo:
     Args:
         path: The file.
         verb: For messages: what cannot be done with another file.
+        remedy: For messages: what to do then.
 
     Raises:
         OpenError, UnsupportedFormatError: The file is not a video with timed packets.
     """
 
-    def __init__(self, path: Path, verb: str = "review") -> None:
+    def __init__(self, path: Path, verb: str = "review", remedy: str = "name one") -> None:
         source = source_for(path)
         if source.kind is not EndpointKind.FILE or source.pictures:
             raise UnsupportedFormatError(
-                f"cannot {verb} {path}: it is not a video file; name one", path=path
+                f"cannot {verb} {path}: it is not a video file; {remedy}", path=path
             )
         self.path = path
         self.info: VideoInfo = source.probe()

@@ -50,7 +50,14 @@ _NONE_WORDS = ("off", "none", "auto")
 
 _FLAG = r"--([a-z]+(?:-[a-z]+)*)"
 _COLOR = r"#[0-9a-fA-F]{3,8}|[a-zA-Z]+"
-_MEANT = {"h265": "hevc", "h.265": "hevc", "x265": "hevc", "h.264": "h264", "avc": "h264"}
+_MEANT = {
+    **dict.fromkeys(("h265", "h.265", "x265", "libx265"), "hevc"),
+    **dict.fromkeys(("h.264", "x264", "libx264", "avc"), "h264"),
+    "libvpx-vp9": "vp9",
+    "libsvtav1": "av1",
+    "libaom-av1": "av1",
+    "prores_ks": "prores",
+}
 """Other names of choices, for «did you mean»."""
 _IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".avif"})
 

@@ -177,7 +177,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--gpu", "0,0"], 2, "each GPU once"),
         (["{in}", "{out}", "--timeout", "-1"], 2, "--timeout"),
         (["{in}", "{out}", "--name", "same.mp4"], 2, "is also that of"),
-        (["{in}", "{out}", "--name", "{{stem}}.xyz"], 2, "no video container"),
+        (["{in}", "{out}", "--name", "{{stem}}.xyz"], 2, "is not a container"),
         (["{in}", "{out}", "--name", "{{index:{{stem}}}}.mp4"], 2, "it is malformed"),
         (["{in}", "{out}", "--name", "{{stem:_<255}}.mp4"], 2, "name too long"),
         (["{in}", "{in}"], 2, "would replace its input"),

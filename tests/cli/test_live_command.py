@@ -34,8 +34,8 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([], "name a SOURCE"),
         (["CLIP"], "add --realtime or --loop"),
         (["CLIP", "--loop"], "add --to, --share or --preview"),
-        (["CLIP", "--loop", "--to", "a.doc"], "'.doc' is no video container"),
-        (["CLIP", "--loop", "--to", "new/a.doc"], "'.doc' is no video container"),
+        (["CLIP", "--loop", "--to", "a.doc"], "'.doc' is not a container"),
+        (["CLIP", "--loop", "--to", "new/a.doc"], "'.doc' is not a container"),
         (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to ./a.ts must be given once"),
         (
             ["CLIP", "--loop", "--share", "x", "--codec", "hevc"],
@@ -70,7 +70,10 @@ def test_what_makes_no_sense_is_refused(
 def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.ts"
     outcome = run("live", "/dev/video987", "--to", out, "--preset", "fast")
-    assert (outcome.code, outcome.error_line) == (3, "cannot open /dev/video987: it does not exist")
+    assert (outcome.code, outcome.error_line) == (
+        3,
+        "cannot open /dev/video987: it does not exist; list cameras with ls /dev/video*",
+    )
     outcome = run("live", tmp_path / "no.mp4", "--loop", "--to", out, "--preset", "fast")
     assert (outcome.code, outcome.error_line) == (
         3,
@@ -138,7 +141,7 @@ def test_a_recording_replaces_no_other_input(
     outcome = run("live", "--config", cameras, "--overwrite")
     assert (outcome.code, outcome.error_line) == (
         5,
-        f"cannot write output {other}: it is the same file as {other}",
+        f"cannot write output {other}: it is the same file as {other}; name another",
     )
     assert other.read_bytes() == clip.read_bytes()
     assert not (tmp_path / "a.ts").exists()

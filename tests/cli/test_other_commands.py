@@ -309,7 +309,10 @@ def test_an_empty_argument_is_no_folder(
 
 def test_a_folder_as_out_is_said_to_be_one(run: Run) -> None:
     outcome = run("render", SAMPLE, ".")
-    assert (outcome.code, outcome.error_line) == (2, "output . is a folder; name a file in it")
+    assert (outcome.code, outcome.error_line) == (
+        2,
+        "cannot write output .: it is a folder; name a file in it",
+    )
 
 
 LONG = 300 * "a"

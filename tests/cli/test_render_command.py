@@ -423,24 +423,24 @@ def test_one_file_cannot_be_two(
     target = tmp_path / "out.mp4"
     assert attempt(clip, target, report="r.json", trace="./r.json") == (
         5,
-        "cannot write the report r.json: it is the same file as r.json",
+        "cannot write the report r.json: it is the same file as r.json; name another",
     )
     assert attempt(clip, target, matte_out="out.mp4")[0] == 2
     (tmp_path / "link.mp4").symlink_to("out.mp4")
     for name in ("link.mp4", "a/../out.mp4"):
-        message = f"cannot write output {name}: it is the same file as {target}"
+        message = f"cannot write output {name}: it is the same file as {target}; name another"
         assert attempt(clip, target, matte_out=name) == (5, message)
     for name, setting in (("beach.jpg", "background"), ("own.onnx", "model")):
         (tmp_path / name).write_text("precious")
-        message = f"cannot write the report {name}: it is the same file as {name}"
+        message = f"cannot write the report {name}: it is the same file as {name}; name another"
         other = {setting: name, "report": name, "overwrite": True}
         assert attempt(clip, target, **other) == (5, message)
     (tmp_path / "faces.jsonl").symlink_to("own.onnx")
-    message = "cannot write output faces.jsonl: it is the same file as own.onnx"
+    message = "cannot write output faces.jsonl: it is the same file as own.onnx; name another"
     other = {"model": "own.onnx", "face_data": "faces.jsonl", "overwrite": True}
     assert attempt(clip, target, **other) == (5, message)
     (tmp_path / "7.png").write_text("precious")
-    message = "cannot write the report 7.png: it is the same file as 7.png"
+    message = "cannot write the report 7.png: it is the same file as 7.png; name another"
     other = {"matte_in": "%d.png", "report": "7.png", "overwrite": True}
     assert attempt(clip, target, **other) == (5, message)
 

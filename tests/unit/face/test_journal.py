@@ -87,7 +87,7 @@ def test_frames_with_what_may_be_a_face_are_listed() -> None:
         (3, [[150.0, 150.0, 250.0, 250.0]]),
     ]
     (notice,) = journal.notices()
-    assert notice.startswith("2 frames show what may be a face and is not hidden, first at 0.10 s")
+    assert notice.startswith("2 frames may show a face that is not hidden, first at 0.10 s")
 
 
 def test_changes_of_the_main_person_are_listed() -> None:

@@ -161,7 +161,26 @@ def test_sound_only(tmp_path: Path) -> None:
     with open_input(path) as container, pytest.raises(OpenError, match="sound but no video"):
         select_video_stream(container, path)
     wave = write_movie(tmp_path / "sound.wav", None, [SoundSpec(codec="pcm_s16le")])
-    _fails(wave, UnsupportedFormatError, "its container is not supported")
+    _fails(wave, OpenError, "it holds sound (WAV) but no video")
+    foreign = write_movie(tmp_path / "sound.au", None, [SoundSpec(codec="pcm_s16be")])
+    _fails(foreign, UnsupportedFormatError, "its container is not supported")
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("Holiday.MP4", "; did you mean holiday.mp4?"),
+        ("holiday.mov", "; did you mean holiday.mp4?"),
+        ("birthday party.mp4", "it does not exist"),
+        ("holidays.jpg", "it does not exist"),
+        ("none/holiday.mp4", "it does not exist"),
+    ],
+)
+def test_a_missing_file_suggests_a_similar_one(tmp_path: Path, asked: str, answer: str) -> None:
+    (tmp_path / "holiday.mp4").touch()
+    with pytest.raises(OpenError) as caught:
+        open_input(tmp_path / asked)
+    assert str(caught.value).endswith(answer)
 
 
 def test_cover_art_is_not_the_video(tmp_path: Path) -> None:
