@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 # The idle threads of OpenBLAS would spin on cores that other tests need.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -85,6 +86,20 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector what lives as long as the session: thousands of tests."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Let workers report a test that passes once rather than five times.
+
+    Of the other messages, ``--durations`` alone has a use.
+    """
+    if not hasattr(item.config, "workerinput") or item.config.option.durations is not None:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_xdist_auto_num_workers() -> int:

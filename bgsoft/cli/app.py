@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 
@@ -82,10 +83,16 @@ def program(names: Sequence[str] = _COMMANDS) -> typer.Typer:
 _USAGE_ERROR = typer.BadParameter.__mro__[1]
 
 
+@cache
+def _parser(names: Sequence[str]) -> Any:
+    """Return the parser of some commands; making one takes longer than many a command."""
+    return typer.main.get_command(program(names))
+
+
 def execute(argv: Sequence[str], console: Console) -> int:
     """Run a command; a failure has printed one line on stderr."""
-    named = [name for name in argv[:1] if name in _COMMANDS]
-    command = typer.main.get_command(program(named or _COMMANDS))
+    named = tuple(name for name in argv[:1] if name in _COMMANDS)
+    command = _parser(named or _COMMANDS)
     try:
         # Commands return their exit code, which main() passes on without standalone mode.
         result = command.main(args=list(argv), prog_name="bgsoft", standalone_mode=False)
