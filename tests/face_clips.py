@@ -20,6 +20,8 @@ SAMPLE = Path(__file__).parents[1] / "samples" / "person.mp4"
 
 FACE = np.s_[190:430, 560:720]
 """Area inside the face of the sample's person, in every frame."""
+HALF_FACE = np.s_[95:215, 280:360]
+"""The same, in clips of half the sample's size."""
 
 
 @made_once
@@ -35,7 +37,7 @@ def write_late_face(path: Path, frames: int, first: int) -> Path:
     """The sample's person, whose face is stripes before one frame: to be seen, but no face.
 
     Args:
-        path: The clip, 1280×720 at 30 frames a second.
+        path: The clip, 640×360 at 30 frames a second.
         frames: How many of the sample's frames.
         first: The first one with a face.
     """
@@ -45,7 +47,7 @@ def write_late_face(path: Path, frames: int, first: int) -> Path:
             picture[150:470, 520:760] = np.arange(240)[:, None] // 4 % 2 * np.uint8(160) + 40
         return picture
 
-    return _write(path, frames, disturb)
+    return _write(path, frames, disturb, size=(640, 360))
 
 
 @made_once
@@ -116,7 +118,10 @@ def write_guest_first(path: Path, frames: int, first: int) -> Path:
 
 
 def _write(
-    path: Path, frames: int, change: Callable[[NDArray[np.uint8], int], NDArray[np.uint8]]
+    path: Path,
+    frames: int,
+    change: Callable[[NDArray[np.uint8], int], NDArray[np.uint8]],
+    size: tuple[int, int] = (1280, 720),
 ) -> Path:
     """The sample's first frames, each changed by a function of its picture and number."""
     with av.open(str(SAMPLE), "r") as source, av.open(str(path), "w") as target:
@@ -124,13 +129,15 @@ def _write(
         assert isinstance(target, OutputContainer)
         stream = target.add_stream("libx264", rate=30)
         assert isinstance(stream, VideoStream)
-        stream.width, stream.height, stream.pix_fmt = 1280, 720, "yuv420p"
+        (stream.width, stream.height), stream.pix_fmt = size, "yuv420p"
         stream.options = {"crf": "14", "preset": "ultrafast"}
         for number, frame in enumerate(source.decode(video=0)):
             if number == frames:
                 break
             picture: NDArray[np.uint8] = frame.to_ndarray(format="bgr24")
             changed = change(picture, number)
+            if size != changed.shape[1::-1]:
+                changed = np.asarray(cv2.resize(changed, size, interpolation=cv2.INTER_AREA))
             target.mux(stream.encode(av.VideoFrame.from_ndarray(changed, format="bgr24")))
         target.mux(stream.encode(None))
     return path

@@ -16,6 +16,7 @@ from tests.face_clips import FACE, SAMPLE
 from tests.marks import slow
 from tests.outside import described_by_ffmpeg, ffmpeg
 from tests.stills import load
+from tests.synthetic import made_once
 from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, settings
 
 QUICK: dict[str, Any] = {"face": "off", "matte": "fast", "preset": None}
@@ -27,6 +28,7 @@ SIZE, ODD = (320, 180), (321, 181)
 Samples = NDArray[np.int32]
 
 
+@made_once
 def striped(
     path: Path, pixels: str, size: tuple[int, int] = SIZE, turn: str = "", frames: int = FRAMES
 ) -> Path:

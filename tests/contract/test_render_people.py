@@ -18,7 +18,7 @@ from tests.contract.test_render_faces import UNCHANGED, all_luma, detail
 from tests.face_clips import FACE, GUEST_FACE, write_guest_first
 from tests.outside import ffmpeg
 
-FRAMES, FIRST = 18, 10
+FRAMES, FIRST = 16, 9
 """Of the clip, and the first one that shows the main person's face."""
 HIDES: dict[str, Any] = {
     "face": "anonymize",

@@ -17,7 +17,7 @@ from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.placement import current_device
-from tests.face_clips import FACE, write_late_face, write_two_people
+from tests.face_clips import HALF_FACE, write_late_face, write_two_people
 from tests.gpu.tolerances import MIN_FACES_DB
 from tests.pictures import SIZES, disc_mask, frame_format, matte_from
 from tests.unit.face.shapes import make_face
@@ -171,8 +171,8 @@ def test_frames_are_held_over_batches(gpu: Any, tmp_path: Path) -> None:
     found = [bool(json.loads(line)["faces"]) for line in told.read_text().splitlines()]
     assert 10 <= found.index(True) < 13
     detail = [
-        np.abs(np.diff(result.luma[FACE].astype(int))).mean()
-        / np.abs(np.diff(source.luma[FACE].astype(int))).mean()
+        np.abs(np.diff(result.luma[HALF_FACE].astype(int))).mean()
+        / np.abs(np.diff(source.luma[HALF_FACE].astype(int))).mean()
         for source, result in zip(decode_clip(clip)[0], decode_clip(target)[0], strict=True)
     ]
     hidden = [each < 0.35 for each in detail]

@@ -46,7 +46,7 @@ def blend(frame: Frame, alpha: Array, other: Frame) -> Frame:
 
 @settings(deadline=None, max_examples=60)
 @given(
-    size=st.tuples(st.integers(1, 400), st.integers(1, 300)),
+    size=st.tuples(st.integers(1, 200), st.integers(1, 150)),
     layout=st.sampled_from(LAYOUTS),
     seed=st.integers(0, 2**32 - 1),
 )
