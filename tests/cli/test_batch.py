@@ -100,7 +100,7 @@ def test_a_folder_with_broken_files_in_it(run: Run, source: Path, tmp_path: Path
 
     (source / "text.mov").unlink()
     before = (target / "a.mp4").stat().st_mtime_ns
-    again = run("batch", source, target, "--resume", "--progress", "json", *QUICK)
+    again = run("batch", source, target, "--resume", "--progress", "json", "-j", "1", *QUICK)
     assert again.code == 1
     told = [json.loads(line) for line in again.out.splitlines()]
     assert [each["type"] for each in told[:2]] == ["notice", "begin"]

@@ -176,7 +176,7 @@ def look():
     for frame in bgsoft.frames(sys.argv[1], face="off", matte="fast"):
         print(f"{frame.picture.shape}\n", end="")
         return
-threads = [threading.Thread(target=look) for _ in range(6)]
+threads = [threading.Thread(target=look) for _ in range(3)]
 for thread in threads:
     thread.start()
 for thread in threads:
@@ -184,7 +184,7 @@ for thread in threads:
 """
 
 
-@pytest.mark.parametrize(("code", "times"), [slow(IN_THE_MIDDLE, 1), (LEFT_IN_A_THREAD, 6)])
+@pytest.mark.parametrize(("code", "times"), [slow(IN_THE_MIDDLE, 1), (LEFT_IN_A_THREAD, 3)])
 def test_an_exit_in_the_middle_is_a_clean_one(small: Path, code: str, times: int) -> None:
     done = run_python("-c", code, small)
     assert (done.returncode, done.stdout, done.stderr) == (0, times * "(72, 96, 3)\n", "")

@@ -26,7 +26,7 @@ from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.fakes import host_planes
-from tests.marks import crossed
+from tests.marks import crossed, slow
 from tests.pictures import (
     codes,
     copy_frame,
@@ -252,7 +252,7 @@ def wall(columns: int, rows: int, face: float) -> Frame:
     return frame_of(np.tile(part, (rows, columns, 1)))
 
 
-@pytest.mark.parametrize("mode", [MAIN, HIDE])
+@pytest.mark.parametrize("mode", [MAIN, slow(HIDE)])
 def test_a_wall_of_a_hundred_faces(mode: FaceMode) -> None:
     """Each face is found once, although they exceed the first buffer."""
     frame = wall(12, 9, 50)

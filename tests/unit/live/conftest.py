@@ -20,6 +20,7 @@ from bgsoft.live.preview import PreviewServer
 from bgsoft.live.settings import LiveSettings
 from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
 from tests.live_threads import no_thread_is_left
+from tests.processes import wait_until
 
 __all__ = ["no_thread_is_left"]
 
@@ -111,6 +112,7 @@ def picture(server: PreviewServer, view: str, frame: LiveFrame) -> np.ndarray[An
             server._clock.seconds += 0.1  # type: ignore[attr-defined]
         server.publish(frame)
         thread.join(0.005)
+    wait_until(lambda: not server._is_taken)  # the last one that was published
     ((status, data, headers),) = answers
     assert status == 200
     assert headers["Content-Type"] == "image/jpeg"
