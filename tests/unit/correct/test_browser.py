@@ -10,7 +10,7 @@ import numpy as np
 
 from bgsoft.correct.page import CorrectionPage
 from bgsoft.rendering.configure import build_config
-from bgsoft.settings.config import FaceMode
+from bgsoft.settings.config import FaceMode, MatteQuality
 from tests.chromium import Browser, needs_chromium
 from tests.unit.review.pages import room, write
 
@@ -51,7 +51,10 @@ class Editor:
 def test_regions_are_drawn_timed_and_saved(tmp_path: Path) -> None:
     clip, file = write(tmp_path / "in.mkv", room(50)), tmp_path / "in.regions.toml"
     file.write_text(MOVING)
-    flags: dict[str, Any] = {"face": {"mode": FaceMode.OFF}}
+    flags: dict[str, Any] = {
+        "face": {"mode": FaceMode.OFF},
+        "segment": {"matte": MatteQuality.FAST},
+    }
     config = build_config(clip, Path("/dev/null"), preset="soft", flags=flags)
     with CorrectionPage(config, file) as page, Browser(tmp_path / "profile") as browser:
         browser.open(page.url)

@@ -16,7 +16,7 @@ import pytest
 from bgsoft.correct.page import CorrectionPage
 from bgsoft.errors import BgsoftError, ConfigError, UnsupportedFormatError
 from bgsoft.rendering.configure import build_config
-from bgsoft.settings.config import FaceMode
+from bgsoft.settings.config import FaceMode, MatteQuality
 from bgsoft.settings.regions_file import read_regions
 from tests.processes import wait_until
 from tests.unit.live.conftest import ask
@@ -54,7 +54,8 @@ def opened(clip: Path, regions: Path) -> Iterator[Open]:
     pages: list[CorrectionPage] = []
 
     def open_page(flags: dict[str, Any] | None = None, **given: Any) -> CorrectionPage:
-        chosen = {"effect": {"strength": 3.0}, "face": {"mode": FaceMode.OFF}, **(flags or {})}
+        quick = {"face": {"mode": FaceMode.OFF}, "segment": {"matte": MatteQuality.FAST}}
+        chosen = {"effect": {"strength": 3.0}, **quick, **(flags or {})}
         config = build_config(clip, Path("/dev/null"), preset="soft", flags=chosen)
         pages.append(CorrectionPage(config, regions, **given))
         return pages[-1]
