@@ -109,7 +109,7 @@ def bench(own: BenchFlags, settings: dict[str, Any]) -> int:
     """Measure how fast this machine renders, and where the time goes.
 
     Renders on the CPU, then moves one stage after another to the GPU. Also measures a render
-    without encoding, the decoder alone, and a plain transcode.
+    without encoding, the decoder, and ffmpeg.
     """
     import sys
 

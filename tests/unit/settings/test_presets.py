@@ -22,8 +22,9 @@ from bgsoft.settings.config import (
     RenderConfig,
 )
 from bgsoft.settings.presets import as_toml, list_presets, load_preset, merge
+from tests.processes import ROOT
 
-NAMES = {"soft", "studio", "privacy", "fast", "obs", "cutout", "green"}
+NAMES = {path.stem for path in (ROOT / "presets").glob("*.toml")}
 
 
 @pytest.fixture(autouse=True)
