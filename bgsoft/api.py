@@ -48,7 +48,7 @@ def render(
             60]
         background: Picture, video (looped), or colour such as '#00b140' or green, to put behind
             people. It also chooses the effect, unless effect does.
-        invert: Apply the effect to people, and keep their surroundings as they are.
+        invert: Apply the effect to people, and keep their surroundings unchanged.
         model: Model that finds people: a name from bgsoft models list, or your own ONNX file with a
             FILE.toml in the same folder. [default: selfie-general]
         matte: Quality of the segmentation. fast: one model, one pass a frame. standard: two models,
@@ -148,7 +148,7 @@ def render(
         What was done.
 
     Raises:
-        ConfigError: A value is out of range, or fits neither input nor output.
+        ConfigError: A value is out of range, or does not fit input or output.
         TypeError: There is no such setting.
         BgsoftError: As :func:`bgsoft.chunks.run.render_config`.
     """

@@ -26,7 +26,7 @@ def nvrtc() -> ctypes.CDLL:
 
 
 def problems(library: ctypes.CDLL, file: Path, sample_bits: int) -> str:
-    """What the compiler says against a file; empty if it compiles."""
+    """Messages of the compiler about a file; empty if it compiles."""
     program = ctypes.c_void_p()
     text, name = file.read_bytes(), file.name.encode()
     assert not library.nvrtcCreateProgram(ctypes.byref(program), text, name, 0, None, None)

@@ -1,6 +1,6 @@
 """Write bgsoft's file of YuNet from OpenCV Zoo's: ``convert_yunet.py IN`` (needs ``onnx``).
 
-The weights stay as they are. The batch becomes free, and the twelve outputs become one, ``faces``
+The weights stay unchanged. The batch becomes free, and the twelve outputs become one, ``faces``
 (batch, predictions, 16): class score, object score, box and five key points of each prediction,
 grid after grid (strides 8, 16, 32), row by row.
 

@@ -306,7 +306,7 @@ def _gradient(alpha: Image) -> Image:
 
 
 def _connectivity(alpha: Image, other: Image) -> Image:
-    """How far each pixel is joined to what is opaque in both mattes."""
+    """How far each pixel is joined to the parts that are opaque in both mattes."""
     level = np.ones_like(alpha)
     undecided = np.ones(alpha.shape, bool)
     for step in np.arange(0.1, 1.01, 0.1):

@@ -57,7 +57,7 @@ def over_checks(picture: Picture) -> Picture:
 
 
 def looks(source: Path) -> list[Picture]:
-    """The frame as it is and in each look."""
+    """The source frame, and the frame in each look."""
     pictures = [frame_at(source, SECONDS)]
     with tempfile.TemporaryDirectory() as folder:
         for look in LOOKS:

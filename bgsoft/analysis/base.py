@@ -6,7 +6,7 @@ from functools import cache
 
 _MIN_GRID_SIDE = 160
 """Least short side of the analysis frame. On portraits in 360 and 720 lines, edges of a matte
-of 180 rows take a third of the time and are as accurate as those of 360: boundary F is 0.757 and
+of 180 rows take a third of the time and are as accurate as those of 360. Boundary F is 0.757 and
 0.748 instead of 0.761 and 0.752."""
 _MIN_DETAIL_SIDE = 256
 """Least short side for networks, so that no input is enlarged: from 180 rows, masks of the selfie

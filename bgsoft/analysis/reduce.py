@@ -21,10 +21,10 @@ _MAX_FACTOR = 64
 class AreaReducer:
     """Averages planes over square cells; one launch on the current stream.
 
-    Whole cells are halved repeatedly. Each halving rounds halves up, so a cell exceeds its exact
-    mean by at most half a code value per halving, and falls below it by at most a quarter. P010
-    cells keep the fraction in the low six bits. Cells cut by the right and bottom edges are the
-    means of their part inside.
+    Whole cells are halved repeatedly. Each halving rounds halves up. So for each halving, a cell
+    exceeds its exact mean by at most half a code value, and falls below it by at most a quarter.
+    P010 cells keep the fraction in the low six bits. Cells cut by the right and bottom edges are
+    the means of their part inside.
 
     Args:
         shape: (rows, columns) of the plane.

@@ -1,7 +1,7 @@
 """The program's commands, and the message and exit code of a failure.
 
-Neither this module nor the top of a command's module imports anything heavy: ``bgsoft --help`` must
-answer at once. Of the commands, only the one that runs is imported and gets its flags.
+This module and the top of a command's module import nothing heavy: ``bgsoft --help`` must answer
+at once. Of the commands, only the one that runs is imported and gets its flags.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class CompareFlags:
             metavar="foreground|background",
         ),
     ] = None
-    no_vmaf: Annotated[bool, _pictures("Skip VMAF, which takes about half of the time.", "--no-vmaf")] = (
+    no_vmaf: Annotated[bool, _pictures("Skip VMAF, which takes half of the time.", "--no-vmaf")] = (
         False
     )
     min_vmaf: Annotated[float | None, _limit("Lowest mean VMAF.", metavar="0-100")] = None

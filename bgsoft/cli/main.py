@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run() -> NoReturn:
     """Run the program as a process of its own.
 
-    Everything is closed when :func:`main` returns, so the process exits at once: a regular
+    Everything is closed when :func:`main` returns, so the process exits at once. A regular
     shutdown of the interpreter takes 35 ms more for each file of a shell loop.
     """
     process.ends_after_command = True

@@ -107,7 +107,7 @@ class PlainView(ProgressView):
     Args:
         console: Receives the lines.
         verbose: Also print scene cuts and the whole summary.
-        lines: False: print neither progress nor names.
+        lines: False: print no progress and no names.
         whole: Print the whole summary, though not verbose.
     """
 

@@ -80,7 +80,7 @@ class Pictures:
     """Part of all samples that is in the region, 0–1; None without a mask."""
     curves: list[Curve]
     vmaf_reason: str | None = None
-    """Why there is no VMAF; None if there is."""
+    """Reason that VMAF is missing; None if there is."""
     vmaf_model: str | None = None
     vmaf_by: str | None = None
     """The ffmpeg that scored VMAF."""

@@ -87,8 +87,8 @@ def rising_pts(
     - Where the clock itself jumps back, or too far ahead (a joined broadcast recording), the
       picture is set one duration after its predecessor. Later ones are moved by the same amount.
 
-    A picture is yielded before the next one is pulled, except for leading ones with neither pts
-    nor dts.
+    A picture is yielded before the next one is pulled, except for leading ones without
+    timestamps.
 
     Args:
         pictures: In presentation order.

@@ -22,7 +22,7 @@ _ROUNDING = 0.01
 """Scores may be so far outside 0 to 1: half precision rounds."""
 _MAX_BOXES = 1000
 """Largest number of boxes of a class in one frame. No scene shows as many plates or screens; noise
-below the threshold of a detector does. Each is compared with those of the last half second: 1,000
+below the threshold of a detector does. Each is compared with those of the last half second. 1,000
 resting boxes take 0.25 s a frame, and 1,000 that jump in every frame 1 s."""
 
 

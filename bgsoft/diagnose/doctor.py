@@ -1,4 +1,4 @@
-"""A report of what works on this machine, and how to repair the rest."""
+"""A report of the parts that work on this machine, and how to repair the others."""
 
 from __future__ import annotations
 

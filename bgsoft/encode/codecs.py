@@ -25,7 +25,7 @@ _QP_TO_LAMBDA = 118
 """FFmpeg's FF_QP2LAMBDA: units of ``global_quality`` for one step of ``qscale``."""
 _X264_ROWS_A_THREAD, _X264_THREADS = 90, 12
 """1080 rows get twelve threads if there are cores for them, each of 20 MB. With the other stages
-on a GPU, 16 cores encode 73 frames/s with four threads and 119 with eight: a frame takes 50 ms, and
+on a GPU, 16 cores encode 73 frames/s with four threads and 119 with eight. A frame takes 50 ms, and
 each thread encodes one."""
 
 

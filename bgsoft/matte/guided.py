@@ -26,11 +26,11 @@ _MOMENTS = 13
 _RADIUS = 2.0
 """Radius of the windows, in cells of half a grid of 270 rows."""
 _EPSILON = 5e-5
-"""Variance of the guide, with samples scaled to 0–1, below which it counts as flat: a standard
-deviation of 1.8 8-bit code values, just above the noise left in a cell."""
+"""Variance of the guide, with samples scaled to 0–1, below which it counts as flat. It is a
+standard deviation of 1.8 8-bit code values, just above the noise left in a cell."""
 _STEEPEN = (2.0, 1.5)
 """Slopes of the result around one half: the fit leaves a faint rim as wide as its windows. The
-second applies on the frame, with finer windows: with 2, edges of moving people in 360 lines were
+second applies on the frame, with finer windows. With 2, edges of moving people in 360 lines were
 further from the truth (gradient error 7.8 instead of 7.1)."""
 
 

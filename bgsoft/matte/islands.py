@@ -23,8 +23,8 @@ _SURE = 0.7
 """Share of the threshold below which the mask is sure of background. A hole in a person with such a
 place is a gap, however small. On 81 photographs, with standard and best settings, 22 of 25 small
 holes with one are background, and 82 of 131 without. With these filled too, boundary F falls by
-0.003 to 0.004 (by 0.011 with the preset privacy, whose limit is ten times as high), and on six
-clips best mattes flicker by 8 % more. 0.6 is up to 0.0013 worse. 0.8 is 0.0005 better, but worse on
+0.003 to 0.004, or by 0.011 with the preset privacy, whose limit is ten times as high. On six clips,
+best mattes flicker by 8 % more. 0.6 is up to 0.0013 worse. 0.8 is 0.0005 better, but worse on
 twice as many photographs."""
 MAX_FRAMES = 16
 """Largest number of frames that a device processes at a time."""
@@ -199,7 +199,7 @@ def mask_scale(format: FrameFormat, mask_shape: Shape) -> tuple[float, float] | 
     """Return (vertical, horizontal) mask samples per cell where the grid exceeds the frame.
 
     The mask covers the frame exactly. Where the frame's size is not a multiple of the factor, the
-    grid's last row and column exceed it, so a plain resize would shift by a part of a cell. None:
+    grid's last row and column exceed it. A plain resize would then shift by a part of a cell. None:
     both cover the same area, and a plain resize is exact.
     """
     height, width = format.luma_shape

@@ -262,7 +262,7 @@ def _depth(pixel_format: VideoFormat) -> int:
 
 
 def _first_specified(*values: int) -> int:
-    """The first that is neither 0 (reserved, or RGB) nor unspecified."""
+    """The first that is specified, and not 0 (reserved, or RGB)."""
     return next((value for value in values if value not in (0, UNSPECIFIED)), UNSPECIFIED)
 
 

@@ -1,6 +1,6 @@
 """Properties and colour profiles of picture files.
 
-The files are untrusted: their sizes are checked before anything is decoded, and one that has been
+The files are untrusted: their sizes are checked before anything is decoded. A file that has been
 cut off is an error, not a picture that is grey below.
 """
 

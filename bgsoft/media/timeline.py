@@ -55,7 +55,7 @@ class Timeline:
 
         A whole file keeps its timestamps, including negative and late starts. There are two
         exceptions. A broadcast clock is set to zero if the output's clock has a meaning, or if a
-        timestamp is negative: FFmpeg gives such ones to a clock that wraps. A video that starts
+        timestamp is negative. FFmpeg gives such ones to a clock that wraps. A video that starts
         before zero is moved to zero, since no container shows pictures before zero. A part of a
         file starts at zero, and so does the video in a container that knows no other start.
 

@@ -20,7 +20,7 @@ _INTERVAL_SECONDS = 0.1
 _WINDOW_SECONDS = 3.0
 """Window of the displayed frame rate and load: steady, yet quick to follow a change."""
 _WINDOW_FRAMES = 16
-"""The window is extended to this number of frames: they come in batches of up to eight, and a slow
+"""The window is extended to this number of frames. They come in batches of up to eight, and a slow
 model may need most of a minute for one."""
 
 

@@ -75,7 +75,7 @@ def render_whole(
         events: Reported first.
 
     Raises:
-        ConfigError: A setting fits neither input nor output.
+        ConfigError: A setting does not fit input or output.
         BackendUnavailableError: A named backend cannot run here.
         ModelError: The model is missing or damaged.
         OpenError: The input cannot be read.
@@ -198,7 +198,7 @@ class _Session:
             return known
         if len(source.pictures) == 1:
             return known
-        # What would stop the render, stops it before a long search.
+        # Errors that would stop the render, stop it before a long search.
         resolve(config.segment.model)
         self._info = self._info or source.probe(rate=config.fps)
         if not self._request.passes_through_pipe:

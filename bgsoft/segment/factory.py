@@ -203,7 +203,7 @@ class HostSegmenterFactory:
             return BatchDriver(make, lambda: on_cpu(1), batch=batch, on_event=self._on_event)
 
     def current(self, own_stream: bool = False) -> AbstractContextManager[None]:
-        """Return the context of what is made."""
+        """Return the context of the new object."""
         if self._device is None or not self.placement.on_device:
             return nullcontext()
         return self._device.use(self._single_stream if own_stream else self._stream)

@@ -131,7 +131,7 @@ class ZoomPlanes:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Return what is around work that may run next to what follows, until :meth:`read`."""
+        """Return the context of work that may run in parallel, until :meth:`read`."""
         if self._stream is None:
             yield
             return

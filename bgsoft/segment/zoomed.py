@@ -177,7 +177,7 @@ class ZoomedSegmenter(Segmenter):
             people += product(indices, self._places.people)
         self._last, self._last_mask = frames[-1].index, masks[-1]
         if self._refiner is not None:
-            # The next turn is decided by the mask as it is now, whether or not its frames are here.
+            # The next turn is decided by the present mask, whether or not its frames are here.
             self._last_mask = masks[-1].copy()
             for (index, box), other in self._passes(self._close, closer, frames, reduced):
                 self._planes.average(masks[index], box, other, *CLOSER)

@@ -164,7 +164,7 @@ class EffectConfig:
         without_effect=("no background",),
     )
     invert: bool = setting(
-        False, "Apply the effect to people, and keep their surroundings as they are."
+        False, "Apply the effect to people, and keep their surroundings unchanged."
     )
     highlights: float = setting(0.6, range=(0, 1))
     """bokeh: how much brighter highlights bloom than their surroundings, 0–1."""

@@ -166,7 +166,7 @@ class Drawn:
         return made
 
     def faded(self, other: Drawn, weight: float) -> Drawn:
-        """Return a mix with so much of another frame, whose faces have other numbers."""
+        """Return a mix with a share of another frame, whose faces have other numbers."""
         first, second = (self, other) if weight < GHOST else (other, self)
         labels = second.labels.copy() if GHOST <= weight <= 1 - GHOST else first.labels * 0
         labels[first.labels > 0] = first.labels[first.labels > 0]

@@ -280,7 +280,7 @@ def crossing(stock: Stock) -> Iterator[Scene]:
 
 
 BARS = {"left": (-1, -1, 0, 1), "right": (0, -1, 1, 1), "lower": (-1, 0, 1, 1)}
-"""Corners of what is covered, in half sizes of a face."""
+"""Corners of the covered part, in half sizes of a face."""
 
 
 def covered(stock: Stock) -> Iterator[Scene]:

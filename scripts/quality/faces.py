@@ -49,7 +49,7 @@ def visible_of(seen: Seen, format: FrameFormat) -> NDArray[np.bool_]:
 
 
 def read_reference(path: Path, format: FrameFormat) -> list[Seen]:
-    """What another detector sees in each frame, from scripts/reference_faces.py."""
+    """Detections of another detector in each frame, from scripts/reference_faces.py."""
     if not path.exists():
         raise SystemExit(f"{path} is missing: write it with scripts/reference_faces.py")
     read = json.loads(path.read_text())

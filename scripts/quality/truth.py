@@ -69,7 +69,7 @@ def moving(image: Image, person: Image) -> Iterator[Truth]:
     scale = height / image.shape[0]
     enlarged = cv2.resize(image, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     mask = cv2.resize(person.astype(np.float32), enlarged.shape[1::-1])
-    # What the lower rim cut off is carried on beyond it.
+    # The part cut off by the lower rim is continued beyond it.
     pad = height // 4
     enlarged = cv2.copyMakeBorder(enlarged, 0, pad, 0, 0, cv2.BORDER_REPLICATE)
     mask = cv2.copyMakeBorder(mask, 0, pad, 0, 0, cv2.BORDER_REPLICATE)

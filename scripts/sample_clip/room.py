@@ -25,7 +25,7 @@ from sample_clip.canvas import (
 STORE_SCALE: Final = 1.25
 """Stored canvas pixels per world unit; the camera never enlarges a far layer by more."""
 _DEFOCUS: Final = 2.2
-"""Sigma in stored pixels of what is infinitely far; the lens is focused on the person."""
+"""Sigma in stored pixels of infinitely distant things; the lens is focused on the person."""
 
 CLOCK_CENTRE: Final = (-330.0, -131.0)
 RADIO_LIGHT: Final = (-292.0, 24.0)

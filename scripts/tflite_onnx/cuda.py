@@ -3,7 +3,7 @@
 These networks are small: a run takes as long as its kernels are many, and this provider has one for
 every operator, and one more for the bias of every convolution. So biases are moved to where they
 cost nothing, and what cuDNN does in one kernel becomes one operator, ``FusedConv`` of ONNX Runtime.
-Results differ by what float32 rounds.
+Results differ by float32 rounding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 _LINEAR = {"Add", "GlobalAveragePool", "Resize"}
-"""What is added to all samples of a channel is the same before and behind them."""
+"""An addition to all samples of a channel is the same before and behind them."""
 _DOMAIN = "com.microsoft"
 _AXES = "rows_and_columns"
 
@@ -105,7 +105,7 @@ class CudaRewriter:
     def _move_biases(self) -> None:
         """Add the biases of convolutions to those behind them, where all between is linear."""
         owed: dict[str, NDArray[np.float32]] = {}
-        """What values lack, by channel."""
+        """Missing part of the values, by channel."""
         for node in self._nodes:
             target = node.output[0]
             if node.op_type in _LINEAR:
@@ -179,7 +179,7 @@ class CudaRewriter:
                 self._constants[user.input[1]] = self._constants[user.input[1]] / samples
 
     def _apply_singly(self, total: NodeProto, user: NodeProto) -> None:
-        """Apply a convolution to both of two means, not to what they add up to, and add that.
+        """Apply a convolution to each of two means instead of to their sum, and add the results.
 
         The means may be of pictures of two sizes.
         """
@@ -222,7 +222,7 @@ class CudaRewriter:
                 self._nodes.remove(gone)
 
     def _activated(self, node: NodeProto) -> list[NodeProto]:
-        """What is fused with a convolution with a bias: Relu, or Add and Relu, or nothing.
+        """Operators fused with a convolution with a bias: Relu, or Add and Relu, or nothing.
 
         Add only behind those of one sample a channel: ONNX Runtime fails where cuDNN has no such
         kernel, which it has for all ways to multiply matrices.

@@ -126,7 +126,7 @@ def _graph_text(spec: ModelSpec) -> str:
 
 
 def golden_images(crop: Image, window: tuple[int, int, int, int, int]) -> list[Image]:
-    """Three images from one crop: as it is, mirrored, at half brightness.
+    """Three images from one crop: unchanged, mirrored, at half brightness.
 
     Args:
         crop: (256, 256, 3) RGB.

@@ -94,9 +94,9 @@ def _without_unread(graph: Graph, operators: Sequence[Operator]) -> tuple[Operat
 
 
 def average_before_resize(graph: Graph) -> Graph:
-    """Make the mean of a sum with an enlarged picture from the means of what it is made of.
+    """Make the mean of a sum with an enlarged picture from the means of its parts.
 
-    Doubling with half-pixel centres leaves the mean as it is, so the picture is averaged while it
+    Doubling with half-pixel centres keeps the mean, so the picture is averaged while it
     is small, and the sum is never made.
     """
     tensors, operators = list(graph.tensors), list(graph.operators)

@@ -32,7 +32,7 @@ _MIN_HALVED = 16
 
 
 class _Masks(nn.Module):
-    """What is embedded: opacity in place of logits."""
+    """The embedded network: opacity in place of logits."""
 
     def __init__(self, refiner: Refiner) -> None:
         super().__init__()

@@ -36,13 +36,13 @@ _DECAY = 0.02
 _AVERAGE = 0.999
 """Share of the averaged weights that a step leaves."""
 _VALIDATED = 16
-"""Every so many photographs, one is for validation."""
+"""Of each this number of photographs, one is for validation."""
 _EDGE_WEIGHT = 4.0
 _STEADY_WEIGHT = 2.0
 
 
 def losses(logits: Tensor, rough: Tensor, batch: Batch, twins: int) -> dict[str, Tensor]:
-    """What is minimised, by name."""
+    """Losses, by name."""
     truth = batch.targets
     spread = functional.max_pool2d(truth, 9, 1, 4) + functional.max_pool2d(-truth, 9, 1, 4)
     weight = 1 + _EDGE_WEIGHT * functional.avg_pool2d(spread, 3, 1, 1)

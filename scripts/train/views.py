@@ -183,7 +183,7 @@ class Views:
     def _person(
         self, size: Tensor, x: Tensor, y: Tensor, aspect: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """A random photograph each, its person so many scenes tall, with the head at (x, y).
+        """A random photograph each, its person of a height in scenes, with the head at (x, y).
 
         Returns:
             Its picture (n, 3, S, S) and mask (n, 1, S, S), and where there is photograph.
@@ -501,7 +501,7 @@ class Views:
 
 
 def _extent(where: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(n) left, top, right and bottom of what is true in (n, h, w); 0 where nothing is."""
+    """(n) left, top, right and bottom of the true samples in (n, h, w); 0 where nothing is."""
     ends: list[Tensor] = []
     for line in (where.any(1), where.any(2)):
         some, length = line.any(1), line.shape[1]
