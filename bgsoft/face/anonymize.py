@@ -32,14 +32,10 @@ _SAME_FACE = 0.6
 
 def _between(one: Ellipse, two: Ellipse, share: float) -> Ellipse:
     """Return the place that has gone this share (0–1) of the way from one to the other."""
-    angle = math.atan2(one.sin, one.cos)
     # Turned by half a circle an ellipse is the same.
-    angle += share * math.remainder(math.atan2(two.sin, two.cos) - angle, math.pi)
-    sizes = {
-        name: getattr(one, name) + share * (getattr(two, name) - getattr(one, name))
-        for name in ("x", "y", "across", "along")
-    }
-    return Ellipse(cos=math.cos(angle), sin=math.sin(angle), **sizes)
+    turn = math.remainder(two.angle - one.angle, math.pi)
+    two = two._replace(angle=one.angle + turn)
+    return Ellipse(*(start + share * (end - start) for start, end in zip(one, two, strict=True)))
 
 
 def _box(place: Ellipse) -> Box:

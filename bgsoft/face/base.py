@@ -105,8 +105,7 @@ def hiding_ellipse(face: Face) -> Ellipse:
     return Ellipse(
         x=x,
         y=y,
-        cos=math.cos(face.angle),
-        sin=math.sin(face.angle),
+        angle=face.angle,
         across=max(1.0, side * EXPECTED_HALF[0] * _MARGIN_ACROSS),
         along=max(1.0, side * EXPECTED_HALF[1] * _MARGIN_ALONG),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -51,8 +52,8 @@ class Hider:
                 size = patch.rows * patch.columns, _LANES, 2
                 self._means(size, *planes, alpha, cells, *place)
             e = patch.ellipse
-            ellipse = (e.x, e.y, e.cos, e.sin, e.across, e.along, plan.feather)
+            ellipse = (e.x, e.y, math.cos(e.angle), math.sin(e.angle), e.across, e.along)
             size = bottom - top, right - left, 2
-            drawing = smooth, *plan.clear, min_share, *ellipse
+            drawing = smooth, *plan.clear, min_share, *ellipse, plan.feather
             self._draw(size, *planes, cells, patch.inside, *place, *drawing)
         return hidden

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from typing import TypeAlias
 
 from bgsoft.frame import Array, Frame, FrameFormat
-from bgsoft.records import NamedTuple, dataclass
+from bgsoft.records import NamedTuple
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.hide import HideShape, HideStyle
 
@@ -35,16 +34,14 @@ MIN_ALPHA = 1e-3
 """Mean alpha of a cutout's cell with the same weight as the black of clear samples."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ellipse:
+class Ellipse(NamedTuple):
     """An ellipse in frame pixels, turned by the face's roll."""
 
     x: float
     """Centre; a pixel's centre is at half a pixel."""
     y: float
-    cos: float
-    """Cosine of the angle from the picture's horizontal to the line between the eyes."""
-    sin: float
+    angle: float
+    """Radians from the picture's horizontal to the line between the eyes, clockwise."""
     across: float
     """Half axis along the line between the eyes."""
     along: float
@@ -53,17 +50,18 @@ class Ellipse:
     def moved(self, dx: float, dy: float, growth: float = 1.0) -> Ellipse:
         """Return the ellipse moved, and enlarged by a factor."""
         across, along = self.across * growth, self.along * growth
-        return replace(self, x=self.x + dx, y=self.y + dy, across=across, along=along)
+        return self._replace(x=self.x + dx, y=self.y + dy, across=across, along=along)
 
     def half_size(self) -> tuple[float, float]:
         """Return half the width and the height of the upright box around it."""
+        cos, sin = math.cos(self.angle), math.sin(self.angle)
         return (
-            math.hypot(self.across * self.cos, self.along * self.sin),
-            math.hypot(self.across * self.sin, self.along * self.cos),
+            math.hypot(self.across * cos, self.along * sin),
+            math.hypot(self.across * sin, self.along * cos),
         )
 
 
-_EVERYWHERE = Ellipse(x=0.0, y=0.0, cos=1.0, sin=0.0, across=math.inf, along=math.inf)
+_EVERYWHERE = Ellipse(x=0.0, y=0.0, angle=0.0, across=math.inf, along=math.inf)
 
 
 class Rectangle(NamedTuple):

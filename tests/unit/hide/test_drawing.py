@@ -154,7 +154,7 @@ def test_without_landmarks_a_face_is_hidden_where_it_is_to_be_expected(roll: flo
     known = make_face(300, 180, width, height=height, roll=roll)
     dim = replace(known, landmarks=NO_LANDMARKS, square=square, box_xyxy=box_in(square))
     one, other = hiding_ellipse(known), hiding_ellipse(dim)
-    for name in ("x", "y", "cos", "sin"):
+    for name in ("x", "y", "angle"):
         assert getattr(other, name) == pytest.approx(getattr(one, name), abs=0.05 * side)
     for name in ("across", "along"):
         assert getattr(other, name) == pytest.approx(getattr(one, name), rel=0.15)
@@ -271,7 +271,7 @@ def test_a_patch_holds_its_ellipse_in_few_cells(
 ) -> None:
     format = frame_format((1920, 1080))
     cos, sin = float(np.cos(roll)), float(np.sin(roll))
-    ellipse = Ellipse(x=801.3, y=377.7, cos=cos, sin=sin, across=100.0, along=100 * ratio)
+    ellipse = Ellipse(x=801.3, y=377.7, angle=roll, across=100.0, along=100 * ratio)
     patch = HidePlan(format=format, shape=shape).patch(ellipse)
     assert patch is not None
     assert not any(side % 2 for side in (patch.edge, *patch.hidden))
@@ -286,5 +286,5 @@ def test_a_patch_holds_its_ellipse_in_few_cells(
 
 
 def test_what_is_not_a_number_hides_nothing() -> None:
-    ellipse = Ellipse(x=float("nan"), y=1.0, cos=1.0, sin=0.0, across=5.0, along=5.0)
+    ellipse = Ellipse(x=float("nan"), y=1.0, angle=0.0, across=5.0, along=5.0)
     assert HidePlan(format=frame_format((64, 64))).patch(ellipse) is None
