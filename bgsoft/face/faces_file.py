@@ -162,10 +162,9 @@ class KnownFaces:
 
     def items(self) -> Iterator[tuple[int, float, list[Face]]]:
         """Yield pts, seconds and faces of all frames that are known."""
-        numerator, denominator = (self.time_base or Fraction(1)).as_integer_ratio()
         listed = (track.pts for track in self.tracks.values())
         for pts in self.frames or sorted(set().union(*listed)):
-            yield pts, pts * numerator / denominator, self.faces(pts)
+            yield pts, float(pts * (self.time_base or 1)), self.faces(pts)
 
     def text(self, info: VideoInfo) -> str:
         """Return the contents of a file."""

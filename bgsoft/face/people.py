@@ -119,11 +119,6 @@ class MainOfShot(NamedTuple):
     """Seconds of its first frame."""
     spans: list[Span]
 
-    @property
-    def ids(self) -> Collection[int]:
-        """Ids of their tracks."""
-        return {span.id for span in self.spans}
-
 
 class People:
     """The people of one shot, frame by frame."""
@@ -288,12 +283,13 @@ class ShotPicker(Picker):
     """Main people that were chosen over whole shots, in order, before the render."""
 
     def __init__(self, shots: Sequence[MainOfShot]) -> None:
-        self._shots, self._begins = shots, [shot.begin for shot in shots]
+        self._shots = shots
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        shot = self._shots[max(0, bisect_right(self._begins, seconds) - 1)]
-        self.main = shot.ids
-        shown = {span.id for span in shot.spans if span.begin <= seconds <= span.end}
+        at = bisect_right(self._shots, seconds, key=attrgetter("begin"))
+        spans = self._shots[max(0, at - 1)].spans
+        self.main = {span.id for span in spans}
+        shown = {span.id for span in spans if span.begin <= seconds <= span.end}
         return {face.id: face for face in faces if face.id in shown}
 
 
