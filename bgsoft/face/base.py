@@ -18,16 +18,14 @@ from bgsoft.records import dataclass
 LOOKAHEAD_FRAMES = 8
 """Frames whose faces are known beyond the one whose faces are hidden."""
 
-FACE_OVAL = (
+FACE_OVAL = [
     *(10, 338, 297, 332, 284, 251, 389, 356, 454, 323, 361, 288, 397, 365, 379, 378, 400, 377),
     *(152, 148, 176, 149, 150, 136, 172, 58, 132, 93, 234, 127, 162, 21, 54, 103, 67, 109),
-)
+]
 """Landmarks along the outline of the face, in order, from the middle of the forehead: the edges
 named FACEMESH_FACE_OVAL in MediaPipe's ``face_mesh_connections.py``."""
 
 OUTLINE_POINTS = len(FACE_OVAL)
-_FLAT_OVAL = 3 * np.array(FACE_OVAL) + np.array([[0], [1]])
-"""Indices of their x and y among the (468, 3) numbers."""
 
 SQUARE_SCALE, SQUARE_FALL = 1.54, 0.055
 """Side of the square that landmarks are found in, and distance of its middle from that of the
@@ -85,8 +83,7 @@ class FaceTaker(Protocol):
 
 def oval_points(face: Face) -> NDArray[np.float32]:
     """The landmarks along the outline: (2, 36) float32, all x and all y in frame pixels, a copy."""
-    points: NDArray[np.float32] = face.landmarks.take(_FLAT_OVAL)
-    return points
+    return face.landmarks[FACE_OVAL, :2].T
 
 
 def outline_square(face: Face) -> Roi:
