@@ -157,10 +157,10 @@ def _write_faces(
     assert data is not None
     stack.enter_context(data)
     for chunk, numbers in enumerate(joined_ids(chunks)):
-        for frame in read_faces(folder.faces(chunk)):
-            for face in frame.faces:
+        for time_of_frame, faces in read_faces(folder.faces(chunk)):
+            for face in faces:
                 face.id = numbers[face.id]
-            data.write(frame, frame.faces)
+            data.add(time_of_frame, faces)
     data.finish()
     return data
 

@@ -24,20 +24,13 @@ from bgsoft.face.base import Face
 from bgsoft.face.landmarks import LANDMARKS
 from bgsoft.frame import Frame
 from bgsoft.outputs import AtomicOutput, writing
-from bgsoft.records import dataclass
 
 FACE_DATA_SUFFIXES = (".jsonl", ".npz")
 _WHAT = "face data"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedFrame:
-    """The faces of a frame, without its picture."""
-
-    index: int
-    pts: int
-    time_seconds: float
-    faces: list[Face]
+FrameTime = tuple[int, int, float]
+"""Index, pts and seconds of a frame."""
 
 
 class FaceDataWriter(Closing):
@@ -59,12 +52,16 @@ class FaceDataWriter(Closing):
         """The partial file that something that stopped the render has left."""
         return self._file.kept
 
-    def write(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> None:
+    def write(self, frame: Frame, faces: Sequence[Face]) -> None:
+        """Add a frame; see :meth:`add`."""
+        self.add((frame.index, frame.pts, frame.time_seconds), faces)
+
+    def add(self, time: FrameTime, faces: Sequence[Face]) -> None:
         """Add a frame; raises OutputError where the file cannot be written."""
         begin = self._stream.tell()
         with writing(self._path, _WHAT):
             try:
-                rest = memoryview(self._encoded(frame, faces))
+                rest = memoryview(self._encoded(time, faces))
                 while rest:
                     rest = rest[self._stream.write(rest) or 0 :]
             except OSError:
@@ -98,7 +95,7 @@ class FaceDataWriter(Closing):
         self._file.close()
 
     @abstractmethod
-    def _encoded(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> bytes:
+    def _encoded(self, time: FrameTime, faces: Sequence[Face]) -> bytes:
         """Return what is written to the stream for a frame."""
 
     def _finish(self) -> None:
@@ -140,11 +137,12 @@ class _JsonLinesWriter(FaceDataWriter):
     def __init__(self, path: Path, file: AtomicOutput) -> None:
         super().__init__(path, file, FileIO(file.temporary, "w"))
 
-    def _encoded(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> bytes:
+    def _encoded(self, time: FrameTime, faces: Sequence[Face]) -> bytes:
+        index, pts, seconds = time
         line = {
-            "index": frame.index,
-            "pts": frame.pts,
-            "time": round(frame.time_seconds, 6),
+            "index": index,
+            "pts": pts,
+            "time": round(seconds, 6),
             "faces": [
                 {
                     "id": face.id,
@@ -176,10 +174,10 @@ class _NpzWriter(FaceDataWriter):
         super().__init__(path, file, stream)
         self._frames, self._faces = bytearray(), bytearray()
 
-    def _encoded(self, frame: Frame | RecordedFrame, faces: Sequence[Face]) -> bytes:
+    def _encoded(self, time: FrameTime, faces: Sequence[Face]) -> bytes:
         rows = [(face.id, face.detected, face.score, face.box_xyxy) for face in faces]
         self._faces += np.array(rows, _FACE).tobytes()
-        row = frame.index, frame.pts, frame.time_seconds, len(self._faces) // _FACE.itemsize
+        row = *time, len(self._faces) // _FACE.itemsize
         self._frames += np.array(row, _FRAME).tobytes()
         return b"".join(face.landmarks.astype("<f4").tobytes() for face in faces)
 
@@ -204,7 +202,7 @@ class _NpzWriter(FaceDataWriter):
             raise
 
 
-def read_faces(path: Path) -> Iterator[RecordedFrame]:
+def read_faces(path: Path) -> Iterator[tuple[FrameTime, list[Face]]]:
     """The frames of a ``.npz`` file of faces, landmarks read frame by frame.
 
     How old their tracks are is not in it: ages are 0.
@@ -216,9 +214,7 @@ def read_faces(path: Path) -> Iterator[RecordedFrame]:
         columns = {name: known[name].tolist() for name in known.files if name != "landmarks"}
         every = zip(*(columns[name] for name in ("id", "score", "box", "detected")), strict=True)
         frames = zip(*(columns[name] for name in ("index", "pts", "time")), strict=True)
-        for (index, pts, seconds), (first, end) in zip(
-            frames, pairwise(columns["first"]), strict=True
-        ):
+        for time, (first, end) in zip(frames, pairwise(columns["first"]), strict=True):
             faces = [
                 Face(
                     id=id,
@@ -230,4 +226,4 @@ def read_faces(path: Path) -> Iterator[RecordedFrame]:
                 )
                 for id, score, box, detected in islice(every, end - first)
             ]
-            yield RecordedFrame(index, pts, seconds, faces)
+            yield time, faces
