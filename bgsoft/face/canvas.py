@@ -12,7 +12,6 @@ _BORDER_PX = 32
 """Width of the mirrored border, input pixels."""
 _MULTIPLE = 32
 """The sides of the detector's input are multiples of this: the stride of its coarsest grid."""
-_QUARTERS = (1, 1j, -1, -1j)
 
 
 class Canvas(NamedTuple):
@@ -37,7 +36,7 @@ class Canvas(NamedTuple):
 
     def view(self, quarters: int = 0) -> Affine:
         """Return the transform from input to frame, which is shown turned by quarters."""
-        turn, centre = complex(_QUARTERS[quarters % 4]), (self.width / 2, self.height / 2)
+        turn, centre = 1j ** (quarters % 4), (self.width / 2, self.height / 2)
         middle = self.frame_width / 2, self.frame_height / 2
         return Affine.about(1 / self.scale, turn, centre, middle)
 
