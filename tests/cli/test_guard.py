@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from tests.face_clips import SAMPLE
 from tests.marks import slow
-from tests.processes import run_python
+from tests.processes import run_python, wait_until
 
 CRASHES = """
 import os, signal, sys
@@ -114,6 +115,13 @@ run()
 """
 
 
+def waits(pid: int, number: signal.Signals) -> bool:
+    """Return whether a signal was sent to a process that has not received it yet."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    (pending,) = re.findall(r"^ShdPnd:\s*(\w+)", status, re.MULTILINE)
+    return bool(int(pending, 16) >> (number - 1) & 1)
+
+
 def test_a_second_ctrl_c_in_a_terminal_stops_by_force(tmp_path: Path) -> None:
     terminal, end = os.openpty()
     process = subprocess.Popen(
@@ -127,6 +135,8 @@ def test_a_second_ctrl_c_in_a_terminal_stops_by_force(tmp_path: Path) -> None:
     for awaited in (b"rendering", b"cancelled"):
         while awaited not in shown:
             shown += os.read(terminal, 4096)
+        # A signal that comes while the last one waits is lost.
+        wait_until(lambda: not waits(process.pid, signal.SIGINT))
         os.write(terminal, b"\x03")
     assert process.wait(60) == 130
     shown += os.read(terminal, 4096)
