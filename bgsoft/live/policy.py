@@ -176,10 +176,10 @@ class Quality:
 
     def __str__(self) -> str:
         faces, people = self.faces_every, self.masks_every
-        parts = [f"faces looked for on 1 of {faces} frames"] if faces > 1 else []
+        parts = [f"faces on 1 of {faces} frames"] if faces > 1 else []
         if people > 1:
-            parts.append(f"people on 1 of {people} of those that --mask-every takes")
-        return ", ".join(parts) or "all that was asked for"
+            parts.append(f"people on 1 of {people} frames that --mask-every takes")
+        return ", ".join(parts) or "as requested"
 
 
 LADDER = (Quality(), Quality(2, 1), Quality(4, 1), Quality(4, 2), Quality(4, 3))
