@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from pathlib import Path
 
 from bgsoft.cli import process
 
@@ -44,8 +43,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         others.append(number)
         raise KeyboardInterrupt
 
+    def repeat(lost: sys.UnraisableHookArgs) -> None:
+        """Send a signal again that raised where exceptions are lost, as in a weakref's callback."""
+        if lost.exc_type is not KeyboardInterrupt:
+            sys.__unraisablehook__(lost)
+            return
+        number = others[-1] if others else signal.SIGINT
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
+        signal.setitimer(signal.ITIMER_REAL, 0.01)  # by then, Python has left the callback
+
     try:
         if early:
+            sys.unraisablehook = repeat
             _handle(signal.default_int_handler, terminate)
         code = execute(sys.argv[1:] if argv is None else argv, console)
         if early:
@@ -58,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         console.error(f"{ExitCode(code).name.lower()}; no output was written")
     console.close()
     if code == ExitCode.OK and Console.unwritten is not None:
+        from pathlib import Path
+
         from bgsoft.outputs import write_error
 
         console.error(str(write_error(Console.unwritten, Path("stdout"))))

@@ -183,6 +183,49 @@ def test_an_interrupt_at_any_time_is_one_line(tmp_path: Path, module: str, argv:
     assert not list(tmp_path.iterdir())
 
 
+LOST = """
+import os, signal, sys, weakref
+
+number = int(sys.argv.pop(1))
+
+class Thing: ...
+
+def interrupt(_reference):
+    os.kill(os.getpid(), number)
+    for _ in range(1000):
+        pass
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "bgsoft.diagnose.doctor":
+            thing = Thing()
+            self.watch = weakref.ref(thing, interrupt)
+
+sys.meta_path.insert(0, Interrupting())
+from bgsoft.cli.main import run
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGTERM, 143, "terminated"), slow(signal.SIGINT, 130, "interrupted")],
+)
+def test_a_signal_in_a_callback_is_not_lost(number: signal.Signals, code: int, word: str) -> None:
+    """Python only prints an exception that is raised there."""
+    done = run_python("-c", LOST, number, "doctor", stdin=subprocess.DEVNULL)
+    assert done.returncode == code
+    assert done.stderr == f"bgsoft: error: {word}; no output was written\n"
+
+
+def test_pathlib_is_not_loaded_before_an_interrupt_is_one_line() -> None:
+    """Until then, Ctrl-C prints a traceback."""
+    program = "import sys, bgsoft.cli.main; print(*sys.modules)"
+    modules = run_python("-S", "-c", program).stdout.split()
+    assert "bgsoft.cli.main" in modules
+    assert "pathlib" not in modules
+
+
 def test_an_interrupt_while_an_extension_module_is_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
