@@ -21,7 +21,7 @@ from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, trans
 from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.planes import Plane, plane_views
-from bgsoft.media.probe import is_rgb, probe
+from bgsoft.media.probe import has_alpha, is_rgb, probe
 from bgsoft.media.pyav import PYAV_ERRORS, TO_PLANAR, swscale_matrix
 from bgsoft.media.source import open_input, select_video_stream
 from bgsoft.ops.placement import Placement
@@ -220,6 +220,8 @@ class ClipPlayer:
         )
         with translated(*PYAV_ERRORS, to=lambda _: ConfigError(problem, path=path)):
             self._write(first)
+        if has_alpha(first.format):
+            self.notices += (f"--background {path}: alpha channel dropped",)
 
     def show(self, frame: Frame) -> None:
         """Advance to the clip's frame for the time of ``frame``.

@@ -15,7 +15,7 @@ from bgsoft.composite.color import (
     planes_from_rgb,
     to_frame_rgb,
 )
-from bgsoft.decode.stills import in_srgb, read_still
+from bgsoft.decode.stills import Still, in_srgb, read_still
 from bgsoft.errors import ConfigError, MediaError, errors_as, os_errors_as
 from bgsoft.frame import FrameFormat
 from bgsoft.media.opencv import decode_picture
@@ -52,16 +52,16 @@ def image_background(placement: Placement, path: Path, format: FrameFormat) -> B
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
     """
-    return Background("blend_plate", *map(placement.array, image_planes(path, format)))
+    image = read_image(path)
+    planes = image_planes(image.pixels, format)
+    background = Background("blend_plate", *map(placement.array, planes))
+    background.notices = tuple(f"--background {path}: {text}" for text in image.notices)
+    return background
 
 
-def image_planes(path: Path, format: FrameFormat) -> tuple[Samples, Samples]:
-    """Read an image file as luma (H, W) and chroma (⌈H/2⌉, ⌈W/2⌉, 2) of a frame.
-
-    Raises:
-        ConfigError: The file is missing, unreadable or not an image.
-    """
-    image = cover(read_image(path), format.width, format.height)
+def image_planes(image: Samples, format: FrameFormat) -> tuple[Samples, Samples]:
+    """Convert an image, (h, w, 3), to luma (H, W) and chroma (⌈H/2⌉, ⌈W/2⌉, 2) of a frame."""
+    image = cover(image, format.width, format.height)
     luma = np.empty(format.luma_shape, format.dtype)
     chroma = np.empty(format.chroma_shape, format.dtype)
     for start in range(0, format.height, _CONVERT_ROWS):
@@ -73,12 +73,8 @@ def image_planes(path: Path, format: FrameFormat) -> tuple[Samples, Samples]:
     return luma, chroma
 
 
-def read_image(path: Path) -> Samples:
-    """Decode an image file.
-
-    Returns:
-        (h, w, 3) uint8 or uint16, blue first, sRGB, upright; transparent parts are blended with
-        black.
+def read_image(path: Path) -> Still:
+    """Decode an image file, in sRGB; transparent parts are blended with black.
 
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
@@ -91,13 +87,13 @@ def read_image(path: Path) -> Samples:
             problem = "it is not a file" if path.exists() else "it does not exist"
             raise ConfigError(f"cannot read --background {path}: {problem}", path=path)
         if still_kind(read_head(path)) is not None:
-            return in_srgb(read_still(path)).pixels
+            return in_srgb(read_still(path))
         data = np.fromfile(path, np.uint8)
     image = decode_picture(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image is None or image.dtype not in (np.uint8, np.uint16):
         problem = "it is not a supported image, or too large"
         raise ConfigError(f"cannot read --background {path}: {problem}", path=path)
-    return image
+    return Still(image, profile=b"")
 
 
 def cover(image: Samples, width: int, height: int) -> Samples:

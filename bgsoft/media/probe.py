@@ -76,6 +76,12 @@ def is_gray(pixel_format: VideoFormat) -> bool:
     return len(colored) == 1 and not pixel_format.has_palette
 
 
+def has_alpha(pixel_format: VideoFormat) -> bool:
+    """Return whether a format holds an alpha channel, other than that of a palette."""
+    alpha = any(component.is_alpha for component in pixel_format.components)
+    return alpha and not pixel_format.has_palette
+
+
 def is_rgb(pixel_format: VideoFormat) -> bool:
     """Return whether a format holds RGB (or a palette, Bayer or XYZ samples) rather than YCbCr."""
     return (
@@ -338,8 +344,7 @@ def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
         notices.append("RGB converted to YCbCr, limited range")
     elif is_gray(pixel_format):
         notices.append("grey picture given neutral colour")
-    alpha = any(component.is_alpha for component in pixel_format.components)
-    if alpha and not pixel_format.has_palette:
+    if has_alpha(pixel_format):
         notices.append("alpha channel dropped")
     if _depth(pixel_format) > 10:
         notices.append(f"{_depth(pixel_format)}-bit samples reduced to 10 bits")

@@ -199,3 +199,19 @@ def test_colours_of_a_background_video_that_are_not_converted_are_reported(tmp_p
         told = [event.message for event in report.events if "--background" in event.message]
         assert len(told) == is_told
         assert all("its colours look wrong" in text for text in told)
+
+
+def test_a_transparent_background_becomes_opaque_with_a_notice(tmp_path: Path) -> None:
+    source = tmp_path / "plain.mkv"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=64x48:d=0.08:r=25", "-c:v", "ffv1", source)
+    for name, told in (
+        ("glass.png", "transparent parts are laid over black"),
+        ("glass.mkv", "alpha channel dropped"),
+    ):
+        background = tmp_path / name
+        glass = ["-f", "lavfi", "-i", "color=white@0.5:s=64x48:d=0.04:r=25,format=rgba"]
+        ffmpeg(*glass, "-c:v", "png", background)
+        given = {"background": background, "face": "off", "overwrite": True, **LOSSLESS}
+        report = bgsoft.render(source, tmp_path / "out.mp4", **given)
+        notices = [event.message for event in report.events if "--background" in event.message]
+        assert notices == [f"--background {background}: {told}"]

@@ -83,7 +83,7 @@ def test_exif_orientation_is_honoured(orientation: int, transparent: bool, tmp_p
     # Exif 2.32, tag 0x0112: which stored corner ends up at the upper left, then clockwise.
     names = {"r": red, "g": GREEN, "b": BLUE, "w": WHITE}
     corners = ["rgwb", "grbw", "wbrg", "bwgr", "rbwg", "brgw", "wgrb", "gwbr"][orientation - 1]
-    image = read_image(path)
+    image = read_image(path).pixels
     assert image.shape == ((8, 12, 3) if orientation < 5 else (12, 8, 3))
     seen = [image[0, 0], image[0, -1], image[-1, -1], image[-1, 0]]
     assert [tuple(color.tolist()) for color in seen] == [names[name] for name in corners]
@@ -94,7 +94,7 @@ def test_transparency_is_laid_over_black(tmp_path: Path) -> None:
     image[..., 3] = np.array([0, 51, 128, 255])
     path = tmp_path / "glass.png"
     path.write_bytes(png_of(image))
-    assert read_image(path)[0, :, 0].tolist() == [0, 40, 100, 200]
+    assert read_image(path).pixels[0, :, 0].tolist() == [0, 40, 100, 200]
 
 
 def test_sixteen_bits_reach_a_ten_bit_frame(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_sixteen_bits_reach_a_ten_bit_frame(tmp_path: Path) -> None:
     path = tmp_path / "deep.png"
     path.write_bytes(png_of(np.dstack([np.tile(ramp, (4, 1))] * 3)))
     format = frame_format((1024, 4), PixelLayout.P010, full_range=True, matrix=1)
-    plate = image_planes(path, format)
+    plate = image_planes(read_image(path).pixels, format)
     luma = plate[0][:4][0] >> 6
     assert np.abs(luma.astype(int) - np.arange(1024)).max() <= 1
     assert len(np.unique(luma)) > 1000
@@ -113,7 +113,7 @@ def test_grey_images_have_no_colour(tmp_path: Path) -> None:
     path = tmp_path / "grey.png"
     path.write_bytes(png_of(np.full((5, 5), 90, np.uint8)))
     format = frame_format((65, 47), full_range=True)
-    plate = image_planes(path, format)
+    plate = image_planes(read_image(path).pixels, format)
     assert (plate[0] == 90).all()
     assert (plate[1][:24] == 128).all()
 
@@ -125,7 +125,7 @@ def test_the_strips_of_a_tall_image_join(tmp_path: Path) -> None:
     image[150:] = RED
     path.write_bytes(png_of(image))
     format = frame_format((8, 301), matrix=6)
-    plate = image_planes(path, format)
+    plate = image_planes(read_image(path).pixels, format)
     assert (plate[0][:150] == 16).all()
     assert (plate[0][150:301] == 81).all()
     assert (plate[1][:75] == (128, 128)).all()
