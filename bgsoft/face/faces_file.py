@@ -37,6 +37,8 @@ from bgsoft.untrusted import parse_json
 _KEYS = ("id", "main", "hide", "interpolate", "faces")
 _LENGTHS = (4, 5, 6, 7, 8, 11, 12)
 """Numbers that a face may have in a file, after its pts."""
+_MAX_FRAMES = 10
+"""Maximum size of a box, in widths and heights of the frame; the work of a mosaic grows with it."""
 _ROW = 12
 """Numbers of a face in memory. With the pts they take 104 bytes, and objects five times as much."""
 _DEFAULTS = (0.0, 1.0, 1.0, 1000.0)
@@ -212,7 +214,12 @@ class KnownFaces:
         if not isinstance(entries, list) or not entries:
             raise ConfigError("faces must be a list of [pts, left, top, right, bottom]")
         self.tracks[id] = SavedTrack(id=id, **flags)
-        for pts, numbers in sorted(dict(map(_face, entries)).items()):
+        faces = dict(_face(entry, self._size) for entry in entries)
+        if len(faces) < len(entries):
+            raise ConfigError(
+                "a track has one face at a time; give other faces a track of their own"
+            )
+        for pts, numbers in sorted(faces.items()):
             self.tracks[id].add(pts, _filled(numbers))
 
     def require_video(self, info: VideoInfo) -> None:
@@ -293,7 +300,7 @@ def read_faces_file(path: Path) -> KnownFaces:
     return known
 
 
-def _face(entry: object) -> tuple[int, tuple[float, ...]]:
+def _face(entry: object, size: tuple[int, int] | None) -> tuple[int, tuple[float, ...]]:
     if (
         not isinstance(entry, list)
         or len(entry) - 1 not in _LENGTHS
@@ -305,6 +312,8 @@ def _face(entry: object) -> tuple[int, tuple[float, ...]]:
     left, top, right, bottom = numbers[:4]
     if left >= right or top >= bottom:
         raise ConfigError(f"a face must have left < right and top < bottom, not {entry!r}")
+    if size and (right - left > _MAX_FRAMES * size[0] or bottom - top > _MAX_FRAMES * size[1]):
+        raise ConfigError(f"a face must be smaller than {_MAX_FRAMES} frames, not {entry!r}")
     return pts, tuple(map(float, numbers))
 
 
