@@ -97,12 +97,21 @@ def outline_square(face: Face) -> Roi:
 
 
 def hiding_ellipse(face: Face) -> Ellipse:
-    """An ellipse that holds the whole head's front, with margin, about the middle of the box."""
+    """An ellipse that holds the whole head's front, with margin, about the middle of the box.
+
+    A box of another shape, as somebody may draw it, lies inside it with its corners.
+    """
     (x, y), side = middle(face.box_xyxy), SQUARE_SCALE * face_size(face.box_xyxy)
-    return Ellipse(
+    ellipse = Ellipse(
         x=x,
         y=y,
         angle=face.angle,
         across=max(1.0, side * EXPECTED_HALF[0] * _MARGIN_ACROSS),
         along=max(1.0, side * EXPECTED_HALF[1] * _MARGIN_ALONG),
     )
+    half_x, half_y = ellipse.half_size()
+    left, top, right, bottom = face.box_xyxy
+    if right - x <= half_x and bottom - y <= half_y:
+        return ellipse
+    across, along = (right - left) / math.sqrt(2), (bottom - top) / math.sqrt(2)
+    return Ellipse(x, y, angle=0.0, across=max(half_x, across), along=max(half_y, along))

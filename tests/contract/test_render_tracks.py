@@ -251,3 +251,19 @@ def test_names_and_files_that_do_not_fit(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         bgsoft.render(people, tmp_path / "out.mkv", **{**HIDES, **settings})
+
+
+def test_a_drawn_box_that_is_no_face_in_shape_is_hidden_whole(tmp_path: Path) -> None:
+    source, target, file = (tmp_path / name for name in ("in.mkv", "out.mkv", "f.jsonl"))
+    ffmpeg("-f", "lavfi", "-i", "color=gray:s=320x180:d=0.08:r=25", "-c:v", "ffv1", source)
+    boxes = {1: (20, 20, 260, 50), 2: (290, 10, 300, 170)}
+    lines: list[dict[str, Any]] = [{"faces_of": "in.mkv", "frame": [320, 180]}]
+    lines += [
+        {"id": id, "interpolate": True, "faces": [[0, *box], [40, *box]]}
+        for id, box in boxes.items()
+    ]
+    given = {"faces": write(file, lines), "face": "anonymize", "subjects": 0, "codec": "ffv1"}
+    bgsoft.render(source, target, **given)
+    for luma, *_ in pictures(target):
+        for left, top, right, bottom in boxes.values():
+            assert luma[top:bottom, left:right].max() == 16
