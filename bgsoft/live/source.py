@@ -140,6 +140,7 @@ def parse_source(
 
     Raises:
         ConfigError: The name is invalid, or an option has no effect on it.
+        OpenError: It would be a file, and does not exist.
     """
     kind = _kind(name)
     camera = {"--size": size, "--rate": rate, "--input-format": input_format}
@@ -156,6 +157,8 @@ def parse_source(
     if kind is not SourceKind.FILE:
         idle += [flag for flag, on in (("--realtime", realtime), ("--loop", loop)) if on]
     elif not (realtime or loop):
+        if not Path(name).exists():
+            raise OpenError(f"cannot stream {name}: it does not exist", path=Path(name))
         raise ConfigError(
             f"cannot stream {name}: it is a file; add --realtime or --loop, or use render"
         )

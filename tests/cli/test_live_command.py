@@ -67,6 +67,14 @@ def test_what_makes_no_sense_is_refused(
     assert [each.name for each in clip.parent.iterdir()] == [clip.name]
 
 
+def test_a_file_that_is_not_there_is_no_file(run: Run) -> None:
+    outcome = run("live", "nonexist.mp4", "--to", "out.ts")
+    assert (outcome.code, outcome.error_line) == (
+        3,
+        "cannot stream nonexist.mp4: it does not exist",
+    )
+
+
 def test_a_source_that_is_not_there_is_said_once(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "out.ts"
     outcome = run("live", "/dev/video987", "--to", out, "--preset", "fast")
