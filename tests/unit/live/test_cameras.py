@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bgsoft.errors import ConfigError
+from bgsoft.errors import ConfigError, OpenError
 from bgsoft.live.cameras import read_cameras
 from bgsoft.live.source import SourceKind, parse_source
 
@@ -28,15 +28,18 @@ def test_a_name_says_what_kind_of_source_it_is(name: str, kind: SourceKind) -> N
 def test_a_file_has_to_be_played(tmp_path: Path) -> None:
     assert parse_source("a.mp4", realtime=True).kind is SourceKind.FILE
     assert parse_source("a.mp4", loop=True).loop
+    clip = tmp_path / "a.mp4"
+    clip.touch()
     with pytest.raises(ConfigError, match="--realtime or --loop, or use render"):
-        parse_source("a.mp4")
+        parse_source(str(clip))
+    with pytest.raises(OpenError, match="it does not exist"):
+        parse_source("concat:a|b")
 
 
 @pytest.mark.parametrize(
     ("name", "flags", "message"),
     [
         ("http://h/a.mp4", {}, "or an address of rtsp"),
-        ("concat:a|b", {"realtime": False}, "--realtime or --loop"),
         ("udp://h:1", {"loop": True}, "cannot use --loop with udp://h:1: it needs a file"),
         ("a.mp4", {"loop": True, "size": "1x1"}, "cannot use --size with a.mp4"),
         ("udp://h:1", {"rate": 30.0}, "cannot use --rate with"),
