@@ -49,3 +49,5 @@ class Canvases(NamedTuple):
     """Canvas at half the scale."""
     on_side: Canvas | None
     """Turned by a quarter."""
+    fine: Canvas | None
+    """Less reduced than the whole frame."""

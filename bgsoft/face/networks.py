@@ -127,7 +127,8 @@ class FaceNetworks(Closing):
             "landmarks": partial(load, resolve_landmarker(), batch),
         }
         for canvas in filter(None, canvases):
-            self._load[canvas] = partial(load, resolve_detector(canvas), self.views_per_run)
+            views = 1 if canvas is canvases.fine else self.views_per_run
+            self._load[canvas] = partial(load, resolve_detector(canvas), views)
         wanted: list[Canvas | str] = [canvases.whole]
         if placement.on_device:
             wanted = [*self._load]
