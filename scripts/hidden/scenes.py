@@ -257,12 +257,12 @@ def shaped(stock: Stock, size: tuple[int, int], low: float, high: float) -> Iter
         yield Scene("shaped", walking(stock, rng, walks, size=size))
 
 
-def huge(stock: Stock) -> Iterator[Scene]:
-    rng = stock.rng("huge")
-    size = (3840, 2160)
+def large(stock: Stock, size: tuple[int, int], low: float, high: float) -> Iterator[Scene]:
+    """Large frames with ten small faces at rest."""
+    rng = stock.rng(f"large {size} {low}")
     for _ in range(stock.count(3)):
-        walks = crowd(stock, rng, 24, 70, 10, size)
-        yield Scene("huge", walking(stock, rng, walks, size=size, count=4))
+        walks = crowd(stock, rng, low, high, 10, size)
+        yield Scene("large", walking(stock, rng, walks, size=size, count=4))
 
 
 def crossing(stock: Stock) -> Iterator[Scene]:

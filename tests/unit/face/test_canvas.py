@@ -24,12 +24,12 @@ def canvases(size: tuple[int, int], mode: FaceMode) -> list[tuple[Canvas, int]]:
     """All inputs of the detector, with their quarter turns."""
     format = frame_format(size)
     settings = finder_settings(FaceConfig(mode=mode), format, writes_data=False)
-    whole, half, side = settings.canvases(format)
+    whole, half, side, fine = settings.canvases(format)
     shown = [(whole, 0), (whole, 2)]
     shown += [(half, 0)] if half else []
     shown += [(side, 1), (side, 3)] if side else []
     assert len(shown) == (5 if mode is FaceMode.ANONYMIZE else 2)
-    return shown
+    return shown + ([(fine, 0)] if fine else [])
 
 
 def inverse(view: Affine) -> Affine:
@@ -70,11 +70,27 @@ def test_the_frame_is_turned_by_quarters_about_its_middle(quarters: int) -> None
 def test_half_the_scale_is_that() -> None:
     format = frame_format((1920, 1080))
     settings = finder_settings(FaceConfig(mode=FaceMode.ANONYMIZE), format, writes_data=False)
-    whole, half, side = settings.canvases(format)
+    whole, half, side, _ = settings.canvases(format)
     assert half is not None
     assert side is not None
     assert half.scale == whole.scale / 2
     assert (side.scale, side.width, side.height) == (whole.scale, whole.height, whole.width)
+
+
+@pytest.mark.parametrize(
+    ("size", "scale"),
+    [
+        *[((640, 360), None), ((960, 540), None), ((7680, 4320), None)],
+        *[((1280, 720), 1), ((1080, 1920), 1), ((3840, 2160), 2 / 3)],
+    ],
+)
+def test_a_fine_view_shows_more_of_a_reduced_frame(
+    size: tuple[int, int], scale: float | None
+) -> None:
+    format = frame_format(size)
+    settings = finder_settings(FaceConfig(mode=FaceMode.ANONYMIZE), format, writes_data=False)
+    fine = settings.canvases(format).fine
+    assert (None if fine is None else fine.scale) == pytest.approx(scale)
 
 
 @pytest.mark.parametrize("size", FRAMES)

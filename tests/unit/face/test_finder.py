@@ -318,7 +318,8 @@ def test_a_closer_view_is_enough_where_it_is_very_sure_or_shows_the_same_twice()
 @pytest.mark.parametrize(
     ("thing", "views"),
     [
-        ({"whole": 0.5, "close": 0.3}, 1),  # hardly anything there: not turned
+        ({"whole": 0.35, "close": 0.3}, 1),  # hardly anything there: not turned
+        ({"whole": 0.5, "close": 0.3}, 7),
         ({"whole": 0.5, "close": 0.5}, 7),
         ({"whole": 0.2, "close": 0.5}, 7),
         ({"whole": 0.2, "close": 0.5, "size": 200}, 0),  # large and faint
@@ -332,6 +333,29 @@ def test_places_that_may_be_a_face_are_viewed_closer_and_turned(
     watch = Watch(still(500, 500, half=0.0, turned=0.0, **thing), **HIDING)
     watch.batch(1)
     assert len(watch.world.close_looks) == views
+
+
+def test_where_a_face_is_expected_a_closer_view_is_enough() -> None:
+    nowhere_else = {"whole": 0.0, "half": 0.0, "turned": 0.0}
+    things = still(500, 500, range(5)), still(500, 500, range(5, 100), **nowhere_else)
+    found = Watch(*things, **HIDING).run(40)
+    assert [[(face.id, face.detected) for face in faces] for faces in found] == [[(0, True)]] * 40
+    assert Watch(*things, every=1).run(40)[20:] == [[]] * 20
+
+
+def test_a_face_that_only_a_fine_view_shows_is_found_every_two_seconds() -> None:
+    small = {"whole": 0.0, "half": 0.0, "turned": 0.0, "fine": 0.9}
+    things = still(1400, 500), still(500, 500, range(20, 1000), **small)
+    watch = Watch(*things, hides=True)
+    found = watch.run(120)
+    first, second, third = watch.looked_at("fine")
+    assert (first, second) == (0, 53)  # 2 s, and then the next frame that is searched
+    assert third - second >= 50
+    assert [len(faces) for faces in found] == [1] * second + [2] * (120 - second)
+    watch.world.looks.clear()
+    watch.finder.reset()
+    watch.run(3)
+    assert watch.looked_at("fine") == [120]
 
 
 @pytest.mark.parametrize("at", [0.5, -1.57, 2.6])

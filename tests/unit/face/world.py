@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bgsoft.face.base import Face
-from bgsoft.face.canvas import Canvas
+from bgsoft.face.canvas import Canvas, Canvases
 from bgsoft.face.detect import Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Affine, Box, Roi, box_iou
@@ -42,6 +42,8 @@ class Thing:
     half: float = 0.85
     turned: float = 0.3
     close: float = 0.95
+    fine: float | None = None
+    """None: as ``whole``."""
     is_face: bool = True
     """Whether the landmark model sees a face."""
     size: float = FACE
@@ -56,7 +58,7 @@ def still(x: float, y: float, frames: range = ALWAYS, **kind: Any) -> Thing:
 class Look:
     frame: int
     shown: str
-    """whole, half or turned."""
+    """whole, half, fine or turned."""
     quarters: int
 
 
@@ -65,7 +67,7 @@ class World:
     """Implements :class:`bgsoft.face.networks.FaceNetworks`; earlier things hide later ones."""
 
     things: Sequence[Thing]
-    half: Canvas | None
+    canvases: Canvases
     views_per_run: int = 1
     looks: list[Look] = field(default_factory=list)
     runs: int = 0
@@ -93,10 +95,16 @@ class World:
         self.runs += 1
         for frame, grid, view in asked:
             quarters = quarters_of(view)
-            shown = "turned" if quarters else "half" if canvas == self.half else "whole"
+            shown = "turned"
+            if not quarters:
+                shown = self.canvases._fields[self.canvases.index(canvas)]
             number = number_of(frame, grid)
             self.looks.append(Look(number, shown, quarters))
-            scores = [(getattr(thing, shown), thing, at) for thing, at in self.seen(number)]
+            scores = [
+                (thing.whole if score is None else score, thing, at)
+                for thing, at in self.seen(number)
+                for score in [getattr(thing, shown)]
+            ]
             answers.append(detections(scores, min_score))
         return answers
 
@@ -176,7 +184,7 @@ class Watch:
         if every is not None:
             seconds, most_frames = math.inf, every
         chosen = FinderSettings(scale=SCALE, seconds=seconds, most_frames=most_frames, **settings)
-        self.world = World(things, chosen.canvases(FORMAT).half)
+        self.world = World(things, chosen.canvases(FORMAT))
         self.finder = FaceFinder(FORMAT, self.world, chosen)
         self.next = first
         self.planes = [np.zeros(s, np.uint8) for s in (FORMAT.luma_shape, FORMAT.chroma_shape)]
