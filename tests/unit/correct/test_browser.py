@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from bgsoft.correct.page import CorrectionPage
 from bgsoft.rendering.configure import build_config
@@ -14,7 +15,7 @@ from bgsoft.settings.config import FaceMode, MatteQuality
 from tests.chromium import Browser, needs_chromium
 from tests.unit.review.pages import room, write
 
-pytestmark = needs_chromium
+pytestmark = [needs_chromium, pytest.mark.slow]
 
 MOVING = """\
 [[region]]
