@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.cli.signals import StopSignals
 from bgsoft.errors import BackendUnavailableError, RenderCancelledError
@@ -221,7 +222,8 @@ def test_a_signal_in_a_callback_is_not_lost(number: signal.Signals, code: int, w
 def test_pathlib_is_not_loaded_before_an_interrupt_is_one_line() -> None:
     """Until then, Ctrl-C prints a traceback."""
     program = "import sys, bgsoft.cli.main; print(*sys.modules)"
-    modules = run_python("-S", "-c", program).stdout.split()
+    package = {"PYTHONPATH": str(Path(bgsoft.__file__).parents[1])}  # without site, as it loads it
+    modules = run_python("-S", "-c", program, environment=package).stdout.split()
     assert "bgsoft.cli.main" in modules
     assert "pathlib" not in modules
 
