@@ -64,6 +64,11 @@ faces are hidden, and in a room with shelves there are two thirds more closer vi
 view's score alone, 80 % are hidden at 60 degrees, not 90."""
 
 
+def _has_passed(interval: float, seconds: float) -> bool:
+    """Return whether an interval is over after so many seconds, or time went backwards."""
+    return seconds + _TICK_SECONDS >= interval or seconds < 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinderSettings:
     """Settings of the search for faces."""
@@ -81,8 +86,7 @@ class FinderSettings:
 
     def is_late(self, seconds: float, frames: int) -> bool:
         """Return whether the detector has to run so long after its last pass."""
-        is_time = seconds + _TICK_SECONDS >= self.seconds or seconds < 0
-        return is_time or frames >= self.most_frames
+        return _has_passed(self.seconds, seconds) or frames >= self.most_frames
 
     def canvases(self, format: FrameFormat) -> Canvases:
         """Return what the detector is shown of whole frames."""
@@ -119,8 +123,7 @@ class FaceFinder(Closing):
     def renew(self) -> None:
         """Run the detector on the next frame, in every view; tracks go on."""
         self._waited = self._passes = 0
-        self._passed_at: float | None = None
-        self._fine_at = -math.inf
+        self._passed_at = self._fine_at = -math.inf
 
     def start(self) -> None:
         """Run the networks once, in the thread that will call :meth:`find`."""
@@ -191,9 +194,8 @@ class FaceFinder(Closing):
     def _is_due(self, seconds: float) -> bool:
         """Return whether the detector runs on this frame."""
         self._waited += 1
-        last = self._passed_at
-        is_due = last is None or self._tracker.is_restless
-        if not is_due and not self._settings.is_late(seconds - (last or 0.0), self._waited):
+        is_late = self._settings.is_late(seconds - self._passed_at, self._waited)
+        if not is_late and not self._tracker.is_restless:
             return False
         self._waited, self._passed_at = 0, seconds
         return True
@@ -225,9 +227,8 @@ class FaceFinder(Closing):
         if half is None or on_side is None:
             return views.see(at, whole)
         seen: list[Detection] = []
-        seconds = views.seconds(at)
-        if fine is not None and not 0 <= seconds - self._fine_at < _FINE_SECONDS - _TICK_SECONDS:
-            self._fine_at = seconds
+        if fine is not None and _has_passed(_FINE_SECONDS, self._passed_at - self._fine_at):
+            self._fine_at = self._passed_at
             seen = views.see(at, fine, looks_ahead=False)
             if self._passes:
                 return seen + self._see_half(views, at, half)
@@ -284,10 +285,6 @@ class _Views:
         self.is_dense = False
         """The next frame will be asked for, too."""
         self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
-
-    def seconds(self, at: int) -> float:
-        """Return the time of a frame."""
-        return self._pairs[at][0].time_seconds
 
     def see(
         self, at: int, canvas: Canvas, quarters: int = 0, *, looks_ahead: bool = True
