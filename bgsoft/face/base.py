@@ -28,8 +28,8 @@ named FACEMESH_FACE_OVAL in MediaPipe's ``face_mesh_connections.py``."""
 OUTLINE_POINTS = len(FACE_OVAL)
 
 SQUARE_SCALE, SQUARE_FALL = 1.54, 0.055
-"""Side of the square that landmarks are found in, and distance of its middle from that of the
-detector's box, towards the chin, in geometric means of the box's sides."""
+"""The square that landmarks are found in, measured in the geometric mean of the box's sides: its
+side, and how far its middle lies towards the chin from the box's middle."""
 
 EXPECTED_HALF, EXPECTED_RISE = (0.31, 0.36), 0.04
 """Half axes of the outline of a face, across and along it, and the height of its middle above the

@@ -36,8 +36,8 @@ FrameTime = tuple[int, int, float]
 class FaceDataWriter(Closing):
     """Takes the faces of every frame, in order; then :meth:`finish` and :meth:`publish`.
 
-    What was written and is not published is kept as a partial file. Frames go to a stream without
-    a buffer, which is closed with the writer.
+    Frames that were written and not published are kept as a partial file. They go to a stream
+    without a buffer, which is closed with the writer.
     """
 
     wants_landmarks = True

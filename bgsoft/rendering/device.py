@@ -37,8 +37,8 @@ _RING_SLOTS = 32
 _BATCH = 8
 """Frames at a time.
 
-An H100 took 8.8 s for 9,600 frames in four chunks in batches of 8, 11.5 s with 16 and 14.4 s with
-32: cuDNN chooses other kernels."""
+An H100 rendered 9,600 frames in four chunks in 8.8 s with batches of 8, 11.5 s with 16 and 14.4 s
+with 32. For larger batches cuDNN chooses slower kernels."""
 _MEMORY_SHARE = 0.25
 """Maximum share of the free device memory for the ring."""
 
