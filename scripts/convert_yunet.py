@@ -1,15 +1,15 @@
 """Write bgsoft's file of YuNet from OpenCV Zoo's: ``convert_yunet.py IN`` (needs ``onnx``).
 
 The weights stay unchanged. The batch becomes free, and the twelve outputs become one, ``faces``
-(batch, predictions, 16): class score, object score, box and five key points of each prediction,
-grid after grid (strides 8, 16, 32), row by row.
+(batch, predictions, 16). Each prediction has class score, object score, box and five key points.
+They are in order of grids (strides 8, 16, 32), row by row.
 
 ``yunet_gpu.onnx`` is the same network with dense convolutions in place of depthwise ones: for those
 cuDNN compiles kernels, which delays the first frame by more than a second. Their weights are a
 diagonal times the depthwise ones, multiplied when the file is loaded.
 
-``convert_yunet.py IN --record`` writes what OpenCV makes of OpenCV Zoo's file instead, for
-``tests/golden``: the network's outputs in OpenCV's own runtime, and the faces of its
+``convert_yunet.py IN --record`` writes the results of OpenCV from OpenCV Zoo's file instead, for
+``tests/golden``. They are the network's outputs in OpenCV's own runtime, and the faces of its
 ``FaceDetectorYN``.
 """
 

@@ -5,19 +5,24 @@
     python scripts/measure_cuts.py CLIP... [--cuts street.mp4=30,76] \
         [--images DIR/images --masks DIR/masks] [--list]
 
-CLIPs have no cuts but those that ``--cuts`` names. From them, and from photographs with masks as
-``scripts/eval_matte.py`` takes them, two kinds of video are made, of the analysis frame's size:
+CLIPs have no cuts but those that ``--cuts`` names. Two kinds of video are made from them, and from
+photographs with masks as ``scripts/eval_matte.py`` takes them. Both have the analysis frame's size.
 
-* Joins, whose cuts are known to the frame: of parts of two clips, all ordered pairs, each at three
-  places; of a clip and its own later frames (*jump*: of no use to faces where nobody has moved),
-  of a clip and itself mirrored or in other light, at a third of the frame rate and with
-  grain; of photographs that are slowly panned and zoomed; and of people cut out of photographs who
-  sway before one room, where nothing but the person changes. *Recall*: found at exactly that frame.
-* Clips without cuts: the clips unchanged, at a third and a fifth of the frame rate, with frames
-  doubled or frozen, coded coarsely, with noise, rocking from frame to frame as unevenly woven
-  fields do, panned, zoomed and shaken; flashes, lamps, autoexposure, fades and dissolves; people
-  who walk through the room, suddenly and close to the camera; hands before the lens.
-  *False alarms* are counted per 1,000 frames.
+Joins have cuts that are known to the frame. *Recall*: found at exactly that frame. Joined are:
+
+* Parts of two clips, all ordered pairs, each at three places.
+* A clip and its own later frames (*jump*: of no use to faces where nobody has moved).
+* A clip and itself, mirrored or in other light, at a third of the frame rate and with grain.
+* Photographs that are slowly panned and zoomed.
+* People cut out of photographs who sway before one room. Nothing but the person changes.
+
+The other videos have no cuts. *False alarms* are counted per 1,000 frames. They are:
+
+* The clips unchanged, at a third and a fifth of the frame rate, with frames doubled or frozen.
+* The clips coded coarsely, with noise, panned, zoomed and shaken, and rocking from frame to frame
+  as unevenly woven fields do.
+* Flashes, lamps, autoexposure, fades and dissolves.
+* People who walk through the room, suddenly and close to the camera; hands before the lens.
 """
 
 from __future__ import annotations

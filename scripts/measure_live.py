@@ -4,15 +4,16 @@
 
     python scripts/measure_live.py [CLIP] [--size 1280x720] [--fps 30] [--seconds 30] [-- FLAGS]
 
-Draws the present time into each frame of CLIP as black and white bars, encodes the frames with
-ffmpeg and sends them over UDP at their own pace to ``bgsoft live --share``, with FLAGS, whose
-frames it reads like any other program. The time that a frame shows is that of its handing over to
-ffmpeg, so the first figure holds a whole way: encoding (x264, zerolatency), UDP, decoding, the
-picture stages, shared memory, waking the reader. A receiver of MPEG-TS knows that a frame has ended
-when the next begins, unless it knows the frame's length (``--lengths``). The second figure is
-bgsoft's part, from the packet's arrival on. Frames that were sent and not read were dropped on the
-way, by bgsoft or by the network; those without a valid time were damaged. The bars are large enough
-to be read through the background's blur.
+Draws the present time into each frame of CLIP as black and white bars, and encodes the frames with
+ffmpeg. Sends them over UDP at their own pace to ``bgsoft live --share``, with FLAGS, and reads its
+frames like any other program. The bars are large enough to be read through the background's blur.
+
+A frame shows the time at which it was handed over to ffmpeg, so the first figure is the whole way:
+encoding (x264, zerolatency), UDP, decoding, the picture stages, shared memory, waking the reader. A
+receiver of MPEG-TS knows that a frame has ended when the next begins, unless it knows the frame's
+length (``--lengths``). The second figure is bgsoft's part, from the packet's arrival on. Frames
+that were sent and not read were dropped on the way, by bgsoft or by the network. Those without a
+valid time were damaged.
 
 Sender, encoder and reader run on the same machine, and take a part of it.
 """
