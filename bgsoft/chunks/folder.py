@@ -34,6 +34,7 @@ from bgsoft.errors import (
     translated,
 )
 from bgsoft.media.endpoints import source_for
+from bgsoft.models.boxes import BOXES
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import real_path, resolved, write_whole, writing
 from bgsoft.part_names import MAX_NAME_BYTES
@@ -299,7 +300,10 @@ def _fingerprint(config: RenderConfig) -> str:
         del settings["backends"][name]
     stamps = [(real_path(path), source_for(path).stamp()) for path in config.inputs]
     outputs = [path.suffix for path in config.videos]
-    model = resolve(config.segment.model)
-    read_so = [model.sha256, dataclasses.asdict(model.spec)]  # the model's sidecar may have changed
+    models = [resolve(config.segment.model)]
+    if config.detector.file is not None:
+        models.append(resolve(config.detector.file, (BOXES,)))
+    # Sidecars and files of weights may have changed.
+    read_so = [(model.sha256, dataclasses.asdict(model.spec)) for model in models]
     text = json.dumps([_FORMAT, __version__, settings, stamps, outputs, read_so], default=str)
     return _hash(text)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 import bgsoft
@@ -22,6 +23,7 @@ from bgsoft.media.probe import probe
 from bgsoft.pipeline.refresh import REFRESH_INTERVAL
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
+from tests.detectors import write_detector
 from tests.marks import slow
 from tests.outside import ffmpeg
 from tests.outside_models import write_mixed
@@ -160,6 +162,19 @@ class TestChunks:
             case "number":
                 config = replace(config, chunks=2)
         assert is_there(config) is False
+
+    def test_chunks_of_other_weights_of_a_detector_are_not_used(
+        self, config: RenderConfig, tmp_path: Path
+    ) -> None:
+        file, weights = write_detector(tmp_path / "own.onnx"), tmp_path / "own.data"
+        outside = {"save_as_external_data": True, "size_threshold": 100}
+        onnx.save(onnx.load(file), file, location=weights.name, **outside)
+        look = {**LOOK, "detector": str(file)}
+        plan = planned(settings(config.input, config.output, chunks=3, **look))
+        plan.folder.check_sources(plan.request.config)
+        weights.write_bytes(bytes(weights.stat().st_size))
+        with pytest.raises(VerificationError, match="changed during the render"):
+            plan.folder.check_sources(plan.request.config)
 
     def test_chunks_of_two_inputs_are_not_joined(self, config: RenderConfig) -> None:
         plan = planned(config)
