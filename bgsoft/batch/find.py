@@ -15,6 +15,7 @@ from bgsoft.errors import ConfigError, OpenError, os_errors_as, translated
 from bgsoft.media.containers import STILL_SUFFIXES
 from bgsoft.outputs import resolved
 from bgsoft.records import dataclass
+from bgsoft.settings.regions_file import REGIONS_SUFFIX
 
 VIDEO_SUFFIXES = frozenset(
     {
@@ -26,6 +27,7 @@ VIDEO_SUFFIXES = frozenset(
 """Suffixes of videos in folders; those of pictures are :data:`STILL_SUFFIXES`.
 
 A file that is named itself is taken with any suffix."""
+_SUFFIXES = VIDEO_SUFFIXES | STILL_SUFFIXES
 _STANDARD_INPUT = "-"
 _MAX_KINDS = 8
 """Maximum number of suffixes listed in the notice about ignored files."""
@@ -72,7 +74,7 @@ def find(
                     continue
                 seen.add(found.path.absolute())
                 ending = found.path.suffix.lower()
-                if found.is_named or ending in VIDEO_SUFFIXES | STILL_SUFFIXES:
+                if found.is_named or ending in _SUFFIXES:
                     yield found
                 elif passed_over is not None:
                     passed_over[ending] += 1
@@ -114,7 +116,10 @@ def _matches(source: str) -> Sequence[Path]:
 
 
 def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
-    """Yield the files below a folder, sorted, without hidden files and folders."""
+    """Yield the files below a folder, sorted.
+
+    Hidden files and folders are left out, and regions files of videos and pictures.
+    """
     for folder, below, names in os.walk(top):
         here = Path(folder)
         below[:] = sorted(
@@ -122,9 +127,11 @@ def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
             for name in below
             if not name.startswith(".") and (here / name).resolve() != leave_out
         )
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Found(here / name, here.relative_to(top))
+        paths = [here / name for name in sorted(names) if not name.startswith(".")]
+        regions = {path.stem + REGIONS_SUFFIX for path in paths if path.suffix.lower() in _SUFFIXES}
+        for path in paths:
+            if path.name not in regions:
+                yield Found(path, here.relative_to(top))
 
 
 def read_list(name: str) -> list[str]:

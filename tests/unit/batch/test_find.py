@@ -62,6 +62,14 @@ def test_what_is_passed_over_in_folders_is_counted(tree: Path) -> None:
     assert sorted(passed_over_text(counted)) == sorted(text)
 
 
+def test_regions_of_videos_are_not_ignored_files(tree: Path) -> None:
+    for name in ("b.regions.toml", "2024/d [1].regions.toml", "2024/b.regions.toml", "x.toml"):
+        (tree / name).write_bytes(b"x")
+    counted: Counter[str] = Counter()
+    assert len(list(find([str(tree)], leave_out=tree / "out", passed_over=counted))) == 4
+    assert counted == {".toml": 2, ".txt": 1, "": 1}  # one of no video in its folder
+
+
 def test_patterns_files_and_folders_together_each_file_once(tree: Path) -> None:
     sources = (f"{tree}/**/*.mkv", str(tree / "2024"), str(tree / "notes.txt"))
     assert names(tree, *sources) == [
