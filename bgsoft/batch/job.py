@@ -14,8 +14,8 @@ from typing import Any
 
 from bgsoft.batch.find import Found
 from bgsoft.errors import ConfigError, ModelError
-from bgsoft.media.containers import STILL_SUFFIXES, suffix_like
-from bgsoft.media.endpoints import EndpointKind, source_for
+from bgsoft.media.containers import STILL_SUFFIXES
+from bgsoft.media.endpoints import EndpointKind, source_for, suffix_like
 from bgsoft.models.cache import hash_file
 from bgsoft.models.catalog import read_spec
 from bgsoft.models.onnx_check import check_model
@@ -224,7 +224,7 @@ class JobFactory:
             for key, template in self._templates.items()
         }
         flags: dict[str, Any] = {**self._flags, TOP: {**self._flags[TOP], **files}}
-        if found.path.suffix.lower() in STILL_SUFFIXES:
+        if suffix_like(found.path).lower() in STILL_SUFFIXES:
             # Flags for the sound of videos are no error for the pictures among them.
             copied = flags.get("copy", {})
             flags["copy"] = {k: v for k, v in copied.items() if k not in ("audio", "mute")}
@@ -274,9 +274,9 @@ def shared_inputs(settings: RenderConfig, jobs: Sequence[BatchJob]) -> list[Path
 def expand(template: str, found: Found, index: int) -> Path:
     """Return a file's name in the output folder, by a template like ``{stem}{suffix}``.
 
-    Fields are ``{stem}``, the input's name without suffix; ``{suffix}``, its suffix, or ``.mkv`` if
-    bgsoft does not write that format; ``{parent}``, its folder inside the given one; ``{index}``,
-    its number. A template without ``{parent}`` keeps the tree of folders.
+    Fields are ``{stem}``, the input's name without suffix; ``{suffix}``, by
+    :func:`bgsoft.media.endpoints.suffix_like`; ``{parent}``, its folder inside the given one;
+    ``{index}``, its number. A template without ``{parent}`` keeps the tree of folders.
 
     Raises:
         ConfigError: The template is malformed, or leads out of the output folder.

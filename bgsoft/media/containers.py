@@ -258,15 +258,3 @@ def container_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Conta
     )
     text = f"cannot write output {path.name}: {what}; use one of {known}"
     raise UnsupportedFormatError(text, stage="encode", path=path)
-
-
-def suffix_like(path: Path) -> str:
-    """The ending of an output that is like an input: its own, if such a file can be written.
-
-    Otherwise it is that of Matroska, which holds most codecs and tracks, and of JPEG for pictures.
-    """
-    try:
-        container_for(path)
-    except UnsupportedFormatError:
-        return ".jpg" if path.suffix.lower() in STILL_SUFFIXES else ".mkv"
-    return path.suffix

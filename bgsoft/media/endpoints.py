@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from bgsoft.errors import ConfigError, OpenError, UnsupportedFormatError
-from bgsoft.media.containers import CONTAINERS, Container, container_for
+from bgsoft.media.containers import CONTAINERS, STILL_SUFFIXES, Container, container_for
 from bgsoft.media.patterns import is_pattern, picture_number
 from bgsoft.media.writer import COPY_ALL, CopyOptions, Writer
 from bgsoft.outputs import AtomicOutput, OutputFile, check_distinct, remove_leftovers, stamp
@@ -329,3 +329,25 @@ def destination_for(path: Path, format: OutputFormat = OutputFormat.AUTO) -> Des
     if format is OutputFormat.AUTO and is_pattern(path):
         return SequenceDestination(path)
     return Destination(path, format)
+
+
+def suffix_like(path: Path) -> str:
+    """Return the extension of an output that is like an input: its own, if such files are written.
+
+    Otherwise it is that of Matroska, which holds most codecs and tracks. A picture whose name does
+    not say its kind gets the extension of the kind; kinds that are only read get that of JPEG.
+    """
+    with suppress(UnsupportedFormatError):
+        container_for(path)
+        return path.suffix
+    kind = None
+    if path.suffix.lower() not in STILL_SUFFIXES:
+        from bgsoft.media.source import read_head
+        from bgsoft.media.stills import still_kind
+
+        with suppress(OpenError):  # the render reports it
+            kind = still_kind(read_head(path))
+        if kind is None:
+            return ".mkv"
+    usual = {each.name.lower(): each.extensions[0] for each in CONTAINERS if each.still}
+    return usual.get(kind or "", ".jpg")

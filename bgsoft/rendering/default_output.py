@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bgsoft.errors import ConfigError, OutputError
-from bgsoft.media.containers import CONTAINERS, Container, container_for, suffix_like
-from bgsoft.media.endpoints import EndpointKind, destination_for, source_for
+from bgsoft.media.containers import CONTAINERS, Container, container_for
+from bgsoft.media.endpoints import EndpointKind, destination_for, source_for, suffix_like
 from bgsoft.media.patterns import is_pattern
 from bgsoft.outputs import DASH
 from bgsoft.settings.config import Codec, EffectKind, OutputFormat

@@ -14,8 +14,8 @@ from PIL import Image, ImageOps, features
 
 from bgsoft.decode.stills import read_still
 from bgsoft.errors import OpenError, UnsupportedFormatError
-from bgsoft.media.containers import container_for, suffix_like
-from bgsoft.media.endpoints import source_for
+from bgsoft.media.containers import container_for
+from bgsoft.media.endpoints import source_for, suffix_like
 from bgsoft.media.source import open_input
 from bgsoft.media.stills import read_file, still_kind
 from tests.stills import colourful, encoded, profile
@@ -162,6 +162,20 @@ def test_other_names_of_jpeg(ending: str) -> None:
 )
 def test_outputs_are_like_their_inputs(name: str, ending: str) -> None:
     assert suffix_like(Path(name)) == ending
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending"), [("PNG", ".png"), ("JPEG", ".jpg"), ("WEBP", ".webp"), ("TIFF", ".tif")]
+)
+@pytest.mark.parametrize("name", ["photo", "photo.orig"])
+def test_outputs_of_pictures_with_other_names_are_of_their_kind(
+    tmp_path: Path, name: str, kind: str, ending: str
+) -> None:
+    path = tmp_path / name
+    smooth().save(path, kind)
+    assert suffix_like(path) == ending
+    path.write_bytes(b"something else")
+    assert suffix_like(path) == ".mkv"
 
 
 @pytest.mark.parametrize("kind", ["avif", "heic"])
