@@ -221,6 +221,16 @@ class KnownFaces:
             )
         for pts, numbers in sorted(faces.items()):
             self.tracks[id].add(pts, _filled(numbers))
+        if not self._touches_frame([numbers[:4] for numbers in faces.values()]):
+            raise ConfigError("the track lies outside the frame")
+
+    def _touches_frame(self, boxes: Sequence[Sequence[float]]) -> bool:
+        """Return whether the box around some boxes has a part in the frames of a file's video."""
+        if self._size is None:
+            return True
+        left, top, *_ = map(min, zip(*boxes, strict=True))
+        *_, right, bottom = map(max, zip(*boxes, strict=True))
+        return left < self._size[0] and top < self._size[1] and right > 0 and bottom > 0
 
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base."""
@@ -255,14 +265,24 @@ class KnownFaces:
             )
 
     def notices(self, rendered: Collection[int], *, is_part: bool) -> list[str]:
-        """Return notices about faces of a file that belong to no frame of the rendered part.
+        """Return notices about faces of a file that hide nothing.
+
+        They belong to no frame of the rendered part, or lie outside the frame although they count
+        as seen.
 
         Args:
             rendered: pts of all frames, in any order.
             is_part: They are a part of the video; other faces may belong to its other frames.
         """
         unused = self._unused(self.tracks.values(), rendered, is_part=is_part)
-        return [f"{self._path}: {unused} match no rendered frame"] if unused else []
+        texts = [f"{self._path}: {unused} match no rendered frame"] if unused else []
+        tracks = [track for track in self.tracks.values() if not track.interpolate]
+        rows = (track.row(at) for track in tracks for at in range(len(track.pts)))
+        outside = sum(1 for row in rows if row[6] and not self._touches_frame([row[:4]]))
+        if outside:
+            count = sum(len(track.pts) for track in tracks)
+            texts.append(f"{self._path}: {outside} of {count} faces lie outside the frame")
+        return texts
 
     def _unused(
         self, tracks: Iterable[SavedTrack], rendered: Collection[int], *, is_part: bool

@@ -214,6 +214,8 @@ HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
         (HEADER + '{"id": 1, "faces": [[0, 3, 2, 1, 4]]}', "must have left < right"),
         (HEADER + '{"id": 1, "faces": [[0, -1e9, 2, 1e9, 4]]}', "smaller than 10 frames"),
         (HEADER + '{"id": 1, "faces": [[0, 1, 2, 3, 1e5]]}', "smaller than 10 frames"),
+        (HEADER + '{"id": 1, "faces": [[0, 1280, 2, 1290, 4]]}', "line 2: the track lies outside"),
+        (HEADER + '{"id": 1, "faces": [[0, 1, -9, 3, 0]]}', "line 2: the track lies outside the"),
         (HEADER + '{"id": 1, "faces": [[0, 1, 2, 3, 4], [0, 5, 2, 9, 4]]}', "one face at a time"),
         (HEADER + '{"id": 1, "faces": [[0, 1, 2, NaN, 4]]}', "line 2: a face must be"),
         (HEADER + '{"id": 1, "main": 1, "faces": [[0, 1, 2, 3, 4]]}', "main must be true or false"),
@@ -226,6 +228,16 @@ def test_a_malformed_file_is_named_with_the_line(tmp_path: Path, text: str, mess
     with pytest.raises(ConfigError, match=message) as caught:
         read_faces_file(file)
     assert str(caught.value).startswith(f"cannot read face file {file}: ")
+
+
+@pytest.mark.parametrize(("more", "outside"), [({}, 1), ({"interpolate": True}, 0)])
+def test_faces_outside_the_frame(tmp_path: Path, more: dict[str, bool], outside: int) -> None:
+    """One that is only expected may have left, and so may one on an interpolated way."""
+    far, file = [1280, 2, 1290, 4], tmp_path / "f.jsonl"
+    faces = [[0, 1, 2, 3, 4], [1, *far], [2, *far, 0.0, 1.0, 0], [3, 1279, 2, 1290, 4]]
+    file.write_text(HEADER + json.dumps({"id": 1, "faces": faces, **more}))
+    told = read_faces_file(file).notices(range(4), is_part=False)
+    assert told == [f"{file}: {outside} of 4 faces lie outside the frame"] * outside
 
 
 def test_the_faces_of_another_video(people: Path, tmp_path: Path) -> None:
