@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,16 +71,23 @@ class BoxReader:
         shape: Shape of its output.
         pictures: Pictures of a run.
         place: Place of the frame in its input.
+        on_notice: Called once, if boxes are left out.
 
     Raises:
         ModelError: The output is not what the contract says.
     """
 
     def __init__(
-        self, spec: ModelSpec, shape: tuple[int, ...], pictures: int, place: Letterbox
+        self,
+        spec: ModelSpec,
+        shape: tuple[int, ...],
+        pictures: int,
+        place: Letterbox,
+        on_notice: Callable[[str], None] = lambda _text: None,
     ) -> None:
         assert spec.boxes is not None
         self._name, self._contract, self._place = spec.name, spec.boxes, place
+        self._on_notice, self._leaves_out = on_notice, False
         self._check_shape(shape, pictures)
         classes = self._contract.classes
         self._hidden = [classes.index(name) for name in self._contract.hide]
@@ -101,6 +110,8 @@ class BoxReader:
 
     def read(self, raw: NDArray[np.floating]) -> list[FoundBox]:
         """Return the boxes of the classes that are hidden, class by class.
+
+        Boxes of negative width or height are left out.
 
         Args:
             raw: Output of one picture.
@@ -132,7 +143,7 @@ class BoxReader:
                 if not np.isfinite(boxes).all():
                     text = "found a box without a finite place; nothing is hidden by guess"
                     raise ModelError(f"cannot use detector {self._name}: it {text}")
-                joined = join_boxes(boxes, contract.nms)
+                joined = join_boxes(self._of_some_size(boxes), contract.nms)
                 if len(joined) > _MAX_BOXES:
                     raise ModelError(
                         f"cannot use detector {self._name}: it finds {len(joined)} boxes of class"
@@ -146,6 +157,17 @@ class BoxReader:
                 " pixels of a corner; export it with boxes in pixels of the input"
             )
         return found
+
+    def _of_some_size(self, boxes: Boxes) -> Boxes:
+        """Return the boxes without those of negative size."""
+        is_box = (boxes[:, :2] <= boxes[:, 2:]).all(axis=1)
+        if not (self._leaves_out or is_box.all()):
+            self._leaves_out = True
+            self._on_notice(
+                f"detector {self._name} finds boxes of negative width or height, which are left"
+                " out; check its export"
+            )
+        return boxes[is_box]
 
 
 def join_boxes(boxes: Boxes, limit: float) -> Boxes:

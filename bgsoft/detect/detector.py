@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +30,7 @@ class Detector:
         format: Format of the frames.
         pool: Threads that prepare inputs and read outputs; one lane per frame.
         placement: Host or device of the frames.
+        on_notice: Called with a notice if boxes are left out.
 
     Raises:
         ModelError: The network's output is not what the contract says.
@@ -42,6 +43,7 @@ class Detector:
         format: FrameFormat,
         pool: LanePool | None = None,
         placement: Placement = HOST,
+        on_notice: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._spec, self._driver, self._placement = spec, driver, placement
         outputs = driver.network.outputs
@@ -52,7 +54,7 @@ class Detector:
             )
         place = self._place = Letterbox.of(spec, format)
         pictures = driver.network.inputs[spec.input].shape[0]
-        self.reader = BoxReader(spec, outputs[spec.output].shape, pictures, place)
+        self.reader = BoxReader(spec, outputs[spec.output].shape, pictures, place, on_notice)
         shown = replace(spec, width=place.width, height=place.height)
         lanes = 1 if pool is None else pool.lanes
         self._preprocessors = [Preprocessor(shown, format, placement) for _ in range(lanes)]

@@ -177,7 +177,8 @@ class StageFactory:
         from bgsoft.hide.plan import HidePlan
 
         spec, driver = loader.model.spec, factory.driver(loader)
-        found = Detector(spec, driver, format, self._ahead, self._placement)
+        notice = partial(self._resources.notice, "segment")
+        found = Detector(spec, driver, format, self._ahead, self._placement, notice)
         plan = HidePlan.of(config, format)
         return DetectorStep(found, loader.model, plan, self._pool, self._placement)
 

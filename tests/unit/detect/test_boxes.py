@@ -130,9 +130,26 @@ def test_of_yolov5_both_scores_count() -> None:
     np.testing.assert_allclose(found.box, (45.5, 25.5, 54.5, 34.5))
 
 
+def test_boxes_of_negative_size_are_left_out_and_reported_once() -> None:
+    spec, told = spec_of(), list[str]()
+    raw = np.array(
+        [[50, 100, -9, 9, 0.9, 0], [150, 100, 9, 9, 0.9, 0], [250, 100, 9, -0.1, 0.9, 0]],
+        np.float32,
+    ).T
+    reader = BoxReader(spec, (1, *raw.shape), 1, Letterbox.of(spec, FORMAT), told.append)
+    for _ in range(2):
+        ((name, box),) = reader.read(raw)
+        assert (name, *box) == ("a", 145.5, 25.5, 154.5, 34.5)
+    assert reader.read(raw[:, :1]) == []
+    assert told == [
+        "detector own finds boxes of negative width or height, which are left out; check its export"
+    ]
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
+        ([50, 100, -np.inf, 9, 0.9, 0], "a box without a finite place"),
         ([50, 100, 9, 9, 7.5, 0], "scores reach from 0 to 7.5"),
         ([50, 100, 9, 9, -3, 0], "scores reach from -3 to 0"),
         ([50, 100, 9, 9, np.nan, 0], "scores reach from nan to nan"),
