@@ -230,7 +230,8 @@ class KnownFaces:
             return True
         left, top, *_ = map(min, zip(*boxes, strict=True))
         *_, right, bottom = map(max, zip(*boxes, strict=True))
-        return left < self._size[0] and top < self._size[1] and right > 0 and bottom > 0
+        width, height = self._size
+        return bool(left < width and top < height and right > 0 and bottom > 0)
 
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base."""
