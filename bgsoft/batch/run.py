@@ -361,6 +361,19 @@ def _clean_up(job: BatchJob, error: BaseException | None = None) -> None:
         WorkFolder(job.config.output).keep_or_remove(error)
 
 
+def kept_files_text(decisions: Sequence[Decision], folder: Path) -> str | None:
+    """Return a notice about files that earlier settings made and the new ones do not replace."""
+    kept = [
+        name
+        for each in decisions
+        if each.act is Act.RENDER
+        for name in each.entry.files
+        if folder / name not in each.job.files and (folder / name).exists()
+    ]
+    more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    return f"files made with earlier settings are kept: {kept[0]}{more}" if kept else None
+
+
 def clear_skipped(decisions: Sequence[Decision], folder: Path) -> list[str]:
     """Remove temporary files of killed renders for outputs that are skipped.
 

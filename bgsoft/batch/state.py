@@ -334,11 +334,14 @@ class BatchState(Closing):
         own = [name for name, is_there in noted.items() if is_there]
         entry.files |= {name: describe(self.folder / name) for name in own}
         is_done = str(entry.output) in own and len(own) == len(noted)
+        matte, faces = map(entry.made_from.get, ("matte_out", "face_data"))
         entry.state = FileState.DONE if is_done else FileState.WAITING
         if not is_done:
             entry.made_from = {}
         if not self._read_only:
-            for name in {str(entry.output), *entry.files, *noted}:
+            if faces is not None:
+                remove_leftovers(self.folder / faces, keeps=True)
+            for name in {str(entry.output), *entry.files, *noted, *filter(None, (matte,))}:
                 remove_leftovers(self.folder / name)
             self.drop_receipt(entry)
 

@@ -13,7 +13,7 @@ from bgsoft.batch.check import check_encoding, check_settings, default_workers, 
 from bgsoft.batch.decide import Act, agree, decide
 from bgsoft.batch.find import Found, find, passed_over_text, read_list
 from bgsoft.batch.job import BatchJob, JobFactory, shared_inputs
-from bgsoft.batch.run import Batch, Summary, clear_skipped, is_report
+from bgsoft.batch.run import Batch, Summary, clear_skipped, is_report, kept_files_text
 from bgsoft.batch.state import STATE_NAME, BatchState
 from bgsoft.batch.watch import FolderWatch
 from bgsoft.chunks.renders import Renders
@@ -104,7 +104,8 @@ class BatchRun:
             more = self._watch(stack) if flags.watch else None
             state.begin(decision.entry for decision in decisions)
             left = [decision.job for decision in decisions if decision.act is Act.RENDER]
-            for text in clear_skipped(decisions, folder):
+            kept = kept_files_text(decisions, folder)
+            for text in (*filter(None, [kept]), *clear_skipped(decisions, folder)):
                 self._view.notice(text)
             driver = Driver(
                 self._executor(left, state),

@@ -15,9 +15,11 @@ import pytest
 from bgsoft.batch.decide import Act, Decision, agree, decide
 from bgsoft.batch.find import Found
 from bgsoft.batch.job import BatchJob, JobFactory
+from bgsoft.batch.run import kept_files_text
 from bgsoft.batch.state import STATE_NAME, BatchState, Entry, FileState, describe
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.outputs import note_receipt
+from bgsoft.part_names import hidden_parts, with_token
 from bgsoft.settings.config import EffectKind
 
 DATA = bytes(range(256)) * 40
@@ -346,6 +348,24 @@ def test_a_batch_that_was_killed(world: World, published: bool, before: bool) ->
         assert world.left() == "a"
     with BatchState(world.folder) as state:
         assert not state.receipt(entry).exists()
+
+
+def test_mattes_and_faces_of_a_killed_batch_that_are_no_longer_asked_for(world: World) -> None:
+    flags = {"": {"matte_out": "{stem}-matte.mkv", "face_data": "{stem}.jsonl"}}
+    world.leave({"c": FileState.RUNNING}, **flags)
+    targets = [world.folder / name for name in ("c-matte.mkv", "c.jsonl")]
+    matte, faces = (with_token(each, *hidden_parts(each, each.suffix)) for each in targets)
+    matte.write_bytes(b"half")
+    faces.write_bytes(b"half")
+    decisions = [*world.decided().values()]
+    assert kept_files_text(decisions, world.folder) == (
+        "files made with earlier settings are kept: a-matte.mkv and 3 more"
+    )
+    assert world.left() == "abc"
+    assert not matte.exists()
+    assert not faces.exists()
+    assert (world.folder / "c.partial.jsonl").read_bytes() == b"half"
+    assert kept_files_text([*world.decided(**flags).values()], world.folder) is None
 
 
 def test_files_of_two_batches_share_neither_number_nor_receipt(tmp_path: Path) -> None:
