@@ -52,6 +52,13 @@ _CODES: tuple[tuple[type[BaseException], ExitCode], ...] = (
 )
 
 
+_SHORTAGES = (
+    (ImportError, "failed to map segment from shared object", "cannot load a library"),
+    (RuntimeError, "can't start new thread", "cannot start"),
+)
+"""Errors of libraries and of Python where memory runs out: type, text, and what cannot be done."""
+
+
 def exit_code(exc: BaseException) -> ExitCode:
     """Return the exit code for an exception."""
     if isinstance(exc, UnsupportedFormatError) and exc.stage == "encode":
@@ -79,4 +86,7 @@ def one_line(exc: BaseException) -> str:
         return "out of memory"
     if isinstance(exc, OSError):
         return text
+    for kind, reason, problem in _SHORTAGES:
+        if isinstance(exc, kind) and reason in text:
+            return f"{problem}: {reason}; free memory, or raise limits such as ulimit -v"
     return f"internal error: {type(exc).__name__}: {text} (-v shows where)"

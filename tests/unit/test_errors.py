@@ -13,6 +13,7 @@ import bgsoft
 from bgsoft.errors import EncodeError, ModelError, errors_as, os_errors_as, translated
 from bgsoft.infer.providers import ort_errors_as
 from bgsoft.media.pyav import pyav_errors_as
+from tests.processes import run_python
 from tests.sources import tree
 
 _VENDORS = ("av.", "cupy.", "cv2.", "ort.", "codec_errors")
@@ -73,6 +74,34 @@ def test_onnx_runtime_raises_what_it_does_not_export_but_an_interrupt_passes() -
         raise type("Fail", (Exception,), {})("why")
     with pytest.raises(KeyboardInterrupt), ort_errors_as(ModelError, "no"):
         raise KeyboardInterrupt
+
+
+_LIMITED = """
+import resource, threading
+import numpy
+from bgsoft.exitcodes import one_line
+
+def limited(free_kib, action):
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + 1024 * free_kib, resource.RLIM_INFINITY))
+    try:
+        action()
+    except (ImportError, RuntimeError) as exc:
+        print(one_line(exc))
+
+limited(30_000, lambda: __import__("cv2"))
+limited(4_000, threading.Thread(target=int).start)
+"""
+
+
+def test_a_limit_of_memory_that_is_too_low_is_named() -> None:
+    limited = run_python("-c", _LIMITED)
+    advice = "; free memory, or raise limits such as ulimit -v"
+    assert limited.stdout.splitlines() == [
+        f"cannot load a library: failed to map segment from shared object{advice}",
+        f"cannot start: can't start new thread{advice}",
+    ], limited.stderr
 
 
 def test_vendors_errors_are_translated_nowhere_else() -> None:
