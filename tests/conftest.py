@@ -58,7 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # would the programs that tests start and end.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    if sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
+    has_cache = config.pluginmanager.has_plugin("cacheprovider")
+    if has_cache and sys.dont_write_bytecode and "PYTHONPYCACHEPREFIX" not in os.environ:
         # Workers and the hundreds of programs that tests start would compile every module again.
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.cache.mkdir("bytecode"))
         del os.environ["PYTHONDONTWRITEBYTECODE"]
@@ -103,12 +104,14 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Three workers for two cores: a third of the tests' time is spent waiting for programs."""
     cores = usable_cores()
     return cores + cores // 2
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each worker neighbours, which share fixtures; idle workers take tests of others."""
     from xdist.scheduler import WorkStealingScheduling
