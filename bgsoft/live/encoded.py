@@ -125,7 +125,9 @@ class EncodedSink(QueuedSink):
         info: Returns the source, once it is known.
         overwrite: Whether an existing file may be replaced.
         inputs: Files that are read, which must not be replaced.
-        report: Receives a line when a stream disconnects, and when it is back.
+        report: Receives a line when a stream disconnects, when it is back, and when a file is
+            complete.
+        missed: Returns the number of frames that were dropped before they came here.
 
     Raises:
         OutputError: The file cannot be written, or exists.
@@ -142,8 +144,12 @@ class EncodedSink(QueuedSink):
         overwrite: bool = False,
         inputs: Iterable[Path] = (),
         report: Callable[[str], None] = lambda _line: None,
+        missed: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._config, self._info = config, info
+        self._config, self._info, self._missed = config, info, missed
+        self._frames = 0
+        self._first_seconds = self._last_seconds = 0.0
+        """Times of the first and of the last frame that were written."""
         self._target = target
         self._file: AtomicOutput | None = None
         self._muxer: _LiveMuxer | None = None
@@ -194,12 +200,13 @@ class EncodedSink(QueuedSink):
         if fitted is not frame and self._kind is PictureKind.COLOR_ALPHA:
             raise EncodeError("cannot scale the alpha channel: the picture size has changed")
         self._encoder.encode(fitted)
+        self._frames, self._last_seconds = self._frames + 1, frame.time_seconds
 
     def _begin(self, frame: Frame) -> None:
         info = self._info()
         assert info is not None  # a frame has come
         info = replace(info, format=frame.format, time_base=frame.time_base)
-        self._fitter = Fitter(info)
+        self._fitter, self._first_seconds = Fitter(info), frame.time_seconds
         choice = self._choose(info)
         options = {**self._options, "flush_packets": "1"}
         muxer = _LiveMuxer(self._target, self.name, self._container.muxer, info, options)
@@ -225,8 +232,17 @@ class EncodedSink(QueuedSink):
             self._muxer.finish()
             if self._file is not None:
                 self._file.commit()
+                self._report(f"{self.name}: {self._summary()}")
         if self._file is not None:
             self._file.close()
+
+    def _summary(self) -> str:
+        """Return the number of frames, the length and the losses of a complete recording."""
+        seconds, lost = self._last_seconds - self._first_seconds, self.dropped + self._missed()
+        text = f"{self._frames} frame{'' if self._frames == 1 else 's'} in {seconds:.1f} s"
+        if seconds > 0:
+            text += f": {(self._frames - 1) / seconds:.1f} frames/s"
+        return f"{text}, {lost} dropped" if lost else text
 
     def _abandon(self) -> str:
         muxer, self._muxer = self._muxer, None

@@ -123,10 +123,16 @@ def _open_sinks(
 
             stream.sinks.add(VirtualCamera(target, config, info))
         else:
-            overwrite = options.overwrite
-            stream.sinks.add(
-                EncodedSink(target, config, info, overwrite=overwrite, inputs=inputs, report=report)
+            sink = EncodedSink(
+                target,
+                config,
+                info,
+                overwrite=options.overwrite,
+                inputs=inputs,
+                report=report,
+                missed=lambda: stream.dropped,
             )
+            stream.sinks.add(sink)
     if camera.share is not None:
         from bgsoft.live.shared import SharedWriter
 

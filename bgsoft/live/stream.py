@@ -170,6 +170,11 @@ class LiveStream:
         with self._publishing:
             self.sinks.publish(frame)
 
+    @property
+    def dropped(self) -> int:
+        """Frames of the source that no sink has received."""
+        return self.capture.dropped + self._failed
+
     def count(self, seconds: float) -> dict[str, Any]:
         """Return the figures of the time since the last call."""
         capture = self.capture
@@ -177,7 +182,7 @@ class LiveStream:
             "source": self.name,
             "state": str(capture.state),
             "frames_in": capture.frames_in,
-            "dropped": capture.dropped + self._failed,
+            "dropped": self.dropped,
             "damaged": capture.damaged,
             "restarts": capture.restarts,
             "level": self.stages.ladder.level,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -162,7 +163,8 @@ def test_a_trace_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -> No
     outcome = run("live", clip, *arguments)
     assert (outcome.code, "exists; use --overwrite" in outcome.error_line) == (5, True)
     assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [(trace.name, "mine")]
-    assert run("live", clip, *arguments, "-y").code == 0
+    outcome = run("live", clip, *arguments, "-y", "--quiet")
+    assert (outcome.code, outcome.err) == (0, "")
     assert trace.read_text() != "mine"
 
 
@@ -172,7 +174,7 @@ def test_missing_folders_are_made_with_a_notice(run: Run, clip: Path, tmp_path: 
     outcome = run("live", clip, *arguments)
     assert outcome.code == 0
     made = [f"notice: created folder {each.parent}" for each in (out, trace)]
-    assert unexpected(outcome.err) == made
+    assert unexpected(outcome.err)[:-1] == made
     assert (out.is_file(), trace.is_file()) == (True, True)
 
 
@@ -200,12 +202,15 @@ def test_a_file_that_ends_is_a_success_with_its_figures(
     out, trace = tmp_path / "out.mkv", tmp_path / "trace.json"
     arguments = ("--realtime", "--preset", "fast", "--to", out, "--trace", trace)
     outcome = run("live", clip, *arguments, "--stats", "json")
-    assert (outcome.code, unexpected(outcome.err)) == (0, [])
+    assert outcome.code == 0
     (figures,) = [json.loads(line) for line in outcome.out.splitlines()]
     assert (figures["type"], figures["source"], figures["state"]) == ("stats", str(clip), "ended")
     assert figures["frames_in"] == 10 == figures["frames_out"] + figures["dropped"]
     assert set(figures["latency_ms"]) == {"p50", "p95", "p99"}
-    assert len(shown_by_ffmpeg(out)) == figures["frames_out"] - figures["sinks"][0]["dropped"]
+    lost = figures["sinks"][0]["dropped"]
+    assert len(shown_by_ffmpeg(out)) == figures["frames_out"] - lost
+    assert len(unexpected(outcome.err)) == 1
+    assert_summary(outcome.err, out, figures["dropped"] + lost)
     names = {event["name"] for event in json.loads(trace.read_text())["traceEvents"]}
     assert {"decode", "convert", "segment", "matte", "composite", "publish"} <= names
 
@@ -220,6 +225,20 @@ def test_stats_may_stand_alone(run: Run, clip: Path, tmp_path: Path) -> None:
 def unexpected(err: str) -> list[str]:
     """Return all lines but those about quality, which depend on the load of the machine."""
     return [line for line in err.splitlines() if " quality from now on: " not in line]
+
+
+def assert_summary(err: str, path: Path, dropped: int | None = None) -> None:
+    """The last line has a recording's frames and length, and the losses on the way."""
+    *_, line = unexpected(err)
+    form = r"(\d+) frames in ([\d.]+) s: ([\d.]+) frames/s(?:, (\d+) dropped)?"
+    found = re.fullmatch(f"{re.escape(str(path))}: {form}", line)
+    assert found is not None, line
+    shown = shown_by_ffmpeg(path)
+    seconds = float(shown[-1] - shown[0])
+    assert int(found[1]) == len(shown)
+    assert float(found[2]) == pytest.approx(seconds, abs=0.06)
+    assert float(found[3]) == pytest.approx((len(shown) - 1) / seconds, rel=0.05)
+    assert dropped is None or int(found[4] or 0) == dropped
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, slow(signal.SIGTERM)])
@@ -238,8 +257,8 @@ def test_whoever_ends_it_has_a_whole_recording(
         time.sleep(0.02)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert (process.returncode, unexpected(err)) == (0, [])
-    assert len(shown_by_ffmpeg(out)) > 0
+    assert (process.returncode, len(unexpected(err))) == (0, 1)
+    assert_summary(err, out)
     assert [each.name for each in tmp_path.iterdir()] == ["out.mp4"]
 
 
