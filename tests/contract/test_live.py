@@ -297,7 +297,7 @@ def test_a_sink_that_fails_does_not_touch_the_others(
     publish = EncodedSink.publish
 
     def failing(self: EncodedSink, frame: LiveFrame) -> None:
-        if "bad" in self.name and frame.frame.pts > 20_000:
+        if "bad" in self.name:  # from the first frame on: a busy machine may drop all others
             raise OutputError("cannot write bad.mkv: the disk is full")
         publish(self, frame)
 
@@ -305,9 +305,8 @@ def test_a_sink_that_fails_does_not_touch_the_others(
     good, bad = tmp_path / "good.mkv", tmp_path / "bad.mkv"
     live = Live(camera(clip, bad, good, realtime=True))
     live.wait()
-    told, *ends = live.lines
-    assert told == "cam: cannot write bad.mkv: the disk is full; its other sinks continue"
-    assert [line.partition(": ")[0] for line in ends] == [str(bad), str(good)]
+    assert "cam: cannot write bad.mkv: the disk is full; its other sinks continue" in live.lines
+    assert live.lines[-1].startswith(f"{good}: ")
     assert [str(each) for each in live.failures] == ["cannot write bad.mkv: the disk is full"]
     check_sums(live.last, good)
 
