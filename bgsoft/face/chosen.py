@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
-from fractions import Fraction
 
 from bgsoft.face.base import Face, hiding_ellipse
 from bgsoft.face.people import Picker
 from bgsoft.media.info import VideoInfo
-from bgsoft.records import NamedTuple
-from bgsoft.settings.main import MainPerson, parse_main
-
-
-class _Point(NamedTuple):
-    """A place and time that selects a main person."""
-
-    text: str
-    x: float
-    y: float
-    """Frame pixels."""
-    seconds: float
-    """Presentation time of frames, which may not start at 0."""
+from bgsoft.settings.main import MainPlace, parse_main
 
 
 class ChosenPicker(Picker):
@@ -36,44 +22,41 @@ class ChosenPicker(Picker):
     """
 
     def __init__(self, names: Sequence[str], ids: Collection[int], info: VideoInfo) -> None:
-        named = [parse_main(name) for name in names]
-        self._unseen = {each.id for each in named if each.id is not None}
+        named = [*map(parse_main, names)]
+        self._info = info
+        self._unseen = {each for each in named if isinstance(each, int)}
         """Ids that were named and have not been seen."""
         self._ids = {*ids, *self._unseen}
-        self._open = [_place(each, info) for each in named if each.id is None]
+        self._open = [each for each in named if isinstance(each, MainPlace)]
         self._faces: dict[int, Face] = {}
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
-        for point in [each for each in self._open if seconds >= each.seconds]:
-            distances = [(_distance(face, point), face.id) for face in faces]
-            distance, id = min(distances, default=(math.inf, 0))
-            if distance <= 1:
-                self._ids.add(id)
-                self._open.remove(point)
+        for place in self._open.copy():
+            distances = [(self._distance(place, face), face.id) for face in faces]
+            if self._is_due(place, seconds) and distances and min(distances)[0] <= 1:
+                self._ids.add(min(distances)[1])
+                self._open.remove(place)
         self._unseen -= {face.id for face in faces}
         self._faces |= {face.id: face for face in faces if face.id in self._ids}
         self.main = self._faces.keys()
         return dict(self._faces)
 
+    def _is_due(self, place: MainPlace, seconds: float) -> bool:
+        """Return whether a frame's time is that of a place, or later."""
+        begin = (self._info.start_pts or 0) * self._info.time_base
+        return seconds >= float(begin + place.seconds) - 1e-6
+
+    def _distance(self, place: MainPlace, face: Face) -> float:
+        """Return how far a place is from a face's middle; 1 at the edge of its hidden place."""
+        shape, format = hiding_ellipse(face), self._info.format
+        x, y = float(place.x.pixels(format.width)), float(place.y.pixels(format.height))
+        return max(abs(x - shape.x) / shape.across, abs(y - shape.y) / shape.along)
+
     def notices(self) -> list[str]:
-        places = [f"--main {point.text}: no face was found there" for point in self._open]
+        places = [f"--main {place.text}: no face was found there" for place in self._open]
         tracks = [f"--main {id}: no frame shows that track" for id in sorted(self._unseen)]
         return places + tracks
 
     def reset(self) -> None:
         self._faces = {}
         self.main = ()
-
-
-def _place(named: MainPerson, info: VideoInfo) -> _Point:
-    assert named.x is not None
-    assert named.y is not None
-    seconds = (named.seconds or Fraction(0)) + (info.start_pts or 0) * info.time_base
-    x, y = named.x.pixels(info.format.width), named.y.pixels(info.format.height)
-    return _Point(named.text, float(x), float(y), float(seconds) - 1e-6)
-
-
-def _distance(face: Face, point: _Point) -> float:
-    """Return how far a place is from a face's middle; 1 at the edge of its hidden place."""
-    shape = hiding_ellipse(face)
-    return max(abs(point.x - shape.x) / shape.across, abs(point.y - shape.y) / shape.along)

@@ -33,7 +33,7 @@ from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.keywords import PictureSettings
-from bgsoft.settings.main import parse_main
+from bgsoft.settings.main import MainPlace, parse_main
 from bgsoft.settings.options import DEFAULT_PRESET, errors_in_keywords
 
 Rgb = NDArray[np.uint8]
@@ -137,7 +137,8 @@ class Processor(Closing):
             )
             config.check_for_arrays()
             timed = [region.name for region in config.all_regions if region.is_timed]
-            timed += [f"--main {text}" for text in config.face.main if parse_main(text).seconds]
+            main = map(parse_main, config.face.main)
+            timed += [f"--main {x.text}" for x in main if isinstance(x, MainPlace) and x.seconds]
             if timed:
                 raise ConfigError(f"cannot use {timed[0]}: a picture has no time")
             require_runtime()

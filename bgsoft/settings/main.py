@@ -13,33 +13,32 @@ from bgsoft.settings.setting import parse_seconds
 _FORM = "X,Y[@T] in pixels or percent, like 50%,40%@0:10, or the id of a track"
 
 
-class MainPerson(NamedTuple):
-    """A main person that the user names."""
+class MainPlace(NamedTuple):
+    """A place and a time that select a main person."""
 
     text: str
     """The text as given."""
-    id: int | None = None
-    """Id of the track."""
-    x: Length | None = None
-    y: Length | None = None
-    seconds: Fraction | None = None
-    """Time from the video's first frame; None: its beginning."""
+    x: Length
+    y: Length
+    seconds: Fraction
+    """Time from the video's first frame."""
 
 
-def parse_main(text: str) -> MainPerson:
-    """Parse a person as ``--main`` takes it.
+def parse_main(text: str) -> int | MainPlace:
+    """Parse a person as ``--main`` takes it: the id of a track, or a place.
 
     Raises:
         ConfigError: The text names none.
     """
     if re.fullmatch(r"\d{1,9}", text.strip()):
-        return MainPerson(text, id=int(text))
+        return int(text)
     place, at, time = text.replace(" ", "").partition("@")
     found = [re.fullmatch(LENGTH, part) for part in place.split(",")]
     lengths = [Length(Fraction(m[1]), bool(m[2])) for m in found if m is not None]
     if len(found) != 2 or len(lengths) != 2 or (at and not time):
         raise ConfigError(f"--main must be {_FORM}, not {text!r}")
-    seconds = Fraction(str(parse_seconds(time, f"--main {text}: a time"))) if time else None
-    if seconds is not None and seconds < 0:
+    seconds = Fraction(str(parse_seconds(time, f"--main {text}: a time"))) if at else Fraction(0)
+    if seconds < 0:
         raise ConfigError(f"--main must have a time of 0 or more, not {text!r}")
-    return MainPerson(text, x=lengths[0], y=lengths[1], seconds=seconds)
+    x, y = lengths
+    return MainPlace(text, x, y, seconds)
