@@ -56,25 +56,25 @@ class FaceJournal:
         """Take a list, and its count, from the summary of a pass that found the faces."""
         self._summary |= {key: summary[key] for key in (name, f"{name}_frames")}
 
+    def cut(self) -> None:
+        """The next frame begins a scene, in which nobody vanishes who was there before."""
+        self._recent.clear()
+
     def add(
         self,
         frame: Frame,
         faces: Sequence[Face],
         doubts: Sequence[Detection] = (),
         *,
-        cut: bool = False,
         is_kept: bool = True,
     ) -> None:
         """Count the next frame's faces, and detections that were not taken for faces.
 
         Args:
             frame, faces, doubts: Of the frame.
-            cut: It begins a scene.
             is_kept: It is not part of a pre-roll.
         """
         entry, seconds = entry_of(frame), frame.time_seconds
-        if cut:
-            self._recent.clear()
         self._recent.update((face.id, (face, seconds, entry)) for face in faces if face.detected)
         for id in [id for id, (_, at, _) in self._recent.items() if seconds - at > KEPT_SECONDS]:
             face, _, last = self._recent.pop(id)

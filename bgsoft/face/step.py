@@ -37,10 +37,10 @@ class FoundFaces:
     """The main ones by id, where they are or were last seen."""
     covered: list[tuple[Face, float]]
     """Faces to fill in where the matte has missed them, and how opaque."""
-    cut: bool
-    """The frame begins a new scene."""
     seen: FrameFaces
     """For hiding."""
+    separator: MatteSeparator | None
+    """That of the scene; None: mattes are not divided."""
     limit: Plane8 | None = None
     """Upper limit of its matte; None: no limit."""
 
@@ -82,7 +82,8 @@ class FaceStep(Closing):
         self._guard = Guard() if config.mode in (FaceMode.GUARD, FaceMode.MAIN) else None
         self._never_hidden = frozenset[int]() if known is None else known.shown
         self._picker = picker
-        self._separator = MatteSeparator(format) if config.mode is FaceMode.MAIN else None
+        self._format = format
+        self._separator: MatteSeparator | None = None
         self.held = LOOKAHEAD_FRAMES if hides else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
         self.trim_start = -math.inf
@@ -98,7 +99,6 @@ class FaceStep(Closing):
         """Hidden places of the frames that count."""
         self.counts = array("H")
         """Faces of each frame that counts."""
-        self._cut = False
         self.every = 1
         """Interval of detection: faces are detected on every Nth frame of a scene, and keep their
         places in between. It is 1 where faces are hidden. May be changed between frames."""
@@ -107,6 +107,7 @@ class FaceStep(Closing):
         self._whole: dict[int, float] = {}
         """Share that mattes seem to lack of each face, although they have its outline. Landmarks
         are made again once it grows. Otherwise they were made in 99 of 240 frames, not in 27."""
+        self._begin_scene()
 
     def start(self) -> None:
         """Called once, in the thread that will process, before the first frame."""
@@ -139,7 +140,9 @@ class FaceStep(Closing):
         self._found = None
         self._whole.clear()
         self._scene += 1
-        self._cut = True
+        self._journal.cut()
+        if self._mode is FaceMode.MAIN:
+            self._separator = MatteSeparator(self._format)
 
     def refresh(self) -> None:
         """See :meth:`bgsoft.face.finder.FaceFinder.refresh`."""
@@ -172,7 +175,7 @@ class FaceStep(Closing):
         if self.every > 1 and self._found is not None and not self.held:
             self._since += 1
             if self._since < self.every:
-                return [replace(self._found, cut=False, limit=None) for _ in frames]
+                return [replace(self._found, limit=None) for _ in frames]
         self._since = 0
         faces = self._finder.find(frames, reduced)
         found = [*map(self._decide, frames, faces, self._finder.doubts)]
@@ -184,8 +187,7 @@ class FaceStep(Closing):
         is_kept, seconds = frame.pts >= self.trim_start, frame.time_seconds
         if is_kept:
             self.counts.append(len(faces))
-        cut, self._cut = self._cut, False
-        self._journal.add(frame, faces, doubts, cut=cut, is_kept=is_kept)
+        self._journal.add(frame, faces, doubts, is_kept=is_kept)
         if self._data is not None and is_kept:
             wanted = [f for f in faces if f.has_landmarks or not self._data.wants_landmarks]
             self._data.write(frame, wanted)
@@ -203,7 +205,7 @@ class FaceStep(Closing):
             covered = self._guard.faces(kept)
         shown = {*main, *self._never_hidden}
         seen = FrameFaces(faces if self.held else (), shown, seconds, self._scene, is_decided)
-        return FoundFaces(faces, main, covered, cut, seen)
+        return FoundFaces(faces, main, covered, seen, self._separator)
 
     def inspect(
         self,
@@ -218,9 +220,8 @@ class FaceStep(Closing):
             InferenceError: A model failed.
             BackendUnavailableError, ModelError: A model that was not needed before does not load.
         """
-        if self._separator is not None:
-            for frame, matte, each in zip(frames, mattes, found, strict=True):
-                each.limit = self._limit(self._separator, frame, matte, each)
+        for frame, matte, each in zip(frames, mattes, found, strict=True):
+            each.limit = self._limit(frame, matte, each)
         # The landmarks of faces that mattes may have missed; the others are not covered.
         asked = [
             (at, face)
@@ -229,29 +230,28 @@ class FaceStep(Closing):
             if not face.has_landmarks
         ]
         shares = self._editor.missing([(mattes[at], face.square) for at, face in asked])
-        missed: dict[int, list[Face]] = {at: [] for at, _ in asked}
-        lacks: dict[tuple[int, int], float] = {}
-        for (at, face), share in zip(asked, shares, strict=True):
-            lacks[at, face.id] = share
-            whole = self._whole.get(face.id, 0.0)
-            if share > MAY_MISS_SHARE + whole:
-                missed[at].append(face)
-            else:
-                self._whole[face.id] = min(whole, share)
+        lacks = {(at, face.id): share for (at, face), share in zip(asked, shares, strict=True)}
+        missed = [(at, face) for at, face in asked if self._may_miss(face.id, lacks[at, face.id])]
         outlines: list[tuple[int, Face]] = []
-        for at, faces in missed.items():
+        for at, each in enumerate(found):
+            faces = [face for index, face in missed if index == at]
             close = self._finder.close_up(frames[at], reduced[at], faces) if faces else ()
             outlines += ((at, face) for face in close)
             seen = {face.id: face for face in close}
-            found[at].covered = [
-                (seen.get(face.id, face), opacity)
-                for face, opacity in found[at].covered
-                if face.id in seen or face.has_landmarks
-            ]
+            covered = ((seen.get(face.id, face), opacity) for face, opacity in each.covered)
+            each.covered = [(face, opacity) for face, opacity in covered if face.has_landmarks]
         shares = self._editor.missing([(mattes[at], outline_square(face)) for at, face in outlines])
         for (at, face), share in zip(outlines, shares, strict=True):
             is_whole = share <= MAY_MISS_SHARE
             self._whole[face.id] = lacks[at, face.id] if is_whole else 0.0
+
+    def _may_miss(self, id: int, share: float) -> bool:
+        """Return whether a matte that seems to lack a share of a face may lack a part of it."""
+        whole = self._whole.get(id, 0.0)
+        if share > MAY_MISS_SHARE + whole:
+            return True
+        self._whole[id] = min(whole, share)
+        return False
 
     def edit_mattes(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]
@@ -264,19 +264,15 @@ class FaceStep(Closing):
                     on_coverage = partial(self._journal.add_coverage, entry_of(frame))
                 self._editor.apply(matte, each.covered, each.limit, on_coverage)
 
-    def _limit(
-        self, separator: MatteSeparator, frame: Frame, matte: Matte, found: FoundFaces
-    ) -> Plane8 | None:
-        if found.cut:
-            separator.reset()
-        if not found.main and separator.is_fresh:
+    def _limit(self, frame: Frame, matte: Matte, found: FoundFaces) -> Plane8 | None:
+        separator, main = found.separator, [*found.main.values()]
+        if separator is None or (separator.is_fresh and not main):
             return None
         others = [face for face in found.faces if face.id not in found.main]
-        matte_on_host, main = self._editor.read(matte), [*found.main.values()]
-        separation = separator.separate(matte_on_host, main, others)
-        if separation.is_shared and frame.pts >= self.trim_start:
+        limit, is_shared = separator.separate(self._editor.read(matte), main, others)
+        if is_shared and frame.pts >= self.trim_start:
             self._journal.note("shared", entry_of(frame))
-        return separation.limit
+        return limit
 
     def finish(self, frames: Sequence[Frame], found: Sequence[FoundFaces]) -> list[Frame]:
         """Hide faces in composited frames, as the mode asks; returns those finished now, in order.

@@ -24,7 +24,7 @@ from bgsoft.face.landmarks import square_of
 from bgsoft.face.people import PATIENCE_SECONDS, Picker, prominence
 from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat
-from bgsoft.records import NamedTuple, dataclass
+from bgsoft.records import dataclass
 
 _STANDING_SECONDS = 1.0
 """Time constant of a face's standing: who stays longest gets most, a passer-by little."""
@@ -114,17 +114,8 @@ _BODY = 1.0
 """A region without a face is part of a main person's body within this many face widths of it."""
 
 
-class Separation(NamedTuple):
-    """Division of the matte in one frame."""
-
-    limit: Plane8 | None
-    """(gh, gw), what the matte must not exceed. None: keep all."""
-    is_shared: bool
-    """Main and other people are in one region, which was cut between them by nearness."""
-
-
 class MatteSeparator:
-    """Divides mattes of one format; holds what was kept last."""
+    """Divides the mattes of one scene; holds what was kept last."""
 
     def __init__(self, format: FrameFormat) -> None:
         rows, columns = analysis_shape(format.width, format.height)
@@ -137,25 +128,24 @@ class MatteSeparator:
         self._skirt = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (side, side))
         self._x = np.arange(half[1], dtype=np.float32)[np.newaxis] + np.float32(0.5)
         self._y = np.arange(half[0], dtype=np.float32)[:, np.newaxis] + np.float32(0.5)
-        self.reset()
-
-    def reset(self) -> None:
-        """A new scene begins."""
         self.is_fresh = True
-        """Nothing of this scene is known: without a main face all of it is kept."""
-        rows, columns = self._kept.shape
-        self._limit: Plane8 = np.zeros((2 * rows, 2 * columns), np.uint8)
+        """Nothing of this scene is known: without a main face all of it is to be kept."""
+        self._limit: Plane8 = np.zeros((2 * half[0], 2 * half[1]), np.uint8)
 
-    def separate(self, matte: Plane8, main: Sequence[Face], others: Sequence[Face]) -> Separation:
+    def separate(
+        self, matte: Plane8, main: Sequence[Face], others: Sequence[Face]
+    ) -> tuple[Plane8, bool]:
         """Divide the next frame's matte.
 
         Args:
             matte: (gh, gw) uint8.
             main: The faces to keep, where they are or were last seen.
             others: The other faces of the frame.
+
+        Returns:
+            (gh, gw) uint8, what the matte must not exceed; and whether main and other people are in
+            one region, which was cut between them by nearness.
         """
-        if not main and self.is_fresh:
-            return Separation(None, False)
         small = cv2.resize(matte, self._kept.shape[::-1], interpolation=cv2.INTER_AREA)
         _, binary = cv2.threshold(small, 127, 255, cv2.THRESH_BINARY)
         count, self._labels = cv2.connectedComponents(binary, connectivity=8)
@@ -168,10 +158,10 @@ class MatteSeparator:
         faded = cv2.subtract(self._limit, np.full(1, _FALL, np.uint8))
         self._limit = np.maximum(faded, enlarged)
         self.is_fresh = False
-        return Separation(self._limit[: self._shape[0], : self._shape[1]], is_shared)
+        return self._limit[: self._shape[0], : self._shape[1]], is_shared
 
     def _choose(self, count: int, main: Sequence[Face], others: Sequence[Face]) -> bool:
-        """Choose which cells are kept; returns :attr:`Separation.is_shared`."""
+        """Choose which cells are kept; return whether a region is shared."""
         in_main, in_other = self._regions_of(main, count), self._regions_of(others, count)
         has_main, has_other = in_main.any(axis=0), in_other.any(axis=0)
         stay: NDArray[Any] = np.array(has_main)

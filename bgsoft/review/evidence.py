@@ -143,8 +143,9 @@ def compute_evidence(source: ReviewVideo, result: ReviewVideo) -> Evidence:
             if cut:
                 cuts.append(frame.index)
                 finder.reset()
+                journal.cut()
             (faces,) = finder.find([frame], [before])
-            journal.add(frame, faces, finder.doubts[0], cut=cut)
+            journal.add(frame, faces, finder.doubts[0])
             difference = changed_samples(before.luma, format, changed.luma, result.info.format)
             measured[frame.index] = 100 * float(np.mean(difference)), len(faces)
     found, last = journal.summary(), (0.0, 0)

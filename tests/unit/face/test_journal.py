@@ -38,7 +38,9 @@ def journal_of(
     for index, faces in enumerate(video):
         FRAME.index, FRAME.pts = index, FRAME_MS * index
         maybe = doubts[index] if index < len(doubts) else ()
-        journal.add(FRAME, faces, maybe, cut=index in cuts)
+        if index in cuts:
+            journal.cut()
+        journal.add(FRAME, faces, maybe)
     return journal
 
 

@@ -247,18 +247,30 @@ def test_only_hiding_keeps_frames_back(mode: FaceMode) -> None:
     assert step.held == 0
 
 
-def test_the_first_frame_of_a_scene_is_distinguished() -> None:
+def test_the_mattes_of_each_scene_are_divided_by_themselves() -> None:
     finder = FakeFinder([[MAIN]] * 5)
     data = FakeData()
-    step = make_step(finder, FaceMode.OFF, data)
+    step = make_step(finder, FaceMode.MAIN, data)
     frames = frames_of(5)
     reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
     found = step.find(frames[:2], reduced[:2])
     step.reset()
     found += step.find(frames[2:], reduced[2:])
     assert finder.calls == [0, 1, "reset", 2, 3, 4]
-    assert [each.cut for each in found] == [False, False, True, False, False]
+    first, second, third, *others = [each.separator for each in found]
+    assert first is second is not third
+    assert all(each is third for each in others)
     assert data.written == [(index, [1]) for index in range(5)]
+
+
+def test_before_anybody_is_main_everything_stays() -> None:
+    frames, mattes = frames_of(2), [matte_of(200), matte_of(200)]
+    step = make_step(FakeFinder([[], [MAIN]]), FaceMode.MAIN)
+    reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
+    found = step.find(frames, reduced)
+    step.inspect(frames, reduced, mattes, found)
+    assert found[0].limit is None
+    assert found[1].limit is not None
 
 
 def test_mattes_of_a_batch_are_inspected_first() -> None:
