@@ -18,6 +18,7 @@ from bgsoft.face.finder import FinderSettings
 from bgsoft.face.geometry import Roi
 from bgsoft.frame import Frame
 from tests.fakes import FORMAT, host_planes
+from tests.pictures import frame_format
 from tests.rendering import video_info
 from tests.unit.face.shapes import make_face
 
@@ -68,7 +69,7 @@ def test_faces_come_back_as_they_were_written(recorder: KnownFaces) -> None:
 
 
 def test_a_file_has_the_same_faces(recorder: KnownFaces, tmp_path: Path) -> None:
-    info = video_info(FORMAT, time_base=Fraction(1, 1000))
+    info = video_info(frame_format((128, 72)), time_base=Fraction(1, 1000))
     recorder.cuts = {566}
     file = tmp_path / "faces.jsonl"
     file.write_text(recorder.text(info))
