@@ -360,14 +360,13 @@ class KnownFinder(FaceFinder):
     ) -> None:
         super().__init__(format, networks, settings)
         self._known, self._is_part = known, is_part
+        self._searched = frozenset(known.frames)
         self._used: set[int] = set()
 
     def _find(self, views: object, at: int, frame: Frame) -> list[Face]:
         self.doubts.append([])
         self._used.add(frame.pts)
-        searched = self._known.frames
-        place = bisect_left(searched, frame.pts)
-        if searched and frame.pts not in searched[place : place + 1]:
+        if self._searched and frame.pts not in self._searched:
             raise InferenceError(
                 "cannot hide faces: other frames were decoded when faces were searched for;"
                 " check that the input does not change, and render again"

@@ -31,10 +31,9 @@ _MAX_CHANGE = 1.25
 """Factor of a face's size that shows another person, from one sighting to the next."""
 _BRIEF_SECONDS = 0.5
 """A face that was seen for less time, perhaps a hand, is nobody who moved elsewhere."""
-_SOON_SECONDS = 0.2
-"""Longest time between two sightings of a face in sight, and that a frame counts for."""
-_FIRST_SECONDS = 1e-3
-"""Time that the first frame of a shot counts for."""
+_MIN_SECONDS, _SOON_SECONDS = 1e-3, 0.2
+"""Time that a frame counts for: the shortest, as of the first in a shot, and the longest. That is
+also the longest time between two sightings of a face in sight."""
 
 
 def prominence(face: Face, format: FrameFormat) -> float:
@@ -131,7 +130,7 @@ class People:
         """The last span of each track."""
         self._detected: set[int] = set()
         """Tracks that the last frame with detected faces had."""
-        self._begin, self._time = math.inf, 0.0
+        self._begin = self._time = math.inf
         """Seconds of the first frame, and of the last one."""
         self.is_cut = False
         """The next frame may begin another shot."""
@@ -150,10 +149,8 @@ class People:
 
     def update(self, faces: Sequence[Face], seconds: float) -> None:
         """Take the faces of the next frame, which is shown at a time in seconds."""
-        passed = min(max(0.0, seconds - self._time), _SOON_SECONDS)
-        if math.isinf(self._begin):
-            self._begin, passed = seconds, _FIRST_SECONDS
-        self._time = seconds
+        passed = min(max(_MIN_SECONDS, seconds - self._time), _SOON_SECONDS)
+        self._begin, self._time = min(self._begin, seconds), seconds
         self._detected = _detected(faces) or self._detected
         new = []
         for face in filter(attrgetter("detected"), faces):

@@ -32,13 +32,12 @@ def parse_main(text: str) -> int | MainPlace:
     """
     if re.fullmatch(r"\d{1,9}", text.strip()):
         return int(text)
-    place, at, time = text.replace(" ", "").partition("@")
-    found = [re.fullmatch(LENGTH, part) for part in place.split(",")]
-    lengths = [Length(Fraction(m[1]), bool(m[2])) for m in found if m is not None]
-    if len(found) != 2 or len(lengths) != 2 or (at and not time):
+    found = re.fullmatch(f"{LENGTH},{LENGTH}(?:@(.+))?", text.replace(" ", ""))
+    if found is None:
         raise ConfigError(f"--main must be {_FORM}, not {text!r}")
-    seconds = Fraction(str(parse_seconds(time, f"--main {text}: a time"))) if at else Fraction(0)
+    x, percent_x, y, percent_y, time = found.groups("")
+    seconds = Fraction(str(parse_seconds(time, f"--main {text}: a time"))) if time else Fraction(0)
     if seconds < 0:
         raise ConfigError(f"--main must have a time of 0 or more, not {text!r}")
-    x, y = lengths
-    return MainPlace(text, x, y, seconds)
+    across, down = Length(Fraction(x), bool(percent_x)), Length(Fraction(y), bool(percent_y))
+    return MainPlace(text, across, down, seconds)
