@@ -151,6 +151,31 @@ def test_a_face_that_may_be_of_another_who_is_out_of_sight_is_hidden(
     assert at(history, 6, 9) == ({7} if is_shown else set())
 
 
+@pytest.mark.parametrize(("last", "is_shown"), [(3.5, False), (2.5, True)])
+def test_who_was_lost_just_before_the_main_person_may_have_come_to_stand_there(
+    last: float, is_shown: bool
+) -> None:
+    again = face(500, 360, 160, 7)
+
+    def scene(t: float) -> Sequence[Face]:
+        guests = [GUEST] if t < last else []
+        return [*guests, *([MAIN] if t < 4 else [] if t < 6 else [again])]
+
+    assert at(shown(scene, 9), 6, 9) == ({7} if is_shown else set())
+
+
+def test_who_is_lost_for_a_moment_together_with_others_is_shown_again() -> None:
+    """Nobody goes far in a flash."""
+    other = face(1000, 360, 150, 2)
+
+    def scene(t: float) -> Sequence[Face]:
+        pair = [MAIN, other]
+        again = [replace(each, id=each.id + 5) for each in pair]
+        return pair if t < 4 else [] if t < 4.1 else again
+
+    assert at(shown(scene, 6), 4.1, 6) == {6}
+
+
 def test_who_is_lost_again_and_again_is_main_all_the_same() -> None:
     """In doubt only the longest part is shown, but nobody else."""
     guest = face(900, 360, 150, 2)
