@@ -129,15 +129,15 @@ def chooses_main(config: FaceConfig, known: KnownFaces | None) -> bool:
     return config.mode is FaceMode.ANONYMIZE and config.subjects > 0 and not is_named
 
 
-def make_picker(config: FaceConfig, info: VideoInfo, known: KnownFaces | None) -> Picker | None:
-    """Return what picks the main people; None where nobody is main."""
+def make_picker(config: FaceConfig, info: VideoInfo, known: KnownFaces | None) -> Picker:
+    """Return what picks the main people."""
     named = frozenset[int]() if known is None else known.main
     if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE) and (config.main or named):
         return ChosenPicker(config.main, named, info)
     if config.mode is FaceMode.MAIN:
         return SubjectPicker(config.subjects, info.format)
     if not chooses_main(config, known):
-        return None
+        return Picker()
     if known is not None and known.cuts is not None:
         return ShotPicker(choose_main(known.items(), known.cuts, config.subjects, info.format))
     return FirstFramesPicker(config.subjects, info.format)

@@ -8,7 +8,6 @@ so somebody who takes the place of a main person is hidden.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
@@ -222,16 +221,16 @@ def _detected(faces: Sequence[Face]) -> set[int]:
 
 
 class Picker:
-    """Picks the main faces of each frame, in order."""
+    """Picks the main faces of each frame, in order; this one picks none."""
 
     is_decided = True
     """Later frames change nothing of who is main."""
     main: Collection[int] = ()
     """Ids of the main faces so far."""
 
-    @abstractmethod
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
         """Take the faces of the next frame, and return the main ones by id, as last seen."""
+        return {}
 
     def reset(self) -> None:
         """A new scene begins."""

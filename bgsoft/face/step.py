@@ -65,8 +65,8 @@ class FaceStep(Closing):
         finder: FaceFinder,
         editor: MatteEditor,
         hider: Hider,
+        picker: Picker,
         data: FaceTaker | None = None,
-        picker: Picker | None = None,
         known: KnownFaces | None = None,
         backend: str = "cpu",
         device: str = "cpu",
@@ -118,8 +118,7 @@ class FaceStep(Closing):
         self._finder.reset()
         if self._guard is not None:
             self._guard.reset()
-        if self._picker is not None:
-            self._picker.reset()
+        self._picker.reset()
         self._begin_scene()
 
     def cut(self) -> None:
@@ -132,8 +131,7 @@ class FaceStep(Closing):
             self.reset()
             return
         self._finder.renew()
-        if self._picker is not None:
-            self._picker.cut()
+        self._picker.cut()
         self._begin_scene()
 
     def _begin_scene(self) -> None:
@@ -155,8 +153,8 @@ class FaceStep(Closing):
 
     def notices(self) -> list[str]:
         """Return what a user should know, after the last frame."""
-        chosen = [] if self._picker is None else self._picker.notices()
-        return [*self._journal.notices(), *chosen, *self._finder.notices()]
+        noticing = self._journal, self._picker, self._finder
+        return [text for each in noticing for text in each.notices()]
 
     def boundary(self) -> dict[str, Any]:
         """Return what joins the faces of a chunk with those before it; plain JSON types.
@@ -191,20 +189,18 @@ class FaceStep(Closing):
         if self._data is not None and is_kept:
             wanted = [f for f in faces if f.has_landmarks or not self._data.wants_landmarks]
             self._data.write(frame, wanted)
-        main: dict[int, Face] = {}
-        is_decided = True
-        if self._picker is not None:
-            before = {*self._picker.main}
-            main = self._picker.update(faces, seconds)
-            is_decided, after = self._picker.is_decided, {*self._picker.main}
-            if is_kept and before and before != after:
-                self._journal.note("main_changes", entry_of(frame), ids=sorted(after))
+        before = {*self._picker.main}
+        main = self._picker.update(faces, seconds)
+        after = {*self._picker.main}
+        if is_kept and before and before != after:
+            self._journal.note("main_changes", entry_of(frame), ids=sorted(after))
         covered: list[tuple[Face, float]] = []
         if self._guard is not None:
             kept = faces if self._separator is None else [f for f in faces if f.id in main]
             covered = self._guard.faces(kept)
         shown = {*main, *self._never_hidden}
-        seen = FrameFaces(faces if self.held else (), shown, seconds, self._scene, is_decided)
+        hidden, is_decided = faces if self.held else (), self._picker.is_decided
+        seen = FrameFaces(hidden, shown, seconds, self._scene, is_decided)
         return FoundFaces(faces, main, covered, seen, self._separator)
 
     def inspect(
