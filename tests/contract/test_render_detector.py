@@ -19,6 +19,7 @@ from bgsoft.rendering.configure import build_config
 from tests.contract.test_render_hide import AS_IT_IS, pictures
 from tests.detectors import write_detector
 from tests.marks import slow
+from tests.rendering import LOSSLESS
 from tests.synthetic import made_once, write_frames
 
 SIZE = 320, 180
@@ -30,7 +31,7 @@ LAST = 10
 """First frame without the square."""
 NEAR = 6
 """Frame pixels around the square that may be hidden: the margin, and chroma's coarser samples."""
-SOLID: dict[str, Any] = {**AS_IT_IS, "codec": "ffv1", "anonymize_style": "solid"}
+SOLID: dict[str, Any] = {**AS_IT_IS, **LOSSLESS, "anonymize_style": "solid"}
 
 
 def corner(number: int) -> tuple[int, int]:
@@ -238,7 +239,7 @@ def test_wrong_files_are_one_line_and_leave_nothing(
 ) -> None:
     clip, target = write_clip(tmp_path / "in.mkv"), tmp_path / "out.mkv"
     file = write_detector(tmp_path / "own.onnx", **changes)
-    given = {**AS_IT_IS, "codec": "ffv1", "detector": file, **settings}
+    given = {**AS_IT_IS, **LOSSLESS, "detector": file, **settings}
     if settings.get("effect") == "matte":
         del given["strength"]
     with pytest.raises(error, match=message) as caught:

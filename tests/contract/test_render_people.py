@@ -15,7 +15,7 @@ import bgsoft
 from bgsoft.errors import OutputError, VerificationError
 from bgsoft.report import Event, Phase, Progress
 from tests.contract.test_render_faces import UNCHANGED, all_luma, detail
-from tests.face_clips import FACE, GUEST_FACE, write_guest_first
+from tests.face_clips import FACE, GUEST_FACE, write_guest_first, write_late_face
 from tests.outside import ffmpeg
 
 FRAMES, FIRST = 16, 9
@@ -32,6 +32,12 @@ HIDES: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_guest_first(tmp_path_factory.mktemp("people") / "in.mp4", FRAMES, FIRST)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four frames of a quarter of the others' area."""
+    return write_late_face(tmp_path_factory.mktemp("people") / "in.mp4", 4, 0)
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +120,13 @@ def test_what_cannot_be_written_is_reported_before_the_search(clip: Path, tmp_pa
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_faces_of_one_file_are_not_used_for_another(short: Path, tmp_path: Path) -> None:
+def test_faces_of_one_file_are_not_used_for_another(small: Path, tmp_path: Path) -> None:
     source, target, other = tmp_path / "in.mp4", tmp_path / "out.mp4", tmp_path / "other.mp4"
-    source.write_bytes(short.read_bytes())
-    ffmpeg("-i", short, "-vf", "hflip", "-c:v", "libx264", "-preset", "veryfast", other)
+    source.write_bytes(small.read_bytes())
+    ffmpeg("-i", small, "-vf", "hflip", "-c:v", "libx264", "-preset", "veryfast", other)
 
     def replace(progress: Progress) -> None:
-        if progress.phase is Phase.SEARCH and progress.frames == 6 and other.exists():
+        if progress.phase is Phase.SEARCH and progress.frames == 4 and other.exists():
             other.replace(source)
 
     with pytest.raises(VerificationError, match="the input changed"):
@@ -128,20 +134,20 @@ def test_faces_of_one_file_are_not_used_for_another(short: Path, tmp_path: Path)
     assert list(tmp_path.iterdir()) == [source]
 
 
-def test_an_input_that_changes_after_the_search_is_an_error(short: Path, tmp_path: Path) -> None:
+def test_an_input_that_changes_after_the_search_is_an_error(small: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.mp4"
-    source.write_bytes(short.read_bytes())
+    source.write_bytes(small.read_bytes())
     with bgsoft.frames(source, **_without_rate(HIDES)) as frames:
         next(frames)
-        source.write_bytes(short.read_bytes() + b"more")
+        source.write_bytes(small.read_bytes() + b"more")
         with pytest.raises(VerificationError, match="the input changed"):
             list(frames)
 
 
 def test_a_picture_that_is_replaced_after_the_search_is_an_error(
-    clip: Path, tmp_path: Path
+    small: Path, tmp_path: Path
 ) -> None:
-    ffmpeg("-i", clip, "-frames:v", 4, "-s", "320x180", tmp_path / "%02d.png")
+    ffmpeg("-i", small, "-s", "320x180", tmp_path / "%02d.png")
     with bgsoft.frames(tmp_path, **_without_rate(HIDES)) as frames:
         next(frames)
         (tmp_path / "01.png").write_bytes((tmp_path / "04.png").read_bytes())

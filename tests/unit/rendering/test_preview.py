@@ -12,7 +12,7 @@ from bgsoft.errors import OutputError
 from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.rendering.preview import frame_to_bgr, write_preview
 from bgsoft.settings.config import EffectConfig, EffectKind, FaceConfig, FaceMode, RenderConfig
-from tests.face_clips import FACE, SAMPLE
+from tests.face_clips import HALF_FACE, write_late_face
 from tests.marks import slow
 from tests.synthetic import VideoSpec, read_index, regular_times, write_video
 
@@ -80,11 +80,13 @@ def test_alpha_effect_shows_a_checkerboard_behind(clip: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("at", [slow(0.0), 0.3])
 def test_faces_are_hidden_at_once(tmp_path: Path, at: float) -> None:
     """Without the frames that a render would inspect first."""
-    out = tmp_path / "p.png"
-    plain = config(SAMPLE, out, kind=EffectKind.DIM, strength=0.0)
+    out, clip = tmp_path / "p.png", write_late_face(tmp_path / "in.mp4", 11, 0)
+    plain = config(clip, out, kind=EffectKind.DIM, strength=0.0)
     face = FaceConfig(mode=FaceMode.ANONYMIZE, subjects=0)
     write_preview(dataclasses.replace(plain, face=face), at)
-    source, _, result = (np.abs(np.diff(p[FACE].astype(int), axis=1)).mean() for p in panels(out))
+    source, _, result = (
+        np.abs(np.diff(p[HALF_FACE].astype(int), axis=1)).mean() for p in panels(out)
+    )
     assert result < 0.35 * source
 
 
