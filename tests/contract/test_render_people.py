@@ -18,7 +18,7 @@ from tests.contract.test_render_faces import UNCHANGED, all_luma, detail
 from tests.face_clips import FACE, GUEST_FACE, write_guest_first, write_late_face
 from tests.outside import ffmpeg
 
-FRAMES, FIRST = 16, 9
+FRAMES, FIRST = 13, 9
 """Of the clip, and the first one that shows the main person's face."""
 HIDES: dict[str, Any] = {
     "face": "anonymize",
