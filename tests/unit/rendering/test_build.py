@@ -15,7 +15,7 @@ from bgsoft.rendering.backends import Backend
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.report import Event
 from bgsoft.settings.config import BackendConfig, CompositeBackend
-from tests.face_clips import SAMPLE
+from tests.face_clips import write_small
 from tests.pictures import frame_format
 
 
@@ -64,7 +64,8 @@ def test_an_encoder_is_added_by_a_line_in_the_registry(
     monkeypatch.setitem(backends.REGISTRY, "encode", {"toy": toy, "cpu": toy})
     monkeypatch.setattr(backends, "driver_problem", lambda _gpu: "no NVIDIA GPU found")
     matte = tmp_path / "matte.mkv"
-    report = bgsoft.render(SAMPLE, tmp_path / "out.mkv", matte_out=matte, duration=0.2)
+    clip = write_small(tmp_path / "in.mp4", 6)
+    report = bgsoft.render(clip, tmp_path / "out.mkv", matte_out=matte)
     assert encoded == ["toy", "toy"]
     assert report.stages["encode"].backend == "toy"
     assert report.frames_encoded > 0
