@@ -14,6 +14,8 @@ from bgsoft.records import dataclass
 
 PICTURE_STAGES = ("segment", "face", "matte", "composite")
 """Stages that share one thread; on a GPU, its stream."""
+CHECK_RESULT = ": check the result"
+"""End of notices that a batch prints, too."""
 STAGE_NAMES = ("decode", *PICTURE_STAGES, "encode")
 """All stages in the order of the data."""
 

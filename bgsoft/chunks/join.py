@@ -36,7 +36,7 @@ from bgsoft.pipeline.runner import check_pts
 from bgsoft.rendering.chunk import ChunkResult, JoinError
 from bgsoft.rendering.files import file_reports
 from bgsoft.rendering.outcome import commit
-from bgsoft.rendering.report import damage_text, plain_settings
+from bgsoft.rendering.report import damage_text, nobody_text, plain_settings
 from bgsoft.rendering.request import Request
 from bgsoft.report import AudioReport, ChunkReport, Event, RenderReport, Timeline
 from bgsoft.settings.config import RenderConfig
@@ -99,6 +99,9 @@ def join(
     if config.face.file is not None and chunks[0].report.faces is not None:
         for text in read_faces_file(Path(config.face.file)).notices(pts, is_part=config.is_part):
             note(Event(kind="notice", message=text, stage="face"))
+    nobody = nobody_text(config, len(pts))
+    if nobody is not None and not any(map(_shows_people, chunks)):
+        note(Event(kind="notice", message=nobody, stage="segment"))
     detector = _joined_detector(chunks, note)
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
     seconds = time.monotonic() - plan.started
@@ -304,6 +307,11 @@ def _joined_events(chunks: Sequence[ChunkResult], last: Sequence[Event]) -> list
     if damage is not None:
         every.append(Event(kind="repair", message=damage, stage="decode"))
     return list(dict.fromkeys([*every, *last]))
+
+
+def _shows_people(chunk: ChunkResult) -> bool:
+    timeline = chunk.report.timeline
+    return timeline is None or any(timeline.matte_area_pct)
 
 
 def _joined_timeline(reports: Sequence[RenderReport]) -> Timeline:

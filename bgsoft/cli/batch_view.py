@@ -24,7 +24,7 @@ from bgsoft.cli.progress import (
     summary_line,
 )
 from bgsoft.exitcodes import exit_code, one_line
-from bgsoft.report import Event, Progress, RenderReport
+from bgsoft.report import CHECK_RESULT, Event, Progress, RenderReport
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -109,7 +109,7 @@ class PlainBatchView(QuietBatchView):
         self._say(text)
 
     def event(self, job: BatchJob, event: Event) -> None:
-        if self._verbose:
+        if self._verbose or event.message.endswith(CHECK_RESULT):
             self._say(f"{job.config.input}: {event_text(event)}")
         elif event.kind == "fallback" and event.message not in self._fallbacks:
             # It is the same for every file, so it is printed once.

@@ -28,6 +28,7 @@ from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.records import dataclass
+from bgsoft.report import CHECK_RESULT
 from bgsoft.threads import LanePool
 
 HOLD_SECONDS = 0.5
@@ -228,4 +229,4 @@ def notices(summary: dict[str, Any]) -> list[str]:
     """Return messages about what was missed in a whole video."""
     if any(counts["boxes"] for counts in summary["classes"].values()):
         return []
-    return [f"detector {summary['model']} found nothing to hide: check the result"]
+    return [f"detector {summary['model']} found nothing to hide{CHECK_RESULT}"]

@@ -12,6 +12,7 @@ from bgsoft.face.geometry import Box, face_size
 from bgsoft.face.guard import MISSED_SHARE
 from bgsoft.face.track import KEPT_SECONDS
 from bgsoft.frame import Frame, FrameFormat
+from bgsoft.report import CHECK_RESULT
 
 MAX_LISTED = 1000
 """Entries of each list, of about 100 bytes; all are counted. An hour could have 100,000."""
@@ -111,7 +112,7 @@ class FaceJournal:
     def notices(self) -> list[str]:
         """See :meth:`bgsoft.face.step.FaceStep.notices`."""
         if self._hides and not self._tracks:
-            return ["no face was found, so none is hidden: check the result"]
+            return [f"no face was found, so none is hidden{CHECK_RESULT}"]
         return [
             f"{text.format(self._summary[f'{name}_frames'])}, first at {listed[0]['time_s']:.2f} s;"
             " a render's --report lists them"

@@ -328,7 +328,7 @@ class StageBuilder:
                 else MaskSchedule(segment.mask_every, segment.similarity_db),
                 merger=merger,
                 reader=reader,
-                areas=stages.areas() if options.measures else None,
+                areas=stages.areas(of_all=options.measures),
                 metrics=metrics,
                 on_cut=options.on_cut,
                 trim_start=options.trim_start,

@@ -182,9 +182,9 @@ class StageFactory:
         plan = HidePlan.of(config, format)
         return DetectorStep(found, loader.model, plan, self._pool, self._placement)
 
-    def areas(self) -> AreaMeter:
+    def areas(self, *, of_all: bool) -> AreaMeter:
         """Return the meter of the mattes' areas."""
-        return AreaMeter(self._placement)
+        return AreaMeter(self._placement, of_all=of_all)
 
 
 class HostStages(StageFactory):

@@ -32,4 +32,4 @@ class PictureOptions:
     followed: FollowedRegions | None = None
     """Motion of followed regions, if it is known."""
     measures: bool = False
-    """Whether the area of each matte is measured."""
+    """Whether the area of each matte is measured, not only until one is not empty."""

@@ -18,8 +18,9 @@ from bgsoft.pipeline.metrics import Metrics, peak_rss_bytes
 from bgsoft.rendering.backends import STAGES, Choice
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.outcome import PipelineOutcome, RenderStages
-from bgsoft.report import Event, ModelReport, RenderReport, StageReport, Timeline
-from bgsoft.settings.config import RenderConfig
+from bgsoft.report import CHECK_RESULT, Event, ModelReport, RenderReport, StageReport, Timeline
+from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, RenderConfig
+from bgsoft.settings.regions import RegionAction
 from bgsoft.startup import process_start_ns
 from bgsoft.versions import library_versions
 
@@ -120,7 +121,7 @@ class RenderLog:
         faces, areas = pictures.faces, pictures.areas
         hiding = faces, pictures.regions, pictures.detector
         timeline = None
-        if areas is not None:
+        if areas is not None and areas.of_all:
             counts = None if faces is None else faces.counts.tolist()
             timeline = Timeline(matte_area_pct=areas.percent(), faces=counts)
         spec = stages.model.spec
@@ -207,6 +208,20 @@ def damage_text(concealed: int, corrupt_packets: int) -> str | None:
     return (
         f"the input is damaged: {concealed} frames concealed, {corrupt_packets} packets unreadable"
     )
+
+
+def nobody_text(config: RenderConfig, frames: int) -> str | None:
+    """Return a notice that all mattes are empty; None where that is as the user wants it.
+
+    That is where the picture stays as it is, or the user names regions or gives the mattes.
+    """
+    effect = config.effect
+    changes = effect.kind not in DEFAULT_STRENGTH_PCT or effect.effective_strength > 0
+    corrected = any(each.action is not RegionAction.HIDE for each in config.all_regions)
+    if corrected or config.segment.replaces_matte or not (changes or config.matte_out):
+        return None
+    where = f" in {frames} frames" if frames > 1 else ""
+    return f"nobody was found{where}, so the whole picture is background{CHECK_RESULT}"
 
 
 def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from bgsoft.rendering.outcome import (
     commit,
 )
 from bgsoft.rendering.picture_options import PictureOptions
-from bgsoft.rendering.report import RenderLog, skipped_report
+from bgsoft.rendering.report import RenderLog, nobody_text, skipped_report
 from bgsoft.rendering.request import Request
 from bgsoft.report import Event, RenderReport
 from bgsoft.settings.config import FaceMode, RenderConfig
@@ -448,7 +448,7 @@ class _Session:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, stages.decoder.stats, stages.pictures.faces
         if self._chunk is None:
-            self._report_missed(stages.pictures)
+            self._report_missed(stages.pictures, len(kept))
         report = self._log.render_report(stages, outcome, kept)
         if self._chunk is None:
             hidden = join_runs([report.hidden])
@@ -478,8 +478,11 @@ class _Session:
             faces=None if faces is None else faces.boundary(),
         )
 
-    def _report_missed(self, pictures: PictureStages) -> None:
-        """Report what faces and detector of a whole video missed."""
+    def _report_missed(self, pictures: PictureStages, frames: int) -> None:
+        """Report what segmentation, faces and detector of a whole video missed."""
+        nobody = nobody_text(self._config, frames)
+        if nobody is not None and pictures.areas is not None and pictures.areas.are_empty():
+            self._log.add("notice", nobody, stage="segment")
         for text in [] if pictures.faces is None else pictures.faces.notices():
             self._log.add("notice", text, stage="face")
         if pictures.detector is not None:

@@ -64,6 +64,30 @@ def test_every_network_of_best_is_hashed(tmp_path: Path) -> None:
     assert found == {spec.name: sha256(spec_path(spec)) for spec in specs}
 
 
+@pytest.mark.parametrize(
+    ("look", "is_told"),
+    [
+        ({"strength": 9.0}, True),
+        ({"effect": "matte", "strength": None}, True),
+        ({"strength": 9.0, "drop": "0,0,9,9"}, False),
+        ({"strength": 9.0, "keep": "0,0,9,9"}, False),
+        ({"strength": 0.0}, False),
+        ({"strength": 0.0, "matte_out": True}, True),
+    ],
+)
+def test_nobody_is_reported(tmp_path: Path, look: dict[str, Any], is_told: bool) -> None:
+    clip = write_noise(tmp_path / "in.mkv")
+    own = {**AS_IT_IS, **look, "overwrite": True}
+    if "matte_out" in look:
+        own["matte_out"] = tmp_path / "matte.mkv"
+    report = bgsoft.render(clip, tmp_path / "out.mkv", **own)
+    told = [each.message for each in report.events if "nobody" in each.message]
+    assert told == is_told * [
+        f"nobody was found in {FRAMES} frames, so the whole picture is background: check the result"
+    ]
+    assert report.timeline is None
+
+
 def test_areas_of_mattes_are_listed(tmp_path: Path) -> None:
     clip, file = write_noise(tmp_path / "in.mkv"), tmp_path / "r.json"
     regions = (

@@ -91,6 +91,10 @@ class TestChunks:
         assert first.tasks()[1].run(context()) is False
         report = joined(planned(config))
         assert [chunk.reused for chunk in report.parts] == [False, True, False]
+        told = [event.message for event in report.events if "nobody" in event.message]
+        assert told == [
+            "nobody was found in 112 frames, so the whole picture is background: check the result"
+        ]
         assert not WorkFolder(config.output).path.exists()
         again = replace(config, output=config.output.with_name("again.mkv"))
         joined(planned(again))
