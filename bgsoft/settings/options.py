@@ -252,7 +252,8 @@ def read_value(
         if number is None:
             noun = "a whole number" if kind is int else "a number"
             extra = " or off" if optional else ""
-            raise ConfigError(f"{label} must be {noun}{extra}, not {value!r}")
+            advice = "; leave out the %" if str(value).endswith("%") else ""
+            raise ConfigError(f"cannot use {label} {value!r}: it must be {noun}{extra}{advice}")
         check_range(setting, label, number)
         return number
     if kind is str and isinstance(value, str):

@@ -98,6 +98,10 @@ def test_background_alone_chooses_the_effect(
         (["--strength", "99"], ["--strength", "between 0 and 25"]),
         (["--strength", "nan"], ["--strength", "between 0 and 25"]),
         (["--strength", "much"], ["--strength", "a number", "'much'"]),
+        (
+            ["--strength", "5%"],
+            ["cannot use --strength '5%': it must be a number or off; leave out the %"],
+        ),
         (["--mask-every", "1.5"], ["--mask-every", "a whole number"]),
         (["--mask-every", "0"], ["--mask-every", "between 1 and 300"]),
         (["--threshold", "2"], ["--threshold", "between 0 and 1"]),

@@ -68,8 +68,8 @@ def test_a_switch_of_a_preset_can_be_taken_back(
     [
         ({"strength": 99}, "strength must be between 0 and 25 % of the frame height, not 99"),
         ({"expand": -9}, "expand must be between -5 and 5 % of the frame height, not -9"),
-        ({"mask_every": 2.0}, "mask_every must be a whole number, not 2.0"),
-        ({"mask_every": "2"}, "mask_every must be a whole number, not '2'"),
+        ({"mask_every": 2.0}, "cannot use mask_every 2.0: it must be a whole number"),
+        ({"mask_every": "2"}, "cannot use mask_every '2': it must be a whole number"),
         (
             {"face": "main", "subjects": 0},
             "cannot use subjects 0 with face main: it needs face anonymize",
