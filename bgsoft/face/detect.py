@@ -36,7 +36,11 @@ class Detection(NamedTuple):
     is_sure: bool = False
     """A face, whatever else is seen of it."""
     is_single: bool = False
-    """Only a closer view shows it, and not clearly: it counts once that has happened twice."""
+    """Where faces are hidden, it counts once it was seen so twice."""
+
+    def turned(self, angle: float) -> Detection:
+        """Return it turned by so many radians, clockwise."""
+        return self._replace(angle=self.angle + angle)
 
 
 def merge(found: Iterable[Detection]) -> list[Detection]:
@@ -50,7 +54,8 @@ def merge(found: Iterable[Detection]) -> list[Detection]:
         if at is None:
             kept.append(each)
         elif each.is_sure:
-            is_single = kept[at].is_single and each.is_single
+            is_proven = kept[at].is_sure and not kept[at].is_single
+            is_single = each.is_single and not is_proven
             kept[at] = kept[at]._replace(is_sure=True, is_single=is_single)
     return kept
 

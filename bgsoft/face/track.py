@@ -31,11 +31,17 @@ of fast small faces 19 times the area is hidden, not 2.4 times."""
 _SHOWN_PASSES = 2
 """Detector passes in a row without a face after which it is no longer reported."""
 KEPT_SECONDS = 1.0
-"""A face that comes back there within this time keeps its id."""
+"""A face that comes back there within this time keeps its id. Without it, 135 of 9,638 face-frames
+are open, not 120."""
 _CARRIED_SECONDS = 0.2
-"""A face that is out of sight is expected to move on for this time."""
+"""A face that is out of sight is expected to move on for this time. Without it, 131 of 9,638
+face-frames are open, not 120, and of fast small faces 6.3 times the area is hidden, not 2.3."""
 _MAX_DRIFT = 0.25
-"""Expected motion since the last sighting, in face sizes, after which the detector runs again."""
+"""Expected motion since the last sighting, in face sizes, after which the detector runs again. With
+0.5, 114 of 120 faces of 20 to 28 pixels in 1080p are hidden, and 111 without it, not 116."""
+_EXPECTED_SCORE = 0.4
+"""Score that a face counts as having where it is expected and not seen. With 0, 92 % of faces of 12
+to 28 pixels in 1080p are hidden, not 98."""
 
 
 @dataclass(slots=True, eq=False)
@@ -186,7 +192,7 @@ class FaceTracker:
         if self.is_fresh:
             return []
         return [
-            Detection(track.expected, track.angle, 0.0)
+            Detection(track.expected, track.angle, _EXPECTED_SCORE)
             for track in self.tracks
             if all(box_iou(track.expected, each.box) < MIN_AGREEMENT for each in found)
         ]

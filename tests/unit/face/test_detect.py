@@ -234,3 +234,22 @@ def test_what_lies_in_a_sure_face_is_that_face() -> None:
     # Not in something else: a face before a poster is none the less one.
     doubt = face._replace(is_sure=False)
     assert merge([doubt, part]) == [doubt, part]
+
+
+@pytest.mark.parametrize(
+    ("better", "other", "is_single"),
+    [
+        ({"is_sure": True}, {"is_sure": True, "is_single": True}, False),
+        ({"is_sure": True, "is_single": True}, {"is_sure": True}, False),
+        ({"is_sure": True, "is_single": True}, {"is_sure": True, "is_single": True}, True),
+        ({}, {"is_sure": True, "is_single": True}, True),  # the better one is no proof
+        ({"is_single": True}, {"is_sure": True}, False),
+    ],
+    ids=str,
+)
+def test_what_is_seen_twice_in_a_frame_has_to_be_proven_once(
+    better: dict[str, bool], other: dict[str, bool], is_single: bool
+) -> None:
+    box = (0.0, 0.0, 40.0, 50.0)
+    (found,) = merge([Detection(box, 0.0, 0.8, **other), Detection(box, 0.0, 0.9, **better)])
+    assert (found.is_sure, found.is_single, found.score) == (True, is_single, 0.9)

@@ -15,6 +15,7 @@ from bgsoft.face.detect import Detection
 from bgsoft.face.finder import (
     CLEAR_SCORE,
     CLOSE_SCORE,
+    HIDDEN_SCORE,
     KNOWN_SCORE,
     SURE_SCORE,
     TURNED_SCORE,
@@ -256,12 +257,15 @@ def test_scores_that_make_a_face(hides: bool) -> None:
         assert len(set(found)) == 1
         return found[0]
 
-    assert is_found(whole=SURE_SCORE + 0.01)
-    assert not is_found(whole=SURE_SCORE)
-    assert is_found(whole=0.12, close=CLOSE_SCORE + 0.01) == hides
+    sure = HIDDEN_SCORE if hides else SURE_SCORE
+    assert is_found(whole=sure + 0.01)
+    assert not is_found(whole=sure)
+    assert is_found(whole=0.1, close=CLOSE_SCORE - 0.01) == hides
+    assert is_found(whole=0.5, close=CLOSE_SCORE - 0.09) == hides
+    assert not is_found(whole=0.1, close=CLOSE_SCORE - 0.03)
+    assert not is_found(whole=0.5, close=CLOSE_SCORE - 0.11)
     assert not is_found(whole=0.04, close=0.95)
-    assert not is_found(whole=0.5, close=CLOSE_SCORE)
-    assert is_found(whole=0.0, half=SURE_SCORE + 0.01) == hides
+    assert is_found(whole=0.0, half=HIDDEN_SCORE + 0.01) == hides
     assert is_found(whole=0.0, turned=TURNED_SCORE + 0.01) == hides
     assert not is_found(whole=0.0, turned=TURNED_SCORE)
     # What an edge cuts has to be clearer, and so have large things, at the whole scale.
@@ -269,7 +273,7 @@ def test_scores_that_make_a_face(hides: bool) -> None:
     assert not is_found(40, whole=CLEAR_SCORE)
     assert is_found(size=200, whole=CLEAR_SCORE + 0.01)
     assert not is_found(size=200, whole=CLEAR_SCORE)
-    assert not is_found(size=200, whole=0.0, half=0.95, close=CLOSE_SCORE)
+    assert not is_found(size=200, whole=0.0, half=0.95, close=CLOSE_SCORE - 0.2)
 
 
 @pytest.mark.parametrize(
@@ -313,6 +317,39 @@ def test_a_closer_view_is_enough_where_it_is_very_sure_or_shows_the_same_twice()
         faint = {"whole": 0.2, "half": 0.0, "turned": 0.0}
         found = Watch(still(500, 500, frames, close=close, **faint), **HIDING).run(2)
         assert [face.is_proven for (face,) in found] == is_proven
+
+
+def test_cut_and_large_things_count_once_they_are_seen_twice() -> None:
+    for x, size in ((40, FACE), (500, 200)):
+        for whole, frames, is_proven in (
+            (TURNED_SCORE + 0.01, range(1), [True, True]),
+            (TURNED_SCORE, range(1), [False, False]),
+            (TURNED_SCORE, range(2), [False, True]),
+        ):
+            only = {"half": 0.0, "turned": 0.0, "close": 0.0}
+            found = Watch(still(x, 500, frames, size=size, whole=whole, **only), **HIDING).run(2)
+            assert [face.is_proven for (face,) in found] == is_proven
+
+
+def test_a_second_closer_view_is_centred_on_what_the_first_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = Watch(still(500, 500, whole=0.5, half=0.0, turned=0.0), **HIDING)
+    scores = {500: 0.7, 510: 0.83}
+    centres: list[float] = []
+
+    def closer(asked: Sequence[tuple[Any, Detection]], min_score: float) -> list[list[Detection]]:
+        centres.extend((left + right) / 2 for _, ((left, _, right, _), *_) in asked)
+        return [
+            [Detection((left + 10, top, right + 10, bottom), 0.0, scores[(left + right) / 2])]
+            for _, ((left, top, right, bottom), *_) in asked
+        ]
+
+    monkeypatch.setattr(watch.world, "detect_close", closer)
+    ((face,),) = watch.batch(1)
+    assert centres == [500, 510]
+    assert face.score == pytest.approx((0.7 + 0.83) / 2)
+    assert (face.box_xyxy[0] + face.box_xyxy[2]) / 2 == 520
 
 
 @pytest.mark.parametrize(
@@ -366,11 +403,9 @@ def test_the_best_of_the_turned_closer_views_counts(
     watch = Watch(still(500, 500, whole=0.5, half=0.0, turned=0.0), **HIDING)
 
     def closer(asked: Sequence[tuple[Any, Detection]], min_score: float) -> list[list[Detection]]:
-        scores = [0.9 - 0.1 * abs(each.angle - at) for _, each in asked]
-        if len(scores) == 1:
-            scores = [0.5]
         return [
-            [each._replace(score=score)] for (_, each), score in zip(asked, scores, strict=True)
+            [each._replace(score=0.9 - 0.1 * abs(each.angle - at) if each.angle else 0.5)]
+            for _, each in asked
         ]
 
     monkeypatch.setattr(watch.world, "detect_close", closer)
