@@ -21,7 +21,11 @@ def test_what_is_found_is_hidden_as_on_the_cpu(
     gpu: Any, tmp_path: Path, composite: str, settings: dict[str, Any]
 ) -> None:
     clip = write_clip(tmp_path / "in.mkv")
-    common = {**SOLID, "detector": write_detector(tmp_path / "own.onnx", **settings)}
+    common = {
+        **SOLID,
+        "encode": "cpu",
+        "detector": write_detector(tmp_path / "own.onnx", **settings),
+    }
     counts, places = [], []
     for infer, frames in (("cuda", composite), ("cpu", "cpu")):
         target = tmp_path / f"{infer}.mkv"
