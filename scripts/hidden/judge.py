@@ -28,6 +28,8 @@ MIN_FALSE_PX = 16
 SHEET_FRAMES, SHEET_WIDTH = 6, 1280
 
 Mask = NDArray[np.bool_]
+Shown = tuple[int, list[NDArray[np.uint8]]]
+"""A frame's time stamp and planes: Y, U, V of 4:2:0."""
 
 
 @dataclass
@@ -97,8 +99,8 @@ def judge(truth: Truth, mask: Mask) -> Verdict:
     return Verdict(shares, false_px, hidden_px, face_px)
 
 
-def planes(path: Path) -> Iterator[tuple[int, list[NDArray[np.uint8]]]]:
-    """Return each frame's time stamp and planes: Y, U, V of 4:2:0."""
+def shown(path: Path) -> Iterator[Shown]:
+    """Return the frames of a video."""
     with av.open(str(path)) as source:
         for frame in source.decode(video=0):
             whole = frame.to_ndarray(format="yuv420p")
@@ -107,20 +109,20 @@ def planes(path: Path) -> Iterator[tuple[int, list[NDArray[np.uint8]]]]:
             yield int(frame.pts or 0), [whole[:high], chroma[0], chroma[1]]
 
 
-def verdicts(source: Path, output: Path, truths: Sequence[Truth]) -> Iterator[Verdict]:
+def verdicts(
+    source: Sequence[Shown], output: Sequence[Shown], truths: Sequence[Truth]
+) -> list[Verdict]:
     """Return a verdict for each frame.
 
     Raises:
-        SystemExit: the output has other frames than the source.
+        ValueError: The output has other frames than the source.
     """
-    both = zip(planes(source), planes(output), truths, strict=True)
-    try:
-        for (pts, before), (shown, after), truth in both:
-            if abs(pts - shown) > 1 or before[0].shape != after[0].shape:
-                raise SystemExit(f"cannot judge {output}: frame at {pts} differs from the source's")
-            yield judge(truth, changed(before, after))
-    except ValueError as exc:
-        raise SystemExit(f"cannot judge {output}: it lacks frames of the source: {exc}") from exc
+    judged = []
+    for (pts, before), (shown_pts, after), truth in zip(source, output, truths, strict=True):
+        if abs(pts - shown_pts) > 1 or before[0].shape != after[0].shape:
+            raise ValueError(f"frame at {pts} differs from the source's")
+        judged.append(judge(truth, changed(before, after)))
+    return judged
 
 
 @dataclass
@@ -176,7 +178,10 @@ class Tally:
 
 
 def sheet(
-    source: Path, output: Path, truths: Sequence[Truth], judged: Sequence[Verdict]
+    source: Sequence[Shown],
+    output: Sequence[Shown],
+    truths: Sequence[Truth],
+    judged: Sequence[Verdict],
 ) -> Picture:
     """Return the worst frames: the source with true faces outlined, above the output."""
 
@@ -185,13 +190,9 @@ def sheet(
         return bare + (judged[at].false_px > 0)
 
     worst = sorted(sorted(range(len(judged)), key=badness)[-SHEET_FRAMES:])
-    shown = []
-    for at, ((_, before), (_, after)) in enumerate(
-        zip(planes(source), planes(output), strict=True)
-    ):
-        if at not in worst:
-            continue
-        above, below = picture(before), picture(after)
+    pairs = []
+    for at in worst:
+        above, below = picture(source[at][1]), picture(output[at][1])
         for number, mask in truths[at].visible():
             outline = cv2.findContours(mask.astype(np.uint8), cv2.RETR_LIST, 1)[0]
             color = (0, 0, 255) if number in judged[at].open else (0, 255, 0)
@@ -199,8 +200,8 @@ def sheet(
         cv2.putText(above, str(at), (4, 16), 0, 0.5, (255, 255, 255), 1)
         pair = np.vstack([above, below])
         scale = min(1.0, SHEET_WIDTH / pair.shape[1])
-        shown.append(cv2.resize(pair, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
-    return np.asarray(np.hstack(shown), np.uint8)
+        pairs.append(cv2.resize(pair, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA))
+    return np.asarray(np.hstack(pairs), np.uint8)
 
 
 def picture(planes: Sequence[NDArray[np.uint8]]) -> Picture:
