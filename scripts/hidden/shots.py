@@ -174,7 +174,7 @@ def insets(stock: Stock) -> Iterator[Scene]:
 def ordinary(stock: Stock, *, mirrored: bool = False) -> Iterator[Scene]:
     for clip in stock.clips:
         # A face in doubt in one frame may be hidden in those nearby.
-        nearby = smeared(clip.frames)
+        nearby = smeared([*clip.frames, *clip.rest])
         yield Scene(clip.name, (f.mirrored() for f in nearby) if mirrored else nearby)
 
 

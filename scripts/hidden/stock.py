@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import av
@@ -31,11 +32,13 @@ BESIDE, ABOVE, BELOW, RIM = 0.95, 1.0, 1.15, 0.25
 
 @dataclass
 class Clip:
-    """A clip's first frames."""
+    """A clip or a photograph."""
 
     name: str
     frames: list[Drawn]
-    """The faces are numbered from left to right; a doubtful one has no number's pixels."""
+    """The first. The faces are numbered from left to right; a doubtful one has no number's pixels."""
+    rest: list[Drawn]
+    """The others of a clip; none with ``--quick``."""
 
 
 class Stock:
@@ -49,15 +52,16 @@ class Stock:
         """By person: the head over time."""
         photographed: list[list[Patch]] = []
         for path in expanded(paths):
-            pictures = read(path)
+            pictures = read(path, CLIP_FRAMES if quick else None)
             seen = [detector.faces(picture, DOUBT) for picture in pictures]
             frames = [
                 with_truth(picture, faces, detector.doubtful(picture))
                 for picture, faces in zip(pictures, seen, strict=True)
             ]
+            first, rest = frames[:CLIP_FRAMES], frames[CLIP_FRAMES:]
             moves = len(pictures) > 1
-            (self.clips if moves else self.photographs).append(Clip(path.stem, frames))
-            head = person(pictures, seen)
+            (self.clips if moves else self.photographs).append(Clip(path.stem, first, rest))
+            head = person(pictures[:CLIP_FRAMES], seen[:CLIP_FRAMES])
             if head:
                 (self.people if moves else photographed).append(head)
         if not self.clips or not self.people:
@@ -118,16 +122,16 @@ def expanded(paths: list[Path]) -> list[Path]:
     ]
 
 
-def read(path: Path) -> list[Picture]:
-    """Return a picture, or a clip's first frames; even sides."""
+def read(path: Path, most: int | None) -> list[Picture]:
+    """Return a picture, or so many of a clip's frames; even sides."""
     still = cv2.imread(str(path))
     if still is not None:
         pictures = [still]
     else:
         try:
             with av.open(str(path)) as source:
-                decoded = (f.to_ndarray(format="bgr24") for f in source.decode(video=0))
-                pictures = [frame for _, frame in zip(range(CLIP_FRAMES), decoded, strict=False)]
+                decoded = islice(source.decode(video=0), most)
+                pictures = [frame.to_ndarray(format="bgr24") for frame in decoded]
         except av.FFmpegError as exc:
             raise SystemExit(f"cannot read {path}: {exc}; name clips and pictures only") from exc
     return [np.ascontiguousarray(p[: len(p) // 2 * 2, : p.shape[1] // 2 * 2]) for p in pictures]
