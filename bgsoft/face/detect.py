@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from bgsoft.face.geometry import Affine, Box, box_iou, box_overlap
+from bgsoft.face.geometry import Affine, Box, box_area, box_iou, shared_area
 from bgsoft.ops.placement import HOST
 from bgsoft.records import NamedTuple
 
@@ -35,8 +35,8 @@ class Detection(NamedTuple):
     """In [0, 1]."""
     is_sure: bool = False
     """A face, whatever else is seen of it."""
-    is_single: bool = False
-    """Where faces are hidden, it counts once it was seen so twice."""
+    needed: int = 1
+    """Sightings of its track, this one included, from which it counts where faces are hidden."""
 
     def turned(self, angle: float) -> Detection:
         """Return it turned by so many radians, clockwise."""
@@ -46,7 +46,8 @@ class Detection(NamedTuple):
 def merge(found: Iterable[Detection]) -> list[Detection]:
     """Join what several views of one picture found; best first, sure where one of them was.
 
-    A box that lies mostly inside a better one is the same face, too, if that is surely one.
+    A box that lies mostly inside a better one is the same face, too, if that is surely one. A
+    larger box around it is not: a head in front of a face in a picture was open.
     """
     kept: list[Detection] = []
     for each in sorted(found, key=attrgetter("score"), reverse=True):
@@ -54,14 +55,13 @@ def merge(found: Iterable[Detection]) -> list[Detection]:
         if at is None:
             kept.append(each)
         elif each.is_sure:
-            is_proven = kept[at].is_sure and not kept[at].is_single
-            is_single = each.is_single and not is_proven
-            kept[at] = kept[at]._replace(is_sure=True, is_single=is_single)
+            needed = min(each.needed, kept[at].needed) if kept[at].is_sure else each.needed
+            kept[at] = kept[at]._replace(is_sure=True, needed=needed)
     return kept
 
 
 def _are_one(better: Detection, other: Detection) -> bool:
-    if better.is_sure and box_overlap(better.box, other.box) > 0.5:
+    if better.is_sure and shared_area(better.box, other.box) > 0.5 * box_area(other.box):
         return True
     return box_iou(better.box, other.box) > MAX_OVERLAP
 

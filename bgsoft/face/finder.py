@@ -20,7 +20,7 @@ from bgsoft.face.detect import Detection, merge
 from bgsoft.face.geometry import Box, box_area, box_iou, face_size, shared_area
 from bgsoft.face.meshes import MeshMaker
 from bgsoft.face.networks import FaceNetworks, FramePair
-from bgsoft.face.track import FaceTracker
+from bgsoft.face.track import LARGE_SIGHTINGS, FaceTracker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
@@ -327,8 +327,8 @@ class _Views:
         is_cut = shared_area(found.box, self._frame) < box_area(found.box)
         if is_cut or face_size(found.box) > self._large:
             min_score = max(min_score, CLEAR_SCORE)
-            is_single = self._settings.hides and found.score <= TURNED_SCORE
-            found = found._replace(is_single=is_single)
+            if self._settings.hides and found.score <= TURNED_SCORE:
+                found = found._replace(needed=2)
         return found._replace(is_sure=found.score > min_score)
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
@@ -345,8 +345,9 @@ class _Views:
             for row, second in self._close(at, promising):
                 score = (best[row].score + second.score) / 2
                 if score + _FIRST_SHARE * asked[row].score > CLOSE_SCORE:
-                    is_single = score <= TURNED_SCORE
-                    seen[row] = second._replace(score=score, is_sure=True, is_single=is_single)
+                    is_large = face_size(second.box) > self._large
+                    needed = 1 if score > TURNED_SCORE else LARGE_SIGHTINGS if is_large else 2
+                    seen[row] = second._replace(score=score, is_sure=True, needed=needed)
             rows = [
                 row
                 for row, first in best.items()

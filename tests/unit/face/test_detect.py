@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import math
 
 import numpy as np
@@ -237,19 +239,19 @@ def test_what_lies_in_a_sure_face_is_that_face() -> None:
 
 
 @pytest.mark.parametrize(
-    ("better", "other", "is_single"),
+    ("better", "other", "needed"),
     [
-        ({"is_sure": True}, {"is_sure": True, "is_single": True}, False),
-        ({"is_sure": True, "is_single": True}, {"is_sure": True}, False),
-        ({"is_sure": True, "is_single": True}, {"is_sure": True, "is_single": True}, True),
-        ({}, {"is_sure": True, "is_single": True}, True),  # the better one is no proof
-        ({"is_single": True}, {"is_sure": True}, False),
+        ({"is_sure": True}, {"is_sure": True, "needed": 2}, 1),
+        ({"is_sure": True, "needed": 2}, {"is_sure": True}, 1),
+        ({"is_sure": True, "needed": 3}, {"is_sure": True, "needed": 2}, 2),
+        ({}, {"is_sure": True, "needed": 2}, 2),  # the better one is no proof
+        ({"needed": 2}, {"is_sure": True}, 1),
     ],
     ids=str,
 )
-def test_what_is_seen_twice_in_a_frame_has_to_be_proven_once(
-    better: dict[str, bool], other: dict[str, bool], is_single: bool
+def test_what_is_seen_twice_in_a_frame_needs_the_fewer_sightings(
+    better: dict[str, Any], other: dict[str, Any], needed: int
 ) -> None:
     box = (0.0, 0.0, 40.0, 50.0)
     (found,) = merge([Detection(box, 0.0, 0.8, **other), Detection(box, 0.0, 0.9, **better)])
-    assert (found.is_sure, found.is_single, found.score) == (True, is_single, 0.9)
+    assert (found.is_sure, found.needed, found.score) == (True, needed, 0.9)
