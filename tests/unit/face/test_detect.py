@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -233,6 +232,9 @@ def test_what_lies_in_a_sure_face_is_that_face() -> None:
     face, part = detection(0, 0, 100, 100, 0.9, sure=True), detection(10, 10, 40, 40, 0.5)
     assert box_iou(face.box, part.box) < MAX_OVERLAP
     assert merge([face, part]) == [face]
+    # What lies around it is not: a head with a face in a picture beside its chin.
+    around = detection(0, 0, 300, 300, 0.8)
+    assert merge([face, around]) == [face, around]
     # Not in something else: a face before a poster is none the less one.
     doubt = face._replace(is_sure=False)
     assert merge([doubt, part]) == [doubt, part]

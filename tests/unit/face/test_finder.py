@@ -319,6 +319,21 @@ def test_a_closer_view_is_enough_where_it_is_very_sure_or_shows_the_same_twice()
         assert [face.is_proven for (face,) in found] == is_proven
 
 
+def test_large_things_in_closer_views_count_once_they_are_seen_three_times_in_a_row() -> None:
+    faint: dict[str, Any] = {"size": 200, "whole": KNOWN_SCORE + 0.1, "half": 0.0, "turned": 0.0}
+    for close, parts, is_proven in (
+        (TURNED_SCORE + 0.01, (range(4),), [True] * 4),
+        (CLOSE_SCORE, (range(4),), [False, False, True, True]),
+        (CLOSE_SCORE, (range(2), range(3, 6)), [False, False, True, True]),
+        (CLOSE_SCORE, (range(2), range(4, 6)), [False, False, False, False]),
+    ):
+        seen = [number for part in parts for number in part]
+        things = (still(500, 500, part, close=close, **faint) for part in parts)
+        found = Watch(*things, **HIDING).run(6)
+        proven = {at: face.is_proven for at, faces in enumerate(found) for face in faces}
+        assert [proven[at] for at in seen][:4] == is_proven
+
+
 def test_cut_and_large_things_count_once_they_are_seen_twice() -> None:
     for x, size in ((40, FACE), (500, 200)):
         for whole, frames, is_proven in (

@@ -8,7 +8,7 @@ import pytest
 
 from bgsoft.face.base import Face
 from bgsoft.face.detect import Detection
-from bgsoft.face.track import MIN_AGREEMENT, FaceTracker
+from bgsoft.face.track import LARGE_SIGHTINGS, MIN_AGREEMENT, FaceTracker
 from tests.unit.face.shapes import seen
 
 RATE = 30
@@ -169,6 +169,24 @@ def test_only_a_face_that_was_surely_seen_is_missing() -> None:
         scene.step([seen((200, 200))[0]._replace(is_sure=is_sure)])
         scene.step([])
         assert scene.tracker.is_missing == scene.tracker.is_restless == is_sure
+
+
+def test_a_closer_view_is_asked_for_where_a_face_is_missing_but_not_a_vague_one() -> None:
+    for needed, count in ((1, 1), (2, 1), (LARGE_SIGHTINGS, 0)):
+        scene = Scene()
+        (once,) = seen((200, 200))
+        scene.step([once._replace(needed=needed)])
+        assert len(scene.tracker.missing([])) == count
+
+
+def test_a_vague_face_ends_where_it_is_not_seen() -> None:
+    for needed, is_proven in ((2, True), (LARGE_SIGHTINGS, False)):
+        scene = Scene()
+        (each,) = seen((200, 200))
+        for found in ([each._replace(needed=needed)], [], [], [each._replace(needed=needed)]):
+            scene.step(found)
+        (face,) = scene.step([each._replace(needed=needed)])
+        assert face.is_proven == is_proven
 
 
 def test_each_detection_continues_the_nearest_face() -> None:
