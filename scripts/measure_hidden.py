@@ -53,7 +53,7 @@ from hidden.truth import CenterFace
 UNCHANGED = ("--effect", "dim", "--strength", "0")
 QUICK_MATTE = ("--matte", "fast", "--mask-every", "300", "--refine", "none")
 LOSSLESS = ("--codec", "ffv1")
-FALSE_KINDS = ("ordinary clips", "mirrored", "empty rooms")
+FALSE_KINDS = ("ordinary clips", "mirrored", "empty rooms", "things")
 """Kinds whose frames with something hidden away from any face have a target, and their hidden area:
 a print on a shirt may touch a hidden face, and CenterFace has doubts about it, too."""
 MAX_FALSE_PCT, MAX_AREA_RATIO = 0.5, 2.5

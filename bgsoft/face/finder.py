@@ -24,16 +24,16 @@ from bgsoft.face.track import LARGE_SIGHTINGS, FaceTracker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
-SURE_SCORE, HIDDEN_SCORE, TURNED_SCORE = 0.67, 0.74, 0.87
-"""Score above which a detection is a face: in an upright view, where hands have up to 0.66; there,
-where faces are hidden, because a closer view may show more; and in a turned view, where gestures
-have up to 0.84."""
+SURE_SCORE, TURNED_SCORE = 0.67, 0.87
+"""Score above which a detection is a face: in an upright view, where hands have up to 0.66; and in
+a turned view, where gestures have up to 0.84."""
 CLEAR_SCORE, _LARGE_PART = 0.81, 0.15
 """Score of a sure face that is large or that the frame's edge cuts, and the part of the frame's
 short side from which it is large. Mirrored things and prints on shirts have up to 0.8. Where faces
-are hidden, such things have to be seen twice if their score is not that of a turned view: in
-mirrored books it is 0.86. At half the scale, where prints have up to 0.82, large detections are
-never sure. All of 160 faces cut between the eyes and the edge are found."""
+are hidden, all need it, because a closer view may show more. Such things then have to be seen twice
+if their score is not that of a turned view: in mirrored books it is 0.86. At half the scale, where
+prints have up to 0.82, large detections are never sure. All of 160 faces cut between the eyes and
+the edge are found."""
 CLOSE_SCORE, _FIRST_SHARE = 0.84, 0.2
 """Evidence above which a place is a face: the mean score of two closer views, and this share of the
 score before. The second view is centred on what the first one shows. One closer view alone, which
@@ -212,7 +212,8 @@ class FaceFinder(Closing):
         taken: list[Detection] = []
         doubts: list[Detection] = []
         for each, track in zip(seen, tracker.match(seen), strict=True):
-            goes_on = track is not None and track.is_proven and not tracker.is_fresh
+            is_known = track is not None and (track.is_established or not self._settings.hides)
+            goes_on = is_known and not tracker.is_fresh
             (taken if each.is_sure or goes_on else doubts).append(each)
         if self._settings.hides:
             doubts += filter(self._is_visible, tracker.missing(taken))
@@ -287,7 +288,7 @@ class _Views:
         self._settings = settings
         self._large = _LARGE_PART * min(frame[2:])
         self._min_score = FAINT_SCORE if settings.hides else KNOWN_SCORE
-        self._sure_score = HIDDEN_SCORE if settings.hides else SURE_SCORE
+        self._sure_score = CLEAR_SCORE if settings.hides else SURE_SCORE
         self.is_dense = False
         """The next frame will be asked for, too."""
         self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}

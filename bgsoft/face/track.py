@@ -92,6 +92,11 @@ class FaceTrack:
         return self.needed == 1
 
     @property
+    def is_established(self) -> bool:
+        """Return whether its velocity is known, and it is a face."""
+        return self.is_proven and self.sightings >= _MIN_SIGHTINGS
+
+    @property
     def is_vague(self) -> bool:
         """Return whether only new evidence, without a gap, can show that it is a face."""
         return self.needed >= LARGE_SIGHTINGS
@@ -237,8 +242,11 @@ class FaceTracker:
 
     def _is_another(self, track: FaceTrack, found: Detection) -> bool:
         """Return whether a detection shows somebody else where the track's face was expected."""
-        is_established = track.sightings >= _MIN_SIGHTINGS and not track.unseen
-        if not is_established or self._seconds - track.seen_at > _SOON_SECONDS:
+        if (
+            not track.is_established
+            or track.unseen
+            or self._seconds - track.seen_at > _SOON_SECONDS
+        ):
             return False
         return box_iou(track.expected, found.box) < MIN_AGREEMENT
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
 import cv2
 import numpy as np
 
-from hidden.drawn import Drawn, Oval
+from hidden.drawn import Drawn, Oval, Picture
 from hidden.scenes import (
     SIZE,
     Rng,
@@ -37,6 +37,9 @@ from hidden.stock import Clip, Stock
 
 EMPTY_FRAMES, EMPTY_SCENES = 42, 12
 """504 frames without anybody."""
+THING_FRAMES, THING_TRIES = 16, 50
+FACELESS = 2.0
+"""Of a face's size: what is kept away from, in parts of photographs without faces."""
 
 
 def fitted(frame: Drawn, size: tuple[int, int] = SIZE) -> Drawn:
@@ -215,11 +218,41 @@ def empty(stock: Stock) -> Iterator[Scene]:
         yield Scene("empty", panned(at))
 
 
+def things(stock: Stock) -> Iterator[Scene]:
+    """Show clothes, hands, leaves and other parts of photographs without faces, moving slowly."""
+    rng = stock.rng("things")
+
+    def panned(part: Picture, sigma: float) -> Iterator[Drawn]:
+        part = np.asarray(cv2.resize(part, (SIZE[0] + THING_FRAMES, SIZE[1])), np.uint8)
+        for left in range(THING_FRAMES):
+            shown = np.ascontiguousarray(part[:, left : left + SIZE[0]])
+            yield Drawn(noisy(shown, rng, 0.4, sigma) if sigma else shown)
+
+    for at, clip in enumerate(stock.photographs[:: 3 if stock.quick else 1]):
+        whole, ovals = clip.frames[0].picture, chain(*clip.frames[0].ovals.values())
+        faces = np.zeros(whole.shape[:2], np.uint8)
+        for oval in ovals:
+            oval.larger(FACELESS).fill(faces, 1)
+        for _ in range(THING_TRIES):
+            high = int(rng.uniform(0.25, 0.6) * len(faces))
+            wide = min(faces.shape[1], high * SIZE[0] // SIZE[1])
+            top, left = (
+                int(rng.integers(n + 1)) for n in (len(faces) - high, faces.shape[1] - wide)
+            )
+            inside = np.s_[top : top + high, left : left + wide]
+            if not faces[inside].any():
+                yield Scene(
+                    clip.name, panned(whole[inside], float(rng.uniform(6, 25)) * (at % 3 == 0))
+                )
+                break
+
+
 def kinds() -> dict[str, Callable[[Stock], Iterator[Scene]]]:
     """Return what draws each kind of scene, by name."""
     made: dict[str, Callable[[Stock], Iterator[Scene]]] = {
         "ordinary clips": ordinary,
         "empty rooms": empty,
+        "things": things,
         "portraits": portraits,
         "cut by an edge, two eyes": partial(edge, eyes="two eyes"),
         "cut by an edge, one eye": partial(edge, eyes="one eye"),

@@ -36,7 +36,7 @@ class Clip:
 
     name: str
     frames: list[Drawn]
-    """The first. The faces are numbered from left to right; a doubtful one has no number's pixels."""
+    """The first. Faces are numbered from left to right; a doubtful one has no number's pixels."""
     rest: list[Drawn]
     """The others of a clip; none with ``--quick``."""
 

@@ -15,7 +15,6 @@ from bgsoft.face.detect import Detection
 from bgsoft.face.finder import (
     CLEAR_SCORE,
     CLOSE_SCORE,
-    HIDDEN_SCORE,
     KNOWN_SCORE,
     SURE_SCORE,
     TURNED_SCORE,
@@ -257,7 +256,7 @@ def test_scores_that_make_a_face(hides: bool) -> None:
         assert len(set(found)) == 1
         return found[0]
 
-    sure = HIDDEN_SCORE if hides else SURE_SCORE
+    sure = CLEAR_SCORE if hides else SURE_SCORE
     assert is_found(whole=sure + 0.01)
     assert not is_found(whole=sure)
     assert is_found(whole=0.1, close=CLOSE_SCORE - 0.01) == hides
@@ -265,7 +264,7 @@ def test_scores_that_make_a_face(hides: bool) -> None:
     assert not is_found(whole=0.1, close=CLOSE_SCORE - 0.03)
     assert not is_found(whole=0.5, close=CLOSE_SCORE - 0.11)
     assert not is_found(whole=0.04, close=0.95)
-    assert is_found(whole=0.0, half=HIDDEN_SCORE + 0.01) == hides
+    assert is_found(whole=0.0, half=CLEAR_SCORE + 0.01) == hides
     assert is_found(whole=0.0, turned=TURNED_SCORE + 0.01) == hides
     assert not is_found(whole=0.0, turned=TURNED_SCORE)
     # What an edge cuts has to be clearer, and so have large things, at the whole scale.
@@ -306,6 +305,18 @@ def test_what_the_closer_view_confirms_is_hidden_and_not_in_doubt() -> None:
     assert face.box_xyxy == box_around((500, 500))
     ((doubt,),) = watch.finder.doubts
     assert doubt.box == box_around((900, 300))
+
+
+@pytest.mark.parametrize(
+    ("hides", "sightings", "goes_on"), [(True, 2, False), (True, 3, True), (False, 2, True)]
+)
+def test_where_faces_are_hidden_only_established_ones_go_on_without_a_closer_view(
+    hides: bool, sightings: int, goes_on: bool
+) -> None:
+    faint = {"whole": KNOWN_SCORE + 0.1, "half": 0.0, "turned": 0.0, "close": 0.1}
+    face, rest = still(500, 500, range(sightings)), still(500, 500, range(sightings, 9), **faint)
+    found = Watch(face, rest, hides=hides, every=1).run(sightings + 1)
+    assert [each.detected for each in found[-1]] == [goes_on]
 
 
 def test_a_closer_view_is_enough_where_it_is_very_sure_or_shows_the_same_twice() -> None:
