@@ -1,9 +1,6 @@
 """A render without its encoder, and its decoder alone: lower limits of a render's time.
 
-Run as ``python -m bgsoft.bench.floor PART IN SETTINGS.toml [SECONDS]``. PART is the part of the
-pipeline to run: ``picture`` (all but the encoder), ``chunks=N`` (the same in N chunks at a time) or
-``decode`` (the decoder alone). One line of JSON on stdout has ``frames``, ``wall_s`` and
-``first_frame_s`` as in a render's report; for chunks only ``frames``.
+The results are ``frames``, and ``wall_s`` and ``first_frame_s`` as in a render's report.
 """
 
 from __future__ import annotations
