@@ -19,11 +19,10 @@ the hidden area, in areas of the true faces.
 With ``--subjects N`` the N people of a scene who are open most are left out; after a cut, another
 main person counts as open.
 
-``--search`` only finds and hides faces, in this process, and takes a fifth of the time. The figures
-are those of renders to within a few frames, because no encoder comes in between. ``--scenes DIR``
-keeps drawn scenes there, and uses those that are there already: the clips must be the same.
+``--search`` only finds and hides faces, in this process, and takes a fifth of the time. ``--scenes
+DIR`` keeps drawn scenes there, and uses those that are there already: the clips must be the same.
 
-``--keep DIR`` keeps inputs, outputs and, of each scene that fails, a sheet of its worst frames.
+``--keep DIR`` keeps what is rendered and, of each scene that fails, a sheet of its worst frames.
 Exit status 1: a target is missed.
 """
 
@@ -54,8 +53,8 @@ UNCHANGED = ("--effect", "dim", "--strength", "0")
 QUICK_MATTE = ("--matte", "fast", "--mask-every", "300", "--refine", "none")
 LOSSLESS = ("--codec", "ffv1")
 FALSE_KINDS = ("ordinary clips", "mirrored", "empty rooms", "things")
-"""Kinds whose frames with something hidden away from any face have a target, and their hidden area:
-a print on a shirt may touch a hidden face, and CenterFace has doubts about it, too."""
+"""Kinds with targets for frames that hide something away from any face, and for the hidden area. A
+print on a shirt may touch a hidden face, and CenterFace has doubts about prints, too."""
 MAX_FALSE_PCT, MAX_AREA_RATIO = 0.5, 2.5
 TARGETS_PCT = {"portraits": 99.5, "turned": 99.0, "spinning": 99.0, "": 99.9}
 """By how a kind's name begins: face-frames that must be hidden."""
@@ -76,9 +75,9 @@ def write(scene: Scene, path: Path) -> list[Truth]:
                 stream.pix_fmt = "yuv420p"
                 stream.codec_context.time_base = Fraction(1, 1000)
             seconds = scene.times[at] if scene.times else at / 30
-            shown = av.VideoFrame.from_ndarray(frame.picture, format="bgr24")
-            shown.pts, shown.time_base = round(1000 * seconds), Fraction(1, 1000)
-            sink.mux(stream.encode(shown))
+            picture = av.VideoFrame.from_ndarray(frame.picture, format="bgr24")
+            picture.pts, picture.time_base = round(1000 * seconds), Fraction(1, 1000)
+            sink.mux(stream.encode(picture))
             truths.append(Truth.of(frame))
         if stream is not None:
             sink.mux(stream.encode(None))
@@ -102,17 +101,19 @@ def scenes(
 ) -> Iterator[tuple[Path, list[Truth]]]:
     """Return the scenes of a kind with their truths; they are drawn unless they were kept."""
     known = kept_truths(kind, options)
-    if stock is None:
-        yield from pickle.loads(zlib.decompress(known.read_bytes()))
+    if stock is None or known.exists():
+        for name, truths in pickle.loads(zlib.decompress(known.read_bytes())):
+            yield options.folder / f"{name}.mkv", truths
         return
-    made: list[tuple[Path, list[Truth]]] = []
+    made: list[tuple[str, list[Truth]]] = []
     for at, scene in enumerate(kinds()[kind](stock)):
         name = f"{kind}-{at:02}-{scene.name}".replace(" ", "_").replace("/", "_")
+        name += "-quick" * options.quick
         source = options.folder / f"{name}.mkv"
         truths = write(scene, source)
         yield source, truths
         if options.scenes:
-            made.append((source, truths))
+            made.append((name, truths))
         elif options.keep is None:
             source.unlink()
     if options.scenes:
@@ -120,7 +121,8 @@ def scenes(
 
 
 def kept_truths(kind: str, options: argparse.Namespace) -> Path:
-    return Path(options.folder, f"{kind}.truths".replace("/", "_"))
+    kept = f"{kind}, quick" if options.quick else kind
+    return Path(options.folder, f"{kept}.truths".replace("/", "_"))
 
 
 def measure(kind: str, stock: Stock | None, options: argparse.Namespace) -> Tally:
@@ -137,7 +139,10 @@ def measure(kind: str, stock: Stock | None, options: argparse.Namespace) -> Tall
             if options.keep is None:
                 rendered.unlink()
         before = [*shown(source)]
-        judged = verdicts(before, output, truths)
+        try:
+            judged = verdicts(before, output, truths)
+        except ValueError as exc:
+            raise SystemExit(f"cannot judge {source.stem}: {exc}") from exc
         failed = len(tally.failed)
         tally.add(source.stem, judged, options.subjects, false=false)
         if options.keep and len(tally.failed) > failed:
@@ -178,8 +183,9 @@ def line(kind: str, tally: Tally) -> str:
 def results(names: list[str], options: argparse.Namespace) -> Iterator[tuple[str, Tally]]:
     """Measure kinds side by side; return each when it is done."""
     is_drawn = options.scenes and all(kept_truths(kind, options).exists() for kind in names)
-    center_face = CenterFace(options.centerface)
-    stock = None if is_drawn else Stock(options.paths, center_face, quick=options.quick)
+    stock = None
+    if not is_drawn:
+        stock = Stock(options.paths, CenterFace(options.centerface), quick=options.quick)
     with ThreadPoolExecutor(options.jobs) as pool:
         running = {pool.submit(measure, kind, stock, options): kind for kind in names}
         try:

@@ -63,7 +63,7 @@ class FrameFaces:
         self.places = {face.id: hiding_ellipse(face) for face in faces if face.detected}
         """Places of the faces by id."""
         self.proven = frozenset(face.id for face in faces if face.is_proven)
-        """Ids of faces that one closer view alone does not vouch for."""
+        """Ids of faces that were seen often enough."""
         self.shown = frozenset(shown)
         """Ids that are not to be hidden."""
         self.seconds = seconds

@@ -63,7 +63,7 @@ class Face:
     age_frames: int
     """Frames since the track began, 0 in its first."""
     is_proven: bool = True
-    """False where a single closer view shows a face so far."""
+    """False where it was seen too seldom so far to be hidden."""
 
     @property
     def has_landmarks(self) -> bool:

@@ -12,6 +12,7 @@ from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.face.create import create_faces
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.frame import Frame
+from bgsoft.pipeline.refresh import REFRESH_INTERVAL
 from bgsoft.rendering.host import host_planes
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import FaceConfig, FaceMode, RenderConfig
@@ -40,5 +41,7 @@ def searched(source: Path) -> Iterator[Shown]:
                 reduced = reducer.reduce([frame])
                 if scenes.cuts(reduced)[0]:
                     faces.cut()
+                if frame.index % REFRESH_INTERVAL == 0:
+                    faces.refresh()
                 yield from finished(faces.finish([frame], faces.find([frame], reduced)))
             yield from finished(faces.flush())

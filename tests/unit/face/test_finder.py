@@ -345,6 +345,17 @@ def test_large_things_in_closer_views_count_once_they_are_seen_three_times_in_a_
         assert [proven[at] for at in seen][:4] == is_proven
 
 
+@pytest.mark.parametrize("first", range(4))
+def test_a_large_face_that_only_one_turned_view_shows_is_hidden_beside_another(first: int) -> None:
+    """Passes come every fourth frame, and show each turned view in every sixth pass only."""
+    other = still(1500, 300, whole=SURELY, turned=0.0)
+    vague = {"size": 200, "whole": 0.0, "half": 0.0, "turned": 0.6, "close": CLOSE_SCORE}
+    found = Watch(other, still(500, 500, range(first, 99), **vague), hides=True, seconds=0.13).run(
+        40
+    )
+    assert any(face.is_proven for faces in found for face in faces if face.box_xyxy[0] < 900)
+
+
 def test_cut_and_large_things_count_once_they_are_seen_twice() -> None:
     for x, size in ((40, FACE), (500, 200)):
         for whole, frames, is_proven in (

@@ -179,6 +179,25 @@ def test_a_closer_view_is_asked_for_where_a_face_is_missing_but_not_a_vague_one(
         assert len(scene.tracker.missing([])) == count
 
 
+def test_the_fewest_sightings_that_any_detection_needs_are_enough() -> None:
+    for asked, counts in (([3, 3, 3], 3), ([3, 2], 2), ([2, 3], 2), ([3, 1], 2), ([1], 1)):
+        scene = Scene()
+        (each,) = seen((200, 200))
+        found = [scene.step([each._replace(needed=needed)])[0] for needed in asked]
+        proven = [at for at, face in enumerate(found, 1) if face.is_proven]
+        assert proven == [counts]
+
+
+def test_after_a_refresh_a_vague_face_is_one_again() -> None:
+    """As in a chunk that begins there."""
+    scene = Scene()
+    scene.settle((200, 200))
+    scene.tracker.refresh()
+    (each,) = seen((200, 200))
+    found = [scene.step([each._replace(needed=LARGE_SIGHTINGS)])[0] for _ in range(3)]
+    assert [(face.id, face.is_proven) for face in found] == [(0, False), (0, False), (0, True)]
+
+
 def test_a_vague_face_ends_where_it_is_not_seen() -> None:
     for needed, is_proven in ((2, True), (LARGE_SIGHTINGS, False)):
         scene = Scene()
