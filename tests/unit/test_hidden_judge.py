@@ -137,13 +137,16 @@ def test_pixels_that_changed_are_read_from_the_videos(
     hidden = source.copy()
     change(hidden)
     truths = [judging.Truth.of(frame_with(drawing, FACE))] * 3
-    before = write(tmp_path / "source.mkv", [source] * 3)
-    after = write(tmp_path / "output.mkv", [hidden, source, grain])
+
+    def read(name: str, frames: Sequence[Any]) -> list[Any]:
+        return list(judging.shown(write(tmp_path / name, frames)))
+
+    before = read("source.mkv", [source] * 3)
+    after = read("output.mkv", [hidden, source, grain])
     shares = [verdict.shares[1] for verdict in judging.verdicts(before, after, truths)]
     assert shares == [1.0, 0.0, 0.0]
-    short = write(tmp_path / "short.mkv", [hidden] * 2)
-    with pytest.raises(SystemExit, match="lacks frames"):
-        list(judging.verdicts(before, short, truths))
+    with pytest.raises(ValueError, match="shorter"):
+        judging.verdicts(before, read("short.mkv", [hidden] * 2), truths)
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
