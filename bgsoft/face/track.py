@@ -43,7 +43,7 @@ LARGE_SIGHTINGS = 3
 """Sightings from which a large thing counts that only closer views show; at most one pass without
 it may come between. Closer views make large things smaller, and prints on shirts look like faces
 there: with two sightings, which may be apart, the hidden area in ordinary clips is 7.2 times the
-faces, not 3.2. With four it is 2.1 times, and 6 more of 432 faces in dark noise are open."""
+faces, not 3.2. With four it is 2.1 times, and 70 more face-frames are open."""
 _EXPECTED_SCORE = 0.4
 """Score that a face counts as having where it is expected and not seen. With 0, 93 % of faces of 12
 to 20 pixels in 1080p are hidden, not 97."""
