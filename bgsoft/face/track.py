@@ -42,7 +42,7 @@ _MAX_DRIFT = 0.25
 LARGE_SIGHTINGS = 3
 """Sightings from which a large thing counts that only closer views show; at most one pass without
 it may come between. Closer views make large things smaller, and prints on shirts look like faces
-there: with two sightings, which may be apart, the hidden area in ordinary clips is 7.2 times the
+there. With two sightings, which may be apart, the hidden area in ordinary clips is 7.2 times the
 faces, not 3.2. With four it is 2.1 times, and 70 more face-frames are open."""
 _EXPECTED_SCORE = 0.4
 """Score that a face counts as having where it is expected and not seen. With 0, 93 % of faces of 12
@@ -98,7 +98,7 @@ class FaceTrack:
 
     @property
     def is_vague(self) -> bool:
-        """Return whether only new evidence, without a gap, can show that it is a face."""
+        """Return whether it is large, and has to be seen again soon to count as a face."""
         return self.needed >= LARGE_SIGHTINGS
 
     @property
@@ -109,10 +109,11 @@ class FaceTrack:
     @property
     def is_restless(self) -> bool:
         """Return whether only a detection can say where it is in the next frame."""
-        if self.unseen and not self.is_vague:
+        if self.is_vague:
+            return True
+        if self.unseen:
             return self.is_missing
-        is_far = math.hypot(self.x, self.y) > _MAX_DRIFT * face_size(self.box)
-        return self.sightings < 2 or self.is_vague or is_far
+        return self.sightings < 2 or math.hypot(self.x, self.y) > _MAX_DRIFT * face_size(self.box)
 
     def advance(self, seconds: float) -> None:
         """Expect the face in the frame of that time."""
@@ -181,7 +182,7 @@ class FaceTracker:
 
     @property
     def is_vague(self) -> bool:
-        """Return whether only new evidence can show that something is a face."""
+        """Return whether something large has to be seen again soon to count as a face."""
         return any(track.is_vague for track in self.tracks)
 
     def advance(self, seconds: float) -> None:

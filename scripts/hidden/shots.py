@@ -236,14 +236,12 @@ def things(stock: Stock) -> Iterator[Scene]:
         for _ in range(THING_TRIES):
             high = int(rng.uniform(0.25, 0.6) * len(faces))
             wide = min(faces.shape[1], high * SIZE[0] // SIZE[1])
-            top, left = (
-                int(rng.integers(n + 1)) for n in (len(faces) - high, faces.shape[1] - wide)
-            )
+            top = int(rng.integers(len(faces) - high + 1))
+            left = int(rng.integers(faces.shape[1] - wide + 1))
             inside = np.s_[top : top + high, left : left + wide]
             if not faces[inside].any():
-                yield Scene(
-                    clip.name, panned(whole[inside], float(rng.uniform(6, 25)) * (at % 3 == 0))
-                )
+                sigma = float(rng.uniform(6, 25)) * (at % 3 == 0)
+                yield Scene(clip.name, panned(whole[inside], sigma))
                 break
 
 

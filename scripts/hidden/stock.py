@@ -123,7 +123,7 @@ def expanded(paths: list[Path]) -> list[Path]:
 
 
 def read(path: Path, most: int | None) -> list[Picture]:
-    """Return a picture, or so many of a clip's frames; even sides."""
+    """Return a picture, or at most ``most`` frames of a clip; None: all. Sides are made even."""
     still = cv2.imread(str(path))
     if still is not None:
         pictures = [still]
