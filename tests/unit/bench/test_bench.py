@@ -172,6 +172,7 @@ def test_a_signal_while_a_process_is_made_leaves_it_not_alone(
         signal.raise_signal(signal.SIGINT)
         return begun[0]
 
+    monkeypatch.setattr(subprocess, "_USE_POSIX_SPAWN", False)  # as Python 3.13 would
     monkeypatch.setattr(subprocess, "_fork_exec", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_process([sys.executable, "-c", "import time; time.sleep(60)"])
