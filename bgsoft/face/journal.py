@@ -59,7 +59,15 @@ class FaceJournal:
 
     def cut(self) -> None:
         """The next frame begins a scene, in which nobody vanishes who was there before."""
+        self._note_unproven()
         self._recent.clear()
+
+    def _note_unproven(self) -> None:
+        """List what was not seen often enough to be hidden."""
+        for id, (face, _, entry) in [*self._recent.items()]:
+            if not face.is_proven:
+                del self._recent[id]
+                self.note("doubtful", entry, boxes=[_rounded(face.box_xyxy)])
 
     def add(
         self,
@@ -79,8 +87,11 @@ class FaceJournal:
         self._recent.update((face.id, (face, seconds, entry)) for face in faces if face.detected)
         for id in [id for id, (_, at, _) in self._recent.items() if seconds - at > KEPT_SECONDS]:
             face, _, last = self._recent.pop(id)
-            if is_kept and not self._is_at_edge(face.box_xyxy):
-                self.note("vanished", last, id=id, box=_rounded(face.box_xyxy))
+            box = _rounded(face.box_xyxy)
+            if is_kept and not face.is_proven:
+                self.note("doubtful", last, boxes=[box])
+            elif is_kept and not self._is_at_edge(face.box_xyxy):
+                self.note("vanished", last, id=id, box=box)
         if not is_kept:
             self._before = self._places()
             return
@@ -111,6 +122,7 @@ class FaceJournal:
 
     def notices(self) -> list[str]:
         """See :meth:`bgsoft.face.step.FaceStep.notices`."""
+        self._note_unproven()
         if self._hides and not self._tracks:
             return [f"no face was found, so none is hidden{CHECK_RESULT}"]
         return [

@@ -53,6 +53,7 @@ FAMILIES: Mapping[str, Family] = {
     BOXES: Family(),
     REFINER: Family(),
     "face-detector": Family(),
+    "face-check": Family(),
     "face-landmarks": Family(),
 }
 """Families by the ``family`` of a model's table."""

@@ -11,7 +11,7 @@ from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.models.catalog import resolve
 from bgsoft.rendering.request import Request
 from bgsoft.report import FileReport, RenderReport
-from bgsoft.settings.config import MatteQuality, Precision, RenderConfig
+from bgsoft.settings.config import FaceMode, MatteQuality, Precision, RenderConfig
 
 _BLOCK_BYTES = 1 << 20
 
@@ -88,7 +88,11 @@ def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, s
         # Its closer views are placed by face detection.
         finds_faces |= bool(companions) and config.segment.matte is MatteQuality.BEST
     if finds_faces:
-        from bgsoft.face.networks import resolve_detector, resolve_landmarker
+        from bgsoft.face.networks import resolve_checker, resolve_detector, resolve_landmarker
 
-        used = (resolve_detector(), *([resolve_landmarker()] if report.faces is not None else []))
+        used = [resolve_detector()]
+        if report.faces is not None:
+            used.append(resolve_landmarker())
+            if config.face.mode is FaceMode.ANONYMIZE:
+                used.append(resolve_checker())
         yield from ((model.spec.name, model.sha256) for model in used)

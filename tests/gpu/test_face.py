@@ -27,7 +27,7 @@ from bgsoft.ring import FrameRing
 from bgsoft.settings.config import FaceConfig, FaceMode, Precision
 from tests.fakes import host_planes
 from tests.gpu.device_frames import frame_on_device, grid_on_device
-from tests.gpu.tolerances import FACE_BOX_SHARE, FACE_SIZE_SHARE, PRESENCE
+from tests.gpu.tolerances import CHECK, FACE_BOX_SHARE, FACE_SIZE_SHARE, PRESENCE
 from tests.pictures import frame_format, make_frame, random_frame
 
 pytestmark = pytest.mark.gpu
@@ -198,6 +198,7 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
         ]
         seen = [found[0] for found in boxes[0] if found]
         close = on_cpu.detect_close([((frame, grid), each) for each in seen], 0.8)
+        checks = on_cpu.check([((frame, grid), each) for each in seen])
     assert len(seen) == 21
     assert all(close)
     with (
@@ -214,6 +215,9 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
             close,
             FACE_BOX_SHARE * side,
         )
+        found_checks = networks.check([(there, each) for each in seen])
+        np.testing.assert_allclose(found_checks, checks, atol=CHECK)
+        assert networks.check([]) == []
         assert networks.landmarks([]) == []
         assert networks.detect(canvases.whole, [], 0.3) == []
         assert networks.detect_close([], 0.3) == []

@@ -26,6 +26,8 @@ FACE_BOX_SHARE = 0.02
 """Distance of boxes through the detector, in sides of the view."""
 PRESENCE = 0.02
 """Difference of a face's presence, through both models."""
+CHECK = 0.05
+"""Difference of the other detector's scores of faces, which are about 1."""
 
 # Least PSNR of whole pictures, in dB.
 STRUCTURED_DB = 70.0

@@ -49,6 +49,26 @@ def vanished(journal: FaceJournal) -> list[tuple[int, int]]:
     return [(each["id"], each["frame"]) for each in journal.summary()["vanished"]]
 
 
+@pytest.mark.parametrize("is_proven", [False, True])
+@pytest.mark.parametrize(
+    ("after", "cuts"), [([[]] * 12, ()), ([[]] * 3, (5,)), ([], ())], ids=["lost", "cut", "end"]
+)
+def test_what_was_never_seen_often_enough_to_be_hidden_is_doubtful(
+    is_proven: bool, after: list[list[Face]], cuts: tuple[int, ...]
+) -> None:
+    unsure = replace(SOMEBODY, is_proven=False)
+    last = replace(SOMEBODY, is_proven=is_proven)
+    journal = journal_of([[], [], [unsure], [unsure], [last], *after], cuts=cuts)
+    notices = journal.notices()
+    if is_proven:
+        assert journal.summary()["doubtful"] == []
+        return
+    (entry,) = journal.summary()["doubtful"]
+    assert (entry["frame"], entry["boxes"]) == (4, [pytest.approx(SOMEBODY.box_xyxy, abs=0.06)])
+    assert vanished(journal) == []
+    assert notices[0].startswith("1 frames may show a face that is not hidden, first at 0.40 s")
+
+
 def test_a_face_that_vanishes_in_the_middle_is_listed_with_where_it_was() -> None:
     journal = journal_of([[SOMEBODY]] * 5 + [[]] * 12)
     assert vanished(journal) == [(1, 4)]

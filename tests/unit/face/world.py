@@ -44,6 +44,8 @@ class Thing:
     close: float = 0.95
     fine: float | None = None
     """None: as ``whole``."""
+    check: float = -1.3
+    """By the other detector."""
     is_face: bool = True
     """Whether the landmark model sees a face."""
     size: float = FACE
@@ -122,6 +124,19 @@ class World:
             ]
             answers.append(detections(near, min_score))
         return answers
+
+    def check(self, asked: Sequence[tuple[FramePair, Detection]]) -> list[float]:
+        return [
+            max(
+                (
+                    thing.check
+                    for thing, place in self.seen(number_of(*pair))
+                    if box_iou(detection.box, box_around(place)) > 0
+                ),
+                default=-2.0,
+            )
+            for pair, detection in asked
+        ]
 
     def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
         points, presence = [], []
