@@ -47,8 +47,9 @@ CLOSE_SCALE = 1.7
 """Side of that view in face sizes. Of 99 faces that the other views are not sure of, 60 have a
 higher score there than all but 3 of 1,532 other things, as with 1.4; with 2.0 it is 54."""
 CHECK_SCALES = 1.3, 0.87
-"""The same for :meth:`FaceNetworks.check`."""
-
+"""Sides of the views for :meth:`FaceNetworks.check`, in face sizes; the best score counts. Of 214
+large faces in doubt, 168 have more than 0, and 141 with the first alone. Of 66 other things none
+has."""
 
 _CANVAS_VIEWS, _CLOSE_VIEWS = 2, 32
 """Views of a run on a device: of whole frames, of which about two in eight are wanted; and of
@@ -67,7 +68,7 @@ def resolve_detector(canvas: Canvas | None = None) -> ResolvedModel:
 
 
 def resolve_checker() -> ResolvedModel:
-    """dlib's detector, for one face; raises :class:`ModelError` where its file is damaged."""
+    """Return dlib's detector, for one face; raises :class:`ModelError` where its file is damaged."""
     return resolve("mmod", ("face-check",))
 
 
@@ -166,9 +167,9 @@ class FaceNetworks(Closing):
         return self._when_used("close").detections(views, min_score) if views else []
 
     def check(self, asked: Sequence[tuple[FramePair, Detection]]) -> list[float]:
-        """Return another detector's score of each face, turned upright: above 0 for most faces.
+        """Return the score of each face, turned upright, by another detector (dlib's).
 
-        Other things have -0.1 at most, and -1.3 on average.
+        Clear faces have about 1, other things -1.3 on average and hardly ever more than 0.
         """
         if not asked:
             return []

@@ -269,4 +269,12 @@ def test_the_networks_run_on_the_device(gpu: Any, backend: str, mode: FaceMode) 
             reduced = [grid_on_device(reducer.reduce([frame])[0]) for frame in part]
             found = finder.find([frame_on_device(frame) for frame in part], reduced)
             assert [faces[0].id for faces in found] == [0] * len(part)
+        if mode is FaceMode.ANONYMIZE:
+            face = found[-1][0]
+            seen = Detection(face.box_xyxy, face.angle, face.score)
+            with FaceNetworks(format, settings.canvases(format)) as on_cpu:
+                expected = on_cpu.check([((part[-1], reducer.reduce(part[-1:])[0]), seen)])
+            assert expected[0] > 0.5
+            checks = networks.check([((frame_on_device(part[-1]), reduced[-1]), seen)])
+            np.testing.assert_allclose(checks, expected, atol=CHECK)
         finder.close()
