@@ -46,7 +46,7 @@ class Detection(NamedTuple):
 def merge(found: Iterable[Detection]) -> list[Detection]:
     """Join what several views of one picture found; best first, sure where one of them was.
 
-    A box that lies mostly inside a better one is the same face, too, if that is surely one. A
+    A box that lies mostly inside a better one is the same face, too, if that counts by itself. A
     larger box around it is not: a head in front of a face in a picture was open.
     """
     kept: list[Detection] = []
@@ -61,7 +61,8 @@ def merge(found: Iterable[Detection]) -> list[Detection]:
 
 
 def _are_one(better: Detection, other: Detection) -> bool:
-    if better.is_sure and shared_area(better.box, other.box) > 0.5 * box_area(other.box):
+    counts = better.is_sure and better.needed == 1
+    if counts and shared_area(better.box, other.box) > 0.5 * box_area(other.box):
         return True
     return box_iou(better.box, other.box) > MAX_OVERLAP
 

@@ -10,13 +10,13 @@ where a face is expected and not seen, once more, enlarged and upright. The best
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
 from bgsoft.face.canvas import Canvas, Canvases
-from bgsoft.face.detect import Detection, merge
+from bgsoft.face.detect import MAX_OVERLAP, Detection, merge
 from bgsoft.face.geometry import Box, box_area, box_iou, face_size, shared_area
 from bgsoft.face.meshes import MeshMaker
 from bgsoft.face.networks import FaceNetworks, FramePair
@@ -24,31 +24,33 @@ from bgsoft.face.track import LARGE_SIGHTINGS, FaceTracker
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
-SURE_SCORE, CLEAR_SCORE, TURNED_SCORE = 0.67, 0.81, 0.87
+SURE_SCORE, CLEAR_SCORE, HIDDEN_SCORE, TURNED_SCORE = 0.67, 0.81, 0.83, 0.87
 """Score above which a detection is a face. Hands have up to 0.66 in upright views. What is large or
 cut by the frame's edge needs the second score: mirrored things and prints on shirts have up to 0.8.
-Gestures have up to 0.84 in turned views, which need the third. Where faces are hidden, every face
-needs the third, because closer views decide about all others."""
-_LARGE_PART = 0.12
-"""Part of the frame's short side from which a face is large. With 0.15, where moving hands are not,
-26 of 450 frames of ordinary clips hide something else, not 0. With 0.1, 95 face-frames are open in
-18 kinds, not 77."""
+Where faces are hidden, all need the third, because closer views decide about others: moving hands
+have up to 0.81. Large and cut ones have to be confirmed there by closer views, or seen three times,
+if their score is not the fourth: prints have up to 0.86. Turned views need the fourth: gestures
+have up to 0.84 there."""
+_LARGE_PART, _VAGUE_PART = 0.15, 0.12
+"""Part of the frame's short side from which a face is large; and where only closer views show it.
+With 0.15 for both, where moving hands are not, 26 of 450 frames of ordinary clips hide something
+else, not 0. With 0.1, 95 face-frames are open in 18 kinds, not 77."""
 CLOSE_SCORE, CHECK_SHARE, _FIRST_SHARE = 0.64, 0.15, 0.2
 """Evidence above which a place is a face: the mean score of two closer views, this share of another
 detector's score, and this share of the score before. The second view is centred on what the first
 one shows. One view alone hides something else in 424 of 2,850 frames, not 235. Without the other
 detector, 112 face-frames are open in 18 kinds, not 77, and 42 of 900 frames of ordinary clips hide
 something else, not 0."""
-_CHECKED_SCORE = 0.0
-"""Score of the other detector from which one sighting is enough. Of 2,000 other things in doubt,
-three have more; 151 of 214 large faces do."""
+_CHECKED_SCORE, _UNKNOWN_SCORE = 0.0, -2.0
+"""Score of the other detector from which one sighting is enough: of 214 large faces in doubt, 168
+have more, and of 66 other things none. And the least score that counts: noise and patterns have
+down to -4, which does not speak against a face in them. With -1.3, prints are hidden."""
 _AGAIN_SCORE = 0.6
 """Score in the first of two closer views from which there is a second."""
 FAINT_SCORE, KNOWN_SCORE = 0.05, 0.3
 """Score from which a detection continues a track: where faces are hidden, when it is also worth a
 closer view; and elsewhere, and for large ones. With 0.1, 84 % of faces of 12 to 16 pixels are
-hidden, not 99.8. If large ones counted from 0.05 on, 3.6 times the area of faces would be hidden in
-ordinary clips, not 1.9, and 3 more of 432 faces in dark noise."""
+hidden, not 99.8. If large ones counted from 0.05 on, 100 face-frames would be open, not 84."""
 LIKELY_SCORE = 0.5
 """Score from which something that is not hidden is reported as doubtful."""
 _TICK_SECONDS = 1e-4
@@ -76,6 +78,10 @@ view's score alone, 80 % are hidden at 60 degrees, not 90."""
 def _has_passed(interval: float, seconds: float) -> bool:
     """Return whether an interval is over after so many seconds, or time went backwards."""
     return seconds + _TICK_SECONDS >= interval or seconds < 0
+
+
+def _overlaps(found: Detection, others: Iterable[Detection]) -> bool:
+    return any(box_iou(found.box, other.box) > MAX_OVERLAP for other in others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +224,17 @@ class FaceFinder(Closing):
         for each, track in zip(seen, tracker.match(seen), strict=True):
             is_known = track is not None and (track.is_established or not self._settings.hides)
             goes_on = is_known and not tracker.is_fresh
-            (taken if each.is_sure or goes_on else doubts).append(each)
+            is_certain = each.is_sure and each.needed == 1
+            (taken if is_certain or goes_on else doubts).append(each)
         if self._settings.hides:
             doubts += filter(self._is_visible, tracker.missing(taken))
             confirmed = views.see_close(at, doubts)
-            taken = merge([*taken, *filter(None, confirmed)])
+            taken += filter(None, confirmed)
             doubts = [each for each, face in zip(doubts, confirmed, strict=True) if face is None]
+            # Clear ones that closer views do not show have to be seen more often.
+            clear = [each for each in doubts if each.is_sure and not _overlaps(each, taken)]
+            doubts = [each for each in doubts if each not in clear]
+            taken = merge([*taken, *(each._replace(needed=LARGE_SIGHTINGS) for each in clear)])
         tracker.update([*zip(taken, tracker.match(taken), strict=True)])
         return doubts
 
@@ -286,9 +297,10 @@ class _Views:
     ) -> None:
         self._networks, self._pairs, self._frame = networks, pairs, frame
         self._settings = settings
-        self._large = _LARGE_PART * min(frame[2:])
+        short_side = min(frame[2:])
+        self._large, self._vague = _LARGE_PART * short_side, _VAGUE_PART * short_side
         self._min_score = FAINT_SCORE if settings.hides else KNOWN_SCORE
-        self._sure_score = TURNED_SCORE if settings.hides else SURE_SCORE
+        self._sure_score = HIDDEN_SCORE if settings.hides else SURE_SCORE
         self.is_dense = False
         """The next frame will be asked for, too."""
         self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
@@ -328,13 +340,12 @@ class _Views:
         is_cut = shared_area(found.box, self._frame) < box_area(found.box)
         if is_cut or face_size(found.box) > self._large:
             min_score = max(min_score, CLEAR_SCORE)
+            if self._settings.hides and found.score <= TURNED_SCORE:
+                found = found._replace(needed=2)
         return found._replace(is_sure=found.score > min_score)
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
-        """Return detections as closer views show them; None where they are not sure of a face.
-
-        A clear one stays as it was if they do not show it, but has to be seen again.
-        """
+        """Return detections as closer views show them; None where they are not sure of a face."""
         seen: list[Detection | None] = [None] * len(asked)
         rows = [*range(len(asked))]
         for turns in _CLOSE_TURNS:
@@ -348,7 +359,8 @@ class _Views:
             checks = self._networks.check([(self._pairs[at], face) for _, face in known])
             for (row, second), check in zip(known, checks, strict=True):
                 score = (best[row].score + second.score) / 2
-                evidence = score + CHECK_SHARE * check + _FIRST_SHARE * asked[row].score
+                evidence = score + _FIRST_SHARE * asked[row].score
+                evidence += CHECK_SHARE * max(_UNKNOWN_SCORE, check)
                 if evidence > CLOSE_SCORE:
                     needed = self._needed(second, score, check)
                     seen[row] = second._replace(score=score, is_sure=True, needed=needed)
@@ -357,17 +369,14 @@ class _Views:
                 for row, first in best.items()
                 if seen[row] is None and max(first.score, asked[row].score) >= _TURNED_AGAIN_SCORE
             ]
-        for row, each in enumerate(asked):
-            if seen[row] is None and each.score > CLEAR_SCORE:
-                seen[row] = each._replace(is_sure=True, needed=LARGE_SIGHTINGS)
         return seen
 
     def _needed(self, found: Detection, score: float, check: float) -> int:
         """Return in how many frames closer views must show something until it counts."""
-        is_large = face_size(found.box) > self._large
-        if check > _CHECKED_SCORE or (score > TURNED_SCORE and not is_large):
+        is_vague = face_size(found.box) > self._vague
+        if check > _CHECKED_SCORE or (score > TURNED_SCORE and not is_vague):
             return 1
-        return LARGE_SIGHTINGS if is_large else 2
+        return LARGE_SIGHTINGS if is_vague else 2
 
     def _close(
         self, at: int, asked: Sequence[tuple[int, Detection]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from bgsoft.face.base import Face
@@ -37,6 +38,12 @@ class FaceJournal:
         self._tracks: set[int] = set()
         self._recent: dict[int, tuple[Face, float, dict[str, Any]]] = {}
         """Each face where it was seen last, when, and the frame's entry."""
+        self._proven: set[int] = set()
+        """Faces that were seen often enough to be hidden."""
+        self._seconds = 0.0
+        """Time of the last frame."""
+        self._is_taken = False
+        """The list of doubtful frames is that of another pass."""
         self._before: list[list[float]] = []
         off = ("vanished", "doubtful") * (not hides) + ("missed",) * (not measures)
         self._summary: dict[str, Any] = {
@@ -53,21 +60,20 @@ class FaceJournal:
             if len(listed) < MAX_LISTED:
                 listed.append({**entry, **more})
 
-    def take(self, name: str, summary: Mapping[str, Any]) -> None:
-        """Take a list, and its count, from the summary of a pass that found the faces."""
-        self._summary |= {key: summary[key] for key in (name, f"{name}_frames")}
+    def take_doubtful(self, summary: Mapping[str, Any]) -> None:
+        """Take the doubtful frames from the summary of a pass that found the faces."""
+        self._is_taken = True
+        self._summary |= {key: summary[key] for key in ("doubtful", "doubtful_frames")}
 
     def cut(self) -> None:
         """The next frame begins a scene, in which nobody vanishes who was there before."""
-        self._note_unproven()
-        self._recent.clear()
+        self._recent = {id: each for id, each in self._recent.items() if id not in self._proven}
 
-    def _note_unproven(self) -> None:
-        """List what was not seen often enough to be hidden."""
-        for id, (face, _, entry) in [*self._recent.items()]:
-            if not face.is_proven:
-                del self._recent[id]
-                self.note("doubtful", entry, boxes=[_rounded(face.box_xyxy)])
+    def _note_unproven(self, face: Face, entry: dict[str, Any]) -> None:
+        """List a face that was not seen often enough to be hidden."""
+        if not self._is_taken:
+            self.note("doubtful", entry, boxes=[_rounded(face.box_xyxy)])
+            self._summary["doubtful"].sort(key=itemgetter("pts"))
 
     def add(
         self,
@@ -84,14 +90,15 @@ class FaceJournal:
             is_kept: It is not part of a pre-roll.
         """
         entry, seconds = entry_of(frame), frame.time_seconds
+        self._seconds = seconds
+        self._proven.update(face.id for face in faces if face.is_proven)
         self._recent.update((face.id, (face, seconds, entry)) for face in faces if face.detected)
         for id in [id for id, (_, at, _) in self._recent.items() if seconds - at > KEPT_SECONDS]:
             face, _, last = self._recent.pop(id)
-            box = _rounded(face.box_xyxy)
-            if is_kept and not face.is_proven:
-                self.note("doubtful", last, boxes=[box])
+            if is_kept and id not in self._proven:
+                self._note_unproven(face, last)
             elif is_kept and not self._is_at_edge(face.box_xyxy):
-                self.note("vanished", last, id=id, box=box)
+                self.note("vanished", last, id=id, box=_rounded(face.box_xyxy))
         if not is_kept:
             self._before = self._places()
             return
@@ -122,7 +129,9 @@ class FaceJournal:
 
     def notices(self) -> list[str]:
         """See :meth:`bgsoft.face.step.FaceStep.notices`."""
-        self._note_unproven()
+        for id, (face, seconds, entry) in self._recent.items():
+            if id not in self._proven and seconds < self._seconds:
+                self._note_unproven(face, entry)
         if self._hides and not self._tracks:
             return [f"no face was found, so none is hidden{CHECK_RESULT}"]
         return [

@@ -68,7 +68,7 @@ def resolve_detector(canvas: Canvas | None = None) -> ResolvedModel:
 
 
 def resolve_checker() -> ResolvedModel:
-    """Return dlib's detector, for one face; raises :class:`ModelError` where its file is damaged."""
+    """Return dlib's detector, for one face; raises ModelError where its file is damaged."""
     return resolve("mmod", ("face-check",))
 
 

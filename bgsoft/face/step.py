@@ -93,7 +93,7 @@ class FaceStep(Closing):
         """Composited, but their faces are not hidden yet."""
         self._journal = FaceJournal(format, measures=self._guard is not None, hides=hides)
         if known is not None and known.summary is not None:
-            self._journal.take("doubtful", known.summary)
+            self._journal.take_doubtful(known.summary)
         self._scene = 0
         self.record = HiddenRecord("network" if config.file is None else "hand")
         """Hidden places of the frames that count."""

@@ -16,6 +16,7 @@ from bgsoft.face.finder import (
     CHECK_SHARE,
     CLEAR_SCORE,
     CLOSE_SCORE,
+    HIDDEN_SCORE,
     KNOWN_SCORE,
     SURE_SCORE,
     TURNED_SCORE,
@@ -259,7 +260,7 @@ def test_scores_that_make_a_face(hides: bool) -> None:
         assert len(set(found)) == 1
         return found[0]
 
-    sure = CLEAR_SCORE if hides else SURE_SCORE
+    sure = HIDDEN_SCORE if hides else SURE_SCORE
     assert is_found(whole=sure + 0.01)
     assert not is_found(whole=sure)
     assert is_found(whole=0.1, close=CLOSE - 0.01) == hides
@@ -269,14 +270,16 @@ def test_scores_that_make_a_face(hides: bool) -> None:
     assert is_found(whole=0.1, close=CLOSE_SCORE - 0.01, check=0.0) == hides
     assert not is_found(whole=0.1, close=CLOSE_SCORE - 0.03, check=0.0)
     assert not is_found(whole=0.04, close=0.95)
-    assert is_found(whole=0.0, half=CLEAR_SCORE + 0.01) == hides
+    assert is_found(whole=0.0, half=HIDDEN_SCORE + 0.01) == hides
     assert is_found(whole=0.0, turned=TURNED_SCORE + 0.01) == hides
-    assert not is_found(whole=0.0, turned=CLEAR_SCORE)
+    assert not is_found(whole=0.0, turned=TURNED_SCORE)
     # What an edge cuts has to be clearer, and so have large things.
-    assert is_found(40, whole=CLEAR_SCORE + 0.01)
-    assert not is_found(40, whole=CLEAR_SCORE)
-    assert is_found(size=200, whole=CLEAR_SCORE + 0.01)
-    assert not is_found(size=200, whole=CLEAR_SCORE)
+    clear = HIDDEN_SCORE if hides else CLEAR_SCORE
+    assert is_found(40, whole=clear + 0.01)
+    assert not is_found(40, whole=clear)
+    assert is_found(size=200, whole=clear + 0.01)
+    assert not is_found(size=200, whole=clear)
+    assert is_found(size=140, whole=sure + 0.01)
 
 
 @pytest.mark.parametrize(
@@ -363,20 +366,55 @@ def test_a_large_face_that_only_one_turned_view_shows_is_hidden_beside_another(f
     assert any(face.is_proven for faces in found for face in faces if face.box_xyxy[0] < 900)
 
 
-@pytest.mark.parametrize("view", ["whole", "half", "turned"])
-@pytest.mark.parametrize(("x", "size"), [(500, FACE), (500, 200), (40, FACE)])
-def test_clear_things_that_closer_views_do_not_show_count_once_they_are_seen_three_times(
+@pytest.mark.parametrize("view", ["whole", "half"])
+@pytest.mark.parametrize(("x", "size"), [(500, 200), (40, FACE)])
+def test_large_and_cut_things_that_closer_views_do_not_show_count_once_they_are_seen_three_times(
     x: int, size: float, view: str
 ) -> None:
     for score, frames, is_proven in (
         (TURNED_SCORE + 0.01, range(1), [True, True]),
         (TURNED_SCORE, range(1), [False, False]),
         (TURNED_SCORE, range(3), [False, False, True]),
-        (CLEAR_SCORE, range(3), []),
+        (HIDDEN_SCORE, range(3), []),
     ):
         scores = {"whole": 0.0, "half": 0.0, "turned": 0.0, "close": 0.0, view: score}
         found = Watch(still(x, 500, frames, size=size, **scores), **HIDING).run(3)
         assert [face.is_proven for faces in found for face in faces] == is_proven
+
+
+def test_a_clear_thing_that_closer_views_do_not_show_does_not_replace_a_face_inside_it() -> None:
+    face = still(500, 500, whole=0.5, close=0.8, check=0.5)
+    around = still(560, 500, whole=TURNED_SCORE, close=0.0, size=300)
+    (faces,) = Watch(face, around, **HIDING).run(1)
+    assert [(face.box_xyxy, face.is_proven) for face in faces] == [
+        (box_around((560, 500), 300), False),
+        (box_around((500, 500)), True),
+    ]
+
+
+def test_an_established_face_that_grows_is_followed_with_its_size() -> None:
+    """Its score is that of clear faces, not that of faces which are certain anywhere."""
+    growing = [
+        Thing(
+            lambda at, n=n: (500, 500) if at == n else None, whole=0.86, half=0.86, size=100 + 3 * n
+        )
+        for n in range(60)
+    ]
+    found = Watch(*growing, **HIDING).run(60)
+    for number, ((face,), thing) in enumerate(zip(found, growing, strict=True)):
+        assert number < 10 or face.box_xyxy == box_around((500, 500), thing.size)
+
+
+def test_a_faint_large_face_that_the_other_detector_knows_is_found() -> None:
+    """Of those that are larger still, faint ones are not viewed closer."""
+    faint = {"whole": 0.2, "half": 0.0, "turned": 0.0, "check": 1.0}
+    ((face,),) = Watch(still(500, 500, size=140, **faint), **HIDING).run(1)
+    assert face.is_proven
+
+
+def test_the_other_detector_does_not_outvote_clear_closer_views() -> None:
+    found = Watch(still(500, 500, whole=0.5, half=0.0, turned=0.0, check=-4.0), **HIDING).run(1)
+    assert [face.is_proven for (face,) in found] == [True]
 
 
 def test_a_second_closer_view_is_centred_on_what_the_first_shows(

@@ -49,24 +49,48 @@ def vanished(journal: FaceJournal) -> list[tuple[int, int]]:
     return [(each["id"], each["frame"]) for each in journal.summary()["vanished"]]
 
 
-@pytest.mark.parametrize("is_proven", [False, True])
+UNSURE = replace(SOMEBODY, is_proven=False)
+
+
 @pytest.mark.parametrize(
-    ("after", "cuts"), [([[]] * 12, ()), ([[]] * 3, (5,)), ([], ())], ids=["lost", "cut", "end"]
+    ("video", "cuts", "listed"),
+    [
+        ([[UNSURE]] * 3 + [[]] * 12, (), [2]),
+        ([[UNSURE]] * 3 + [[]] * 12, (4,), [2]),
+        ([[UNSURE]] * 3 + [[]], (), [2]),
+        ([[UNSURE]] * 3, (), []),  # hidden: nothing speaks against a single view
+        ([[UNSURE]] * 2 + [[SOMEBODY]] + [[]] * 12, (), []),
+        ([[SOMEBODY]] * 2 + [[UNSURE]] + [[]] * 12, (), []),  # as after a refresh
+        ([[UNSURE]] * 2 + [[SOMEBODY]] * 2 + [[]] * 3, (2,), []),
+    ],
+    ids=["lost", "cut", "end", "last frame", "seen again", "seen before", "after a cut"],
 )
 def test_what_was_never_seen_often_enough_to_be_hidden_is_doubtful(
-    is_proven: bool, after: list[list[Face]], cuts: tuple[int, ...]
+    video: list[list[Face]], cuts: tuple[int, ...], listed: list[int]
 ) -> None:
-    unsure = replace(SOMEBODY, is_proven=False)
-    last = replace(SOMEBODY, is_proven=is_proven)
-    journal = journal_of([[], [], [unsure], [unsure], [last], *after], cuts=cuts)
+    journal = journal_of(video, cuts=cuts)
     notices = journal.notices()
-    if is_proven:
-        assert journal.summary()["doubtful"] == []
-        return
-    (entry,) = journal.summary()["doubtful"]
-    assert (entry["frame"], entry["boxes"]) == (4, [pytest.approx(SOMEBODY.box_xyxy, abs=0.06)])
-    assert vanished(journal) == []
-    assert notices[0].startswith("1 frames may show a face that is not hidden, first at 0.40 s")
+    doubtful = journal.summary()["doubtful"]
+    assert [each["frame"] for each in doubtful] == listed
+    if listed:
+        assert doubtful[0]["boxes"] == [pytest.approx(SOMEBODY.box_xyxy, abs=0.06)]
+        assert vanished(journal) == []
+        assert notices[0].startswith("1 frames may show a face that is not hidden, first at 0.20 s")
+
+
+def test_doubtful_frames_are_in_order_and_those_of_an_earlier_pass_are_not_listed_twice() -> None:
+    doubts = [[]] * 5 + [seen((90, 90), score=LIKELY_SCORE)]
+    video = [[UNSURE]] * 3 + [[]] * 15
+    journal = journal_of(video, doubts)
+    first = journal.summary()
+    assert [each["frame"] for each in first["doubtful"]] == [2, 5]
+    second = FaceJournal(HD, measures=False, hides=True)
+    second.take_doubtful(first)
+    for faces in video:
+        second.add(FRAME, faces)
+    second.notices()
+    assert second.summary()["doubtful"] == first["doubtful"]
+    assert second.summary()["doubtful_frames"] == 2
 
 
 def test_a_face_that_vanishes_in_the_middle_is_listed_with_where_it_was() -> None:
