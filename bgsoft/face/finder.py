@@ -41,10 +41,10 @@ detector's score, and this share of the score before. The second view is centred
 one shows. One view alone hides something else in 424 of 2,850 frames, not 235. Without the other
 detector, 112 face-frames are open in 18 kinds, not 77, and 42 of 900 frames of ordinary clips hide
 something else, not 0."""
-_CHECKED_SCORE, _UNKNOWN_SCORE = 0.0, -2.0
+_CHECKED_SCORE, _USUAL_SCORE, _LEAST_SCORE = 0.0, -1.3, -2.0
 """Score of the other detector from which one sighting is enough: of 214 large faces in doubt, 168
-have more, and of 66 other things none. And the least score that counts: noise and patterns have
-down to -4, which does not speak against a face in them. With -1.3, prints are hidden."""
+have more, and of 66 other things none. Its usual score of other things: for small faces, less does
+not count, as in noise. And the same for large ones: prints have down to -1.8, patterns to -4."""
 _AGAIN_SCORE = 0.6
 """Score in the first of two closer views from which there is a second."""
 FAINT_SCORE, KNOWN_SCORE = 0.05, 0.3
@@ -359,10 +359,14 @@ class _Views:
             checks = self._networks.check([(self._pairs[at], face) for _, face in known])
             for (row, second), check in zip(known, checks, strict=True):
                 score = (best[row].score + second.score) / 2
+                is_vague = face_size(second.box) > self._vague
+                least = _LEAST_SCORE if is_vague else _USUAL_SCORE
                 evidence = score + _FIRST_SHARE * asked[row].score
-                evidence += CHECK_SHARE * max(_UNKNOWN_SCORE, check)
+                evidence += CHECK_SHARE * max(least, check)
                 if evidence > CLOSE_SCORE:
-                    needed = self._needed(second, score, check)
+                    needed = LARGE_SIGHTINGS if is_vague else 2
+                    if check > _CHECKED_SCORE or (score > TURNED_SCORE and not is_vague):
+                        needed = 1
                     seen[row] = second._replace(score=score, is_sure=True, needed=needed)
             rows = [
                 row
@@ -370,13 +374,6 @@ class _Views:
                 if seen[row] is None and max(first.score, asked[row].score) >= _TURNED_AGAIN_SCORE
             ]
         return seen
-
-    def _needed(self, found: Detection, score: float, check: float) -> int:
-        """Return in how many frames closer views must show something until it counts."""
-        is_vague = face_size(found.box) > self._vague
-        if check > _CHECKED_SCORE or (score > TURNED_SCORE and not is_vague):
-            return 1
-        return LARGE_SIGHTINGS if is_vague else 2
 
     def _close(
         self, at: int, asked: Sequence[tuple[int, Detection]]
