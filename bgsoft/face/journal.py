@@ -71,7 +71,7 @@ class FaceJournal:
 
     def _note_unproven(self, face: Face, entry: dict[str, Any]) -> None:
         """List a face that was not seen often enough to be hidden."""
-        if not self._is_taken:
+        if self._hides and not self._is_taken:
             self.note("doubtful", entry, boxes=[_rounded(face.box_xyxy)])
             self._summary["doubtful"].sort(key=itemgetter("pts"))
 

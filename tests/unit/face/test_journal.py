@@ -78,6 +78,13 @@ def test_what_was_never_seen_often_enough_to_be_hidden_is_doubtful(
         assert notices[0].startswith("1 frames may show a face that is not hidden, first at 0.20 s")
 
 
+def test_nothing_is_doubtful_where_nothing_is_hidden() -> None:
+    """As with a file of faces that was made for hiding."""
+    journal = journal_of([[UNSURE]] * 3 + [[]] * 12, hides=False)
+    assert journal.notices() == []
+    assert journal.summary()["doubtful"] is None
+
+
 def test_doubtful_frames_are_in_order_and_those_of_an_earlier_pass_are_not_listed_twice() -> None:
     doubts = [[]] * 5 + [seen((90, 90), score=LIKELY_SCORE)]
     video = [[UNSURE]] * 3 + [[]] * 15
