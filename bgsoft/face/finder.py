@@ -25,8 +25,8 @@ from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from bgsoft.records import dataclass
 
 SURE_SCORE, CLEAR_SCORE, HIDDEN_SCORE, TURNED_SCORE = 0.67, 0.81, 0.83, 0.87
-"""Score above which a detection is a face. Hands have up to 0.66 in upright views. What is large or
-cut by the frame's edge needs the second score: mirrored things and prints on shirts have up to 0.8.
+"""Score above which a detection is a face. Hands have up to 0.66 in upright views. Large faces, and
+those that the frame's edge cuts, need the second: mirrored things and prints have up to 0.8.
 Where faces are hidden, all need the third, because closer views decide about others: moving hands
 have up to 0.81. Large and cut ones have to be confirmed there by closer views, or seen three times,
 if their score is not the fourth: prints have up to 0.86. Turned views need the fourth: gestures

@@ -213,7 +213,7 @@ class FaceNetworks(Closing):
 
 
 def _close_view(pair: FramePair, face: Detection, scale: float, size: int) -> FrameView:
-    """A view of so many face sizes, around a face and turned as it is."""
+    """Return a square view around a face, turned as it is, ``scale`` times its longer side."""
     box = face.box
     side = scale * max(box[2] - box[0], box[3] - box[1])
     return (*pair, frame_from_roi(Roi(*middle(box), side, face.angle), size))
