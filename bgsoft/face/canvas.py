@@ -50,4 +50,4 @@ class Canvases(NamedTuple):
     on_side: Canvas | None
     """Turned by a quarter."""
     fine: Canvas | None
-    """Less reduced than the whole frame."""
+    """At a larger scale than the whole frame."""

@@ -2,15 +2,16 @@
 
 The detector is shown whole frames at an interval, and each next frame while a face is new, missing
 or fast. Between, faces are expected where they were going. Where faces are hidden, doubt hides:
-the detector is also shown each frame at half the scale, which shows faces in noise, and turned by
-quarters; now and then a large frame without reduction; and each place that it is not sure of, or
-where a face is expected and not seen, once more, enlarged and upright. The best score counts.
+the detector is also shown each frame at half the scale, and turned by quarters; now and then
+enlarged, or with less reduction; and each place that it is not sure of, or where a face is expected
+and not seen, once more, enlarged and upright. Small places are then smoothed, which shows faces in
+noise and in the dark. The best score counts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
@@ -61,14 +62,15 @@ _MIN_SAME = 0.3
 """Intersection over union of a detection in a closer view with the one that it is to confirm."""
 _TURNS = (1, 2, 3)
 """Quarters by which frames are turned."""
-_CLOSE_TURNS = (0.0,), (0.5, -0.5, 1.57, -1.57, 2.6, -2.6)
-"""Radians by which closer views are turned: first, and where they show something but no sure face.
+_CLOSE_TURNS = 0.5, -0.5, 1.57, -1.57, 2.6, -2.6
+"""Radians by which closer views are turned where the upright one shows no sure face.
 In other views a face may seem to be upright. Without turns, 79 % of faces that are turned by 210
 degrees are hidden, not 99. With the first two alone, it is 89 % at 120 and 330 degrees, not 100."""
-_FINE_PX, _FINE_SECONDS = 2560, 2.0
-"""Input pixels of a large frame's long side in its fine view, and the longest time to the next one.
-Of faces of 12 to 28 pixels at rest in 1080p, 97 % are hidden, and 42 % without. All of a 4K frame
-would take 740 MB."""
+_FINE_PX, _MAX_FINE_SCALE, _FINE_SECONDS = 2560, 2.0, 2.0
+"""Largest size (long side, input pixels) and scale of the fine view, and the longest time to the
+next one. In a drawing of new scenes 82 % of faces of 12 to 16 pixels at rest are hidden without
+enlargement, and 96 % with it; in 1080p 92 % of those of 12 to 28 pixels, and 98 %. All of a 4K
+frame would take 740 MB."""
 _TURNED_AGAIN_SCORE = 0.4
 """Score, in the closer view or before, from which a place is also shown turned. With 0.2, as many
 faces are hidden, and in a room with shelves there are two thirds more closer views. With the closer
@@ -110,7 +112,7 @@ class FinderSettings:
             return Canvases(whole, None, None, None)
         half = Canvas.of(format, self.scale / 2)
         on_side = Canvas.of(format, self.scale, on_side=True)
-        scale = min(1.0, _FINE_PX / max(format.width, format.height))
+        scale = min(_MAX_FINE_SCALE, _FINE_PX / max(format.width, format.height))
         fine = Canvas.of(format, scale) if scale > self.scale else None
         return Canvases(whole, half, on_side, fine)
 
@@ -242,8 +244,7 @@ class FaceFinder(Closing):
         """Return what the detector sees in the views of a frame that are due.
 
         Half the scale and a turned view take turns. All are due at first, where nobody upright is
-        sure, and where a face is missing. While one is vague, the same are due again. A fine view
-        takes the place of the whole and turned ones.
+        sure, and where a face is missing. While one is vague, the same are due again.
         """
         whole, half, on_side, fine = self._canvases
         if half is None or on_side is None:
@@ -252,8 +253,6 @@ class FaceFinder(Closing):
         if fine is not None and _has_passed(_FINE_SECONDS, self._passed_at - self._fine_at):
             self._fine_at = self._passed_at
             seen = views.see(at, fine, looks_ahead=False)
-            if self._passes:
-                return seen + views.see(at, half)
         seen += views.see(at, whole)
         if self._passes and self._tracker.is_vague:
             self._passes -= 1
@@ -335,10 +334,14 @@ class _Views:
                 last = frame
         return due
 
+    def _is_demanding(self, found: Detection) -> bool:
+        """Return whether it is large or cut by the frame's edge: more has to speak for it then."""
+        is_cut = shared_area(found.box, self._frame) < box_area(found.box)
+        return is_cut or face_size(found.box) > self._large
+
     def _judged(self, found: Detection, min_score: float) -> Detection:
         """Return a detection with whether it is a face, and by that alone."""
-        is_cut = shared_area(found.box, self._frame) < box_area(found.box)
-        if is_cut or face_size(found.box) > self._large:
+        if self._is_demanding(found):
             min_score = max(min_score, CLEAR_SCORE)
             if self._settings.hides and found.score <= TURNED_SCORE:
                 found = found._replace(needed=2)
@@ -346,42 +349,55 @@ class _Views:
 
     def see_close(self, at: int, asked: Sequence[Detection]) -> list[Detection | None]:
         """Return detections as closer views show them; None where they are not sure of a face."""
-        seen: list[Detection | None] = [None] * len(asked)
-        rows = [*range(len(asked))]
-        for turns in _CLOSE_TURNS:
-            turned = [(row, asked[row].turned(turn)) for turn in turns for row in rows]
-            best: dict[int, Detection] = {}
-            for row, first in self._close(at, turned):
-                if row not in best or first.score > best[row].score:
-                    best[row] = first
-            promising = [(row, first) for row, first in best.items() if first.score > _AGAIN_SCORE]
-            known = [*self._close(at, promising)]
-            checks = self._networks.check([(self._pairs[at], face) for _, face in known])
-            for (row, second), check in zip(known, checks, strict=True):
-                score = (best[row].score + second.score) / 2
-                is_vague = face_size(second.box) > self._vague
-                least = _LEAST_SCORE if is_vague else _USUAL_SCORE
-                evidence = score + _FIRST_SHARE * asked[row].score
-                evidence += CHECK_SHARE * max(least, check)
-                if evidence > CLOSE_SCORE:
-                    needed = LARGE_SIGHTINGS if is_vague else 2
-                    if check > _CHECKED_SCORE or (score > TURNED_SCORE and not is_vague):
-                        needed = 1
-                    seen[row] = second._replace(score=score, is_sure=True, needed=needed)
-            rows = [
-                row
-                for row, first in best.items()
-                if seen[row] is None and max(first.score, asked[row].score) >= _TURNED_AGAIN_SCORE
-            ]
-        return seen
+        rows = range(len(asked))
+        upright = self._close(at, [*enumerate(asked)])
+        seen = self._confirmed(at, asked, upright)
+        small = [row for row in rows if row not in seen and not self._is_demanding(asked[row])]
+        smoothed = self._close(at, [(row, asked[row]) for row in small], smoothed=True)
+        seen |= self._confirmed(at, asked, smoothed, smoothed=True)
+        doubtful = [
+            row
+            for row, shown in upright.items()
+            if row not in seen and max(shown.score, asked[row].score) >= _TURNED_AGAIN_SCORE
+        ]
+        turned = [(row, asked[row].turned(turn)) for turn in _CLOSE_TURNS for row in doubtful]
+        seen |= self._confirmed(at, asked, self._close(at, turned))
+        return [seen.get(row) for row in rows]
+
+    def _confirmed(
+        self,
+        at: int,
+        asked: Sequence[Detection],
+        shown: Mapping[int, Detection],
+        *,
+        smoothed: bool = False,
+    ) -> dict[int, Detection]:
+        """Return those that a closer view has shown which are faces, by row."""
+        promising = [(row, first) for row, first in shown.items() if first.score > _AGAIN_SCORE]
+        again = self._close(at, promising, smoothed=smoothed)
+        checks = self._networks.check([(self._pairs[at], face) for face in again.values()])
+        confirmed: dict[int, Detection] = {}
+        for (row, second), check in zip(again.items(), checks, strict=True):
+            score = (shown[row].score + second.score) / 2
+            is_vague = face_size(second.box) > self._vague
+            least = _LEAST_SCORE if is_vague else _USUAL_SCORE
+            evidence = score + _FIRST_SHARE * asked[row].score + CHECK_SHARE * max(least, check)
+            if evidence > CLOSE_SCORE and not (smoothed and self._is_demanding(second)):
+                needed = LARGE_SIGHTINGS if is_vague else 2
+                if check > _CHECKED_SCORE or (score > TURNED_SCORE and not is_vague):
+                    needed = 1
+                confirmed[row] = second._replace(score=score, is_sure=True, needed=needed)
+        return confirmed
 
     def _close(
-        self, at: int, asked: Sequence[tuple[int, Detection]]
-    ) -> Iterator[tuple[int, Detection]]:
-        """Return what a closer view shows of each, by row, where it shows anything there."""
+        self, at: int, asked: Sequence[tuple[int, Detection]], *, smoothed: bool = False
+    ) -> dict[int, Detection]:
+        """Return the best that closer views show of each row where it is asked for."""
         places = [(self._pairs[at], each) for _, each in asked]
-        answers = self._networks.detect_close(places, FAINT_SCORE)
+        answers = self._networks.detect_close(places, FAINT_SCORE, smoothed=smoothed)
+        best: dict[int, Detection] = {}
         for (row, each), shown in zip(asked, answers, strict=True):
             near = next((face for face in shown if box_iou(face.box, each.box) >= _MIN_SAME), None)
-            if near is not None:
-                yield row, near
+            if near is not None and (row not in best or near.score > best[row].score):
+                best[row] = near
+        return best

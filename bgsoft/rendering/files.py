@@ -74,9 +74,11 @@ def _file(role: str, path: Path, *, is_pipe: bool = False) -> FileReport:
 
 def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, str]]:
     """Yield the names of the networks that ran, with the hashes of their files."""
+    from bgsoft.face.networks import resolve_checker, resolve_detector, resolve_landmarker
     from bgsoft.segment.families import companion_models
 
-    finds_faces = report.faces is not None
+    searches = report.faces is not None and config.face.file is None
+    used = [resolve_detector()] if searches else []
     if report.model is not None and not config.segment.replaces_matte:
         yield report.model.name, report.model.sha256
         backend, precision = report.stages["segment"].backend, config.backends.precision
@@ -85,14 +87,10 @@ def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, s
             chosen = Precision.FP32 if model.spec.fp16 is None else precision
             loaded = model.for_provider(backend, chosen, replays=False)
             yield model.spec.name, loaded.sha256
-        # Its closer views are placed by face detection.
-        finds_faces |= bool(companions) and config.segment.matte is MatteQuality.BEST
-    if finds_faces:
-        from bgsoft.face.networks import resolve_checker, resolve_detector, resolve_landmarker
-
-        used = [resolve_detector()]
-        if report.faces is not None:
-            used.append(resolve_landmarker())
-            if config.face.mode is FaceMode.ANONYMIZE:
-                used.append(resolve_checker())
-        yield from ((model.spec.name, model.sha256) for model in used)
+        if companions and config.segment.matte is MatteQuality.BEST and not used:
+            used.append(resolve_detector())  # it places closer views
+    if report.faces is not None:
+        used.append(resolve_landmarker())
+    if searches and config.face.mode is FaceMode.ANONYMIZE:
+        used += resolve_detector(smoothed=True), resolve_checker()
+    yield from ((model.spec.name, model.sha256) for model in used)

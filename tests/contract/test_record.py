@@ -124,7 +124,7 @@ def test_hidden_faces_are_recorded(tmp_path: Path) -> None:
     assert box[0] <= left < right <= box[2]
     assert box[1] <= top < bottom <= box[3]
     models = {entry["name"] for entry in report["files"] if entry["role"] == "model"}
-    assert models == {"selfie-general", "yunet", "mmod", "face-mesh"}
+    assert models == {"selfie-general", "yunet", "yunet-smoothed", "mmod", "face-mesh"}
 
 
 @pytest.mark.slow

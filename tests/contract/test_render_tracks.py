@@ -145,6 +145,17 @@ def test_main_people_of_a_file_that_has_no_cuts_are_searched_for(
     assert hidden(people, target) == [False, True]
 
 
+def test_the_report_names_no_detector_where_the_faces_are_of_a_file(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    file, report = write(tmp_path / "f.jsonl", tracks), tmp_path / "r.json"
+    bgsoft.render(people, tmp_path / "out.mkv", faces=file, report=report, **HIDES)
+    files = json.loads(report.read_text())["files"]
+    models = {entry["name"] for entry in files if entry["role"] == "model"}
+    assert "face-mesh" in models
+    assert not {name for name in models if name.startswith(("yunet", "mmod"))}
+
+
 def test_faces_at_times_of_no_frame(
     people: Path, tracks: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import cv2
 import numpy as np
 import onnx
 import pytest
@@ -43,8 +44,8 @@ def versions(golden: Arrays) -> NDArray[np.float32]:  # noqa: F811
     return images.astype(np.float32)
 
 
-def outputs(images: NDArray[np.float32]) -> NDArray[np.float32]:
-    result: NDArray[np.float32] = session("yunet").run(["faces"], {"input": images})[0]
+def outputs(images: NDArray[np.float32], name: str = "yunet") -> NDArray[np.float32]:
+    result: NDArray[np.float32] = session(name).run(["faces"], {"input": images})[0]
     return result
 
 
@@ -70,6 +71,20 @@ def test_faces_are_those_of_opencv(golden: Arrays, recorded: Arrays) -> None:  #
         assert face.angle == pytest.approx(np.arctan2(down, across), abs=0.1)
 
 
+@pytest.mark.parametrize("gain", [1.0, 0.1, 0.0])
+def test_smoothed_pictures_are_those_of_opencv(golden: Arrays, gain: float) -> None:  # noqa: F811
+    images = np.round(gain * versions(golden) + 8)
+    expected = np.empty_like(images)
+    for image, target in zip(images, expected, strict=True):
+        kernel = {"ksize": (13, 13), "sigmaX": 1.75, "borderType": cv2.BORDER_REPLICATE}
+        blurred = np.stack([cv2.GaussianBlur(plane, **kernel) for plane in image])
+        gained = (blurred - blurred.mean()) * 64 / (blurred.std() + 1)
+        target[...] = np.clip(gained + 128, 0, 255)
+    np.testing.assert_allclose(
+        outputs(images, "yunet-smoothed"), outputs(expected), rtol=0, atol=2e-3
+    )
+
+
 def test_any_size_that_is_a_multiple_of_32() -> None:
     for height, width in ((32, 96), (64, 32), (416, 608)):
         cells = sum((height // stride) * (width // stride) for stride in (8, 16, 32))
@@ -77,9 +92,10 @@ def test_any_size_that_is_a_multiple_of_32() -> None:
         assert shape == (2, cells, 16)
 
 
-def test_the_catalogue_agrees_with_the_file() -> None:
-    spec = catalogue()["yunet"]
-    content = model_path("yunet").read_bytes()
+@pytest.mark.parametrize("name", ["yunet", "yunet-smoothed"])
+def test_the_catalogue_agrees_with_the_file(name: str) -> None:
+    spec = catalogue()[name]
+    content = model_path(name).read_bytes()
     assert len(content) == spec["bytes"]
     assert hashlib.sha256(content).hexdigest() == spec["sha256"]
     graph = onnx.load_from_string(content).graph

@@ -197,10 +197,15 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
             on_cpu.detect(c, [(frame, grid, v) for v in views(view)], 0.3) for c, view in shown
         ]
         seen = [found[0] for found in boxes[0] if found]
-        close = on_cpu.detect_close([((frame, grid), each) for each in seen], 0.8)
+        close = {
+            smoothed: on_cpu.detect_close(
+                [((frame, grid), each) for each in seen], 0.5, smoothed=smoothed
+            )
+            for smoothed in (False, True)
+        }
         checks = on_cpu.check([((frame, grid), each) for each in seen])
     assert len(seen) == 21
-    assert all(close)
+    assert all(map(all, close.values()))
     with (
         gpu.use(gpu.new_stream()),
         FaceNetworks(format, canvases, TwinNetwork, 4, current_device()) as networks,
@@ -210,11 +215,11 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
         for (canvas, view), known in zip(shown, boxes, strict=True):
             answers = networks.detect(canvas, [(*there, each) for each in views(view)], 0.3)
             assert_alike(answers, known, FACE_BOX_SHARE * side)
-        assert_alike(
-            networks.detect_close([(there, each) for each in seen], 0.8),
-            close,
-            FACE_BOX_SHARE * side,
-        )
+        for smoothed, known in close.items():
+            answers = networks.detect_close(
+                [(there, each) for each in seen], 0.5, smoothed=smoothed
+            )
+            assert_alike(answers, known, FACE_BOX_SHARE * side)
         found_checks = networks.check([(there, each) for each in seen])
         np.testing.assert_allclose(found_checks, checks, atol=CHECK)
         assert networks.check([]) == []

@@ -80,11 +80,11 @@ def test_half_the_scale_is_that() -> None:
 @pytest.mark.parametrize(
     ("size", "scale"),
     [
-        *[((640, 360), None), ((960, 540), None), ((7680, 4320), None)],
-        *[((1280, 720), 1), ((1080, 1920), 1), ((3840, 2160), 2 / 3)],
+        *[((640, 360), 2), ((960, 540), 2), ((1280, 720), 2), ((1080, 1920), 4 / 3)],
+        *[((3840, 2160), 2 / 3), ((7680, 4320), None)],
     ],
 )
-def test_a_fine_view_shows_more_of_a_reduced_frame(
+def test_a_fine_view_shows_more_than_a_whole_frame(
     size: tuple[int, int], scale: float | None
 ) -> None:
     format = frame_format(size)

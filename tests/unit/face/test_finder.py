@@ -424,7 +424,9 @@ def test_a_second_closer_view_is_centred_on_what_the_first_shows(
     scores = {500: 0.7, 510: 0.83}
     centres: list[float] = []
 
-    def closer(asked: Sequence[tuple[Any, Detection]], min_score: float) -> list[list[Detection]]:
+    def closer(
+        asked: Sequence[tuple[Any, Detection]], min_score: float, *, smoothed: bool = False
+    ) -> list[list[Detection]]:
         centres.extend((left + right) / 2 for _, ((left, _, right, _), *_) in asked)
         return [
             [Detection((left + 10, top, right + 10, bottom), 0.0, scores[(left + right) / 2])]
@@ -458,6 +460,25 @@ def test_places_that_may_be_a_face_are_viewed_closer_and_turned(
     assert len(watch.world.close_looks) == views
 
 
+@pytest.mark.parametrize("hides", [False, True])
+def test_a_small_face_that_only_the_smoothed_view_shows_is_found(hides: bool) -> None:
+    """As in noise; what is large or cut by an edge is not smoothed."""
+    scores = {"whole": 0.2, "half": 0.0, "turned": 0.0, "close": 0.1, "smoothed": CLOSE + 0.01}
+    for x, size, is_proven in ((500, FACE, [False, True]), (500, 170, []), (40, FACE, [])):
+        watch = Watch(still(x, 500, size=size, **scores), hides=hides, every=1)
+        found = [face.is_proven for faces in watch.run(2) for face in faces]
+        assert found == (is_proven if hides else [])
+    faint = scores | {"smoothed": CLOSE - 0.05}
+    assert Watch(still(500, 500, **faint), hides=hides, every=1).run(2) == [[], []]
+
+
+def test_what_the_closer_view_confirms_is_not_smoothed() -> None:
+    watch = Watch(still(500, 500, whole=0.5, half=0.0, turned=0.0), **HIDING)
+    watch.run(3)
+    assert watch.world.close_looks
+    assert not watch.world.smoothed_looks
+
+
 def test_where_a_face_is_expected_a_closer_view_is_enough() -> None:
     nowhere_else = {"whole": 0.0, "half": 0.0, "turned": 0.0}
     things = still(500, 500, range(5)), still(500, 500, range(5, 100), **nowhere_else)
@@ -488,7 +509,9 @@ def test_the_best_of_the_turned_closer_views_counts(
     """A view shows the face at its own angle: the clearest one is the face's."""
     watch = Watch(still(500, 500, whole=0.5, half=0.0, turned=0.0), **HIDING)
 
-    def closer(asked: Sequence[tuple[Any, Detection]], min_score: float) -> list[list[Detection]]:
+    def closer(
+        asked: Sequence[tuple[Any, Detection]], min_score: float, *, smoothed: bool = False
+    ) -> list[list[Detection]]:
         return [
             [each._replace(score=0.9 - 0.1 * abs(each.angle - at) if each.angle else 0.5)]
             for _, each in asked

@@ -42,6 +42,8 @@ class Thing:
     half: float = 0.85
     turned: float = 0.3
     close: float = 0.95
+    smoothed: float = 0.0
+    """In the smoothed closer view."""
     fine: float | None = None
     """None: as ``whole``."""
     check: float = -1.3
@@ -75,7 +77,9 @@ class World:
     runs: int = 0
     """Calls of the detector for whole frames."""
     close_looks: list[int] = field(default_factory=list)
-    """The frame of each."""
+    """The frame of each closer view,"""
+    smoothed_looks: list[int] = field(default_factory=list)
+    """and of each smoothed one."""
     squares: list[int] = field(default_factory=list)
     """The frame of each square that the landmark model was shown."""
     closed: bool = False
@@ -111,14 +115,19 @@ class World:
         return answers
 
     def detect_close(
-        self, asked: Sequence[tuple[FramePair, Detection]], min_score: float
+        self,
+        asked: Sequence[tuple[FramePair, Detection]],
+        min_score: float,
+        *,
+        smoothed: bool = False,
     ) -> list[list[Detection]]:
         answers = []
+        looks = self.smoothed_looks if smoothed else self.close_looks
         for (frame, grid), detection in asked:
             number = number_of(frame, grid)
-            self.close_looks.append(number)
+            looks.append(number)
             near = [
-                (thing.close, thing, place)
+                (thing.smoothed if smoothed else thing.close, thing, place)
                 for thing, place in self.seen(number)
                 if box_iou(detection.box, box_around(place)) > 0
             ]
