@@ -468,8 +468,9 @@ def test_a_small_face_that_only_the_smoothed_view_shows_is_found(hides: bool) ->
         watch = Watch(still(x, 500, size=size, **scores), hides=hides, every=1)
         found = [face.is_proven for faces in watch.run(2) for face in faces]
         assert found == (is_proven if hides else [])
-    faint = scores | {"smoothed": CLOSE - 0.05}
-    assert Watch(still(500, 500, **faint), hides=hides, every=1).run(2) == [[], []]
+    for faint in ({"smoothed": CLOSE - 0.05}, {"whole": 0.09, "smoothed": SURELY}):
+        watch = Watch(still(500, 500, **{**scores, **faint}), hides=hides, every=1)
+        assert watch.run(2) == [[], []]
 
 
 def test_what_the_closer_view_confirms_is_not_smoothed() -> None:
