@@ -52,6 +52,9 @@ FAINT_SCORE, KNOWN_SCORE = 0.05, 0.3
 """Score from which a detection continues a track: where faces are hidden, when it is also worth a
 closer view; and elsewhere, and for large ones. With 0.1, 84 % of faces of 12 to 16 pixels are
 hidden, not 99.8. If large ones counted from 0.05 on, 100 face-frames would be open, not 84."""
+_MAX_FAINT = 1000
+"""Largest number of faint detections in a view; where there are more, only likely ones count. White
+noise, enlarged, has up to 70,000, with scores up to 0.52; they would take minutes."""
 LIKELY_SCORE = 0.5
 """Score from which something that is not hidden is reported as doubtful."""
 _TICK_SECONDS = 1e-4
@@ -83,6 +86,12 @@ view's score alone, 80 % are hidden at 60 degrees, not 90."""
 def _has_passed(interval: float, seconds: float) -> bool:
     """Return whether an interval is over after so many seconds, or time went backwards."""
     return seconds + _TICK_SECONDS >= interval or seconds < 0
+
+
+def _without_noise(found: list[Detection]) -> list[Detection]:
+    """Return detections of a view; only likely ones where there are too many faint ones."""
+    is_noise = sum(each.score < KNOWN_SCORE for each in found) > _MAX_FAINT
+    return [each for each in found if each.score >= LIKELY_SCORE] if is_noise else found
 
 
 def _overlaps(found: Detection, others: Iterable[Detection]) -> bool:
@@ -252,16 +261,15 @@ class FaceFinder(Closing):
         whole, half, on_side, fine = self._canvases
         if half is None or on_side is None:
             return views.see(at, whole)
-        seen: list[Detection] = []
+        seen = views.see(at, whole)
+        is_sure = any(each.is_sure for each in seen)
         if fine is not None and _has_passed(_FINE_SECONDS, self._passed_at - self._fine_at):
             self._fine_at = self._passed_at
-            seen = views.see(at, fine, looks_ahead=False)
-        seen += views.see(at, whole)
+            seen += views.see(at, fine, looks_ahead=False) + views.see(at, half)
         if self._passes and self._tracker.is_vague:
             self._passes -= 1
         turn, is_half = divmod(self._passes, 2)
-        is_established = any(each.is_sure for each in seen) and not self._tracker.is_missing
-        is_all = not self._passes or not is_established
+        is_all = not self._passes or not is_sure or self._tracker.is_missing
         self._passes += 1
         if is_all or is_half:
             seen += views.see(at, half)
@@ -320,7 +328,7 @@ class _Views:
             asked = [(*self._pairs[place], view) for place in places]
             answers = self._networks.detect(canvas, asked, self._min_score)
             for place, found in zip(places, answers, strict=True):
-                self._known[place, canvas, quarters] = found
+                self._known[place, canvas, quarters] = _without_noise(found)
         min_score = TURNED_SCORE if quarters else self._sure_score
         return [self._judged(each, min_score) for each in self._known[at, canvas, quarters]]
 
@@ -354,13 +362,6 @@ class _Views:
         """Return detections as closer views show them; None where they are not sure of a face."""
         upright = self._close(at, [*enumerate(asked)])
         seen = self._confirmed(at, asked, upright)
-        small = [
-            (row, each)
-            for row, each in enumerate(asked)
-            if row not in seen and each.score >= _SMOOTHED_SCORE and not self._is_demanding(each)
-        ]
-        smoothed = self._close(at, small, smoothed=True)
-        seen |= self._confirmed(at, asked, smoothed, smoothed=True)
         doubtful = [
             row
             for row, shown in upright.items()
@@ -368,6 +369,13 @@ class _Views:
         ]
         turned = [(row, asked[row].turned(turn)) for turn in _CLOSE_TURNS for row in doubtful]
         seen |= self._confirmed(at, asked, self._close(at, turned))
+        small = [
+            (row, each)
+            for row, each in enumerate(asked)
+            if row not in seen and each.score >= _SMOOTHED_SCORE and not self._is_demanding(each)
+        ]
+        smoothed = self._close(at, small, smoothed=True)
+        seen |= self._confirmed(at, asked, smoothed, smoothed=True)
         return [seen.get(row) for row in range(len(asked))]
 
     def _confirmed(
@@ -389,7 +397,7 @@ class _Views:
             least = _LEAST_SCORE if is_vague else _USUAL_SCORE
             evidence = score + _FIRST_SHARE * asked[row].score + CHECK_SHARE * max(least, check)
             if evidence > CLOSE_SCORE and not (smoothed and self._is_demanding(second)):
-                needed = LARGE_SIGHTINGS if is_vague else 2
+                needed = LARGE_SIGHTINGS if is_vague and not smoothed else 2
                 if check > _CHECKED_SCORE or (score > TURNED_SCORE and not is_vague):
                     needed = 1
                 confirmed[row] = second._replace(score=score, is_sure=True, needed=needed)

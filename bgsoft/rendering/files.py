@@ -73,7 +73,7 @@ def _file(role: str, path: Path, *, is_pipe: bool = False) -> FileReport:
 
 
 def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, str]]:
-    """Yield the names of the networks that ran, with the hashes of their files."""
+    """Yield the names of the networks of the render, with the hashes of their files."""
     from bgsoft.face.networks import resolve_checker, resolve_detector, resolve_landmarker
     from bgsoft.segment.families import companion_models
 

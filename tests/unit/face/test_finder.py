@@ -480,6 +480,43 @@ def test_what_the_closer_view_confirms_is_not_smoothed() -> None:
     assert not watch.world.smoothed_looks
 
 
+def test_turned_views_come_before_the_smoothed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smoothed view alone needs a second sighting."""
+    watch = Watch(still(500, 500, whole=0.5, half=0.0, turned=0.0), **HIDING)
+
+    def closer(
+        asked: Sequence[tuple[Any, Detection]], min_score: float, *, smoothed: bool = False
+    ) -> list[list[Detection]]:
+        scores = [0.8 if smoothed else 0.95 if each.angle == 1.57 else 0.45 for _, each in asked]
+        return [
+            [each._replace(score=score)] for (_, each), score in zip(asked, scores, strict=True)
+        ]
+
+    monkeypatch.setattr(watch.world, "detect_close", closer)
+    ((face,),) = watch.batch(1)
+    assert (face.angle, face.is_proven) == (1.57, True)
+
+
+def test_a_thousand_faint_detections_in_a_view_are_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for count, looks in ((1000, 1000), (1001, 0)):
+        watch = Watch(**HIDING)
+        places = [(20 + 30 * (at % 50), 20 + 30 * (at // 50)) for at in range(count)]
+        faint = [Detection((x, y, x + 20, y + 20), 0.0, 0.1) for x, y in places]
+        clear = Detection((1700, 900, 1800, 1000), 0.0, SURELY)
+        monkeypatch.setattr(
+            watch.world,
+            "detect",
+            lambda canvas, asked, min_score, faint=faint, clear=clear: (
+                [[clear, *faint]] * len(asked)
+            ),
+        )
+        ((face,),) = watch.batch(1)
+        assert face.box_xyxy == clear.box
+        assert len(watch.world.close_looks) == looks
+
+
 def test_where_a_face_is_expected_a_closer_view_is_enough() -> None:
     nowhere_else = {"whole": 0.0, "half": 0.0, "turned": 0.0}
     things = still(500, 500, range(5)), still(500, 500, range(5, 100), **nowhere_else)
