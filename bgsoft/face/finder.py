@@ -88,12 +88,6 @@ def _has_passed(interval: float, seconds: float) -> bool:
     return seconds + _TICK_SECONDS >= interval or seconds < 0
 
 
-def _without_noise(found: list[Detection]) -> list[Detection]:
-    """Return detections of a view; only likely ones where there are too many faint ones."""
-    is_noise = sum(each.score < KNOWN_SCORE for each in found) > _MAX_FAINT
-    return [each for each in found if each.score >= LIKELY_SCORE] if is_noise else found
-
-
 def _overlaps(found: Detection, others: Iterable[Detection]) -> bool:
     return any(box_iou(found.box, other.box) > MAX_OVERLAP for other in others)
 
@@ -147,6 +141,7 @@ class FaceFinder(Closing):
         self._meshes = MeshMaker(networks)
         self.doubts: list[list[Detection]] = []
         """For each frame of the last :meth:`find`, detections that are not taken for faces."""
+        self._noisy_frames = 0
         self.renew()
 
     def renew(self) -> None:
@@ -185,6 +180,7 @@ class FaceFinder(Closing):
         self.doubts = []
         try:
             faces = [self._find(views, at, frame) for at, frame in enumerate(frames)]
+            self._noisy_frames += len(views.noisy)
             return self._meshes.make(pairs, faces) if self._settings.by_landmarks else faces
         except InferenceError as exc:
             exc.stage, exc.pts = "face", frames[len(self.doubts) - 1].pts
@@ -287,8 +283,13 @@ class FaceFinder(Closing):
         return shared_area(found.box, self._frame) >= _MIN_VISIBLE * box_area(found.box)
 
     def notices(self) -> list[str]:
-        """Return no notice: nothing is left to report after the last frame."""
-        return []
+        """Return what a user should know, after the last frame."""
+        if not self._noisy_frames:
+            return []
+        return [
+            f"{self._noisy_frames} frames look like noise to the face detector: faint faces in them"
+            " may be visible"
+        ]
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""
@@ -313,6 +314,8 @@ class _Views:
         self._sure_score = HIDDEN_SCORE if settings.hides else SURE_SCORE
         self.is_dense = False
         """The next frame will be asked for, too."""
+        self.noisy = set[int]()
+        """Frames of which a view has too many faint detections."""
         self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
 
     def see(
@@ -328,7 +331,10 @@ class _Views:
             asked = [(*self._pairs[place], view) for place in places]
             answers = self._networks.detect(canvas, asked, self._min_score)
             for place, found in zip(places, answers, strict=True):
-                self._known[place, canvas, quarters] = _without_noise(found)
+                if sum(each.score < KNOWN_SCORE for each in found) > _MAX_FAINT:
+                    self.noisy.add(place)
+                    found = [each for each in found if each.score >= LIKELY_SCORE]
+                self._known[place, canvas, quarters] = found
         min_score = TURNED_SCORE if quarters else self._sure_score
         return [self._judged(each, min_score) for each in self._known[at, canvas, quarters]]
 

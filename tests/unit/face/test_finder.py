@@ -515,6 +515,9 @@ def test_a_thousand_faint_detections_in_a_view_are_noise(
         ((face,),) = watch.batch(1)
         assert face.box_xyxy == clear.box
         assert len(watch.world.close_looks) == looks
+        assert [text[:20] for text in watch.finder.notices()] == ["1 frames look like n"] * (
+            not looks
+        )
 
 
 def test_where_a_face_is_expected_a_closer_view_is_enough() -> None:
