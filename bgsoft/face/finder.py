@@ -255,9 +255,9 @@ class FaceFinder(Closing):
         sure, and where a face is missing. While one is vague, the same are due again.
         """
         whole, half, on_side, fine = self._canvases
-        if half is None or on_side is None:
-            return views.see(at, whole)
         seen = views.see(at, whole)
+        if half is None or on_side is None:
+            return seen
         is_sure = any(each.is_sure for each in seen)
         if fine is not None and _has_passed(_FINE_SECONDS, self._passed_at - self._fine_at):
             self._fine_at = self._passed_at

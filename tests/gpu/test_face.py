@@ -161,6 +161,10 @@ def test_batches_give_the_faces_of_the_cpu(
             assert off.mean() < FACE_SIZE_SHARE * width
 
 
+CLOSE_SCORES = {False: 0.8, True: 0.5}
+"""Least score of the sample's face in closer views, as they are and smoothed."""
+
+
 def assert_alike(
     found: list[list[Detection]], expected: list[list[Detection]], most: float
 ) -> None:
@@ -199,9 +203,9 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
         seen = [found[0] for found in boxes[0] if found]
         close = {
             smoothed: on_cpu.detect_close(
-                [((frame, grid), each) for each in seen], 0.5, smoothed=smoothed
+                [((frame, grid), each) for each in seen], min_score, smoothed=smoothed
             )
-            for smoothed in (False, True)
+            for smoothed, min_score in CLOSE_SCORES.items()
         }
         checks = on_cpu.check([((frame, grid), each) for each in seen])
     assert len(seen) == 21
@@ -217,7 +221,7 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
             assert_alike(answers, known, FACE_BOX_SHARE * side)
         for smoothed, known in close.items():
             answers = networks.detect_close(
-                [(there, each) for each in seen], 0.5, smoothed=smoothed
+                [(there, each) for each in seen], CLOSE_SCORES[smoothed], smoothed=smoothed
             )
             assert_alike(answers, known, FACE_BOX_SHARE * side)
         found_checks = networks.check([(there, each) for each in seen])
