@@ -141,7 +141,6 @@ class FaceFinder(Closing):
         self._meshes = MeshMaker(networks)
         self.doubts: list[list[Detection]] = []
         """For each frame of the last :meth:`find`, detections that are not taken for faces."""
-        self._noisy_frames = 0
         self.renew()
 
     def renew(self) -> None:
@@ -180,7 +179,6 @@ class FaceFinder(Closing):
         self.doubts = []
         try:
             faces = [self._find(views, at, frame) for at, frame in enumerate(frames)]
-            self._noisy_frames += len(views.noisy)
             return self._meshes.make(pairs, faces) if self._settings.by_landmarks else faces
         except InferenceError as exc:
             exc.stage, exc.pts = "face", frames[len(self.doubts) - 1].pts
@@ -214,6 +212,8 @@ class FaceFinder(Closing):
         if self._is_due(frame.time_seconds):
             views.is_dense = self._tracker.is_restless
             self.doubts[at] = self._detect(views, at)
+            if at in views.noisy:  # a face may be anywhere
+                self.doubts[at].append(Detection(self._frame, 0.0, LIKELY_SCORE))
         return self._tracker.faces()
 
     def _is_due(self, seconds: float) -> bool:
@@ -283,13 +283,8 @@ class FaceFinder(Closing):
         return shared_area(found.box, self._frame) >= _MIN_VISIBLE * box_area(found.box)
 
     def notices(self) -> list[str]:
-        """Return what a user should know, after the last frame."""
-        if not self._noisy_frames:
-            return []
-        return [
-            f"{self._noisy_frames} frames look like noise to the face detector: faint faces in them"
-            " may be visible"
-        ]
+        """Return no notice: nothing is left to report after the last frame."""
+        return []
 
     def close(self) -> None:
         """Free the networks; safe to call twice."""

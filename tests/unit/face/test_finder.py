@@ -18,11 +18,22 @@ from bgsoft.face.finder import (
     CLOSE_SCORE,
     HIDDEN_SCORE,
     KNOWN_SCORE,
+    LIKELY_SCORE,
     SURE_SCORE,
     TURNED_SCORE,
 )
 from tests.marks import crossed
-from tests.unit.face.world import FACE, FRAME_MS, Place, Thing, Watch, box_around, off, still
+from tests.unit.face.world import (
+    FACE,
+    FORMAT,
+    FRAME_MS,
+    Place,
+    Thing,
+    Watch,
+    box_around,
+    off,
+    still,
+)
 
 SIZES = 1, 5
 """Sizes of batches, and views of a run."""
@@ -515,9 +526,10 @@ def test_a_thousand_faint_detections_in_a_view_are_noise(
         ((face,),) = watch.batch(1)
         assert face.box_xyxy == clear.box
         assert len(watch.world.close_looks) == looks
-        assert [text[:20] for text in watch.finder.notices()] == ["1 frames look like n"] * (
-            not looks
-        )
+        whole = (0, 0, FORMAT.width, FORMAT.height)
+        (doubts,) = watch.finder.doubts
+        likely = [each.box for each in doubts if each.score >= LIKELY_SCORE]
+        assert likely == [whole] * (not looks)
 
 
 def test_where_a_face_is_expected_a_closer_view_is_enough() -> None:
