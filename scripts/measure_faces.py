@@ -53,8 +53,7 @@ from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Roi
-from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import FaceNetworks, FramePair
+from bgsoft.face.networks import FaceNetworks, FramePair, Landmarks
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.rendering.host import host_planes
 from bgsoft.rendering.preview import frame_to_bgr
@@ -92,9 +91,9 @@ class Run:
 class Recorder(FaceNetworks):
     """Networks on the CPU that keep the last frame's landmarks, unsmoothed."""
 
-    meshes: list[Mesh]
+    meshes: list[Landmarks | None]
 
-    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
+    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Landmarks | None]:
         self.meshes = super().landmarks(asked)
         return self.meshes
 
@@ -120,7 +119,13 @@ def measure_clip(path: Path, config: FaceConfig, reference: Path, draw: Path | N
         (faces,) = finder.find([frame], [grid])
         run.ms.append((time.thread_time() - started) * 1000)
         pairs = zip(faces, networks.meshes, strict=True)
-        run.raw.append({face.id: mesh.points.T for face, mesh in pairs if face.has_landmarks})
+        run.raw.append(
+            {
+                face.id: points.T
+                for face, points in pairs
+                if face.has_landmarks and points is not None
+            }
+        )
         compared.add(faces, seen[frame.index])
         if draw is not None and (frame.index % 15 == 0 or compared.missed(frame.index)):
             picture = drawn(frame, faces, compared.seen[-1], compared.visible[-1])

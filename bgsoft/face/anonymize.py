@@ -13,12 +13,11 @@ In doubt a place is hidden.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 
-from bgsoft.face.base import Face, hiding_ellipse
 from bgsoft.face.geometry import Box, box_area, shared_area
 from bgsoft.hide.plan import Ellipse
-from bgsoft.records import NamedTuple
+from bgsoft.records import NamedTuple, dataclass
 
 _HOLD_SECONDS = 0.7
 """A face that is out of sight stays hidden for this long,"""
@@ -49,28 +48,21 @@ def _is_covered(place: Ellipse, others: Iterable[Ellipse]) -> bool:
     return any(shared_area(box, _box(other)) >= _SAME_FACE * box_area(box) for other in others)
 
 
+@dataclass(slots=True, eq=False)
 class FrameFaces:
     """The faces that are seen in one frame."""
 
-    def __init__(
-        self,
-        faces: Sequence[Face],
-        shown: Collection[int],
-        seconds: float,
-        scene: int = 0,
-        is_decided: bool = True,
-    ) -> None:
-        self.places = {face.id: hiding_ellipse(face) for face in faces if face.detected}
-        """Places of the faces by id."""
-        self.proven = frozenset(face.id for face in faces if face.is_proven)
-        """Ids of faces that were seen often enough."""
-        self.shown = frozenset(shown)
-        """Ids that are not to be hidden."""
-        self.seconds = seconds
-        self.scene = scene
-        """Cuts so far."""
-        self.is_decided = is_decided
-        """Later frames of the scene do not change who is shown."""
+    places: dict[int, Ellipse]
+    """Places of the faces by id."""
+    proven: Set[int]
+    """Ids of faces that were seen often enough."""
+    shown: Set[int]
+    """Ids that are not to be hidden."""
+    seconds: float
+    scene: int = 0
+    """Cuts so far."""
+    is_decided: bool = True
+    """Later frames of the scene do not change who is shown."""
 
     def hidden(self) -> dict[int, Ellipse]:
         """Return the place of each face that is to be hidden, by id."""
@@ -108,7 +100,7 @@ class HiddenFaces:
     def update(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[Ellipse]:
         """Return the ellipses to hide in the next frame, by its faces and those after it."""
         last = self._last
-        proven = now.proven.union(last, *(frame.proven for frame in coming))
+        proven = {*now.proven, *last}.union(*(frame.proven for frame in coming))
         if coming:  # else nothing speaks against a single view
             now.places = {id: place for id, place in now.places.items() if id in proven}
         for id in now.shown & last.keys():

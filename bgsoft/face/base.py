@@ -25,7 +25,8 @@ FACE_OVAL = [
 """Landmarks along the outline of the face, in order, from the middle of the forehead: the edges
 named FACEMESH_FACE_OVAL in MediaPipe's ``face_mesh_connections.py``."""
 
-OUTLINE_POINTS = len(FACE_OVAL)
+LANDMARKS = 468
+"""Points of a face."""
 
 SQUARE_SCALE, SQUARE_FALL = 1.54, 0.055
 """The square that landmarks are found in, measured in the geometric mean of the box's sides: its
@@ -84,6 +85,13 @@ class FaceTaker(Protocol):
 def oval_points(face: Face) -> NDArray[np.float32]:
     """The landmarks along the outline: (2, 36) float32, all x and all y in frame pixels, a copy."""
     return face.landmarks[FACE_OVAL, :2].T
+
+
+def square_of(box: Box, angle: float) -> Roi:
+    """The square for a detected face."""
+    (x, y), size = middle(box), face_size(box)
+    fall = SQUARE_FALL * size
+    return Roi(x - fall * math.sin(angle), y + fall * math.cos(angle), SQUARE_SCALE * size, angle)
 
 
 def outline_square(face: Face) -> Roi:

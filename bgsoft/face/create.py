@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bgsoft.face.base import LOOKAHEAD_FRAMES, FaceTaker
-from bgsoft.face.canvas import Canvases
-from bgsoft.face.chosen import ChosenPicker
-from bgsoft.face.editor import MatteEditor
+from bgsoft.face.detect import Canvases
 from bgsoft.face.faces_file import KnownFaces, KnownFinder, read_faces_file
 from bgsoft.face.finder import FaceFinder, FinderSettings
+from bgsoft.face.guard import MatteEditor
 from bgsoft.face.networks import FaceNetworks
-from bgsoft.face.people import FirstFramesPicker, Picker, ShotPicker, choose_main
+from bgsoft.face.people import ChosenPicker, FirstFramesPicker, Picker, ShotPicker, choose_main
 from bgsoft.face.step import FaceStep
 from bgsoft.face.subjects import SubjectPicker
 from bgsoft.frame import FrameFormat
@@ -101,8 +100,8 @@ def create_faces(
         known.require_video(info)
         finder = KnownFinder(known, format, networks, settings, is_part=config.is_part)
     return FaceStep(
-        config.face,
-        format,
+        config=config.face,
+        format=format,
         finder=finder,
         picker=make_picker(config.face, info, known),
         known=known,
@@ -115,18 +114,8 @@ def create_faces(
 
 
 def read_known_faces(config: FaceConfig) -> KnownFaces | None:
-    """Return the faces of the settings' file; None: there is no file.
-
-    Raises:
-        ConfigError: It cannot be read, or is malformed.
-    """
+    """Return the faces of the settings' file, see :func:`read_faces_file`; None: there is none."""
     return None if config.file is None else read_faces_file(Path(config.file))
-
-
-def chooses_main(config: FaceConfig, known: KnownFaces | None) -> bool:
-    """Return whether main people who are not hidden have to be chosen."""
-    is_named = config.main or (known is not None and known.main)
-    return config.mode is FaceMode.ANONYMIZE and config.subjects > 0 and not is_named
 
 
 def make_picker(config: FaceConfig, info: VideoInfo, known: KnownFaces | None) -> Picker:
@@ -136,7 +125,7 @@ def make_picker(config: FaceConfig, info: VideoInfo, known: KnownFaces | None) -
         return ChosenPicker(config.main, named, info)
     if config.mode is FaceMode.MAIN:
         return SubjectPicker(config.subjects, info.format)
-    if not chooses_main(config, known):
+    if config.mode is not FaceMode.ANONYMIZE or not config.subjects:
         return Picker()
     if known is not None and known.cuts is not None:
         return ShotPicker(choose_main(known.items(), known.cuts, config.subjects, info.format))

@@ -20,8 +20,7 @@ import numpy as np
 
 from bgsoft.closing import Closing
 from bgsoft.errors import ConfigError, OutputError
-from bgsoft.face.base import Face
-from bgsoft.face.landmarks import LANDMARKS
+from bgsoft.face.base import LANDMARKS, Face
 from bgsoft.frame import Frame
 from bgsoft.outputs import AtomicOutput, writing
 
@@ -43,14 +42,9 @@ class FaceDataWriter(Closing):
     wants_landmarks = True
 
     def __init__(self, path: Path, file: AtomicOutput, stream: FileIO) -> None:
-        self._path, self._file, self._stream = path, file, stream
+        self._path, self.file, self._stream = path, file, stream
         self.frames = 0
         """Frames that were written whole."""
-
-    @property
-    def kept(self) -> Path | None:
-        """The partial file that something that stopped the render has left."""
-        return self._file.kept
 
     def write(self, frame: Frame, faces: Sequence[Face]) -> None:
         """Add a frame; see :meth:`add`."""
@@ -86,13 +80,13 @@ class FaceDataWriter(Closing):
             OutputError: That fails, or the file has appeared meanwhile.
         """
         if self.frames:
-            self._file.commit()
+            self.file.commit()
 
     def close(self) -> None:
         """Keep what was written and not published; safe to call twice."""
         with suppress(OutputError):  # another error has ended the render
             self.finish()
-        self._file.close()
+        self.file.close()
 
     @abstractmethod
     def _encoded(self, time: FrameTime, faces: Sequence[Face]) -> bytes:
@@ -195,10 +189,10 @@ class _NpzWriter(FaceDataWriter):
             columns["landmarks"] = np.memmap(self._stream, "<f4", "r", shape=shape)
         try:
             # numpy.savez would lengthen a name that does not end in .npz.
-            with self._file.temporary.open("wb") as file:
+            with self.file.temporary.open("wb") as file:
                 np.savez(file, **columns)
         except OSError:
-            self._file.temporary.write_bytes(b"")
+            self.file.temporary.write_bytes(b"")
             raise
 
 

@@ -1,4 +1,4 @@
-"""Conversion of the face detector's raw output to the faces of a picture."""
+"""The face detector's inputs that hold a whole frame, and the faces in its raw output."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.face.geometry import Affine, Box, box_area, box_iou, shared_area
+from bgsoft.frame import FrameFormat
 from bgsoft.ops.placement import HOST
 from bgsoft.records import NamedTuple
 
@@ -22,6 +23,47 @@ PREDICTION_VALUES = 16
 """Numbers of a prediction in the detector's output."""
 _VALUES = 15
 """Numbers of a face in what ``detections.cu`` finds."""
+_BORDER_PX = 32
+"""Width of the mirrored border, input pixels."""
+
+
+class Canvas(NamedTuple):
+    """An input of the detector for frames of one format at one scale."""
+
+    frame_width: int
+    frame_height: int
+    width: int
+    height: int
+    """Height of the input, pixels."""
+    scale: float
+    """Input pixels a frame pixel."""
+
+    @classmethod
+    def of(cls, format: FrameFormat, scale: float, *, on_side: bool = False) -> Canvas:
+        """Return the canvas for frames of a format, upright or turned by a quarter."""
+        sides = (format.width, format.height)[:: -1 if on_side else 1]
+        width, height = (
+            math.ceil((side * scale + 2 * _BORDER_PX) / STRIDES[-1]) * STRIDES[-1] for side in sides
+        )
+        return cls(format.width, format.height, width, height, scale)
+
+    def view(self, quarters: int = 0) -> Affine:
+        """Return the transform from input to frame, which is shown turned by quarters."""
+        turn, centre = 1j ** (quarters % 4), (self.width / 2, self.height / 2)
+        middle = self.frame_width / 2, self.frame_height / 2
+        return Affine.about(1 / self.scale, turn, centre, middle)
+
+
+class Canvases(NamedTuple):
+    """The canvases that a finder uses; None: not used."""
+
+    whole: Canvas
+    half: Canvas | None
+    """Canvas at half the scale."""
+    on_side: Canvas | None
+    """Turned by a quarter."""
+    fine: Canvas | None
+    """At a larger scale than the whole frame."""
 
 
 class Detection(NamedTuple):
@@ -67,11 +109,6 @@ def _are_one(better: Detection, other: Detection) -> bool:
     return box_iou(better.box, other.box) > MAX_OVERLAP
 
 
-def probability(logit: float) -> float:
-    """0 where that is no number."""
-    return 1.0 / (1.0 + math.exp(-min(60.0, max(-60.0, logit))))
-
-
 def grid_cells(height: int, width: int) -> NDArray[np.float32]:
     """The cells that the rows of the detector's output belong to.
 
@@ -98,13 +135,8 @@ class DetectionReader:
         self._left = np.empty((max_views, len(self._cells)), np.int32)
         self._scores = np.empty((max_views, len(self._cells)), np.float32)
         self._find = HOST.operation("detections", "find_faces")
-        self._found = np.empty((0, 0))
-        self._reserve(64)
-
-    def _reserve(self, faces: int) -> None:
-        """Make room for so many faces a view."""
-        self._max_faces = faces
-        self._found = np.empty((len(self._left), 1 + faces * _VALUES))
+        # Room for a face in each cell; the system provides only memory that is written.
+        self._found = np.empty((max_views, 1 + len(self._cells) * _VALUES))
 
     def read(
         self, views: Sequence[Affine], faces: NDArray[np.float32], min_score: float
@@ -116,17 +148,12 @@ class DetectionReader:
             faces: (views or more, N, 16) float32, the output of ``scripts/convert_yunet.py``.
             min_score: Of a prediction that counts, in (0, 1].
         """
-        count = len(views)
-        places = np.array(views, float)
-        while True:
-            found = self._found
-            self._find(
-                *((1, count), places, faces, self._cells, self._left, self._scores, found),
-                *(count, len(self._cells), self._max_faces, min_score, MAX_OVERLAP),
-            )
-            if not count or found[:count, 0].max() < self._max_faces:
-                return [*map(_detections, found[:count])]
-            self._reserve(4 * self._max_faces)
+        count, cells, found = len(views), self._cells, self._found
+        self._find(
+            *((1, count), np.array(views, float), faces, cells, self._left, self._scores, found),
+            *(count, len(cells), len(cells), min_score, MAX_OVERLAP),
+        )
+        return [*map(_detections, found[:count])]
 
 
 def _detections(found: NDArray[np.float64]) -> list[Detection]:

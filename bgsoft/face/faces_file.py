@@ -23,10 +23,9 @@ from bgsoft.errors import (
     errors_as,
     os_errors_as,
 )
-from bgsoft.face.base import Face
+from bgsoft.face.base import Face, square_of
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Roi, face_size
-from bgsoft.face.landmarks import square_of
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo

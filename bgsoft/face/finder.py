@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
-from bgsoft.face.canvas import Canvas, Canvases
-from bgsoft.face.detect import MAX_OVERLAP, Detection, merge
+from bgsoft.face.detect import MAX_OVERLAP, Canvas, Canvases, Detection, merge
 from bgsoft.face.geometry import Box, box_area, box_iou, face_size, shared_area
 from bgsoft.face.meshes import MeshMaker
 from bgsoft.face.networks import FaceNetworks, FramePair
@@ -133,8 +133,7 @@ class FaceFinder(Closing):
         self, format: FrameFormat, networks: FaceNetworks, settings: FinderSettings
     ) -> None:
         self._frame: Box = (0, 0, format.width, format.height)
-        self._large = _LARGE_PART * min(format.width, format.height)
-        self._networks = networks
+        self._networks, self.start = networks, networks.start
         self._settings = settings
         self._canvases = settings.canvases(format)
         self._tracker = FaceTracker()
@@ -148,19 +147,14 @@ class FaceFinder(Closing):
         self._waited = self._passes = 0
         self._passed_at = self._fine_at = -math.inf
 
-    def start(self) -> None:
-        """Run the networks once, in the thread that will call :meth:`find`."""
-        self._networks.start()
-
     def reset(self) -> None:
         """End all tracks (scene cut)."""
-        self._tracker.reset()
-        self._meshes.reset()
-        self.renew()
+        self._tracker.tracks.clear()
+        self.refresh()
 
     def refresh(self) -> None:
         """Run the detector on the next frame, and follow known faces from there."""
-        self._tracker.refresh()
+        self._tracker.is_fresh = True
         self._meshes.reset()
         self.renew()
 
@@ -228,7 +222,11 @@ class FaceFinder(Closing):
     def _detect(self, views: _Views, at: int) -> list[Detection]:
         """Take the faces that the detector sees in a frame; return what is left in doubt."""
         tracker = self._tracker
-        seen = merge(filter(self._is_plausible, self._seen(views, at)))
+        seen = merge(
+            each
+            for each in filter(self._is_visible, self._seen(views, at))
+            if each.score >= KNOWN_SCORE or not views.is_large(each, _LARGE_PART)
+        )
         taken: list[Detection] = []
         doubts: list[Detection] = []
         for each, track in zip(seen, tracker.match(seen), strict=True):
@@ -254,7 +252,7 @@ class FaceFinder(Closing):
         Half the scale and a turned view take turns. All are due at first, where nobody upright is
         sure, and where a face is missing. While one is vague, the same are due again.
         """
-        whole, half, on_side, fine = self._canvases
+        (whole, half, on_side, fine), tracks = self._canvases, self._tracker.tracks
         seen = views.see(at, whole)
         if half is None or on_side is None:
             return seen
@@ -262,10 +260,10 @@ class FaceFinder(Closing):
         if fine is not None and _has_passed(_FINE_SECONDS, self._passed_at - self._fine_at):
             self._fine_at = self._passed_at
             seen += views.see(at, fine, looks_ahead=False) + views.see(at, half)
-        if self._passes and self._tracker.is_vague:
+        if self._passes and any(track.is_vague for track in tracks):
             self._passes -= 1
         turn, is_half = divmod(self._passes, 2)
-        is_all = not self._passes or not is_sure or self._tracker.is_missing
+        is_all = not self._passes or not is_sure or any(track.is_missing for track in tracks)
         self._passes += 1
         if is_all or is_half:
             seen += views.see(at, half)
@@ -273,11 +271,6 @@ class FaceFinder(Closing):
         for quarters in turns:
             seen += views.see(at, on_side if quarters % 2 else whole, quarters)
         return seen
-
-    def _is_plausible(self, found: Detection) -> bool:
-        if found.score < KNOWN_SCORE and face_size(found.box) > self._large:
-            return False
-        return self._is_visible(found)
 
     def _is_visible(self, found: Detection) -> bool:
         return shared_area(found.box, self._frame) >= _MIN_VISIBLE * box_area(found.box)
@@ -287,31 +280,26 @@ class FaceFinder(Closing):
         return []
 
     def close(self) -> None:
-        """Free the networks; safe to call twice."""
         self._networks.close()
 
 
+@dataclass(slots=True, eq=False)
 class _Views:
     """Detections in the frames of a batch; a run takes several frames where it can."""
 
-    def __init__(
-        self,
-        networks: FaceNetworks,
-        pairs: Sequence[FramePair],
-        frame: Box,
-        settings: FinderSettings,
-    ) -> None:
-        self._networks, self._pairs, self._frame = networks, pairs, frame
-        self._settings = settings
-        short_side = min(frame[2:])
-        self._large, self._vague = _LARGE_PART * short_side, _VAGUE_PART * short_side
-        self._min_score = FAINT_SCORE if settings.hides else KNOWN_SCORE
-        self._sure_score = HIDDEN_SCORE if settings.hides else SURE_SCORE
-        self.is_dense = False
-        """The next frame will be asked for, too."""
-        self.noisy = set[int]()
-        """Frames of which a view has too many faint detections."""
-        self._known: dict[tuple[int, Canvas, int], list[Detection]] = {}
+    networks: FaceNetworks
+    pairs: Sequence[FramePair]
+    frame: Box
+    settings: FinderSettings
+    is_dense: bool = False
+    """The next frame will be asked for, too."""
+    noisy: set[int] = field(default_factory=set)
+    """Frames of which a view has too many faint detections."""
+    known: dict[tuple[int, Canvas, int], list[Detection]] = field(default_factory=dict)
+
+    def is_large(self, found: Detection, part: float) -> bool:
+        """Return whether it is larger than a part of the frame's short side."""
+        return face_size(found.box) > part * min(self.frame[2:])
 
     def see(
         self, at: int, canvas: Canvas, quarters: int = 0, *, looks_ahead: bool = True
@@ -320,42 +308,43 @@ class _Views:
 
         It looks ahead where the same view of the next frames will be asked for, too.
         """
-        if (at, canvas, quarters) not in self._known:
+        hides = self.settings.hides
+        if (at, canvas, quarters) not in self.known:
             view = canvas.view(quarters)
             places = self._due(at) if looks_ahead else [at]
-            asked = [(*self._pairs[place], view) for place in places]
-            answers = self._networks.detect(canvas, asked, self._min_score)
+            asked = [(*self.pairs[place], view) for place in places]
+            answers = self.networks.detect(canvas, asked, FAINT_SCORE if hides else KNOWN_SCORE)
             for place, found in zip(places, answers, strict=True):
                 if sum(each.score < KNOWN_SCORE for each in found) > _MAX_FAINT:
                     self.noisy.add(place)
                     found = [each for each in found if each.score >= LIKELY_SCORE]
-                self._known[place, canvas, quarters] = found
-        min_score = TURNED_SCORE if quarters else self._sure_score
-        return [self._judged(each, min_score) for each in self._known[at, canvas, quarters]]
+                self.known[place, canvas, quarters] = found
+        min_score = TURNED_SCORE if quarters else HIDDEN_SCORE if hides else SURE_SCORE
+        return [self._judged(each, min_score) for each in self.known[at, canvas, quarters]]
 
     def _due(self, at: int) -> list[int]:
         """Return this frame, and those that will be asked for next, as many as a run takes."""
-        due, last = [at], self._pairs[at][0]
-        for place in range(at + 1, len(self._pairs)):
-            if len(due) == self._networks.views_per_run:
+        due, last = [at], self.pairs[at][0]
+        for place in range(at + 1, len(self.pairs)):
+            if len(due) == self.networks.views_per_run:
                 break
-            frame, _ = self._pairs[place]
+            frame, _ = self.pairs[place]
             passed = frame.time_seconds - last.time_seconds
-            if self.is_dense or self._settings.is_late(passed, place - due[-1]):
+            if self.is_dense or self.settings.is_late(passed, place - due[-1]):
                 due.append(place)
                 last = frame
         return due
 
     def _is_demanding(self, found: Detection) -> bool:
         """Return whether it is large or cut by the frame's edge: more has to speak for it then."""
-        is_cut = shared_area(found.box, self._frame) < box_area(found.box)
-        return is_cut or face_size(found.box) > self._large
+        is_cut = shared_area(found.box, self.frame) < box_area(found.box)
+        return is_cut or self.is_large(found, _LARGE_PART)
 
     def _judged(self, found: Detection, min_score: float) -> Detection:
         """Return a detection with whether it is a face, and by that alone."""
         if self._is_demanding(found):
             min_score = max(min_score, CLEAR_SCORE)
-            if self._settings.hides and found.score <= TURNED_SCORE:
+            if self.settings.hides and found.score <= TURNED_SCORE:
                 found = found._replace(needed=2)
         return found._replace(is_sure=found.score > min_score)
 
@@ -390,11 +379,11 @@ class _Views:
         """Return those that a closer view has shown which are faces, by row."""
         promising = [(row, first) for row, first in shown.items() if first.score > _AGAIN_SCORE]
         again = self._close(at, promising, smoothed=smoothed)
-        checks = self._networks.check([(self._pairs[at], face) for face in again.values()])
+        checks = self.networks.check([(self.pairs[at], face) for face in again.values()])
         confirmed: dict[int, Detection] = {}
         for (row, second), check in zip(again.items(), checks, strict=True):
             score = (shown[row].score + second.score) / 2
-            is_vague = face_size(second.box) > self._vague
+            is_vague = self.is_large(second, _VAGUE_PART)
             least = _LEAST_SCORE if is_vague else _USUAL_SCORE
             evidence = score + _FIRST_SHARE * asked[row].score + CHECK_SHARE * max(least, check)
             if evidence > CLOSE_SCORE and not (smoothed and self._is_demanding(second)):
@@ -408,8 +397,8 @@ class _Views:
         self, at: int, asked: Sequence[tuple[int, Detection]], *, smoothed: bool = False
     ) -> dict[int, Detection]:
         """Return the best that closer views show of each row where it is asked for."""
-        places = [(self._pairs[at], each) for _, each in asked]
-        answers = self._networks.detect_close(places, FAINT_SCORE, smoothed=smoothed)
+        places = [(self.pairs[at], each) for _, each in asked]
+        answers = self.networks.detect_close(places, FAINT_SCORE, smoothed=smoothed)
         best: dict[int, Detection] = {}
         for (row, each), shown in zip(asked, answers, strict=True):
             near = next((face for face in shown if box_iou(face.box, each.box) >= _MIN_SAME), None)

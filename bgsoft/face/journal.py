@@ -142,10 +142,10 @@ class FaceJournal:
         ]
 
     def boundary(self) -> dict[str, Any]:
-        """Return what :meth:`FaceStep.boundary` does.
+        """Return what joins the faces of a chunk with those before it; plain JSON types.
 
-        The ids that were counted, and ids and boxes of the faces that may have gone on before the
-        first frame and after the last.
+        Complete once the step is closed: the ids that were counted, and ids and boxes of the faces
+        that may have gone on before the first frame and after the last.
         """
         return {"ids": sorted(self._tracks), "before": self._before, "last": self._places()}
 

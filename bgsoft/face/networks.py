@@ -11,20 +11,22 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bgsoft.closing import Closing
 from bgsoft.cuda.readback import Readback
 from bgsoft.errors import InferenceError
-from bgsoft.face.canvas import Canvas, Canvases
 from bgsoft.face.detect import (
     PREDICTION_VALUES,
+    Canvas,
+    Canvases,
     Detection,
     DetectionReader,
     grid_cells,
     merge,
-    probability,
 )
 from bgsoft.face.geometry import Affine, Box, Roi, frame_from_roi, middle
-from bgsoft.face.landmarks import Mesh
 from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Array, Frame, FrameFormat
 from bgsoft.infer.base import Network, Shapes, Wiring
@@ -39,8 +41,13 @@ a CUDA graph, which is captured by its first run."""
 FramePair = tuple[Frame, AnalysisFrame]
 """A frame, and the same on the analysis frame."""
 
-A = TypeVar("A", list[Detection], float, Mesh)
+Landmarks = NDArray[np.float64]
+"""(3, 468): rows of x, y and z, frame pixels; z in the same scale, smaller is nearer."""
 
+A = TypeVar("A")
+
+CHECKER, LANDMARKER = ("mmod", ("face-check",)), ("face-mesh", ("face-landmarks",))
+"""Names and families of dlib's detector, for one face, and of Face Mesh."""
 CLOSE_PX = 128
 """Side of the detector's input for one face and its surroundings, turned upright,"""
 CLOSE_SCALE = 1.7
@@ -67,16 +74,6 @@ def resolve_detector(canvas: Canvas | None = None, *, smoothed: bool = False) ->
     model = resolve("yunet-smoothed" if smoothed else "yunet", ("face-detector",))
     width, height = (CLOSE_PX, CLOSE_PX) if canvas is None else (canvas.width, canvas.height)
     return model._replace(spec=replace(model.spec, width=width, height=height))
-
-
-def resolve_checker() -> ResolvedModel:
-    """Return dlib's detector, for one face; raises ModelError where its file is damaged."""
-    return resolve("mmod", ("face-check",))
-
-
-def resolve_landmarker() -> ResolvedModel:
-    """Face Mesh; raises :class:`ModelError` where its file is damaged."""
-    return resolve("face-mesh", ("face-landmarks",))
 
 
 def wiring_of(model: ResolvedModel, batch: int) -> Wiring:
@@ -135,8 +132,8 @@ class FaceNetworks(Closing):
         self._load: dict[Canvas | str, Callable[[], _Model]] = {
             "close": partial(load, resolve_detector(), close),
             "smoothed": partial(load, resolve_detector(smoothed=True), close),
-            "check": partial(load, resolve_checker(), close),
-            "landmarks": partial(load, resolve_landmarker(), batch),
+            "check": partial(load, resolve(*CHECKER), close),
+            "landmarks": partial(load, resolve(*LANDMARKER), batch),
         }
         for canvas in filter(None, canvases):
             views = 1 if canvas is canvases.fine else self.views_per_run
@@ -153,9 +150,8 @@ class FaceNetworks(Closing):
 
     def start(self) -> None:
         """Run what is loaded on a device once, in the thread that will use it."""
-        if self._placement.on_device:
-            for model in self._loaded.values():
-                model.network.run()
+        for model in self._loaded.values():
+            model.start()
 
     def detect(
         self, canvas: Canvas, asked: Sequence[FrameView], min_score: float
@@ -189,29 +185,22 @@ class FaceNetworks(Closing):
         if not asked:
             return []
         checker = self._when_used("check")
-
-        def read(views: Sequence[Affine], score: Array) -> list[float]:
-            scores: list[float] = score.ravel()[: len(views)].tolist()
-            return scores
-
-        views = [
-            _close_view(*each, scale, checker.size) for scale in CHECK_SCALES for each in asked
-        ]
-        scores = checker.answers(views, read)
+        size = checker.size
+        views = [_close_view(*each, scale, size) for scale in CHECK_SCALES for each in asked]
+        scores = checker.answers(views, lambda shown, score: score.ravel()[: len(shown)].tolist())
         return [max(scores[at :: len(asked)]) for at in range(len(asked))]
 
-    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
-        """The landmarks of each square."""
+    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Landmarks | None]:
+        """The landmarks of each square; None: no face is probable there."""
         if not asked:
             return []
         landmarker = self._when_used("landmarks")
 
-        def read(views: Sequence[Affine], landmarks: Array, presence: Array) -> list[Mesh]:
-            logits = presence.ravel().tolist()
-            return [
-                Mesh(view.applied(points), probability(logit))
-                for view, points, logit in zip(views, landmarks, logits, strict=False)
-            ]
+        def read(
+            views: Sequence[Affine], landmarks: Array, presence: Array
+        ) -> list[Landmarks | None]:
+            found = zip(views, landmarks, presence.ravel().tolist(), strict=False)
+            return [view.applied(points) if logit >= 0 else None for view, points, logit in found]
 
         views = [(*pair, frame_from_roi(roi, landmarker.size)) for pair, roi in asked]
         return landmarker.answers(views, read)
@@ -222,7 +211,6 @@ class FaceNetworks(Closing):
         return self._loaded[name]
 
     def close(self) -> None:
-        """Free the networks; safe to call twice."""
         for model in self._loaded.values():
             model.close()
 
@@ -234,7 +222,7 @@ def _close_view(pair: FramePair, face: Detection, scale: float, size: int) -> Fr
     return (*pair, frame_from_roi(Roi(*middle(box), side, face.angle), size))
 
 
-class FaceGlance(Closing):
+class FaceGlance:
     """Finds the faces of single frames, upright and not too small.
 
     They are enough to see where people are (:class:`bgsoft.segment.base.FaceBoxes`).
@@ -256,14 +244,10 @@ class FaceGlance(Closing):
         placement: Placement = HOST,
     ) -> None:
         scale = min(1.0, _GLANCE_PX / max(format.width, format.height))
-        self._canvas, self._on_device = Canvas.of(format, scale), placement.on_device
+        self._canvas = Canvas.of(format, scale)
         model = resolve_detector(self._canvas)
         self._model = _Model(model, make_network(model, batch), format, batch, placement)
-
-    def start(self) -> None:
-        """Run once on a device, in the thread that will call :meth:`find`."""
-        if self._on_device:
-            self._model.network.run()
+        self.start, self.close = self._model.start, self._model.close
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Box]]:
         """The faces of any frames, best first.
@@ -287,10 +271,6 @@ class FaceGlance(Closing):
         (left, right), (top, bottom) = _folded(left, right, width), _folded(top, bottom, height)
         return found._replace(box=(left, top, right, bottom))
 
-    def close(self) -> None:
-        """Free the network; safe to call twice."""
-        self._model.close()
-
 
 def _folded(start: float, stop: float, size: int) -> tuple[float, float]:
     """A span, mirrored at the end of 0 to ``size`` that its middle lies beyond."""
@@ -312,22 +292,24 @@ class _Model:
     ) -> None:
         spec = model.spec
         self.size = spec.width
-        self.network = network
-        self.close = network.close
+        self._network, self.close = network, network.close
         self._batch, self._placement = batch, placement
         self._input = network.inputs[spec.input]
-        is_detector = spec.family == "face-detector"
         border = EDGE if spec.family == "face-landmarks" else MIRRORED
         self._warper = Warper(spec, format, batch, placement, border)
         outputs = network.outputs if placement.on_device else {}
         self._host = {
             name: Readback(placement, each.shape, each.dtype) for name, each in outputs.items()
         }
-        self._reader = DetectionReader(spec.height, spec.width, batch) if is_detector else None
+        self._reader = DetectionReader(spec.height, spec.width, batch)
+
+    def start(self) -> None:
+        """Run once on a device, in the thread that will use it."""
+        if self._placement.on_device:
+            self._network.run()
 
     def detections(self, asked: Sequence[FrameView], min_score: float) -> list[list[Detection]]:
         """The faces of some views, any number, of a detector."""
-        assert self._reader is not None
         return self.answers(asked, partial(self._reader.read, min_score=min_score))
 
     def answers(self, asked: Sequence[FrameView], read: Callable[..., list[A]]) -> list[A]:
@@ -340,8 +322,8 @@ class _Model:
         for first in range(0, len(asked), self._batch):
             part = asked[first : first + self._batch]
             self._warper.write(part, self._input)
-            self.network.run()
-            outputs = self.network.outputs
+            self._network.run()
+            outputs = self._network.outputs
             if self._placement.on_device:
                 for name, host in self._host.items():
                     self._placement.copy(outputs[name], host.array)

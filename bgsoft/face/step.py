@@ -12,12 +12,11 @@ from typing import Any
 
 from bgsoft.closing import Closing
 from bgsoft.face.anonymize import FrameFaces, HiddenFaces
-from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, FaceTaker, outline_square
+from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, FaceTaker, hiding_ellipse, outline_square
 from bgsoft.face.detect import Detection
-from bgsoft.face.editor import MatteEditor
 from bgsoft.face.faces_file import KnownFaces
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.guard import MAY_MISS_SHARE, Guard, Plane8
+from bgsoft.face.guard import MAY_MISS_SHARE, Guard, MatteEditor, Plane8
 from bgsoft.face.journal import FaceJournal, entry_of
 from bgsoft.face.people import Picker
 from bgsoft.face.subjects import MatteSeparator
@@ -45,6 +44,7 @@ class FoundFaces:
     """Upper limit of its matte; None: no limit."""
 
 
+@dataclass(kw_only=True, eq=False)
 class FaceStep(Closing):
     """Does to a video what the face settings ask for, frame by frame.
 
@@ -53,36 +53,27 @@ class FaceStep(Closing):
     while; after the last frame :meth:`flush`. The first two wait for models, and are made to be
     called by another thread than the others.
 
-    Finder and editor are closed with the step. What runs the models, ``backend``, and where,
-    ``device``, is for the report.
+    Finder and editor are closed with the step.
     """
 
-    def __init__(
-        self,
-        config: FaceConfig,
-        format: FrameFormat,
-        *,
-        finder: FaceFinder,
-        editor: MatteEditor,
-        hider: Hider,
-        picker: Picker,
-        data: FaceTaker | None = None,
-        known: KnownFaces | None = None,
-        backend: str = "cpu",
-        device: str = "cpu",
-    ) -> None:
-        self.backend = backend
-        self.device = device
-        self._mode = config.mode
-        self._finder = finder
-        self._editor = editor
-        self._hider = hider
-        self._data = data
-        hides = config.mode is FaceMode.ANONYMIZE
-        self._guard = Guard() if config.mode in (FaceMode.GUARD, FaceMode.MAIN) else None
-        self._never_hidden = frozenset[int]() if known is None else known.shown
-        self._picker = picker
-        self._format = format
+    config: FaceConfig
+    format: FrameFormat
+    finder: FaceFinder
+    editor: MatteEditor
+    hider: Hider
+    picker: Picker
+    data: FaceTaker | None = None
+    known: KnownFaces | None = None
+    backend: str = "cpu"
+    """What runs the models, for the report; and"""
+    device: str = "cpu"
+    """where."""
+
+    def __post_init__(self) -> None:
+        hides = self.config.mode is FaceMode.ANONYMIZE
+        guards = self.config.mode in (FaceMode.GUARD, FaceMode.MAIN)
+        self._guard = Guard()
+        self._never_hidden = frozenset[int]() if self.known is None else self.known.shown
         self._separator: MatteSeparator | None = None
         self.held = LOOKAHEAD_FRAMES if hides else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
@@ -91,11 +82,11 @@ class FaceStep(Closing):
         self._hidden = HiddenFaces()
         self._waiting: deque[tuple[Frame, FrameFaces]] = deque()
         """Composited, but their faces are not hidden yet."""
-        self._journal = FaceJournal(format, measures=self._guard is not None, hides=hides)
-        if known is not None and known.summary is not None:
-            self._journal.take_doubtful(known.summary)
+        self._journal = FaceJournal(self.format, measures=guards, hides=hides)
+        if self.known is not None and self.known.summary is not None:
+            self._journal.take_doubtful(self.known.summary)
         self._scene = 0
-        self.record = HiddenRecord("network" if config.file is None else "hand")
+        self.record = HiddenRecord("network" if self.config.file is None else "hand")
         """Hidden places of the frames that count."""
         self.counts = array("H")
         """Faces of each frame that counts."""
@@ -107,18 +98,14 @@ class FaceStep(Closing):
         self._whole: dict[int, float] = {}
         """Share that mattes seem to lack of each face, although they have its outline. Landmarks
         are made again once it grows. Otherwise they were made in 99 of 240 frames, not in 27."""
+        self.start, self.boundary = self.finder.start, self._journal.boundary
         self._begin_scene()
-
-    def start(self) -> None:
-        """Called once, in the thread that will process, before the first frame."""
-        self._finder.start()
 
     def reset(self) -> None:
         """Forget all faces; the next frame begins a new scene."""
-        self._finder.reset()
-        if self._guard is not None:
-            self._guard.reset()
-        self._picker.reset()
+        self.finder.reset()
+        self._guard.reset()
+        self.picker.reset()
         self._begin_scene()
 
     def cut(self) -> None:
@@ -130,8 +117,8 @@ class FaceStep(Closing):
         if not self.held:
             self.reset()
             return
-        self._finder.renew()
-        self._picker.cut()
+        self.finder.renew()
+        self.picker.cut()
         self._begin_scene()
 
     def _begin_scene(self) -> None:
@@ -139,29 +126,22 @@ class FaceStep(Closing):
         self._whole.clear()
         self._scene += 1
         self._journal.cut()
-        if self._mode is FaceMode.MAIN:
-            self._separator = MatteSeparator(self._format)
+        if self.config.mode is FaceMode.MAIN:
+            self._separator = MatteSeparator(self.format)
 
     def refresh(self) -> None:
         """See :meth:`bgsoft.face.finder.FaceFinder.refresh`."""
         self._whole.clear()
-        self._finder.refresh()
+        self.finder.refresh()
 
     def summary(self) -> dict[str, Any]:
         """For the report; complete once the step is closed."""
-        return {"mode": self._mode.value, **self._journal.summary()}
+        return {"mode": self.config.mode.value, **self._journal.summary()}
 
     def notices(self) -> list[str]:
         """Return what a user should know, after the last frame."""
-        noticing = self._journal, self._picker, self._finder
+        noticing = self._journal, self.picker, self.finder
         return [text for each in noticing for text in each.notices()]
-
-    def boundary(self) -> dict[str, Any]:
-        """Return what joins the faces of a chunk with those before it; plain JSON types.
-
-        Complete once the step is closed.
-        """
-        return self._journal.boundary()
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[FoundFaces]:
         """Find the faces of the next frames of a scene, which are not composited yet.
@@ -175,8 +155,8 @@ class FaceStep(Closing):
             if self._since < self.every:
                 return [replace(self._found, limit=None) for _ in frames]
         self._since = 0
-        faces = self._finder.find(frames, reduced)
-        found = [*map(self._decide, frames, faces, self._finder.doubts)]
+        faces = self.finder.find(frames, reduced)
+        found = [*map(self._decide, frames, faces, self.finder.doubts)]
         self._found = found[-1]
         return found
 
@@ -186,21 +166,20 @@ class FaceStep(Closing):
         if is_kept:
             self.counts.append(len(faces))
         self._journal.add(frame, faces, doubts, is_kept=is_kept)
-        if self._data is not None and is_kept:
-            wanted = [f for f in faces if f.has_landmarks or not self._data.wants_landmarks]
-            self._data.write(frame, wanted)
-        before = {*self._picker.main}
-        main = self._picker.update(faces, seconds)
-        after = {*self._picker.main}
+        if self.data is not None and is_kept:
+            wanted = [f for f in faces if f.has_landmarks or not self.data.wants_landmarks]
+            self.data.write(frame, wanted)
+        before = {*self.picker.main}
+        main = self.picker.update(faces, seconds)
+        after = {*self.picker.main}
         if is_kept and before and before != after:
             self._journal.note("main_changes", entry_of(frame), ids=sorted(after))
-        covered: list[tuple[Face, float]] = []
-        if self._guard is not None:
-            kept = faces if self._separator is None else [f for f in faces if f.id in main]
-            covered = self._guard.faces(kept)
-        shown = {*main, *self._never_hidden}
-        hidden, is_decided = faces if self.held else (), self._picker.is_decided
-        seen = FrameFaces(hidden, shown, seconds, self._scene, is_decided)
+        guarded = {FaceMode.GUARD: faces, FaceMode.MAIN: [f for f in faces if f.id in main]}
+        covered = self._guard.faces(guarded.get(self.config.mode, ()))
+        shown, is_decided = {*main, *self._never_hidden}, self.picker.is_decided
+        places = {f.id: hiding_ellipse(f) for f in faces if f.detected and self.held}
+        proven = {face.id for face in faces if face.is_proven}
+        seen = FrameFaces(places, proven, shown, seconds, self._scene, is_decided)
         return FoundFaces(faces, main, covered, seen, self._separator)
 
     def inspect(
@@ -225,18 +204,18 @@ class FaceStep(Closing):
             for face, _ in each.covered
             if not face.has_landmarks
         ]
-        shares = self._editor.missing([(mattes[at], face.square) for at, face in asked])
+        shares = self.editor.missing([(mattes[at], face.square) for at, face in asked])
         lacks = {(at, face.id): share for (at, face), share in zip(asked, shares, strict=True)}
         missed = [(at, face) for at, face in asked if self._may_miss(face.id, lacks[at, face.id])]
         outlines: list[tuple[int, Face]] = []
         for at, each in enumerate(found):
             faces = [face for index, face in missed if index == at]
-            close = self._finder.close_up(frames[at], reduced[at], faces) if faces else ()
+            close = self.finder.close_up(frames[at], reduced[at], faces) if faces else ()
             outlines += ((at, face) for face in close)
             seen = {face.id: face for face in close}
             covered = ((seen.get(face.id, face), opacity) for face, opacity in each.covered)
             each.covered = [(face, opacity) for face, opacity in covered if face.has_landmarks]
-        shares = self._editor.missing([(mattes[at], outline_square(face)) for at, face in outlines])
+        shares = self.editor.missing([(mattes[at], outline_square(face)) for at, face in outlines])
         for (at, face), share in zip(outlines, shares, strict=True):
             is_whole = share <= MAY_MISS_SHARE
             self._whole[face.id] = lacks[at, face.id] if is_whole else 0.0
@@ -258,14 +237,14 @@ class FaceStep(Closing):
                 on_coverage = None
                 if frame.pts >= self.trim_start:
                     on_coverage = partial(self._journal.add_coverage, entry_of(frame))
-                self._editor.apply(matte, each.covered, each.limit, on_coverage)
+                self.editor.apply(matte, each.covered, each.limit, on_coverage)
 
     def _limit(self, frame: Frame, matte: Matte, found: FoundFaces) -> Plane8 | None:
         separator, main = found.separator, [*found.main.values()]
         if separator is None or (separator.is_fresh and not main):
             return None
         others = [face for face in found.faces if face.id not in found.main]
-        limit, is_shared = separator.separate(self._editor.read(matte), main, others)
+        limit, is_shared = separator.separate(self.editor.read(matte), main, others)
         if is_shared and frame.pts >= self.trim_start:
             self._journal.note("shared", entry_of(frame))
         return limit
@@ -295,12 +274,11 @@ class FaceStep(Closing):
         if not faces.is_decided:
             faces.shown = [each for each in (faces, *ahead) if each.scene == faces.scene][-1].shown
         ellipses = self._hidden.update(faces, ahead)
-        hidden = self._hider.apply(frame, ellipses) if ellipses else ()
+        hidden = self.hider.apply(frame, ellipses) if ellipses else ()
         if frame.pts >= self.trim_start:
             self.record.add(frame, map(HiddenPlace, hidden))
         return frame
 
     def close(self) -> None:
-        """Free the models; safe to call twice."""
-        self._editor.close()
-        self._finder.close()
+        self.editor.close()
+        self.finder.close()

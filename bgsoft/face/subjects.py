@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
-from bgsoft.face.base import Face
+from bgsoft.face.base import Face, square_of
 from bgsoft.face.geometry import box_iou
 from bgsoft.face.guard import EXPECTED_SAMPLES, Plane8
-from bgsoft.face.landmarks import square_of
 from bgsoft.face.people import PATIENCE_SECONDS, Picker, prominence
 from bgsoft.face.track import MIN_AGREEMENT
 from bgsoft.frame import FrameFormat

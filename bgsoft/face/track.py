@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from bgsoft.face.base import Face
+from bgsoft.face.base import Face, square_of
 from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Box, Roi, box_iou, face_size, middle
-from bgsoft.face.landmarks import square_of, steadied
 from bgsoft.records import dataclass
 
 MIN_AGREEMENT = 0.4
@@ -47,6 +46,21 @@ hide something else, not 0. With four, twice as many face-frames are open."""
 _EXPECTED_SCORE = 0.4
 """Score that a face counts as having where it is expected and not seen. With 0, 93 % of faces of 12
 to 20 pixels in 1080p are hidden, not 97."""
+
+_PLAY = 0.07
+"""A square stays until its centre, angle or side has changed by more than this (parts of the side;
+radians; part of the side), as landmarks change a little with the square."""
+
+
+def steadied(last: Roi, roi: Roi) -> Roi:
+    """Return the last square, or the new one where that differs by more than the play."""
+    changes = (
+        (roi.x - last.x) / last.side,
+        (roi.y - last.y) / last.side,
+        roi.side / last.side - 1,
+        math.remainder(roi.angle - last.angle, math.tau),
+    )
+    return last if max(map(abs, changes)) <= _PLAY else roi
 
 
 @dataclass(slots=True, eq=False)
@@ -153,37 +167,17 @@ class FaceTracker:
     """
 
     def __init__(self) -> None:
-        self._next_id = 0
-        self.reset()
-
-    def reset(self) -> None:
-        """End all tracks; their ids are not used again."""
+        self._next_id, self._seconds = 0, 0.0
         self.tracks: list[FaceTrack] = []
-        self._seconds = 0.0
+        """May be cleared; the ids are not used again."""
         self.is_fresh = True
-        """The next detections alone decide who is there; see :meth:`refresh`."""
-
-    def refresh(self) -> None:
-        """Follow only what the next detections show, from there on, under the same ids.
-
-        The places of faces then depend on nothing before that frame.
-        """
-        self.is_fresh = True
+        """May be set: only what the next detections show is followed from there on, under the same
+        ids, so that the places of faces depend on nothing before that frame."""
 
     @property
     def is_restless(self) -> bool:
         """Return whether the detector has to run on the next frame."""
         return any(track.is_restless for track in self.tracks)
-
-    @property
-    def is_missing(self) -> bool:
-        """Return whether a face was seen just before, and is not now."""
-        return any(track.is_missing for track in self.tracks)
-
-    @property
-    def is_vague(self) -> bool:
-        """Return whether something large has to be seen again soon to count as a face."""
-        return any(track.is_vague for track in self.tracks)
 
     def advance(self, seconds: float) -> None:
         """Go on to the frame of that time."""
@@ -234,8 +228,8 @@ class FaceTracker:
                 track.see(each, self._seconds)
                 continue
             square = square_of(each.box, each.angle)
-            new = FaceTrack(each.box, each.angle, each.score, self._seconds, square)
-            new.needed = each.needed
+            place = each.box, each.angle, each.score, self._seconds, square
+            new = FaceTrack(*place, needed=each.needed)
             if track is not None:
                 self.tracks.remove(track)
                 if self.is_fresh:
@@ -248,24 +242,18 @@ class FaceTracker:
 
     def _is_another(self, track: FaceTrack, found: Detection) -> bool:
         """Return whether a detection shows somebody else where the track's face was expected."""
-        if (
-            not track.is_established
-            or track.unseen
-            or self._seconds - track.seen_at > _SOON_SECONDS
-        ):
-            return False
-        return box_iou(track.expected, found.box) < MIN_AGREEMENT
+        is_known = track.is_established and not track.unseen
+        is_soon = self._seconds - track.seen_at <= _SOON_SECONDS
+        return is_known and is_soon and box_iou(track.expected, found.box) < MIN_AGREEMENT
 
     def _is_lost(self, track: FaceTrack) -> bool:
-        if track.is_vague and track.unseen >= _SHOWN_PASSES:
-            return True
-        return self.is_fresh or self._seconds - track.seen_at > KEPT_SECONDS
+        is_refuted = track.is_vague and track.unseen >= _SHOWN_PASSES
+        return is_refuted or self.is_fresh or self._seconds - track.seen_at > KEPT_SECONDS
 
     def faces(self) -> list[Face]:
         """Return the faces of this frame, largest first."""
         shown = [track for track in self.tracks if track.unseen < _SHOWN_PASSES]
-        shown.sort(key=lambda track: -face_size(track.box))
-        return [*map(self._face, shown)]
+        return [*map(self._face, sorted(shown, key=lambda track: -face_size(track.box)))]
 
     def _face(self, track: FaceTrack) -> Face:
         if track.id < 0:

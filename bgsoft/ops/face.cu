@@ -1,4 +1,4 @@
-// Changes of mattes by faces; see bgsoft/face/editor.py. Host and device give identical bits.
+// Changes of mattes by faces; see bgsoft/face/guard.py. Host and device give identical bits.
 #include "matte.cuh"
 
 #define OUTLINE_POINTS 36

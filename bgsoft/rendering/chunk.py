@@ -47,7 +47,7 @@ class ChunkResult(NamedTuple):
     irregular: str | None
     """Reason why frames may differ from those of a whole render; None if they do not."""
     faces: dict[str, Any] | None
-    """See :meth:`bgsoft.face.step.FaceStep.boundary`."""
+    """See :meth:`bgsoft.face.journal.FaceJournal.boundary`."""
 
 
 class JoinError(Exception):

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from bgsoft.cuda.device import device_planes
-from bgsoft.face.canvas import Canvases
 from bgsoft.face.create import create_faces
+from bgsoft.face.detect import Canvases
 from bgsoft.face.networks import FaceGlance, FaceNetworks, wiring_of
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import FrameFormat, Planes

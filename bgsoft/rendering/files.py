@@ -74,7 +74,7 @@ def _file(role: str, path: Path, *, is_pipe: bool = False) -> FileReport:
 
 def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, str]]:
     """Yield the names of the networks of the render, with the hashes of their files."""
-    from bgsoft.face.networks import resolve_checker, resolve_detector, resolve_landmarker
+    from bgsoft.face.networks import CHECKER, LANDMARKER, resolve_detector
     from bgsoft.segment.families import companion_models
 
     searches = report.faces is not None and config.face.file is None
@@ -90,7 +90,7 @@ def _models(config: RenderConfig, report: RenderReport) -> Iterator[tuple[str, s
         if companions and config.segment.matte is MatteQuality.BEST and not used:
             used.append(resolve_detector())  # it places closer views
     if report.faces is not None:
-        used.append(resolve_landmarker())
+        used.append(resolve(*LANDMARKER))
     if searches and config.face.mode is FaceMode.ANONYMIZE:
-        used += resolve_detector(smoothed=True), resolve_checker()
+        used += resolve_detector(smoothed=True), resolve(*CHECKER)
     yield from ((model.spec.name, model.sha256) for model in used)

@@ -11,7 +11,6 @@ from typing import Protocol
 
 from bgsoft.encode.base import FrameTaker, PictureKind
 from bgsoft.face.base import FaceTaker
-from bgsoft.face.create import chooses_main
 from bgsoft.face.faces_file import KnownFaces
 from bgsoft.frame import Frame
 from bgsoft.media.info import VideoInfo
@@ -99,8 +98,10 @@ def only_faces(config: RenderConfig) -> RenderConfig:
 
 def needs_search(config: RenderConfig, known: KnownFaces | None) -> bool:
     """Return whether main people have to be chosen, and the known faces are not enough for it."""
-    is_told = known is not None and known.tells_shots
-    return chooses_main(config.face, known) and not is_told
+    face = config.face
+    if face.mode is not FaceMode.ANONYMIZE or not face.subjects or face.main:
+        return False
+    return known is None or not (known.main or known.tells_shots)
 
 
 def search_faces(

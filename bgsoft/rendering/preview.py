@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -12,9 +13,8 @@ from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import ConfigError, DecodeError
-from bgsoft.face.base import Face
+from bgsoft.face.base import Face, oval_points
 from bgsoft.face.create import finder_settings, read_known_faces
-from bgsoft.face.draw import draw_faces
 from bgsoft.face.faces_file import KnownFaces
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.networks import FaceNetworks
@@ -41,6 +41,8 @@ _FRAMES_BEFORE_DECIDE = (
     " the whole shot"
 )
 _CHECKER_PX = 16
+_COLORS = ((80, 220, 80), (255, 160, 60), (80, 160, 255), (220, 90, 220), (60, 220, 240))
+"""Blue, green, red; by id in turn."""
 _Picture = NDArray[np.uint8]
 
 
@@ -164,6 +166,33 @@ def _render_frame(
         stages.close()
         if finder is not None:
             finder.close()
+
+
+def draw_faces(picture: NDArray[np.uint8], faces: Sequence[Face]) -> None:
+    """Draw each face's box, id and score, and where there are landmarks, them and the outline.
+
+    Args:
+        picture: (H, W, 3) uint8, blue first; drawn into.
+        faces: In the picture's pixels.
+    """
+    height, width, _ = picture.shape
+    thick = max(1, round(height / 540))
+    for face in faces:
+        color = _COLORS[face.id % len(_COLORS)]
+        if face.has_landmarks and np.isfinite(face.landmarks).all():
+            x, y = np.floor(face.landmarks[:, :2].T).astype(int)
+            inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+            picture[y[inside], x[inside]] = color
+            outline = np.rint(oval_points(face).T).astype(np.int32)
+            cv2.polylines(picture, [outline], True, color, thick, cv2.LINE_AA)
+        left, top, right, bottom = (round(value) for value in face.box_xyxy)
+        cv2.rectangle(picture, (left, top), (right, bottom), color, thick)
+        label = f"{face.id}: {face.score:.2f}{'' if face.detected else ' followed'}"
+        # Inside the box where the frame ends above it.
+        at = (max(0, left), top - 4 * thick if top > 16 * thick else bottom + 14 * thick)
+        cv2.putText(
+            picture, label, at, cv2.FONT_HERSHEY_SIMPLEX, 0.5 * thick, color, thick, cv2.LINE_AA
+        )
 
 
 def show_result(kind: EffectKind, frame: Frame, converter: RgbPictures | None = None) -> _Picture:

@@ -162,8 +162,8 @@ class _Session:
                 return self._render()
         except BaseException as exc:
             data = self._face_data
-            if data is not None and data.kept is not None and self._chunk is None:
-                exc.add_note(f"the faces of the first {data.frames} frames are in {data.kept}")
+            if data is not None and data.file.kept is not None and self._chunk is None:
+                exc.add_note(f"the faces of the first {data.frames} frames are in {data.file.kept}")
             raise
         finally:
             device = sys.modules.get("bgsoft.cuda.device")

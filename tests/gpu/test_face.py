@@ -11,9 +11,8 @@ import pytest
 
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.face.canvas import Canvas, Canvases
 from bgsoft.face.create import finder_settings
-from bgsoft.face.detect import Detection
+from bgsoft.face.detect import Canvas, Canvases, Detection
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi
 from bgsoft.face.networks import FaceNetworks, resolve_detector, wiring_of
@@ -230,12 +229,11 @@ def test_more_faces_than_a_run_takes(gpu: Any) -> None:
         assert networks.landmarks([]) == []
         assert networks.detect(canvases.whole, [], 0.3) == []
         assert networks.detect_close([], 0.3) == []
-    sure = [mesh.presence for mesh in expected]
-    np.testing.assert_allclose([mesh.presence for mesh in found], sure, atol=PRESENCE)
-    assert max(sure) > 0.9
-    for one, other in zip(found, expected, strict=True):
-        if other.presence > 0.9:
-            assert np.abs(one.points - other.points)[:2].mean() < FACE_SIZE_SHARE * side
+    pairs = [(a, b) for a, b in zip(found, expected, strict=True) if b is not None]
+    assert pairs
+    for one, other in pairs:
+        assert one is not None
+        assert np.abs(one - other)[:2].mean() < FACE_SIZE_SHARE * side
 
 
 @pytest.mark.parametrize("mode", [FaceMode.GUARD, FaceMode.ANONYMIZE])

@@ -13,8 +13,8 @@ import bgsoft
 from bgsoft.analysis.base import analysis_shape
 from bgsoft.diagnose.stages import decode_clip, lowest_psnr_db
 from bgsoft.face.base import Face
-from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
+from bgsoft.face.guard import MatteEditor
 from bgsoft.frame import FrameFormat, Matte
 from bgsoft.ops.placement import current_device
 from tests.face_clips import HALF_FACE, write_late_face, write_two_people

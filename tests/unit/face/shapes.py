@@ -15,7 +15,7 @@ from bgsoft.face.base import (
 )
 from bgsoft.face.detect import Detection
 from bgsoft.face.geometry import Affine, Box, Roi
-from bgsoft.face.landmarks import Mesh
+from bgsoft.face.networks import Landmarks
 
 
 def make_face(
@@ -87,8 +87,8 @@ def mesh(x: float, y: float, size: float = 100) -> np.ndarray:
     return np.stack([x + size / 2 * np.cos(t), y + size / 2 * np.sin(t), 0 * t], axis=1)
 
 
-def meshes(faces: Iterable[np.ndarray], presences: Sequence[float]) -> list[Mesh]:
-    return [Mesh(points.T, sure) for points, sure in zip(faces, presences, strict=True)]
+def meshes(faces: Iterable[np.ndarray], sure: Sequence[bool]) -> list[Landmarks | None]:
+    return [points.T if is_face else None for points, is_face in zip(faces, sure, strict=True)]
 
 
 def in_frame(view: Affine, points: np.ndarray) -> np.ndarray:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bgsoft.face.canvas import Canvas
 from bgsoft.face.create import finder_settings
+from bgsoft.face.detect import Canvas
 from bgsoft.face.geometry import Affine
 from bgsoft.settings.config import FaceConfig, FaceMode
 from tests.pictures import frame_format

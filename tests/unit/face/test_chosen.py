@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bgsoft.face.chosen import ChosenPicker
+from bgsoft.face.people import ChosenPicker
 from tests.pictures import frame_format
 from tests.rendering import video_info
 from tests.unit.face.shapes import make_face

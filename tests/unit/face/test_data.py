@@ -42,7 +42,7 @@ def complete(
         write(writer, faces)
         writer.finish()
         writer.publish()
-    assert writer.kept is None
+    assert writer.file.kept is None
 
 
 def indices(path: Path) -> list[int]:
@@ -131,7 +131,7 @@ def test_an_interrupted_render_leaves_what_was_found(tmp_path: Path, name: str) 
         write(writer, FACES[:2])
         raise KeyboardInterrupt
     partial = tmp_path / name.replace(".", ".partial.")
-    assert writer.kept == partial
+    assert writer.file.kept == partial
     assert indices(partial) == [0, 1]
     assert path.read_text() == "before"
     assert sorted(tmp_path.iterdir()) == [path, partial]
@@ -151,9 +151,9 @@ def test_names_of_full_length_and_links_serve(tmp_path: Path, name: str) -> None
     link.symlink_to(tmp_path / "there" / name)
     with open_face_data(link, overwrite=False) as writer:
         write(writer)
-    assert writer.kept is not None
-    assert writer.kept.parent == tmp_path / "there"
-    assert indices(writer.kept) == [0, 1, 2]
+    assert writer.file.kept is not None
+    assert writer.file.kept.parent == tmp_path / "there"
+    assert indices(writer.file.kept) == [0, 1, 2]
 
 
 @NAMES
@@ -168,8 +168,8 @@ def test_what_appears_meanwhile_is_not_overwritten(tmp_path: Path, name: str) ->
         path.write_text("somebody's")
         writer.publish()
     assert path.read_text() == "somebody's"
-    assert writer.kept is not None
-    assert indices(writer.kept) == [0, 1, 2]
+    assert writer.file.kept is not None
+    assert indices(writer.file.kept) == [0, 1, 2]
 
 
 @NAMES
@@ -179,8 +179,8 @@ def test_what_has_the_name_of_a_partial_file_stays(tmp_path: Path, name: str) ->
     with open_face_data(tmp_path / name, overwrite=True) as writer:
         write(writer)
     assert partial.read_text() == "mine"
-    assert writer.kept is not None
-    assert indices(writer.kept) == [0, 1, 2]
+    assert writer.file.kept is not None
+    assert indices(writer.file.kept) == [0, 1, 2]
 
 
 @contextmanager
@@ -207,10 +207,10 @@ def test_a_full_disk_leaves_whole_frames(tmp_path: Path, name: str, limit: int) 
     writer.close()  # once the unfinished video is removed, so that there is room again
     assert path.read_text() == "before"
     if written:
-        assert writer.kept is not None
-        assert indices(writer.kept) == list(range(written))
+        assert writer.file.kept is not None
+        assert indices(writer.file.kept) == list(range(written))
     else:
-        assert writer.kept is None
+        assert writer.file.kept is None
         assert list(tmp_path.iterdir()) == [path]
 
 
@@ -222,7 +222,7 @@ def test_arrays_that_find_no_room_at_the_end_leave_no_half_file(tmp_path: Path) 
             with pytest.raises(OutputError, match=r"faces\.npz"):
                 writer.finish()
             writer.close()
-    assert writer.kept is None
+    assert writer.file.kept is None
     assert list(tmp_path.iterdir()) == []
 
 

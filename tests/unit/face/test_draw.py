@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from bgsoft.face.base import NO_LANDMARKS
-from bgsoft.face.draw import draw_faces
 from bgsoft.rendering.configure import build_config
-from bgsoft.rendering.preview import write_preview
+from bgsoft.rendering.preview import draw_faces, write_preview
 from tests.face_clips import SAMPLE
 from tests.unit.face.shapes import make_face
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from bgsoft.analysis.base import analysis_factor, analysis_shape
 from bgsoft.face.base import FACE_OVAL, Face, hiding_ellipse, oval_points
-from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi, box_overlap
 from bgsoft.face.guard import (
     EXPECTED_SAMPLES,
@@ -21,6 +20,7 @@ from bgsoft.face.guard import (
     MISSED_SHARE,
     OUTLINE,
     Guard,
+    MatteEditor,
     lay_outlines,
 )
 from bgsoft.face.journal import FaceJournal

@@ -20,6 +20,14 @@ FORMAT = frame_format((1280, 720))
 RATE = 30
 
 
+def frame_of(
+    faces: Sequence[Face], seconds: float, shown: Collection[int] = (), scene: int = 0
+) -> FrameFaces:
+    places = {face.id: hiding_ellipse(face) for face in faces if face.detected}
+    proven = {face.id for face in faces if face.is_proven}
+    return FrameFaces(places, proven, {*shown}, seconds, scene)
+
+
 def hide(
     faces: Sequence[Sequence[Face]],
     main: Callable[[int], Collection[int]] = lambda _at: (),
@@ -36,7 +44,7 @@ def hide(
     """
     hidden = HiddenFaces()
     video = [
-        FrameFaces(found, main(at), at / RATE, scene=sum(cut <= at for cut in cuts))
+        frame_of(found, at / RATE, main(at), sum(cut <= at for cut in cuts))
         for at, found in enumerate(faces)
     ]
     return [hidden.update(now, video[at + 1 : at + 1 + ahead]) for at, now in enumerate(video)]
@@ -135,8 +143,8 @@ def test_angles_are_interpolated_the_short_way() -> None:
 
 def test_times_count_in_a_gap() -> None:
     hidden = HiddenFaces()
-    start, end = FrameFaces([walker(0, 0)], (), 0.0), FrameFaces([walker(1, 80)], (), 0.4)
-    middle = FrameFaces([], (), 0.1)
+    start, end = frame_of([walker(0, 0)], 0.0), frame_of([walker(1, 80)], 0.4)
+    middle = frame_of([], 0.1)
     hidden.update(start, [middle, end])
     ellipse, *_ = hidden.update(middle, [end])
     assert ellipse.x == pytest.approx(620)

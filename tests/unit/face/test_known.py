@@ -82,7 +82,7 @@ def test_a_file_has_the_same_faces(recorder: KnownFaces, tmp_path: Path) -> None
 @pytest.mark.parametrize("pts", [0, 501, 600])
 def test_a_frame_that_was_not_searched_stops_the_render(recorder: KnownFaces, pts: int) -> None:
     """Otherwise its faces would be shown."""
-    networks = cast("Any", SimpleNamespace(close=lambda: None))
+    networks = cast("Any", SimpleNamespace(start=None, close=lambda: None))
     settings = FinderSettings(scale=1.0, seconds=1.0, most_frames=1)
     finder = KnownFinder(recorder, FORMAT, networks, settings)
     searched = frame(2)

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.face.detect import probability
+from bgsoft.face.base import square_of
 from bgsoft.face.geometry import Affine, Roi, frame_from_roi
-from bgsoft.face.landmarks import OneEuro, square_of, steadied
+from bgsoft.face.meshes import OneEuro
 from bgsoft.face.networks import resolve_detector
+from bgsoft.face.track import steadied
 from bgsoft.face.warp import EDGE, MIRRORED, FrameView, Warper
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat, PixelLayout
 from bgsoft.models.catalog import ModelSpec, find_spec
@@ -60,11 +61,6 @@ def test_landmarks_return_to_where_they_were() -> None:
     places = np.linalg.solve([[xx, xy], [yx, yy]], face[:, :2].T - [[x0], [y0]])
     seen = np.column_stack([*places, face[:, 2] * 192 / roi.side])
     np.testing.assert_allclose(view.applied(seen), face.T, atol=1e-4)
-
-
-def test_presence_is_a_probability_whatever_comes() -> None:
-    logits = 0.0, 3e38, -3e38, math.nan, math.inf
-    assert [*map(probability, logits)] == pytest.approx([0.5, 1, 0, 0, 1], abs=1e-12)
 
 
 def ramps(format: FrameFormat) -> tuple[np.ndarray, np.ndarray]:

@@ -10,9 +10,8 @@ import pytest
 
 from bgsoft.face.base import Face
 from bgsoft.face.geometry import Roi
-from bgsoft.face.landmarks import Mesh
-from bgsoft.face.meshes import MIN_PRESENCE, MeshMaker
-from bgsoft.face.networks import FramePair
+from bgsoft.face.meshes import MeshMaker
+from bgsoft.face.networks import FramePair, Landmarks
 from bgsoft.frame import AnalysisFrame
 from tests.pictures import flat_frame, frame_format
 from tests.unit.face import shapes
@@ -25,10 +24,10 @@ class Script:
     """Landmarks of faces by the middle of their squares; implements ``FaceNetworks.landmarks``."""
 
     def __init__(self) -> None:
-        self.presence = 1.0
+        self.presence = True
         self.calls: list[int] = []
 
-    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
+    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Landmarks | None]:
         self.calls.append(len(asked))
         points = [shapes.mesh(roi.x, roi.y, roi.side) for _, roi in asked]
         return shapes.meshes(points, [self.presence] * len(asked))
@@ -91,7 +90,7 @@ def test_smoothing_begins_again(why: str) -> None:
 
 def test_without_a_face_in_the_square_there_are_no_landmarks() -> None:
     scene = Scene()
-    scene.script.presence = MIN_PRESENCE - 0.01
+    scene.script.presence = False
     (face,) = scene.step(0, face_at(50))
     assert not face.has_landmarks
 
@@ -100,7 +99,7 @@ def test_landmarks_that_are_no_numbers_are_none(monkeypatch: pytest.MonkeyPatch)
     scene = Scene()
     points = shapes.mesh(50, 50)
     points[7, 0] = np.nan
-    monkeypatch.setattr(scene.script, "landmarks", lambda _: shapes.meshes([points], [1.0]))
+    monkeypatch.setattr(scene.script, "landmarks", lambda _: shapes.meshes([points], [True]))
     (face,) = scene.step(0, face_at(50))
     assert not face.has_landmarks
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -20,8 +21,7 @@ from bgsoft.face.base import Face
 from bgsoft.face.create import finder_settings
 from bgsoft.face.finder import FaceFinder
 from bgsoft.face.geometry import Roi, box_iou
-from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import FaceGlance, FaceNetworks, FramePair
+from bgsoft.face.networks import FaceGlance, FaceNetworks, FramePair, Landmarks
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.ring import FrameRing
 from bgsoft.settings.config import FaceConfig, FaceMode
@@ -289,7 +289,7 @@ class CountingNetworks(FaceNetworks):
 
     counts: list[int]
 
-    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
+    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Landmarks | None]:
         self.counts.append(len(asked))
         return super().landmarks(asked)
 
@@ -345,7 +345,7 @@ def test_a_glance_shows_where_faces_are() -> None:
     two.planes.luma[:, 320:] = right.planes.luma[:, 320:]
     two.planes.chroma[:, 160:] = right.planes.chroma[:, 160:]
     reduced = Reducer(two.format, batch=2).reduce([two, nobody])
-    with FaceGlance(two.format) as glance:
+    with closing(FaceGlance(two.format)) as glance:
         glance.start()
         faces, others = glance.find([two, nobody], reduced)
     assert others == []
@@ -359,6 +359,6 @@ def test_a_glance_shows_a_face_at_the_edge_once(x: int) -> None:
     """The border mirrors it; the detector may see either face, or both."""
     for at in (x, 640 - x):
         frame = on_grey((640, 360), (at, 180), 60)
-        with FaceGlance(frame.format) as glance:
+        with closing(FaceGlance(frame.format)) as glance:
             ((face,),) = glance.find([frame], Reducer(frame.format).reduce([frame]))
         assert abs((face[0] + face[2]) / 2 - at) < 15

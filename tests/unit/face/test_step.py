@@ -16,8 +16,8 @@ from bgsoft.errors import OutputError
 from bgsoft.face.base import NO_LANDMARKS, Face
 from bgsoft.face.create import make_picker
 from bgsoft.face.detect import Detection
-from bgsoft.face.editor import MatteEditor
 from bgsoft.face.geometry import Roi
+from bgsoft.face.guard import MatteEditor
 from bgsoft.face.step import FaceStep
 from bgsoft.frame import AnalysisFrame, Frame, Matte
 from bgsoft.hide.hider import Hider
@@ -86,8 +86,8 @@ def make_step(
 ) -> FaceStep:
     settings = FaceConfig(mode=mode, **config)
     return FaceStep(
-        settings,
-        HD,
+        config=settings,
+        format=HD,
         finder=finder,
         picker=make_picker(settings, video_info(HD), None),
         editor=MatteEditor(HD),

@@ -168,7 +168,7 @@ def test_only_a_face_that_was_surely_seen_is_missing() -> None:
         scene.settle((200, 200))
         scene.step([seen((200, 200))[0]._replace(is_sure=is_sure)])
         scene.step([])
-        assert scene.tracker.is_missing == scene.tracker.is_restless == is_sure
+        assert scene.tracker.tracks[0].is_missing == scene.tracker.is_restless == is_sure
 
 
 def test_a_closer_view_is_asked_for_where_a_face_is_missing_but_not_a_vague_one() -> None:
@@ -192,7 +192,7 @@ def test_after_a_refresh_a_vague_face_is_one_again() -> None:
     """As in a chunk that begins there."""
     scene = Scene()
     scene.settle((200, 200))
-    scene.tracker.refresh()
+    scene.tracker.is_fresh = True
     (each,) = seen((200, 200))
     found = [scene.step([each._replace(needed=LARGE_SIGHTINGS)])[0] for _ in range(3)]
     assert [(face.id, face.is_proven) for face in found] == [(0, False), (0, False), (0, True)]
@@ -251,7 +251,7 @@ def test_after_a_refresh_faces_move_as_they_are_seen_to_from_there_on() -> None:
         scene = Scene()
         for at in range(6):
             scene.step(seen((300 + (at - 6) * before, 200)))
-        scene.tracker.refresh()
+        scene.tracker.is_fresh = True
         faces = [scene.step(seen((300 + 20 * at, 200)) if at % 2 == 0 else None) for at in range(6)]
         assert all(face.id == 0 for (face,) in faces)
         ways.append([(face.box_xyxy, face.square) for (face,) in faces])
@@ -261,7 +261,7 @@ def test_after_a_refresh_faces_move_as_they_are_seen_to_from_there_on() -> None:
 def test_after_a_refresh_only_what_the_next_look_shows_is_followed() -> None:
     scene = Scene()
     scene.settle((200, 200), (600, 200))
-    scene.tracker.refresh()
+    scene.tracker.is_fresh = True
     assert [face.id for face in scene.step(seen((600, 200)))] == [1]
     assert [face.id for face in scene.step(seen((200, 200), (600, 200)))] == [1, 2]
 
@@ -269,7 +269,7 @@ def test_after_a_refresh_only_what_the_next_look_shows_is_followed() -> None:
 def test_ids_are_not_used_again_after_a_reset() -> None:
     scene = Scene()
     scene.settle((200, 200))
-    scene.tracker.reset()
+    scene.tracker.tracks.clear()
     assert scene.step(None) == []
     assert [face.id for face in scene.step(seen((200, 200)))] == [1]
 

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from bgsoft.face.base import Face
-from bgsoft.face.canvas import Canvas, Canvases
-from bgsoft.face.detect import Detection
+from bgsoft.face.detect import Canvas, Canvases, Detection
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.geometry import Affine, Box, Roi, box_iou
-from bgsoft.face.landmarks import Mesh
-from bgsoft.face.networks import FramePair
+from bgsoft.face.networks import FramePair, Landmarks
 from bgsoft.face.warp import FrameView
 from bgsoft.frame import AnalysisFrame, Frame, FrameFormat
 from tests.pictures import make_frame
@@ -147,7 +145,7 @@ class World:
             for pair, detection in asked
         ]
 
-    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Mesh]:
+    def landmarks(self, asked: Sequence[tuple[FramePair, Roi]]) -> list[Landmarks | None]:
         points, presence = [], []
         for (frame, grid), roi in asked:
             number = number_of(frame, grid)
@@ -158,7 +156,7 @@ class World:
                 if thing.is_face and np.hypot(place[0] - roi.x, place[1] - roi.y) < roi.side / 4
             ]
             points.append(shapes.mesh(*(faces[0] if faces else (roi.x, roi.y))))
-            presence.append(1.0 if faces else 0.0)
+            presence.append(bool(faces))
         return shapes.meshes(points, presence)
 
     def start(self) -> None:
