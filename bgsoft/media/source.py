@@ -9,6 +9,7 @@ admitted, and only FFmpeg's ``file`` protocol. The name is passed as a ``file:``
 from __future__ import annotations
 
 import contextlib
+import itertools
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,6 +40,9 @@ to other files unless enabled (``enable_drefs``, off)."""
 
 _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
 _HEAD_BYTES = 512
+_BACK_SECONDS = 0, 1, 10, 100, None
+"""How far before a time a key frame is looked for, if the one that is found is shown later: files
+are searched by decoding times, and some only roughly. None: from the beginning."""
 MAX_PIXELS = 80_216_064
 """Largest number of pixels of a picture: 12K (HEVC's level 6.3). A kilobyte can claim far more, and
 gigabytes of memory with that; decoders refuse it before they allocate anything."""
@@ -242,6 +246,22 @@ def indexed_frames(path: Path, index: int) -> int:
     with open_input(path, advanced_editlist="0") as source:
         stream = source.streams[index]
         return len(stream.index_entries) if isinstance(stream, VideoStream) else 0
+
+
+def pts_shown_at(path: Path, index: int, pts: int) -> int | None:
+    """pts of the last frame of a file's stream that begins by then; None where it is not known."""
+    for seconds in _BACK_SECONDS:
+        with contextlib.suppress(av.FFmpegError, MediaError), open_input(path) as source:
+            stream = source.streams[index]
+            if seconds is not None:
+                back = int(seconds / (stream.time_base or 1))
+                source.seek(max(pts - back, stream.start_time or 0), stream=stream)
+            packets = itertools.dropwhile(lambda each: not each.is_keyframe, source.demux(stream))
+            begun = itertools.takewhile(lambda each: each.dts is None or each.dts <= pts, packets)
+            shown = [each.pts for each in begun if each.pts is not None]
+            if shown and shown[0] <= pts:
+                return max(each for each in shown if each <= pts)
+    return None
 
 
 def rendered_packets(pipe: PipeInput, video_index: int) -> PipePackets:

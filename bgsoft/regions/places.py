@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bgsoft.errors import ConfigError
 from bgsoft.frame import FrameFormat
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.source import pts_shown_at
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 from bgsoft.settings.regions import Length, Region, RegionShape
@@ -50,8 +51,11 @@ class PlacedRegion:
         if region.begin:
             # Rounded up, it would reach the frame before.
             length = math.floor(1 / (info.nominal_rate * info.time_base))
-            shown = info.pts_at(region.begin + _ROUNDED_SECONDS) - length
-            self.first = min(info.pts_at(region.begin), shown)
+            rounded = info.pts_at(region.begin + _ROUNDED_SECONDS)
+            self.first = min(info.pts_at(region.begin), rounded - length)
+            if info.pipe is None and not (info.stills or info.is_untimed):
+                shown = pts_shown_at(info.path, info.stream_index, rounded)
+                self.first = self.first if shown is None else min(self.first, shown)
         self.end = math.inf if region.end is None else info.pts_at(region.end)
         """First pts after that at which it no longer applies."""
         self._times = [float(info.pts_at(key.seconds)) for key in region.keys]
