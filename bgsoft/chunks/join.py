@@ -97,7 +97,9 @@ def join(
         if short is not None:
             note(Event(kind="notice", message=short, stage="decode"))
     if config.face.file is not None and chunks[0].report.faces is not None:
-        for text in read_faces_file(Path(config.face.file)).notices(pts, is_part=config.is_part):
+        known = read_faces_file(Path(config.face.file))
+        known.require_video(info)
+        for text in known.notices(pts, is_part=config.is_part):
             note(Event(kind="notice", message=text, stage="face"))
     nobody = nobody_text(config, len(pts))
     if nobody is not None and not any(map(_shows_people, chunks)):

@@ -121,6 +121,10 @@ class KnownFaces:
         self._path = path
         self._size: tuple[int, int] | None = None
         """Width and height of the frames of a file's video."""
+        self._last: float = math.inf
+        """pts of its last frame; inf: unknown."""
+        self._names = "", ""
+        """Names of that video and of the rendered one."""
         self._reached: float = math.inf
         self._coming: list[SavedTrack] = []
         self._open: list[SavedTrack] = []
@@ -173,6 +177,7 @@ class KnownFaces:
             "faces_of": info.path.name,
             "frame": [info.format.width, info.format.height],
             "time_base": str(info.time_base),
+            "last": max(self.frames, default=None),
             "cuts": sorted(self.cuts or ()),
         }
         lines: list[dict[str, Any]] = [header]
@@ -187,14 +192,18 @@ class KnownFaces:
         """Take the first line of a file; raises ValueError where it is malformed."""
         if table.get("faces_of") is None:
             raise ConfigError("the first line must have faces_of, as bgsoft faces writes it")
-        frame, cuts = table.get("frame"), table.get("cuts", [])
+        frame, cuts, last = (table.get(key) for key in ("frame", "cuts", "last"))
         if not (isinstance(frame, list) and len(frame) == 2 and all(map(_is_whole, frame))):
             raise ConfigError("frame must be [width, height]")
-        if not (isinstance(cuts, list) and all(map(_is_pts, cuts))):
+        if cuts is not None and not (isinstance(cuts, list) and all(map(_is_pts, cuts))):
             raise ConfigError(f"cuts must be a list of pts, not {cuts!r}")
-        self._size = frame[0], frame[1]
+        if last is not None:
+            if not _is_pts(last):
+                raise ConfigError(f"last must be the pts of the last frame, not {last!r}")
+            self._last = last
+        self._size, self._names = (frame[0], frame[1]), (str(table["faces_of"]), "")
         if "time_base" in table:
-            self.time_base, self.cuts = Fraction(str(table["time_base"])), table.get("cuts")
+            self.time_base, self.cuts = Fraction(str(table["time_base"])), cuts
 
     def take_track(self, table: Mapping[str, Any]) -> None:
         """Take another line; raises ValueError or ArithmeticError where it is malformed."""
@@ -235,6 +244,7 @@ class KnownFaces:
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base."""
         size = info.format.width, info.format.height
+        self._names = self._names[0], info.path.name
         is_counted = bool(info.stills)  # pts are numbers of pictures
         if self._size is not None and self._size != size:
             found, wanted = "frames are {}x{}".format(*self._size), "{}x{}".format(*size)
@@ -252,8 +262,16 @@ class KnownFaces:
         """Check that each face that is to be hidden was in a frame; see :meth:`notices`.
 
         Raises:
-            VerificationError: A time of a track without ``interpolate`` is that of no frame.
+            VerificationError: A time of a track without ``interpolate`` is that of no frame, or
+                there are frames after those of the file's video.
         """
+        late = self._late(rendered)
+        if late:
+            raise VerificationError(
+                f"cannot hide faces: {late}; make the file from this video with bgsoft faces",
+                path=self._path,
+                stage="face",
+            )
         tracks = [track for track in self.tracks.values() if not track.interpolate]
         unused = self._unused(tracks, rendered, is_part=is_part)
         if unused:
@@ -265,7 +283,7 @@ class KnownFaces:
             )
 
     def notices(self, rendered: Collection[int], *, is_part: bool) -> list[str]:
-        """Return notices about faces of a file that hide nothing.
+        """Return notices about a file that may be of another video, and faces that hide nothing.
 
         They belong to no frame of the rendered part, or lie outside the frame although they count
         as seen.
@@ -276,6 +294,10 @@ class KnownFaces:
         """
         unused = self._unused(self.tracks.values(), rendered, is_part=is_part)
         texts = [f"{self._path}: {unused} match no rendered frame"] if unused else []
+        texts += filter(None, [self._late(rendered)])
+        searched, shown = self._names
+        if shown and searched != shown and self._path:
+            texts.append(f"{self._path} has the faces of {searched}; this is {shown}")
         tracks = [track for track in self.tracks.values() if not track.interpolate]
         rows = (track.row(at) for track in tracks for at in range(len(track.pts)))
         outside = sum(1 for row in rows if row[6] and not self._touches_frame([row[:4]]))
@@ -283,6 +305,11 @@ class KnownFaces:
             count = sum(len(track.pts) for track in tracks)
             texts.append(f"{self._path}: {outside} of {count} faces lie outside the frame")
         return texts
+
+    def _late(self, rendered: Collection[int]) -> str:
+        """Return how many frames come after the file's last one; empty: none."""
+        late = sum(pts > self._last for pts in rendered)
+        return f"{late} frames come after the last one of {self._path}" if late else ""
 
     def _unused(
         self, tracks: Iterable[SavedTrack], rendered: Collection[int], *, is_part: bool

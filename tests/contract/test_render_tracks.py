@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.contract.test_render_faces import (
 from tests.contract.test_render_hide import pictures
 from tests.face_clips import write_two_people
 from tests.marks import slow
-from tests.outside import ffmpeg
+from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import LOSSLESS
 
 HIDES: dict[str, Any] = {"preset": None, "face": "anonymize", **LOSSLESS, **UNCHANGED}
@@ -215,6 +216,7 @@ HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
         ("{}", "line 1: the first line must have faces_of"),
         ('{"faces_of": "a", "frame": [1]}', r"frame must be \[width, height\]"),
         (HEADER[:-2] + ', "cuts": [0.5]}', "line 1: cuts must be a list of pts"),
+        (HEADER[:-2] + ', "last": 0.5}', "line 1: last must be the pts of the last frame"),
         (HEADER[:-2] + ', "time_base": "a"}', "line 1: Invalid literal for Fraction"),
         (HEADER + '{"id": 1, "faces": [[0, 1, 2, 3, 1%s]]}' % (400 * "0"), "line 2: int too large"),
         (HEADER + '{"id": 1, "mian": true}', "line 2: unknown key mian; did you mean main"),
@@ -249,6 +251,27 @@ def test_faces_outside_the_frame(tmp_path: Path, more: dict[str, bool], outside:
     file.write_text(HEADER + json.dumps({"id": 1, "faces": faces, **more}))
     told = read_faces_file(file).notices(range(4), is_part=False)
     assert told == [f"{file}: {outside} of 4 faces lie outside the frame"] * outside
+
+
+def test_the_faces_of_a_shorter_video_and_one_of_another_name(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Nobody searched the later frames, so faces in them would be open."""
+    header, target = tracks[0], tmp_path / "out.mkv"
+    times = [round(seconds / Fraction(header["time_base"])) for seconds in shown_by_ffmpeg(people)]
+    assert header["last"] == times[-1]
+    file = write(tmp_path / "f.jsonl", [{**header, "last": times[-3]}])
+    with pytest.raises(VerificationError, match="2 frames come after the last one of "):
+        bgsoft.render(people, target, faces=file, **HIDES)
+    assert [*tmp_path.iterdir()] == [Path(file)]
+    told = f"{file} has the faces of other.mp4; this is {people.name}"
+    write(tmp_path / "f.jsonl", [{**header, "faces_of": "other.mp4"}])
+    report = bgsoft.render(people, target, faces=file, **HIDES)
+    assert told in [event.message for event in report.events]
+    write(tmp_path / "f.jsonl", [{**header, "faces_of": "other.mp4", "last": times[-3]}])
+    report = bgsoft.render(people, target, faces=file, overwrite=True)
+    late = f"2 frames come after the last one of {file}"
+    assert {told, late} <= {event.message for event in report.events}
 
 
 def test_the_faces_of_another_video(people: Path, tmp_path: Path) -> None:
