@@ -1,6 +1,7 @@
 """The user's defaults: ``config.toml``, which all commands read.
 
-Precedence: defaults < config.toml < preset < flags. The file has the keys of a preset. Its
+Precedence: defaults < config.toml < preset < flags; but no preset shows faces that config.toml
+hides. The file has the keys of a preset. Its
 ``extends`` replaces :data:`DEFAULT_PRESET` where no preset is named. Python callers do not read
 it: the result of a library call depends on its arguments alone.
 """
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from bgsoft.errors import ConfigError, PresetError, os_errors_as
 from bgsoft.records import NamedTuple
+from bgsoft.settings.config import FaceMode
 from bgsoft.settings.options import DEFAULT_PRESET, SECTIONS
 from bgsoft.settings.presets import (
     Layer,
@@ -41,17 +43,24 @@ class UserConfig(NamedTuple):
         """Return the settings below a command's flags.
 
         Args:
-            name: Name or file of a preset, which wins over these settings. None: these settings
-                win over :attr:`extends`.
+            name: Name or file of a preset, which wins over these settings. But where these hide
+                faces, they stay hidden. None: these settings win over :attr:`extends`.
 
         Raises:
             PresetError: There is no such preset, or it is malformed.
         """
         found = load_preset(self.extends if name is None else name)
+        if name is not None and _hides(self.settings) and not _hides(found.settings):
+            kept = {section: each for section, each in found.settings.items() if section != "face"}
+            found = found._replace(settings=kept)
         layers = (found.settings, self.settings)
         return found._replace(
             settings=merge(*(layers if name is None else reversed(layers))), config_file=self.path
         )
+
+
+def _hides(settings: Layer) -> bool:
+    return merge(settings).get("face", {}).get("mode") is FaceMode.ANONYMIZE
 
 
 NO_CONFIG = UserConfig(None, {}, DEFAULT_PRESET)

@@ -13,7 +13,7 @@ from bgsoft.cli.doctor import report_lines
 from bgsoft.diagnose.doctor import DoctorReport, find_user_config
 from bgsoft.live.settings import LiveSettings
 from bgsoft.rendering.configure import build_config
-from bgsoft.settings.config import Codec, EffectKind, RenderConfig
+from bgsoft.settings.config import Codec, EffectKind, FaceMode, RenderConfig
 from bgsoft.settings.user import CONFIG_VARIABLE, read_user_config
 from tests.face_clips import SAMPLE
 from tests.marks import crossed
@@ -47,6 +47,20 @@ def test_defaults_below_it_flags_and_named_presets_above(
     assert named.preset == "privacy"
     flag = settings(run, fake_render, clip, "--strength", "1", "--codec", "h264")
     assert (flag.effect.strength, flag.encode.codec) == (1, Codec.H264)
+
+
+@pytest.mark.parametrize("hides", ["subjects = 0", "mode = 'anonymize'"])
+@pytest.mark.parametrize("preset", ["soft", "studio", "privacy"])
+def test_no_preset_shows_faces_that_it_hides(
+    run: Run, fake_render: FakeRender, clip: Path, config: Path, hides: str, preset: str
+) -> None:
+    config.write_text(f"[face]\n{hides}\n")
+    alone = settings(run, fake_render, clip)
+    named = settings(run, fake_render, clip, "--preset", preset)
+    assert alone.face == named.face
+    assert named.face.mode is FaceMode.ANONYMIZE
+    flag = settings(run, fake_render, clip, "--preset", preset, "--face", "guard")
+    assert (flag.face.mode, flag.face.subjects) == (FaceMode.GUARD, 1)
 
 
 def test_extends_is_the_preset_where_none_is_named(
