@@ -249,7 +249,7 @@ def indexed_frames(path: Path, index: int) -> int:
 
 
 def pts_shown_at(path: Path, index: int, pts: int) -> int | None:
-    """pts of the last frame of a file's stream that begins by then; None where it is not known."""
+    """Return the pts of a stream's last frame that begins by then; None where it is not known."""
     for seconds in _BACK_SECONDS:
         with contextlib.suppress(av.FFmpegError, MediaError), open_input(path) as source:
             stream = source.streams[index]
