@@ -83,6 +83,10 @@ class CopiedTracks:
             pictures = [key for key, value in tags.items() if is_picture_tag(key, value)]
             chapter["metadata"] = {key: tags[key] for key in tags if key not in pictures}
             self.picture_tags.update(dict.fromkeys(pictures))
+        if self._container.muxer in ("mp4", "mov"):
+            # FFmpeg leaves out untitled chapters of the track of titles: others took their titles.
+            for number, chapter in enumerate(chapters, 1):
+                chapter["metadata"] = {"title": f"Chapter {number}", **chapter["metadata"]}
         if chapters and self._container.chapters:
             output.set_chapters(chapters)
         elif chapters:

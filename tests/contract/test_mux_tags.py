@@ -34,6 +34,23 @@ def test_mp4_chapters(tmp_path: Path, extension: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("extension", "title"), [(".mp4", "Chapter 2"), (".mov", "Chapter 2"), (".mkv", None)]
+)
+def test_an_untitled_chapter_does_not_take_the_title_of_the_next_one(
+    tmp_path: Path, extension: str, title: str | None
+) -> None:
+    titled, source, target = (tmp_path / name for name in ("a.mkv", "b.mkv", f"c{extension}"))
+    write_movie(titled, film(), chapters=CHAPTERS)
+    ffmpeg("-i", titled, "-c", "copy", "-metadata:c:1", "title=", source)
+    rerender(source, target)
+    with av.open(str(target), mode="r") as container:
+        chapters = container.chapters()
+    assert [each["metadata"].get("title") for each in chapters] == ["opening", title, "end"]
+    ends = [float(each["end"] * each["time_base"]) for each in chapters]
+    assert ends == pytest.approx([0.5, 1.5, 2.0], abs=0.01)
+
+
+@pytest.mark.parametrize(
     ("extension", "lacking"), [(".mp4", ""), (".mkv", ""), (".webm", "WebM"), (".mov", "QuickTime")]
 )
 def test_cover_art(tmp_path: Path, extension: str, lacking: str) -> None:
