@@ -379,7 +379,8 @@ class Feed(Closing):
             ):
                 found = describe(path, self._container, self._stream, [frame])
             # The clock is ours: the source's may jump.
-            self._info = info = replace(found, time_base=Fraction(1, LIVE_TICKS), start_pts=0)
+            base = Fraction(1, LIVE_TICKS)
+            self._info = info = replace(found, time_base=base, start_pts=0, is_live=True)
         return info
 
     def _explain(self, exc: Exception) -> BgsoftError:

@@ -258,9 +258,12 @@ def pts_shown_at(path: Path, index: int, pts: int) -> int | None:
                 source.seek(max(pts - back, stream.start_time or 0), stream=stream)
             packets = itertools.dropwhile(lambda each: not each.is_keyframe, source.demux(stream))
             begun = itertools.takewhile(lambda each: each.dts is None or each.dts <= pts, packets)
-            shown = [each.pts for each in begun if each.pts is not None]
-            if shown and shown[0] <= pts:
-                return max(each for each in shown if each <= pts)
+            times = [each.pts for each in begun if each.size]
+            if None in times:
+                break
+            shown = [each for each in times if each is not None and each <= pts]
+            if shown and shown[0] == times[0]:
+                return max(shown)
     return None
 
 

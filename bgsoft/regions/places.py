@@ -53,8 +53,8 @@ class PlacedRegion:
             length = math.floor(1 / (info.nominal_rate * info.time_base))
             rounded = info.pts_at(region.begin + _ROUNDED_SECONDS)
             self.first = min(info.pts_at(region.begin), rounded - length)
-            if info.pipe is None and not (info.stills or info.is_untimed):
-                shown = pts_shown_at(info.path, info.stream_index, rounded)
+            if not (info.pipe or info.stills or info.is_untimed or info.is_live):
+                shown = pts_shown_at(info.path, info.stream_index, rounded - 1)
                 self.first = self.first if shown is None else min(self.first, shown)
         self.end = math.inf if region.end is None else info.pts_at(region.end)
         """First pts after that at which it no longer applies."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,7 +18,7 @@ TENTHS = [Fraction(number, 10) for number in (0, 1, 2, 3, 23, 24, 25, 60, 61)]
 """Two frames are shown for long."""
 
 
-def held(path: Path, begin: str, end: str) -> list[int]:
+def held(path: Path, begin: str, end: str, *, is_live: bool = False) -> list[int]:
     """The frames that a region covers between two times in seconds."""
     region = Region(
         name="region 1",
@@ -26,7 +27,7 @@ def held(path: Path, begin: str, end: str) -> list[int]:
         begin=Fraction(begin),
         end=Fraction(end),
     )
-    info = probe(path)
+    info = replace(probe(path), is_live=is_live)
     placed, times = PlacedRegion(region, info), shown_by_ffmpeg(path)
     counted = [info.pts_at(seconds - times[0]) for seconds in times]
     return [at for at, pts in enumerate(counted) if placed.holds_at(pts)]
@@ -58,3 +59,9 @@ def test_a_time_in_whole_milliseconds_means_the_frame_that_it_was_rounded_from(
 ) -> None:
     path = write_video(tmp_path / "a.mp4", VideoSpec(times=regular_times(9, 30)))
     assert held(path, "0.133", "0.2") == [4, 5]
+
+
+def test_the_times_of_a_stream_are_not_those_of_its_file(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "a.mp4", VideoSpec(times=TENTHS))
+    assert held(path, "1", "2.35") == [3, 4]
+    assert held(path, "1", "2.35", is_live=True) == [4]
