@@ -200,7 +200,7 @@ def _chapters(a: FileFacts, b: FileFacts) -> Check:
     if len(a.chapters) != len(b.chapters):
         return Check("chapters", False, f"A has {len(a.chapters)}, B {len(b.chapters)}")
     for number, (one, other) in enumerate(zip(a.chapters, b.chapters, strict=True)):
-        if one[2] != other[2]:
+        if one[2] and one[2] != other[2]:  # MP4 names untitled ones
             words = f"title of chapter {number}: {_short(one[2])} / {_short(other[2])}"
             return Check("chapters", False, words)
         if max(abs(one[0] - other[0]), abs(one[1] - other[1])) > _CHAPTER_TICK:

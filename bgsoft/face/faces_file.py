@@ -124,7 +124,7 @@ class KnownFaces:
         self._last: float = math.inf
         """pts of its last frame; inf: unknown."""
         self._names = "", ""
-        """Names of that video and of the rendered one."""
+        """Names of that video and of the rendered one; empty: unknown."""
         self._reached: float = math.inf
         self._coming: list[SavedTrack] = []
         self._open: list[SavedTrack] = []
@@ -244,7 +244,7 @@ class KnownFaces:
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base."""
         size = info.format.width, info.format.height
-        self._names = self._names[0], info.path.name
+        self._names = self._names[0], "" if info.pipe or info.stills else info.path.name
         is_counted = bool(info.stills)  # pts are numbers of pictures
         if self._size is not None and self._size != size:
             found, wanted = "frames are {}x{}".format(*self._size), "{}x{}".format(*size)
@@ -296,7 +296,7 @@ class KnownFaces:
         texts = [f"{self._path}: {unused} match no rendered frame"] if unused else []
         texts += filter(None, [self._late(rendered)])
         searched, shown = self._names
-        if shown and searched != shown and self._path:
+        if searched and shown and searched != shown and self._path:
             texts.append(f"{self._path} has the faces of {searched}; this is {shown}")
         tracks = [track for track in self.tracks.values() if not track.interpolate]
         rows = (track.row(at) for track in tracks for at in range(len(track.pts)))

@@ -9,7 +9,6 @@ admitted, and only FFmpeg's ``file`` protocol. The name is passed as a ``file:``
 from __future__ import annotations
 
 import contextlib
-import itertools
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -249,21 +248,35 @@ def indexed_frames(path: Path, index: int) -> int:
 
 
 def pts_shown_at(path: Path, index: int, pts: int) -> int | None:
-    """Return the pts of a stream's last frame that begins by then; None where it is not known."""
+    """Return the pts of a stream's last packet that is shown by then; None where it is not known.
+
+    The last packet is shown for its duration, where it has one. Damaged packets count, though they
+    show nothing. Where the clock jumps back, the pts may be too early.
+    """
     for seconds in _BACK_SECONDS:
-        with contextlib.suppress(av.FFmpegError, MediaError), open_input(path) as source:
-            stream = source.streams[index]
+        with (
+            contextlib.suppress(av.FFmpegError, MediaError, OverflowError),
+            open_input(path) as file,
+        ):
+            stream = file.streams[index]
             if seconds is not None:
                 back = int(seconds / (stream.time_base or 1))
-                source.seek(max(pts - back, stream.start_time or 0), stream=stream)
-            packets = itertools.dropwhile(lambda each: not each.is_keyframe, source.demux(stream))
-            begun = itertools.takewhile(lambda each: each.dts is None or each.dts <= pts, packets)
-            times = [each.pts for each in begun if each.size]
-            if None in times:
-                break
-            shown = [each for each in times if each is not None and each <= pts]
-            if shown and shown[0] == times[0]:
-                return max(shown)
+                file.seek(max(pts - back, stream.start_time or 0), stream=stream)
+            times: list[tuple[int, int]] = []
+            is_last = True
+            for packet in file.demux(stream):
+                if not (times or packet.is_keyframe):
+                    continue
+                if packet.pts is None:
+                    break
+                is_last = is_last and max(packet.pts, packet.dts or packet.pts) <= pts
+                if packet.dts is not None and packet.dts > pts:
+                    break
+                if not times or (packet.pts <= pts and not packet.is_discard):
+                    times.append((packet.pts, packet.duration or pts))
+            if times and times[0][0] <= pts:
+                shown, length = max(times)
+                return None if is_last and shown + length <= pts else shown
     return None
 
 

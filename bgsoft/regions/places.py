@@ -17,7 +17,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.source import pts_shown_at
 from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
-from bgsoft.settings.regions import Length, Region, RegionShape
+from bgsoft.settings.regions import Length, Region, RegionAction, RegionShape
 
 Corners: TypeAlias = NDArray[np.float64]
 """(N, 2): x and y in frame pixels, in order around the region."""
@@ -53,7 +53,9 @@ class PlacedRegion:
             length = math.floor(1 / (info.nominal_rate * info.time_base))
             rounded = info.pts_at(region.begin + _ROUNDED_SECONDS)
             self.first = min(info.pts_at(region.begin), rounded - length)
-            if not (info.pipe or info.stills or info.is_untimed or info.is_live):
+            is_known = not (info.pipe or info.stills or info.is_untimed or info.is_live)
+            # In doubt it is too early, so this is only for what hides.
+            if region.action is RegionAction.HIDE and is_known:
                 shown = pts_shown_at(info.path, info.stream_index, rounded - 1)
                 self.first = self.first if shown is None else min(self.first, shown)
         self.end = math.inf if region.end is None else info.pts_at(region.end)

@@ -9,7 +9,9 @@ it: the result of a library call depends on its arguments alone.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bgsoft.errors import ConfigError, PresetError, os_errors_as
 from bgsoft.records import NamedTuple
@@ -43,24 +45,35 @@ class UserConfig(NamedTuple):
         """Return the settings below a command's flags.
 
         Args:
-            name: Name or file of a preset, which wins over these settings. But where these hide
-                faces, they stay hidden. None: these settings win over :attr:`extends`.
+            name: Name or file of a preset, which wins over these settings, except that it shows no
+                faces that they hide. None: these settings win over :attr:`extends`.
 
         Raises:
             PresetError: There is no such preset, or it is malformed.
         """
         found = load_preset(self.extends if name is None else name)
-        if name is not None and _hides(self.settings) and not _hides(found.settings):
-            kept = {section: each for section, each in found.settings.items() if section != "face"}
-            found = found._replace(settings=kept)
-        layers = (found.settings, self.settings)
-        return found._replace(
-            settings=merge(*(layers if name is None else reversed(layers))), config_file=self.path
-        )
+        layers = [found.settings, self.settings]
+        if name is not None:
+            own = self.preset(None).settings.get("face", {})
+            layers = [self.settings, found.settings]
+            if own.get("mode") is FaceMode.ANONYMIZE:
+                layers = [self.settings, _hiding(own), _not_showing(found.settings, own)]
+        return found._replace(settings=merge(*layers), config_file=self.path)
 
 
-def _hides(settings: Layer) -> bool:
-    return merge(settings).get("face", {}).get("mode") is FaceMode.ANONYMIZE
+def _hiding(face: Mapping[str, Any]) -> Layer:
+    return {"face": {key: face[key] for key in ("mode", "subjects") if key in face}}
+
+
+def _not_showing(preset: Layer, own: Mapping[str, Any]) -> Layer:
+    """Return a preset's settings without those that show faces which one's own settings hide."""
+    showing = ("mode", "subjects", "main") if own.get("subjects") == 0 else ("mode",)
+    face = {
+        key: value
+        for key, value in preset.get("face", {}).items()
+        if key not in showing or (key, value) == ("subjects", 0)
+    }
+    return {**preset, "face": face}
 
 
 NO_CONFIG = UserConfig(None, {}, DEFAULT_PRESET)

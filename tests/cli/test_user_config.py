@@ -63,6 +63,37 @@ def test_no_preset_shows_faces_that_it_hides(
     assert (flag.face.mode, flag.face.subjects) == (FaceMode.GUARD, 1)
 
 
+@pytest.mark.parametrize(
+    ("own", "preset", "shown"),
+    [
+        ("subjects = 0", "mode = 'anonymize'\nsubjects = 1", (0, ())),
+        ("subjects = 0", "mode = 'anonymize'\nmain = ['50%,50%']", (0, ())),
+        ("subjects = 0", "mode = 'main'\nsubjects = 2", (0, ())),
+        ("mode = 'anonymize'", "mode = 'main'\nsubjects = 2", (2, ())),
+        ("mode = 'anonymize'", "main = ['50%,50%']", (1, ("50%,50%",))),
+        ("mode = 'anonymize'", "subjects = 0", (0, ())),
+    ],
+)
+def test_a_preset_may_only_hide_more(
+    run: Run,
+    fake_render: FakeRender,
+    clip: Path,
+    config: Path,
+    own: str,
+    preset: str,
+    shown: tuple[int, tuple[str, ...]],
+) -> None:
+    mine, faces = config.parent / "mine.toml", config.parent / "f.jsonl"
+    mine.write_text(f"[face]\nfile = '{faces}'\n{preset}\n")
+    faces.write_text('{"faces_of": "a", "frame": [1, 1]}\n')
+    for settings_of_it in (f"[face]\n{own}\n", "extends = 'base.toml'\n"):
+        (config.parent / "base.toml").write_text(f"[face]\n{own}\n")
+        config.write_text(settings_of_it)
+        face = settings(run, fake_render, clip, "--preset", str(mine)).face
+        assert (face.mode, face.subjects, face.main) == (FaceMode.ANONYMIZE, *shown)
+        assert face.file == str(faces)
+
+
 def test_extends_is_the_preset_where_none_is_named(
     run: Run, fake_render: FakeRender, clip: Path, config: Path
 ) -> None:

@@ -264,6 +264,7 @@ def test_the_faces_of_a_shorter_video_and_one_of_another_name(
     with pytest.raises(VerificationError, match="2 frames come after the last one of "):
         bgsoft.render(people, target, faces=file, **HIDES)
     assert [*tmp_path.iterdir()] == [Path(file)]
+    assert people.name == header["faces_of"]
     told = f"{file} has the faces of other.mp4; this is {people.name}"
     write(tmp_path / "f.jsonl", [{**header, "faces_of": "other.mp4"}])
     report = bgsoft.render(people, target, faces=file, **HIDES)
