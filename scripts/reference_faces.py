@@ -5,9 +5,9 @@
     python scripts/reference_faces.py FOLDER clip.mkv photo.jpg
 
 The detector is MediaPipe's full-range one in MediaPipe's own runtime (``model_selection=1`` of
-``mp.solutions.face_detection``): not a network that bgsoft runs, nor its code
-around it. Run it in an environment of its own, with Python 3.11 and ``mediapipe==0.10.21 av``:
-that MediaPipe needs NumPy below 2.
+``mp.solutions.face_detection``). bgsoft runs neither this network nor the code around it. Run it in
+an environment of its own, with Python 3.11 and ``mediapipe==0.10.21 av``: that MediaPipe needs
+NumPy below 2.
 
 It is shown the whole frame and, for small faces, squares of the frame's short side and of halves
 and quarters of it, which overlap by 30 %. A detection that touches an edge of its square which is

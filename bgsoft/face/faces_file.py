@@ -242,7 +242,10 @@ class KnownFaces:
         return bool(left < width and top < height and right > 0 and bottom > 0)
 
     def require_video(self, info: VideoInfo) -> None:
-        """Raise ConfigError if the file belongs to a video of another size or time base."""
+        """Raise ConfigError if the file belongs to a video of another size or time base.
+
+        Another name is only kept for :meth:`notices`.
+        """
         size = info.format.width, info.format.height
         self._names = self._names[0], "" if info.pipe or info.stills else info.path.name
         is_counted = bool(info.stills)  # pts are numbers of pictures

@@ -214,7 +214,7 @@ class MatteEditor:
         what.wait()
 
     def missing(self, asked: Sequence[tuple[Matte, Roi]]) -> list[float]:
-        """Return how much each matte lacks of what is expected of a face, 0–1.
+        """Return the share of each expected face that its matte lacks, 0–1.
 
         Of the faces that landmarks would be made of in these squares; what lies beyond the frame
         does not count.
@@ -277,6 +277,6 @@ class MatteEditor:
             on_coverage(ids, row[: len(ids)].tolist())
 
     def close(self) -> None:
-        """Tell of what is outstanding; safe to call twice."""
+        """Report the coverage that is outstanding; safe to call twice."""
         if self._listeners:
             self._report_coverage()

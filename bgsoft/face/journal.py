@@ -144,8 +144,8 @@ class FaceJournal:
     def boundary(self) -> dict[str, Any]:
         """Return what joins the faces of a chunk with those before it; plain JSON types.
 
-        Complete once the step is closed: the ids that were counted, and ids and boxes of the faces
-        that may have gone on before the first frame and after the last.
+        These are the ids that were counted, and ids and boxes of the faces that may have gone on
+        before the first frame and after the last. They are complete once the step is closed.
         """
         return {"ids": sorted(self._tracks), "before": self._before, "last": self._places()}
 

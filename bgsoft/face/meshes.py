@@ -43,7 +43,7 @@ class OneEuro:
         Args:
             value: (D, N) coordinates of N points, the same shape in every call; finite.
             dt_seconds: Time since the last sample, above 0.
-            extent: Size of what the points belong to, above 0, in units of ``value``.
+            extent: Size of the face, above 0, in units of ``value``.
             rest_part: Multiplies the cutoff at rest: below 1 for noisier samples.
         """
         if self._value is None:

@@ -65,9 +65,9 @@ class FaceStep(Closing):
     data: FaceTaker | None = None
     known: KnownFaces | None = None
     backend: str = "cpu"
-    """What runs the models, for the report; and"""
+    """Backend of the models, for the report."""
     device: str = "cpu"
-    """where."""
+    """Device of the models, for the report."""
 
     def __post_init__(self) -> None:
         hides = self.config.mode is FaceMode.ANONYMIZE

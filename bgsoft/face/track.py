@@ -171,8 +171,8 @@ class FaceTracker:
         self.tracks: list[FaceTrack] = []
         """May be cleared; the ids are not used again."""
         self.is_fresh = True
-        """May be set: only what the next detections show is followed from there on, under the same
-        ids, so that the places of faces depend on nothing before that frame."""
+        """Only the next detections decide who is followed, under the same ids. It may be set: then
+        the places of faces depend on nothing before that frame."""
 
     @property
     def is_restless(self) -> bool:

@@ -40,8 +40,8 @@ to other files unless enabled (``enable_drefs``, off)."""
 _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
 _HEAD_BYTES = 512
 _BACK_SECONDS = 0, 1, 10, 100, None
-"""How far before a time a key frame is looked for, if the one that is found is shown later: files
-are searched by decoding times, and some only roughly. None: from the beginning."""
+"""How long before a time a key frame is looked for, until one is found that is shown by then. Files
+are searched by decoding times, some only roughly. None: from the beginning."""
 MAX_PIXELS = 80_216_064
 """Largest number of pixels of a picture: 12K (HEVC's level 6.3). A kilobyte can claim far more, and
 gigabytes of memory with that; decoders refuse it before they allocate anything."""

@@ -1,9 +1,9 @@
 """The user's defaults: ``config.toml``, which all commands read.
 
-Precedence: defaults < config.toml < preset < flags; but no preset shows faces that config.toml
-hides. The file has the keys of a preset. Its
-``extends`` replaces :data:`DEFAULT_PRESET` where no preset is named. Python callers do not read
-it: the result of a library call depends on its arguments alone.
+Precedence: defaults < config.toml < preset < flags. But no preset shows faces that config.toml
+hides. The file has the keys of a preset. Its ``extends`` replaces :data:`DEFAULT_PRESET` where no
+preset is named. Python callers do not read it: the result of a library call depends on its
+arguments alone.
 """
 
 from __future__ import annotations
