@@ -1,8 +1,9 @@
 """Memory stays where it is, in a long render and over many files.
 
-The last third of a run may take at most 5 % more than the first third after the start (medians of
-resident memory): the process that renders, each worker of a batch, and each GPU. Thirds hold many
-files of a batch: within each, memory rises and falls by a sixth.
+The last third of a run may take at most 5 % more than the first third after the start (means of
+resident memory): the process that renders, each worker of a batch, and each GPU. Within each file
+of a batch, memory rises and falls by a sixth. So a third holds many files and samples: in eight
+batches, means of two thirds differed by 2.4 % at most, medians by 3.3 %.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MAX_GROWTH = 1.05
 START_SHARE = 0.25
 """Share of the samples in which models are loaded and buffers are first touched."""
 MIN_SAMPLES = 40
-FRAMES, FILES = 3_000, 60
+SAMPLE_SECONDS = 0.03
+FRAMES, FILES = 3_000, 120
 """At ``--size 1``."""
 
 
@@ -66,7 +68,7 @@ def sampled(*arguments: str | Path) -> dict[str, list[int]]:
                     samples[f"process {pid}"].append(used)
             for number, used in enumerate(gpu_memory()):
                 samples[f"GPU {number}"].append(used)
-            time.sleep(0.1)
+            time.sleep(SAMPLE_SECONDS)
     assert process.returncode == 0
     return samples
 
@@ -75,7 +77,7 @@ def growth(samples: list[int]) -> float:
     """The last third over the first third after the start."""
     rest = samples[int(len(samples) * START_SHARE) :]
     third = max(1, len(rest) // 3)
-    return statistics.median(rest[-third:]) / statistics.median(rest[:third])
+    return statistics.mean(rest[-third:]) / statistics.mean(rest[:third])
 
 
 def assert_flat(samples: dict[str, list[int]]) -> None:
