@@ -271,6 +271,8 @@ class Frame:
     """Seconds per pts unit."""
     duration: int = 0
     """Display duration in ``time_base`` units; 0 where unknown."""
+    shown_until: int | None = None
+    """pts of the next frame, or the end of the video; None where it is not known."""
     concealed: bool = False
     """Whether the decoder concealed damaged data."""
     ready: Any = None

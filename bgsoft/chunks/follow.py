@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 from array import array
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_right
 from functools import partial
 
 from bgsoft.analysis.base import REACH
 from bgsoft.analysis.reduce import Reducer
 from bgsoft.analysis.scenes import LumaProbe
+from bgsoft.chunks.plan import FrameIndex
 from bgsoft.decode.base import DecodeSettings, PtsRange
 from bgsoft.decode.cpu import CpuDecoder, decoder_threads
 from bgsoft.errors import RenderCancelledError
@@ -29,14 +29,14 @@ from bgsoft.settings.config import RenderConfig
 
 
 def follow_regions(
-    config: RenderConfig, info: VideoInfo, pts: Sequence[int], cancel: threading.Event
+    config: RenderConfig, info: VideoInfo, frames: FrameIndex, cancel: threading.Event
 ) -> FollowedRegions:
     """Follow the regions of a render that are to be followed.
 
     Args:
         config: Settings of the render.
         info: The video.
-        pts: Times of all frames that are rendered, in order.
+        frames: All frames that are rendered.
         cancel: Set it to stop.
 
     Raises:
@@ -45,18 +45,16 @@ def follow_regions(
         RenderCancelledError: ``cancel`` was set.
     """
     regions = [each for each in config.all_regions if each.follow]
-    placed = place_regions(regions, config, info, lambda _: None)
+    placed, pts = place_regions(regions, config, info), frames.pts
     lost: list[Event] = []
     follower = Follower(placed, info.format, lost.append)
     motions = {one.region: Motion(array("q"), []) for one in placed}
     reducer, scenes = Reducer(info.format), LumaProbe(info.format)
     ring = FrameRing(1, partial(host_planes, info.format))
     # REACH more frames, so that the same scene cuts are detected as in a render.
-    first = max(0, bisect_left(pts, min(one.first for one in placed)) - REACH)
-    if first >= len(pts):
-        return FollowedRegions(motions, lost)
+    first = max(0, bisect_right(pts, min(one.begin for one in placed)) - 1 - REACH)
     settings = DecodeSettings(
-        range=PtsRange(pts[first], pts[-1] + 1, first),
+        range=PtsRange(pts[first], frames.end, first),
         threads=decoder_threads(Resources(threads=config.backends.threads)),
     )
     with CpuDecoder(info.path, settings, info=info) as decoder:
@@ -70,7 +68,7 @@ def follow_regions(
             ring.release(frame)
             for one in placed:
                 moved = follower.moved(one)
-                if moved is not None and one.holds_at(frame.pts):
+                if moved is not None and one.holds_in(frame):
                     motions[one.region].pts.append(frame.pts)
                     motions[one.region].moved.append(moved)
             if all(follower.is_lost(one) or frame.pts >= one.end for one in placed):

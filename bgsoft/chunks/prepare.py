@@ -111,7 +111,7 @@ def prepare(
     if any(region.follow for region in config.all_regions):
         from bgsoft.chunks.follow import follow_regions
 
-        followed = follow_regions(config, info, frames.pts, cancel)
+        followed = follow_regions(config, info, frames, cancel)
     with made_folders(config.videos, lambda _text: None):
         request.check_writable(info)
         chunks = folder.prepare(config, chunks)

@@ -165,7 +165,7 @@ class FrameRenderer(Closing):
 
     def check(self, regions: Sequence[Region]) -> None:
         """Raise ConfigError if regions cannot be used on this video."""
-        place_regions(regions, self._config, self._video.info, lambda _event: None)
+        place_regions(regions, self._config, self._video.info)
 
     def close(self) -> None:
         """Free the decoder and the stages."""

@@ -167,32 +167,44 @@ class StreamDecoder(Closing, Generic[P]):
         self._restarted = False
         self._rendering = False
         """The whole input is read now, not only its beginning."""
+        self._end_pts = 0
+        """End of the last wanted picture, once that is known."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
-        """See :meth:`bgsoft.decode.base.Decoder.frames`."""
+        """See :meth:`bgsoft.decode.base.Decoder.frames`.
+
+        A frame is yielded when the next picture has been decoded, so that its end is known.
+        """
         part = self._settings.range
         self._rendering = True
-        for index, timed in enumerate(self.wanted(), part.index if part else 0):
-            planes = ring.acquire()
-            frame = Frame(
-                planes=planes,
-                format=self.info.format,
-                index=index,
-                pts=timed.pts,
-                time_base=self.info.time_base,
-                duration=timed.picture.duration,
-                concealed=timed.picture.is_corrupt,
-                messages=timed.picture.opaque or (),
-            )
-            try:
-                self._write(timed.picture, frame)
-            except BaseException:
-                ring.release(planes)
-                raise
-            self.stats.frames += 1
-            self.stats.concealed_frames += frame.concealed
-            self.stats.repaired_pts += timed.repaired
-            yield frame
+        waiting: Frame | None = None
+        try:
+            for index, timed in enumerate(self.wanted(), part.index if part else 0):
+                if waiting is not None:
+                    frame, waiting = waiting, None
+                    frame.shown_until = timed.pts
+                    yield frame
+                waiting = Frame(
+                    planes=ring.acquire(),
+                    format=self.info.format,
+                    index=index,
+                    pts=timed.pts,
+                    time_base=self.info.time_base,
+                    duration=timed.picture.duration,
+                    concealed=timed.picture.is_corrupt,
+                    messages=timed.picture.opaque or (),
+                )
+                self._write(timed.picture, waiting)
+                self.stats.frames += 1
+                self.stats.concealed_frames += waiting.concealed
+                self.stats.repaired_pts += timed.repaired
+            if waiting is not None:
+                frame, waiting = waiting, None
+                frame.shown_until = self._end_pts
+                yield frame
+        finally:
+            if waiting is not None:
+                ring.release(waiting)
 
     @abstractmethod
     def _write(self, picture: P, frame: Frame) -> None:
@@ -208,6 +220,7 @@ class StreamDecoder(Closing, Generic[P]):
         last: TimedPicture[P] | None = None
         for timed in self._timed(self._shown(start)):
             if end is not None and timed.pts >= end:
+                self._end_pts = timed.pts
                 return
             last = timed
             if start is None or timed.pts >= start:
@@ -239,7 +252,7 @@ class StreamDecoder(Closing, Generic[P]):
             yield timed
 
     def _check_end(self, start: int | None, last: TimedPicture[P] | None) -> None:
-        """Report a file that ends too early.
+        """Set the end of the last picture, and report a file that ends too early.
 
         Raises:
             ConfigError: The wanted part begins after the last frame.
@@ -257,6 +270,9 @@ class StreamDecoder(Closing, Generic[P]):
             raise DecodeError(
                 f"cannot decode {path}: it has no intact frame", stage="decode", path=path
             )
+        declared_end = self.info.pts_at(Fraction(self.info.duration_seconds or 0))
+        length = last.picture.duration or self.info.nominal_ticks
+        self._end_pts = max(last.pts + length, declared_end)
         if self.info.duration_seconds is None or self._restarted:
             return  # a restarted clock makes the header's length wrong
         ticks = last.pts + last.picture.duration - (self.info.start_pts or 0)

@@ -100,8 +100,6 @@ class VideoInfo:
     """Conversions the user should know of, e.g. «alpha channel dropped»."""
     pipe: PipeInput | None = None
     """Pipe that is read once; None: a file, which can be opened again."""
-    is_live: bool = False
-    """Its times are those of a stream's clock, whatever the source says."""
 
     @property
     def lost_chroma(self) -> tuple[str, ...]:

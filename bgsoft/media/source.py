@@ -39,9 +39,6 @@ to other files unless enabled (``enable_drefs``, off)."""
 
 _OPTIONS = {"protocol_whitelist": "file", "format_whitelist": ",".join(CONTAINERS)}
 _HEAD_BYTES = 512
-_BACK_SECONDS = 0, 1, 10, 100, None
-"""How long before a time a key frame is looked for, until one is found that is shown by then. Files
-are searched by decoding times, some only roughly. None: from the beginning."""
 MAX_PIXELS = 80_216_064
 """Largest number of pixels of a picture: 12K (HEVC's level 6.3). A kilobyte can claim far more, and
 gigabytes of memory with that; decoders refuse it before they allocate anything."""
@@ -245,39 +242,6 @@ def indexed_frames(path: Path, index: int) -> int:
     with open_input(path, advanced_editlist="0") as source:
         stream = source.streams[index]
         return len(stream.index_entries) if isinstance(stream, VideoStream) else 0
-
-
-def pts_shown_at(path: Path, index: int, pts: int) -> int | None:
-    """Return the pts of a stream's last packet that is shown by then; None where it is not known.
-
-    The last packet is shown for its duration, where it has one. Damaged packets count, though they
-    show nothing. Where the clock jumps back, the pts may be too early.
-    """
-    for seconds in _BACK_SECONDS:
-        with (
-            contextlib.suppress(av.FFmpegError, MediaError, OverflowError),
-            open_input(path) as file,
-        ):
-            stream = file.streams[index]
-            if seconds is not None:
-                back = int(seconds / (stream.time_base or 1))
-                file.seek(max(pts - back, stream.start_time or 0), stream=stream)
-            times: list[tuple[int, int]] = []
-            is_last = True
-            for packet in file.demux(stream):
-                if not (times or packet.is_keyframe):
-                    continue
-                if packet.pts is None:
-                    break
-                is_last = is_last and max(packet.pts, packet.dts or packet.pts) <= pts
-                if packet.dts is not None and packet.dts > pts:
-                    break
-                if not times or (packet.pts <= pts and not packet.is_discard):
-                    times.append((packet.pts, packet.duration or pts))
-            if times and times[0][0] <= pts:
-                shown, length = max(times)
-                return None if is_last and shown + length <= pts else shown
-    return None
 
 
 def rendered_packets(pipe: PipeInput, video_index: int) -> PipePackets:

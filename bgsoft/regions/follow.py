@@ -122,7 +122,7 @@ class Follower:
                 elif self._is_cut and not state.is_lost:
                     self._lose(placed, state, "at a cut")
             self._is_cut = False
-            if not any(placed.holds_at(frame.pts) for placed in self._regions):
+            if not any(placed.holds_in(frame) for placed in self._regions):
                 self._last = None
                 continue
             luma = analysis.luma if isinstance(analysis.luma, np.ndarray) else analysis.luma.get()
@@ -130,7 +130,7 @@ class Follower:
             self._corners[frame.pts] = {
                 placed: self._corners_in(placed, frame, picture)
                 for placed in self._regions
-                if placed.holds_at(frame.pts)
+                if placed.holds_in(frame)
             }
             self._last = picture
 

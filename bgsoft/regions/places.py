@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -12,12 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import ConfigError
-from bgsoft.frame import FrameFormat
+from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.source import pts_shown_at
-from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
-from bgsoft.settings.regions import Length, Region, RegionAction, RegionShape
+from bgsoft.settings.regions import Length, Region, RegionShape
 
 Corners: TypeAlias = NDArray[np.float64]
 """(N, 2): x and y in frame pixels, in order around the region."""
@@ -46,20 +44,16 @@ class PlacedRegion:
 
     def __init__(self, region: Region, info: VideoInfo) -> None:
         self.region = region
-        self.first: float = -math.inf
-        """First pts at which the region applies: also in a frame that is still shown then."""
+        self.begin: float = -math.inf
+        self._shown_after: float = -math.inf
+        """A frame that is shown until this pts is still shown when the region begins."""
         if region.begin:
-            # Rounded up, it would reach the frame before.
-            length = math.floor(1 / (info.nominal_rate * info.time_base))
-            rounded = info.pts_at(region.begin + _ROUNDED_SECONDS)
-            self.first = min(info.pts_at(region.begin), rounded - length)
-            is_known = not (info.pipe or info.stills or info.is_untimed or info.is_live)
-            # In doubt it is too early, so this is only for what hides.
-            if region.action is RegionAction.HIDE and is_known:
-                shown = pts_shown_at(info.path, info.stream_index, rounded - 1)
-                self.first = self.first if shown is None else min(self.first, shown)
+            self.begin = info.pts_at(region.begin)
+            self._shown_after = info.pts_at(region.begin + _ROUNDED_SECONDS)
         self.end = math.inf if region.end is None else info.pts_at(region.end)
-        """First pts after that at which it no longer applies."""
+        """First pts after :attr:`begin` at which it no longer applies."""
+        # Rounded up, it would reach the frame before.
+        self._frame_ticks = math.floor(1 / (info.nominal_rate * info.time_base))
         self._times = [float(info.pts_at(key.seconds)) for key in region.keys]
         self._keys = [_corners(region.shape, key.lengths, info.format) for key in region.keys]
         width, height = info.format.width, info.format.height
@@ -73,9 +67,12 @@ class PlacedRegion:
         """True if the region is an upright box at all times."""
         return self.region.shape is RegionShape.BOX and not self.region.follow
 
-    def holds_at(self, pts: int) -> bool:
-        """Return True if the region applies at this time."""
-        return self.first <= pts < self.end
+    def holds_in(self, frame: Frame) -> bool:
+        """Return True if the region applies while a frame is shown."""
+        until = frame.shown_until
+        if until is None:
+            until = frame.pts + self._frame_ticks
+        return frame.pts < self.end and (frame.pts >= self.begin or until >= self._shown_after)
 
     def corners(self, pts: int) -> Corners:
         """Return the corners, interpolated between key frames and constant outside them."""
@@ -89,12 +86,9 @@ class PlacedRegion:
 
 
 def place_regions(
-    regions: Sequence[Region],
-    config: RenderConfig,
-    info: VideoInfo,
-    on_event: Callable[[Event], None],
+    regions: Sequence[Region], config: RenderConfig, info: VideoInfo
 ) -> list[PlacedRegion]:
-    """Place the regions of a render, and report those outside the rendered time.
+    """Place the regions of a render.
 
     Raises:
         ConfigError: A region lies outside the frame, or cannot be followed.
@@ -106,14 +100,12 @@ def place_regions(
                 f"cannot follow {region.name}: it begins at {float(region.begin):g} s, before the"
                 f" rendered part; let it begin at {config.start_seconds:g} s or later"
             )
-        _report_unused(region, config, info, on_event)
         placed.append(PlacedRegion(region, info))
     return placed
 
 
-def _report_unused(
-    region: Region, config: RenderConfig, info: VideoInfo, on_event: Callable[[Event], None]
-) -> None:
+def outside_text(region: Region, config: RenderConfig, info: VideoInfo) -> str | None:
+    """Return a notice about a region outside the rendered time, as far as that is known."""
     start, length, end = config.start_seconds, info.duration_seconds, math.inf
     over = ""
     if config.duration_seconds is not None:
@@ -123,9 +115,7 @@ def _report_unused(
         end, over = length, f"the video ends at {length:.2f} s"
     if region.end is not None and region.end <= start:
         end, over = 0.0, f"the rendered part begins at {start:g} s of the video"
-    if region.begin >= end:
-        text = f"{region.name} {region.action}s nothing: {over}"
-        on_event(Event(kind="notice", stage="composite", message=text))
+    return f"{region.name} {region.action}s nothing: {over}" if region.begin >= end else None
 
 
 def _corners(shape: RegionShape, lengths: tuple[Length, ...], format: FrameFormat) -> Corners:

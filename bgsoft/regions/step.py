@@ -17,7 +17,15 @@ from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.media.info import VideoInfo
 from bgsoft.ops.placement import Placement
 from bgsoft.regions.follow import FollowedRegions, Follower, RecordedFollower
-from bgsoft.regions.places import Corners, PlacedRegion, bounds, coverage, place_regions, touched
+from bgsoft.regions.places import (
+    Corners,
+    PlacedRegion,
+    bounds,
+    coverage,
+    outside_text,
+    place_regions,
+    touched,
+)
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.regions import Region, RegionAction
@@ -56,7 +64,7 @@ class RegionStep:
         self._placement, self._pool = placement, pool
         self._factor = analysis_factor(info.format.width, info.format.height)
         self._inverts = config.effect.invert
-        placed = place_regions(regions, config, info, on_event)
+        placed = place_regions(regions, config, info)
         self._edited = [one for one in placed if one.region.action is not RegionAction.HIDE]
         self._hidden = [one for one in placed if one.region.action is RegionAction.HIDE]
         if config.effect.kind is EffectKind.MATTE:
@@ -66,6 +74,14 @@ class RegionStep:
                     " a matte shows no picture; keep or drop regions instead"
                 )
             self._hidden = []
+        self._unused: set[PlacedRegion] = set()
+        """Regions that applied in no frame so far, but may do so."""
+        for one in self._edited + self._hidden:
+            outside = outside_text(one.region, config, info)
+            if outside is None:
+                self._unused.add(one)
+            else:
+                on_event(Event(kind="notice", stage="composite", message=outside))
         self._hider = Hider(HidePlan.of(config, info.format), placement)
         moving = [one for one in self._edited + self._hidden if one.region.follow]
         self._follower: Follower | RecordedFollower | None = None
@@ -85,7 +101,7 @@ class RegionStep:
             self._follower.update(frames, reduced)
         for frame, matte in zip(frames, mattes, strict=True):
             for placed in self._edited:
-                if placed.holds_at(frame.pts):
+                if self._holds(placed, frame):
                     self._edit(placed, self._corners(placed, frame), matte)
             if self._inverts:
                 for plane in (matte.alpha, matte.reduced):
@@ -102,6 +118,20 @@ class RegionStep:
         """Begin a new scene."""
         if self._follower is not None:
             self._follower.reset()
+
+    def _holds(self, placed: PlacedRegion, frame: Frame) -> bool:
+        holds = placed.holds_in(frame)
+        if holds:
+            self._unused.discard(placed)
+        return holds
+
+    def unused(self) -> list[str]:
+        """Return notices about regions that applied in no frame of a whole video."""
+        return [
+            f"{one.region.name} {one.region.action}s nothing: no frame is shown then"
+            for one in self._edited + self._hidden
+            if one in self._unused
+        ]
 
     def _corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
         if self._follower is not None and placed.region.follow:
@@ -134,7 +164,7 @@ class RegionStep:
         places: list[Place] = []
         for placed in self._hidden:
             place = None
-            if placed.holds_at(frame.pts):
+            if self._holds(placed, frame):
                 place = self._place(placed, self._corners(placed, frame), frame)
             if place is not None:
                 places.append(place)

@@ -479,7 +479,7 @@ class _Session:
         )
 
     def _report_missed(self, pictures: PictureStages, frames: int) -> None:
-        """Report what segmentation, faces and detector of a whole video missed."""
+        """Report what segmentation, faces, detector and regions of a whole video missed."""
         nobody = nobody_text(self._config, frames)
         if nobody is not None and pictures.areas is not None and pictures.areas.are_empty():
             self._log.add("notice", nobody, stage="segment")
@@ -490,6 +490,8 @@ class _Session:
 
             for text in notices(pictures.detector.summary()):
                 self._log.add("notice", text, stage="segment")
+        for text in [] if pictures.regions is None else pictures.regions.unused():
+            self._log.add("notice", text, stage="composite")
 
 
 def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:

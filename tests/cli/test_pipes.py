@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,9 +19,9 @@ import pytest
 
 from bgsoft.cli.main import main
 from tests.marks import slow
-from tests.outside import ffmpeg, ffmpeg_program
+from tests.outside import ffmpeg, ffmpeg_program, frame_hashes
 from tests.processes import ROOT, run_python
-from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
+from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie, write_video
 
 ON_CPU = [f"--{stage}=cpu" for stage in ("decode", "infer", "composite", "encode")]
 QUICK = ["--effect=dim", "--matte=fast", "--face=off", "--mask-every=25", "--preset=soft", *ON_CPU]
@@ -122,6 +123,26 @@ def test_between_two_ffmpegs_all_is_as_between_files(
     if into == "ts":  # FFmpeg itself gives its sound other last digits where it cannot seek
         got, wanted = ([line for line in lines if line[0] == "0"] for lines in (got, wanted))
     assert got == wanted
+
+
+@pytest.mark.parametrize(("times", "hidden"), [("1-2", [2]), ("7-9", [])])
+def test_a_place_is_hidden_in_the_frame_that_is_shown_then(
+    tmp_path: Path, start: Start, times: str, hidden: list[int]
+) -> None:
+    """The third frame is shown from 0.3 to 2.3 s."""
+    tenths = [Fraction(number, 10) for number in (0, 1, 3, 23, 24)]
+    clip, plain = write_video(tmp_path / "in.ts", VideoSpec(times=tenths)), tmp_path / "plain.mkv"
+    assert main(["render", str(clip), str(plain), "--codec=ffv1", *QUICK]) == 0
+    hide = f"--hide 0,0,40,40@{times}"
+    with subprocess.Popen(["cat", clip], stdout=subprocess.PIPE) as sender:
+        target = tmp_path / "out.mkv"
+        flags = ["--codec=ffv1", "--anonymize-style=solid", *hide.split()]
+        render = start("-", target, *flags, stdin=sender.stdout)
+        code, lines = ended(render)
+    notice = f"/dev/stdin: notice: {hide} hides nothing: no frame is shown then"
+    assert (code, notice in lines) == (0, not hidden)
+    pairs = zip(frame_hashes(plain), frame_hashes(target), strict=True)
+    assert [n for n, (before, after) in enumerate(pairs) if before != after] == hidden
 
 
 @pytest.mark.slow

@@ -62,11 +62,16 @@ def ring_for(format: FrameFormat, slots: int = 2) -> FrameRing:
 
 
 def decode_all(decoder: Decoder) -> list[Seen]:
-    """All frames of a decoder, which is left open; checks that every slot came back."""
+    """All frames of a decoder, which is left open; checks their ends, and that slots came back."""
     ring = ring_for(decoder.info.format)
     shift = 8 if decoder.info.format.layout is PixelLayout.P010 else 0
-    seen = []
+    seen: list[Seen] = []
+    until: int | None = None
     for frame in decoder.frames(ring):
+        assert until in (None, frame.pts)
+        until = frame.shown_until
+        assert until is not None
+        assert until > frame.pts
         assert frame.format == decoder.info.format
         assert frame.time_base == decoder.info.time_base
         try:

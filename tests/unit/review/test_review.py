@@ -11,12 +11,14 @@ import av
 import numpy as np
 import pytest
 
+from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import BgsoftError, ConfigError, UnsupportedFormatError
 from bgsoft.regions.places import PlacedRegion
 from bgsoft.review.doubts import MAX_SHOWN
 from bgsoft.review.review import write_review
 from bgsoft.review.videos import ReviewVideo
 from bgsoft.settings.regions_file import read_regions
+from tests.fakes import host_frames
 from tests.unit.review.pages import RATE, Page, room, write, write_report
 
 FRAMES = 60
@@ -266,7 +268,8 @@ def test_proposed_times_are_those_of_the_frames(tmp_path: Path) -> None:
         file = tmp_path / "r.toml"
         file.write_text(article["pre"])
         placed = PlacedRegion(read_regions(file)[0], video.info)
-        held = [number for number, pts in enumerate(video.pts) if placed.holds_at(pts)]
+        with CpuDecoder(pair[0]) as decoder:
+            held = [frame.index for frame in host_frames(decoder) if placed.holds_in(frame)]
         assert held == [int(article["data-frame"])]
 
 
