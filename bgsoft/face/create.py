@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bgsoft.face.base import LOOKAHEAD_FRAMES, FaceTaker
-from bgsoft.face.detect import Canvases
+from bgsoft.face.detect import BORDER_PX, COARSE_BORDER_PX, Canvases
 from bgsoft.face.faces_file import KnownFaces, KnownFinder, read_faces_file
 from bgsoft.face.finder import FaceFinder, FinderSettings
 from bgsoft.face.guard import MatteEditor
@@ -43,15 +43,19 @@ def finder_settings(
     """Return the settings of the search for faces."""
     hides = config.mode is FaceMode.ANONYMIZE
     long_side = max(format.width, format.height)
-    scale = min(1.0, (_SMALLEST_PX if config.mode is FaceMode.MAIN else _COARSE_PX) / long_side)
+    scale, border = min(1.0, _COARSE_PX / long_side), COARSE_BORDER_PX
     if hides or config.small_faces:
+        border = BORDER_PX
         scale = max(min(_SMALLEST_PX / long_side, 2.0), min(max(_LARGEST_PX / long_side, 0.5), 1.0))
+    elif config.mode is FaceMode.MAIN:
+        scale, border = min(1.0, _SMALLEST_PX / long_side), BORDER_PX
     seconds = _REGULAR_SECONDS if hides or config.mode is FaceMode.MAIN else _SELDOM_SECONDS
     if hides and long_side <= _LARGEST_PX:  # larger frames take long
         seconds = 0.0
     every = config.detect_every or (1 if writes_data else None)
     return FinderSettings(
         scale=scale,
+        border=border,
         seconds=math.inf if every else seconds,
         # So often that a face that is found late is hidden from its first frame on.
         most_frames=every or LOOKAHEAD_FRAMES,

@@ -17,7 +17,7 @@ from dataclasses import field
 from bgsoft.closing import Closing
 from bgsoft.errors import InferenceError
 from bgsoft.face.base import Face
-from bgsoft.face.detect import MAX_OVERLAP, Canvas, Canvases, Detection, merge
+from bgsoft.face.detect import BORDER_PX, MAX_OVERLAP, Canvas, Canvases, Detection, merge
 from bgsoft.face.geometry import Box, box_area, box_iou, face_size, shared_area
 from bgsoft.face.meshes import MeshMaker
 from bgsoft.face.networks import FaceNetworks, FramePair
@@ -98,6 +98,8 @@ class FinderSettings:
 
     scale: float
     """Input pixels a frame pixel."""
+    border: int = BORDER_PX
+    """Smallest width of the mirrored border, input pixels."""
     seconds: float
     """Longest time from one detector pass to the next,"""
     most_frames: int
@@ -113,7 +115,7 @@ class FinderSettings:
 
     def canvases(self, format: FrameFormat) -> Canvases:
         """Return what the detector is shown of whole frames."""
-        whole = Canvas.of(format, self.scale)
+        whole = Canvas.of(format, self.scale, self.border)
         if not self.hides:
             return Canvases(whole, None, None, None)
         half = Canvas.of(format, self.scale / 2)

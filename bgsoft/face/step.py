@@ -96,8 +96,8 @@ class FaceStep(Closing):
         self._since = 0
         self._found: FoundFaces | None = None
         self._whole: dict[int, float] = {}
-        """Share that mattes seem to lack of each face, although they have its outline. Landmarks
-        are made again once it grows. Otherwise they were made in 99 of 240 frames, not in 27."""
+        """Share that a matte seemed to lack of each face, although it had its outline. Landmarks
+        are made again once one lacks more. Otherwise they are made for 118 of 300 frames, not 21."""
         self.start, self.boundary = self.finder.start, self._journal.boundary
         self._begin_scene()
 
@@ -206,7 +206,11 @@ class FaceStep(Closing):
         ]
         shares = self.editor.missing([(mattes[at], face.square) for at, face in asked])
         lacks = {(at, face.id): share for (at, face), share in zip(asked, shares, strict=True)}
-        missed = [(at, face) for at, face in asked if self._may_miss(face.id, lacks[at, face.id])]
+        missed = [
+            (at, face)
+            for at, face in asked
+            if lacks[at, face.id] > MAY_MISS_SHARE + self._whole.get(face.id, 0.0)
+        ]
         outlines: list[tuple[int, Face]] = []
         for at, each in enumerate(found):
             faces = [face for index, face in missed if index == at]
@@ -219,14 +223,6 @@ class FaceStep(Closing):
         for (at, face), share in zip(outlines, shares, strict=True):
             is_whole = share <= MAY_MISS_SHARE
             self._whole[face.id] = lacks[at, face.id] if is_whole else 0.0
-
-    def _may_miss(self, id: int, share: float) -> bool:
-        """Return whether a matte that seems to lack a share of a face may lack a part of it."""
-        whole = self._whole.get(id, 0.0)
-        if share > MAY_MISS_SHARE + whole:
-            return True
-        self._whole[id] = min(whole, share)
-        return False
 
     def edit_mattes(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]
