@@ -57,7 +57,7 @@ _OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
 """Names of files in a working folder; incomplete ones begin with a dot.
 
 NFS keeps removed files under names like .nfs… while they are open."""
-_FORMAT = 5
+_FORMAT = 6
 """Version of plans and manifests; a folder with another version is rendered again."""
 
 
@@ -161,6 +161,7 @@ class WorkFolder:
             "corrupt_packets": result.corrupt_packets,
             "irregular": result.irregular,
             "faces": result.faces,
+            "unused": result.unused,
             "bytes": self._bytes(number),
         }
         _write_sealed(self.manifest(number), known)
@@ -178,6 +179,7 @@ class WorkFolder:
             corrupt_packets=known["corrupt_packets"],
             irregular=known["irregular"],
             faces=known["faces"],
+            unused=known["unused"],
         )
 
     def _bytes(self, number: int) -> dict[str, int]:

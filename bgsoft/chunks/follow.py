@@ -21,6 +21,7 @@ from bgsoft.errors import RenderCancelledError
 from bgsoft.media.info import VideoInfo
 from bgsoft.regions.follow import FollowedRegions, Follower, Motion
 from bgsoft.regions.places import place_regions
+from bgsoft.rendering.chunk import NotDivisibleError
 from bgsoft.rendering.host import host_planes
 from bgsoft.report import Event
 from bgsoft.resources import Resources
@@ -42,6 +43,7 @@ def follow_regions(
     Raises:
         ConfigError: A region cannot be used on this video.
         OpenError, DecodeError: The video cannot be read.
+        NotDivisibleError: Frames cannot be decoded, so regions may begin in others.
         RenderCancelledError: ``cancel`` was set.
     """
     regions = [each for each in config.all_regions if each.follow]
@@ -61,6 +63,8 @@ def follow_regions(
         for frame in decoder.frames(ring):
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
+            if frame.pts != pts[frame.index]:
+                raise NotDivisibleError("frames are missing where a region is followed")
             reduced = reducer.reduce([frame])
             if scenes.cuts(reduced)[0]:
                 follower.reset()

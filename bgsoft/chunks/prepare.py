@@ -105,13 +105,13 @@ def prepare(
         ahead(min(workers, config.chunks or workers))
         frames = plan.index_frames(config, info, cancel)
         chunks = plan.divide_video(request, info, frames, workers, begun=begun)
+        followed = None
+        if any(region.follow for region in config.all_regions):
+            from bgsoft.chunks.follow import follow_regions
+
+            followed = follow_regions(config, info, frames, cancel)
     except NotDivisibleError as exc:
         return WholeRender(info, _notices(config, str(exc)))
-    followed = None
-    if any(region.follow for region in config.all_regions):
-        from bgsoft.chunks.follow import follow_regions
-
-        followed = follow_regions(config, info, frames, cancel)
     with made_folders(config.videos, lambda _text: None):
         request.check_writable(info)
         chunks = folder.prepare(config, chunks)

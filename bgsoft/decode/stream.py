@@ -270,14 +270,13 @@ class StreamDecoder(Closing, Generic[P]):
             raise DecodeError(
                 f"cannot decode {path}: it has no intact frame", stage="decode", path=path
             )
-        declared_end = self.info.pts_at(Fraction(self.info.duration_seconds or 0))
-        length = last.picture.duration or self.info.nominal_ticks
-        self._end_pts = max(last.pts + length, declared_end)
+        self._end_pts = last.pts + (last.picture.duration or self.info.nominal_ticks)
         if self.info.duration_seconds is None or self._restarted:
             return  # a restarted clock makes the header's length wrong
         ticks = last.pts + last.picture.duration - (self.info.start_pts or 0)
         seconds = float(ticks * self.info.time_base)
         declared = self.info.duration_seconds
+        self._end_pts = max(self._end_pts, self.info.pts_at(Fraction(str(declared))))
         missing = declared - seconds
         lost_most = last.picture.duration > 0 and missing > declared / 2
         if lost_most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):

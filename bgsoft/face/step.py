@@ -16,7 +16,7 @@ from bgsoft.face.base import LOOKAHEAD_FRAMES, Face, FaceTaker, hiding_ellipse, 
 from bgsoft.face.detect import Detection
 from bgsoft.face.faces_file import KnownFaces
 from bgsoft.face.finder import FaceFinder
-from bgsoft.face.guard import MAY_MISS_SHARE, Guard, MatteEditor, Plane8
+from bgsoft.face.guard import MAY_MISS_SHARE, MISSED_SHARE, Guard, MatteEditor, Plane8
 from bgsoft.face.journal import FaceJournal, entry_of
 from bgsoft.face.people import Picker
 from bgsoft.face.subjects import MatteSeparator
@@ -25,6 +25,9 @@ from bgsoft.hide.hider import Hider
 from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.records import dataclass
 from bgsoft.settings.config import FaceConfig, FaceMode
+
+_MAX_WHOLE = MISSED_SHARE - MAY_MISS_SHARE
+"""A face that lacks more than :data:`bgsoft.face.guard.MISSED_SHARE` gets landmarks in any case."""
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +100,7 @@ class FaceStep(Closing):
         self._found: FoundFaces | None = None
         self._whole: dict[int, float] = {}
         """Share that a matte seemed to lack of each face, although it had its outline. Landmarks
-        are made again once one lacks more. Otherwise they are made for 118 of 300 frames, not 21."""
+        are made again once one lacks more. Otherwise they are made in 118 of 300 frames, not 33."""
         self.start, self.boundary = self.finder.start, self._journal.boundary
         self._begin_scene()
 
@@ -222,7 +225,7 @@ class FaceStep(Closing):
         shares = self.editor.missing([(mattes[at], outline_square(face)) for at, face in outlines])
         for (at, face), share in zip(outlines, shares, strict=True):
             is_whole = share <= MAY_MISS_SHARE
-            self._whole[face.id] = lacks[at, face.id] if is_whole else 0.0
+            self._whole[face.id] = min(lacks[at, face.id], _MAX_WHOLE) if is_whole else 0.0
 
     def edit_mattes(
         self, frames: Sequence[Frame], mattes: Sequence[Matte], found: Sequence[FoundFaces]

@@ -104,10 +104,10 @@ def place_regions(
     return placed
 
 
-def outside_text(region: Region, config: RenderConfig, info: VideoInfo) -> str | None:
-    """Return a notice about a region outside the rendered time, as far as that is known."""
+def unused_text(region: Region, config: RenderConfig, info: VideoInfo) -> str:
+    """Return a notice about a region that applied in no frame, with the reason."""
     start, length, end = config.start_seconds, info.duration_seconds, math.inf
-    over = ""
+    over = "no frame is shown then"
     if config.duration_seconds is not None:
         end = start + config.duration_seconds
         over = f"the rendered part ends at {end:g} s of the video"
@@ -115,7 +115,9 @@ def outside_text(region: Region, config: RenderConfig, info: VideoInfo) -> str |
         end, over = length, f"the video ends at {length:.2f} s"
     if region.end is not None and region.end <= start:
         end, over = 0.0, f"the rendered part begins at {start:g} s of the video"
-    return f"{region.name} {region.action}s nothing: {over}" if region.begin >= end else None
+    if region.begin < end:
+        over = "no frame is shown then"
+    return f"{region.name} {region.action}s nothing: {over}"
 
 
 def _corners(shape: RegionShape, lengths: tuple[Length, ...], format: FrameFormat) -> Corners:

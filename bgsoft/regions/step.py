@@ -22,9 +22,9 @@ from bgsoft.regions.places import (
     PlacedRegion,
     bounds,
     coverage,
-    outside_text,
     place_regions,
     touched,
+    unused_text,
 )
 from bgsoft.report import Event
 from bgsoft.settings.config import EffectKind, RenderConfig
@@ -44,7 +44,7 @@ class RegionStep:
         info: The video.
         placement: Host or device that holds the frames.
         pool: Threads that hide regions of several frames in parallel.
-        on_event: Called for a region outside the rendered time, and for a lost region.
+        on_event: Called for a lost region.
         followed: Motion of the followed regions, if it is known.
 
     Raises:
@@ -74,14 +74,10 @@ class RegionStep:
                     " a matte shows no picture; keep or drop regions instead"
                 )
             self._hidden = []
-        self._unused: set[PlacedRegion] = set()
-        """Regions that applied in no frame so far, but may do so."""
-        for one in self._edited + self._hidden:
-            outside = outside_text(one.region, config, info)
-            if outside is None:
-                self._unused.add(one)
-            else:
-                on_event(Event(kind="notice", stage="composite", message=outside))
+        # The part of the time that is rendered is not known exactly before the last frame.
+        self._unused = {
+            one: unused_text(one.region, config, info) for one in self._edited + self._hidden
+        }
         self._hider = Hider(HidePlan.of(config, info.format), placement)
         moving = [one for one in self._edited + self._hidden if one.region.follow]
         self._follower: Follower | RecordedFollower | None = None
@@ -122,16 +118,12 @@ class RegionStep:
     def _holds(self, placed: PlacedRegion, frame: Frame) -> bool:
         holds = placed.holds_in(frame)
         if holds:
-            self._unused.discard(placed)
+            self._unused.pop(placed, None)
         return holds
 
     def unused(self) -> list[str]:
-        """Return notices about regions that applied in no frame of a whole video."""
-        return [
-            f"{one.region.name} {one.region.action}s nothing: no frame is shown then"
-            for one in self._edited + self._hidden
-            if one in self._unused
-        ]
+        """Return notices about regions that applied in no frame so far."""
+        return [*self._unused.values()]
 
     def _corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
         if self._follower is not None and placed.region.follow:

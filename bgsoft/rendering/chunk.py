@@ -48,6 +48,8 @@ class ChunkResult(NamedTuple):
     """Reason why frames may differ from those of a whole render; None if they do not."""
     faces: dict[str, Any] | None
     """See :meth:`bgsoft.face.journal.FaceJournal.boundary`."""
+    unused: list[str]
+    """See :meth:`bgsoft.regions.step.RegionStep.unused`."""
 
 
 class JoinError(Exception):

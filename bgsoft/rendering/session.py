@@ -447,8 +447,10 @@ class _Session:
     ) -> ChunkResult:
         """Say what was done, also in the files that were asked for."""
         config, stats, faces = self._config, stages.decoder.stats, stages.pictures.faces
+        regions = stages.pictures.regions
+        unused = [] if regions is None else regions.unused()
         if self._chunk is None:
-            self._report_missed(stages.pictures, len(kept))
+            self._report_missed(stages.pictures, unused, len(kept))
         report = self._log.render_report(stages, outcome, kept)
         if self._chunk is None:
             hidden = join_runs([report.hidden])
@@ -476,9 +478,10 @@ class _Session:
             corrupt_packets=stats.corrupt_packets,
             irregular=irregular,
             faces=None if faces is None else faces.boundary(),
+            unused=unused,
         )
 
-    def _report_missed(self, pictures: PictureStages, frames: int) -> None:
+    def _report_missed(self, pictures: PictureStages, unused: Sequence[str], frames: int) -> None:
         """Report what segmentation, faces, detector and regions of a whole video missed."""
         nobody = nobody_text(self._config, frames)
         if nobody is not None and pictures.areas is not None and pictures.areas.are_empty():
@@ -490,7 +493,7 @@ class _Session:
 
             for text in notices(pictures.detector.summary()):
                 self._log.add("notice", text, stage="segment")
-        for text in [] if pictures.regions is None else pictures.regions.unused():
+        for text in unused:
             self._log.add("notice", text, stage="composite")
 
 

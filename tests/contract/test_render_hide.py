@@ -265,6 +265,7 @@ def test_a_preset_may_name_places_and_a_flag_others(tmp_path: Path) -> None:
         ("@0-0.08", {"start": 0.08}, "the rendered part begins at 0.08 s of the video"),
         ("@0.2-6", {"duration": 0.16}, "the rendered part ends at 0.16 s of the video"),
         ("@0.04-0.16", {"start": 0.08, "duration": 0.08}, ""),
+        ("@0.17-6", {"duration": 0.17}, ""),  # in the frame from 0.16 to 0.2 s
         ("", {"start": 0.08, "duration": 0.08}, ""),
     ],
 )

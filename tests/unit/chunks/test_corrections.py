@@ -16,14 +16,20 @@ import pytest
 from numpy.typing import NDArray
 
 import bgsoft
+from bgsoft.chunks.prepare import WholeRender
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.report import RenderReport
 from tests.detectors import write_detector
 from tests.marks import slow
 from tests.outside import frame_hashes
 from tests.rendering import LOSSLESS
-from tests.synthetic import made_once, write_frames
-from tests.unit.chunks.short_chunks import _short_chunks, render_in_chunks, settings
+from tests.synthetic import damage, made_once, write_frames
+from tests.unit.chunks.short_chunks import (
+    _short_chunks,
+    plan_for,
+    render_in_chunks,
+    settings,
+)
 
 pytestmark = pytest.mark.usefixtures(_short_chunks.__name__)
 
@@ -207,6 +213,30 @@ def test_followed_regions(given: dict[str, Any], tmp_path: Path) -> None:
     lost = [event.message for event in first.events if "was lost" in event.message]
     assert lost == ["region 1 of r.toml was lost at a cut; from then on it stays in place"]
     assert len({tuple(sides) for run in first.hidden for _, *sides in run.boxes}) > 2
+
+
+def test_frames_that_are_missing_before_a_followed_region(tmp_path: Path) -> None:
+    """It begins in the frame before them, in which only a whole render finds it."""
+    drawn = map(patch, range(FRAMES))
+    clip = write_frames(tmp_path / "in.mkv", drawn, codec="mjpeg", pixels="yuvj420p")
+    damage(clip, range(12, 30), whole=True)
+    file = tmp_path / "r.toml"
+    file.write_text(REGIONS.replace("follow", "from = 1.16\nfollow", 1))
+    planned = plan_for(settings(clip, tmp_path / "out.mkv", chunks=3, regions=str(file), **LOOK))
+    assert isinstance(planned, WholeRender)
+    (event,) = planned.notices
+    assert event.message.endswith("frames are missing where a region is followed")
+
+
+def test_a_region_that_applies_in_no_frame_is_reported_once(tmp_path: Path) -> None:
+    clip = write_scene(tmp_path / "in.mkv")
+    late, between = (f"0,0,20,20@{times}" for times in ("3.6-", "1.0395-1.0399"))
+    report = both_ways(clip, tmp_path, hide=[late, between, "0,0,20,20@3.5-"])[1]
+    told = [event.message for event in report.events if "hide" in event.message]
+    assert told == [
+        f"--hide {late} hides nothing: the video ends at 3.52 s",
+        f"--hide {between} hides nothing: no frame is shown then",
+    ]
 
 
 def test_a_region_that_cannot_be_followed_leaves_nothing(tmp_path: Path) -> None:

@@ -371,3 +371,26 @@ def test_landmarks_of_a_face_that_the_mask_has_are_made_again_once_it_lacks_more
         found = step.find([frame], reduced)
         step.inspect([frame], reduced, [matte], found)
     assert made == [0, 3, 4, 5]
+
+
+def test_a_face_that_is_missed_gets_landmarks_whatever_was_whole_before() -> None:
+    """The first square lies beside the face, where the matte is empty."""
+    made: list[int] = []
+
+    class CloseUpFinder(FakeFinder):
+        def close_up(
+            self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]
+        ) -> list[Face]:
+            made.append(frame.index)
+            return [MAIN]
+
+    squares = [Roi(230, 120, 130, 0), Roi(160, 120, 130, 0), Roi(160, 120, 130, 0)]
+    plain = [[replace(MAIN, landmarks=NO_LANDMARKS, square=square)] for square in squares]
+    finder, frames = CloseUpFinder(plain), frames_of(3)
+    step = make_step(finder, FaceMode.GUARD)
+    for frame, right in zip(frames, [240, 240, 175], strict=True):
+        reduced, matte = Reducer(HD).reduce([frame]), matte_of(255)
+        matte.alpha[:, right:] = matte.reduced[:, right // 2 :] = 0
+        found = step.find([frame], reduced)
+        step.inspect([frame], reduced, [matte], found)
+    assert made == [0, 2]
