@@ -348,8 +348,19 @@ def test_landmarks_are_asked_for_where_the_mask_may_have_missed_a_face() -> None
     assert [entry["missed_pct"] for entry in step.summary()["missed"]] == [{"1": 100.0}]
 
 
-def test_landmarks_of_a_face_that_the_mask_has_are_made_again_once_it_lacks_more() -> None:
-    """The square is off, so a part of it is not face."""
+@pytest.mark.parametrize(
+    ("places", "columns", "asked"),
+    [
+        # The square is off, so a part of it is not face.
+        ([175] * 6, [210, 210, 210, 150, 150, 210], [0, 3, 4, 5]),
+        # The first one lies beside the face, where the matte is empty.
+        ([230, 160, 160], [240, 240, 175], [0, 2]),
+    ],
+    ids=["more", "much at first"],
+)
+def test_landmarks_of_a_face_that_the_mask_has_are_made_again_once_it_lacks_more(
+    places: list[int], columns: list[int], asked: list[int]
+) -> None:
     made: list[int] = []
 
     class CloseUpFinder(FakeFinder):
@@ -359,38 +370,12 @@ def test_landmarks_of_a_face_that_the_mask_has_are_made_again_once_it_lacks_more
             made.append(frame.index)
             return [MAIN]
 
-    plain = replace(MAIN, landmarks=MAIN.landmarks[:0], square=Roi(175, 120, 130, 0))
-    finder = CloseUpFinder([[plain]] * 6)
+    plain = replace(MAIN, landmarks=NO_LANDMARKS)
+    finder = CloseUpFinder([[replace(plain, square=Roi(x, 120, 130, 0))] for x in places])
     step = make_step(finder, FaceMode.GUARD)
-    frames = frames_of(6)
-    columns = [210, 210, 210, 150, 150, 210]
-    for frame, column in zip(frames, columns, strict=True):
-        reduced = Reducer(HD).reduce([frame])
-        matte = matte_of(255)
+    for frame, column in zip(frames_of(len(places)), columns, strict=True):
+        reduced, matte = Reducer(HD).reduce([frame]), matte_of(255)
         matte.alpha[:, column:] = matte.reduced[:, column // 2 :] = 0
         found = step.find([frame], reduced)
         step.inspect([frame], reduced, [matte], found)
-    assert made == [0, 3, 4, 5]
-
-
-def test_a_face_that_is_missed_gets_landmarks_whatever_was_whole_before() -> None:
-    """The first square lies beside the face, where the matte is empty."""
-    made: list[int] = []
-
-    class CloseUpFinder(FakeFinder):
-        def close_up(
-            self, frame: Frame, reduced: AnalysisFrame, faces: Sequence[Face]
-        ) -> list[Face]:
-            made.append(frame.index)
-            return [MAIN]
-
-    squares = [Roi(230, 120, 130, 0), Roi(160, 120, 130, 0), Roi(160, 120, 130, 0)]
-    plain = [[replace(MAIN, landmarks=NO_LANDMARKS, square=square)] for square in squares]
-    finder, frames = CloseUpFinder(plain), frames_of(3)
-    step = make_step(finder, FaceMode.GUARD)
-    for frame, right in zip(frames, [240, 240, 175], strict=True):
-        reduced, matte = Reducer(HD).reduce([frame]), matte_of(255)
-        matte.alpha[:, right:] = matte.reduced[:, right // 2 :] = 0
-        found = step.find([frame], reduced)
-        step.inspect([frame], reduced, [matte], found)
-    assert made == [0, 2]
+    assert made == asked
