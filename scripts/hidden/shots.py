@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 
 from hidden.drawn import Drawn, Oval, Picture
+from hidden.looks import lit, worn
 from hidden.scenes import (
     SIZE,
     Rng,
@@ -285,6 +286,8 @@ def kinds() -> dict[str, Callable[[Stock], Iterator[Scene]]]:
         "4K, 24 to 70 px": partial(large, size=(3840, 2160), low=24, high=70),
         "crossing each other": crossing,
         "half covered": covered,
+        "light and colours": lit,
+        "glasses, masks, caps": worn,
     }
     made |= {f"turned by {angle}°": partial(turned, angle=angle) for angle in range(0, 360, 30)}
     return made | {"spinning": partial(turned, angle=0, turn=8)}
