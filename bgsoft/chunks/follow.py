@@ -63,7 +63,7 @@ def follow_regions(
         for frame in decoder.frames(ring):
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
-            if frame.pts != pts[frame.index]:
+            if frame.pts not in pts[frame.index : frame.index + 1]:
                 raise NotDivisibleError("frames are missing where a region is followed")
             reduced = reducer.reduce([frame])
             if scenes.cuts(reduced)[0]:
