@@ -15,11 +15,14 @@ none of the frame is of a cut face and left out; another square shows that face 
 detections that share 30 % (intersection over union), or of which one lies in the other by 70 %,
 the surest is kept.
 
-FOLDER gets NAME.json for each clip, where NAME is the clip's without its ending: ``tool``,
-``version``, ``model`` (file and SHA-256), ``settings``, ``clip``, ``width``, ``height`` of the
-upright frame and ``frames``, in presentation order: ``index``, ``time_seconds`` (null where the
-file has none) and ``faces``, best first, each with ``score``, ``box`` (left, top, right, bottom)
-and ``points`` (right eye, left eye, nose, mouth, right ear, left ear; x and y), in frame pixels.
+FOLDER gets NAME.json for each clip, where NAME is the clip's without its ending. Its keys:
+
+* ``tool``, ``version``, ``settings``, ``clip``, and ``model``: file and SHA-256;
+* ``width`` and ``height`` of the upright frame;
+* ``frames`` in presentation order: each has ``index``, ``time_seconds`` (null where the file has
+  none), and ``faces``, best first;
+* of each face ``score``, ``box`` (left, top, right, bottom) and ``points`` (right eye, left eye,
+  nose, mouth, right ear, left ear; x and y), in frame pixels.
 """
 
 from __future__ import annotations

@@ -379,8 +379,7 @@ class Feed(Closing):
             ):
                 found = describe(path, self._container, self._stream, [frame])
             # The clock is ours: the source's may jump.
-            base = Fraction(1, LIVE_TICKS)
-            self._info = info = replace(found, time_base=base, start_pts=0)
+            self._info = info = replace(found, time_base=Fraction(1, LIVE_TICKS), start_pts=0)
         return info
 
     def _explain(self, exc: Exception) -> BgsoftError:

@@ -107,17 +107,16 @@ def place_regions(
 def unused_text(region: Region, config: RenderConfig, info: VideoInfo) -> str:
     """Return a notice about a region that applied in no frame, with the reason."""
     start, length, end = config.start_seconds, info.duration_seconds, math.inf
-    over = "no frame is shown then"
+    outside = ""
     if config.duration_seconds is not None:
         end = start + config.duration_seconds
-        over = f"the rendered part ends at {end:g} s of the video"
+        outside = f"the rendered part ends at {end:g} s of the video"
     if length is not None and length < end:
-        end, over = length, f"the video ends at {length:.2f} s"
+        end, outside = length, f"the video ends at {length:.2f} s"
     if region.end is not None and region.end <= start:
-        end, over = 0.0, f"the rendered part begins at {start:g} s of the video"
-    if region.begin < end:
-        over = "no frame is shown then"
-    return f"{region.name} {region.action}s nothing: {over}"
+        end, outside = 0.0, f"the rendered part begins at {start:g} s of the video"
+    reason = outside if region.begin >= end else "no frame is shown then"
+    return f"{region.name} {region.action}s nothing: {reason}"
 
 
 def _corners(shape: RegionShape, lengths: tuple[Length, ...], format: FrameFormat) -> Corners:

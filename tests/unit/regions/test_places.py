@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-import av
 import pytest
 
 from bgsoft.decode.base import DecodeSettings
@@ -18,7 +17,7 @@ from bgsoft.settings.regions import Outline, Region, RegionAction, RegionShape, 
 from tests.fakes import FORMAT, host_frames, host_planes
 from tests.outside import shown_by_ffmpeg
 from tests.rendering import video_info
-from tests.synthetic import VideoSpec, regular_times, write_video
+from tests.synthetic import VideoSpec, damage, regular_times, write_video
 
 TENTHS = [Fraction(number, 10) for number in (0, 1, 2, 3, 23, 24, 25, 60, 61)]
 """Two frames are shown for long."""
@@ -79,14 +78,7 @@ def test_a_region_begins_in_the_frame_that_is_shown_then(
 
 def test_a_damaged_frame_leaves_the_one_before_on_screen(tmp_path: Path) -> None:
     spec = VideoSpec(codec="mjpeg", pixel_format="yuvj420p", times=TENTHS)
-    path = write_video(tmp_path / "a.mkv", spec)
-    with av.open(str(path)) as file:
-        sizes = [(packet.pos, packet.size) for packet in file.demux(video=0) if packet.size]
-    data = bytearray(path.read_bytes())
-    begin, length = sizes[4]
-    where = data.index(b"\xff\xd8", begin)
-    data[where : where + length] = bytes(length)
-    path.write_bytes(data)
+    path = damage(write_video(tmp_path / "a.mkv", spec), [4], whole=True)
     assert len(shown_by_ffmpeg(path)) == len(TENTHS) - 1
     assert held(probe(path), "2.35", "2.4") == [3]
 
