@@ -48,17 +48,20 @@ class Capture:
         self.state = SourceState.OPENING
         self.error: BgsoftError | None = None
         """Why it has ended, unless the end was expected."""
-        self.frames_in = 0
-        """Frames that have arrived, decoded or not."""
         self.damaged = 0
         """Packets that could not be read or decoded."""
         self.restarts = 0
         """Number of times that it was opened again."""
-        self._skipped = 0
+        self._decoded = self._skipped = 0
         self._ready, self._report, self._feed = ready, report, feed
         self._clock = clock or StageClock("decode")
         self._stop = threading.Event()
         self._sign = time.monotonic()
+
+    @property
+    def frames_in(self) -> int:
+        """Number of frames that have arrived, decoded or not."""
+        return self._decoded + self._skipped
 
     @property
     def dropped(self) -> int:
@@ -125,9 +128,14 @@ class Capture:
     def _read(self, stop: threading.Event, backoff: Backoff) -> None:
         """Read one opening of the source, up to its end."""
         with self._feed(self.spec, stop, self._clock) as feed:
-            pictures, skipped, damaged = feed.pictures(), self._skipped, self.damaged
+            pictures = feed.pictures()
             while True:
-                picture = next(pictures, None)
+                skipped, damaged = feed.skipped, feed.damaged
+                try:
+                    picture = next(pictures, None)
+                finally:  # frames are skipped before the end, too, and before a fault
+                    self._skipped += feed.skipped - skipped
+                    self.damaged += feed.damaged - damaged
                 self._sign = time.monotonic()
                 if picture is None or stop.is_set():
                     return
@@ -135,7 +143,5 @@ class Capture:
                     self._report(f"{self.spec.name} is back")
                 self.state = SourceState.LIVE
                 backoff.reset()
-                self.frames_in += 1 + feed.skipped - (self._skipped - skipped)
-                self._skipped = skipped + feed.skipped
-                self.damaged = damaged + feed.damaged
+                self._decoded += 1
                 self.latest.put(picture)

@@ -78,6 +78,22 @@ def test_a_file_ends_where_it_ends() -> None:
     assert (feed.opened, feed.closed, lines) == (1, 1, [])
 
 
+@pytest.mark.parametrize("then", [None, DecodeError("it: cut")])
+def test_frames_skipped_at_the_end_are_counted(then: BgsoftError | None) -> None:
+    def play(_stop: threading.Event) -> Iterator[Picture]:
+        yield picture()
+        feed.skipped, feed.damaged = 3, 1
+        if then is not None:
+            raise then
+
+    feed = FakeFeed(play)
+    capture = Capture(spec(SourceKind.FILE), threading.Event(), lambda _: None, feed=feed)
+    capture.start()
+    wait_until(lambda: capture.state is SourceState.ENDED)
+    assert (capture.frames_in, capture.dropped, capture.damaged) == (4, 3, 1)
+    assert capture.error is then
+
+
 def test_a_stream_that_fails_is_opened_again_and_said_so_once() -> None:
     gone = DecodeError("it: cut")
     away = [OpenError("it sends nothing")] * 4
