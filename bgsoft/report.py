@@ -14,8 +14,6 @@ from bgsoft.records import dataclass
 
 PICTURE_STAGES = ("segment", "face", "matte", "composite")
 """Stages that share one thread; on a GPU, its stream."""
-CHECK_RESULT = ": check the result"
-"""End of notices that a batch prints, too."""
 STAGE_NAMES = ("decode", *PICTURE_STAGES, "encode")
 """All stages in the order of the data."""
 
@@ -59,10 +57,11 @@ class AudioReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something reported: a notice, fallback, repair, fault, retry or scene cut."""
+    """Something reported while a video is rendered."""
 
     kind: str
-    """``notice``, ``fallback``, ``repair``, ``fault``, ``retry`` or ``scene-cut``."""
+    """``notice``, ``fallback``, ``retry``, ``scene-cut``, or, where the result must be checked,
+    ``warning``, ``repair`` or ``fault``."""
     message: str
     stage: str | None = None
     frame: int | None = None

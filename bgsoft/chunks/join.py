@@ -95,18 +95,18 @@ def join(
     if not config.is_part:
         short = info.shortage(len(pts))
         if short is not None:
-            note(Event(kind="notice", message=short, stage="decode"))
+            note(Event(kind="warning", message=short, stage="decode"))
     if config.face.file is not None and chunks[0].report.faces is not None:
         known = read_faces_file(Path(config.face.file))
         known.require_video(info)
-        for text in known.notices(pts, is_part=config.is_part):
-            note(Event(kind="notice", message=text, stage="face"))
+        for text in known.warnings(pts, is_part=config.is_part):
+            note(Event(kind="warning", message=text, stage="face"))
     nobody = nobody_text(config, len(pts))
     if nobody is not None and not any(map(_shows_people, chunks)):
-        note(Event(kind="notice", message=nobody, stage="segment"))
+        note(Event(kind="warning", message=nobody, stage="segment"))
     for text in chunks[0].unused:
         if all(text in chunk.unused for chunk in chunks):
-            note(Event(kind="notice", message=text, stage="composite"))
+            note(Event(kind="warning", message=text, stage="composite"))
     detector = _joined_detector(chunks, note)
     length = (min(chunks[-1].packets[0][0]) - pts[0]) * info.time_base
     seconds = time.monotonic() - plan.started
@@ -341,11 +341,11 @@ def _joined_detector(
     summaries = [chunk.report.detector for chunk in chunks if chunk.report.detector is not None]
     if not summaries:
         return None
-    from bgsoft.detect.step import joined_summary, notices
+    from bgsoft.detect.step import joined_summary, warnings
 
     summary = joined_summary(summaries)
-    for text in notices(summary):
-        note(Event(kind="notice", message=text, stage="segment"))
+    for text in warnings(summary):
+        note(Event(kind="warning", message=text, stage="segment"))
     return summary
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,15 @@ from bgsoft.cli.progress import (
     summary_line,
 )
 from bgsoft.exitcodes import exit_code, one_line
-from bgsoft.report import CHECK_RESULT, Event, Progress, RenderReport
+from bgsoft.report import Event, Progress, RenderReport
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _NAME_CELLS = 40
 _BAR_CELLS = 16
+_OF_ONE_FILE = ("warning", "repair", "fault")
+"""Kinds of events that are printed for each file."""
 
 
 def make_batch_view(
@@ -94,7 +96,8 @@ class PlainBatchView(QuietBatchView):
         self._verbose = verbose
         self._total = 0
         self._finished = 0
-        self._fallbacks: set[str] = set()
+        self._printed: defaultdict[BatchJob | None, set[str]] = defaultdict(set)
+        """Events of each running file, and of all files, which are printed once."""
 
     def begin(self, total: int, finished: int) -> None:
         self._total, self._finished = total, finished
@@ -109,21 +112,20 @@ class PlainBatchView(QuietBatchView):
         self._say(text)
 
     def event(self, job: BatchJob, event: Event) -> None:
-        if self._verbose or event.message.endswith(CHECK_RESULT):
-            self._say(f"{job.config.input}: {event_text(event)}")
-        elif event.kind == "fallback" and event.message not in self._fallbacks:
-            # It is the same for every file, so it is printed once.
-            self._fallbacks.add(event.message)
-            self._say(event_text(event))
+        of_one = self._verbose or event.kind in _OF_ONE_FILE
+        text, printed = event_text(event), self._printed[job if of_one else None]
+        if (of_one or event.kind == "fallback") and text not in printed:
+            printed.add(text)
+            self._say(f"{job.config.input}: {text}" if of_one else text)
 
     def retrying(self, job: BatchJob, error: BaseException) -> None:
         self._say(f"{job.config.input}: tried again: {one_line(error)}")
 
     def done(self, job: BatchJob, report: RenderReport) -> None:
-        self._say(f"{self._next()} {summary_line(report)}")
+        self._say(f"{self._next(job)} {summary_line(report)}")
 
     def failed(self, job: BatchJob, error: BaseException, traceback: str | None) -> None:
-        self._say(f"{self._next()} failed: {_named(job.config.input, one_line(error))}")
+        self._say(f"{self._next(job)} failed: {_named(job.config.input, one_line(error))}")
         if self._verbose and traceback is not None:
             for line in traceback.rstrip().splitlines():
                 self._say(line)
@@ -138,7 +140,8 @@ class PlainBatchView(QuietBatchView):
         self._say(", ".join(parts))
         super().end(summary)
 
-    def _next(self) -> str:
+    def _next(self, job: BatchJob) -> str:
+        self._printed.pop(job, None)
         self._finished += 1
         return f"[{self._finished:{len(str(self._total))}}/{self._total}]"
 

@@ -281,9 +281,9 @@ class StreamDecoder(Closing, Generic[P]):
         lost_most = last.picture.duration > 0 and missing > declared / 2
         if lost_most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
             lengths = f"the video ends after {seconds:.2f} s, its header says {declared:.2f} s"
-            self._report("notice", f"{lengths}; the file may have been cut off", last.pts)
+            self._report("warning", f"{lengths}; the file may have been cut off", last.pts)
         elif start is None and (short := self.info.shortage(self.stats.frames)) is not None:
-            self._report("notice", short, last.pts)
+            self._report("warning", short, last.pts)
 
     def _report(self, kind: str, message: str, pts: int | None = None) -> None:
         self.events.append(Event(kind=kind, message=message, stage="decode", pts=pts))

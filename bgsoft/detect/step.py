@@ -28,7 +28,6 @@ from bgsoft.hide.record import HiddenPlace, HiddenRecord
 from bgsoft.models.catalog import ResolvedModel
 from bgsoft.ops.placement import HOST, Placement
 from bgsoft.records import dataclass
-from bgsoft.report import CHECK_RESULT
 from bgsoft.threads import LanePool
 
 HOLD_SECONDS = 0.5
@@ -225,8 +224,8 @@ def joined_summary(summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {**summaries[0], "frames": frames, "classes": classes}
 
 
-def notices(summary: dict[str, Any]) -> list[str]:
+def warnings(summary: dict[str, Any]) -> list[str]:
     """Return messages about what was missed in a whole video."""
     if any(counts["boxes"] for counts in summary["classes"].values()):
         return []
-    return [f"detector {summary['model']} found nothing to hide{CHECK_RESULT}"]
+    return [f"detector {summary['model']} found nothing to hide"]

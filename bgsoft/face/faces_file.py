@@ -244,7 +244,7 @@ class KnownFaces:
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base.
 
-        Another name is only kept for :meth:`notices`.
+        Another name is only kept for :meth:`warnings`.
         """
         size = info.format.width, info.format.height
         self._names = self._names[0], "" if info.pipe or info.stills else info.path.name
@@ -262,7 +262,7 @@ class KnownFaces:
         )
 
     def require_frames(self, rendered: Collection[int], *, is_part: bool) -> None:
-        """Check that each face that is to be hidden was in a frame; see :meth:`notices`.
+        """Check that each face that is to be hidden was in a frame; see :meth:`warnings`.
 
         Raises:
             VerificationError: A time of a track without ``interpolate`` is that of no frame, or
@@ -285,8 +285,8 @@ class KnownFaces:
                 stage="face",
             )
 
-    def notices(self, rendered: Collection[int], *, is_part: bool) -> list[str]:
-        """Return notices about a file that may be of another video, and faces that hide nothing.
+    def warnings(self, rendered: Collection[int], *, is_part: bool) -> list[str]:
+        """Return warnings about a file that may be of another video, and faces that hide nothing.
 
         They belong to no frame of the rendered part, or lie outside the frame although they count
         as seen.
@@ -402,6 +402,6 @@ class KnownFinder(FaceFinder):
             )
         return self._known.faces(frame.pts)
 
-    def notices(self) -> list[str]:
-        """Return notices, after a whole video, about faces that belong to no frame."""
-        return self._known.notices(self._used, is_part=self._is_part)
+    def warnings(self) -> list[str]:
+        """Return warnings, after a whole video, about faces that belong to no frame."""
+        return self._known.warnings(self._used, is_part=self._is_part)

@@ -277,7 +277,7 @@ class FaceFinder(Closing):
     def _is_visible(self, found: Detection) -> bool:
         return shared_area(found.box, self._frame) >= _MIN_VISIBLE * box_area(found.box)
 
-    def notices(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return no notice: nothing is left to report after the last frame."""
         return []
 

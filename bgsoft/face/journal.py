@@ -13,7 +13,6 @@ from bgsoft.face.geometry import Box, face_size
 from bgsoft.face.guard import MISSED_SHARE
 from bgsoft.face.track import KEPT_SECONDS
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.report import CHECK_RESULT
 
 MAX_LISTED = 1000
 """Entries of each list, of about 100 bytes; all are counted. An hour could have 100,000."""
@@ -127,13 +126,13 @@ class FaceJournal:
         if missed:
             self.note("missed", entry, missed_pct=missed)
 
-    def notices(self) -> list[str]:
-        """See :meth:`bgsoft.face.step.FaceStep.notices`."""
+    def warnings(self) -> list[str]:
+        """See :meth:`bgsoft.face.step.FaceStep.warnings`."""
         for id, (face, seconds, entry) in self._recent.items():
             if id not in self._proven and seconds < self._seconds:
                 self._note_unproven(face, entry)
         if self._hides and not self._tracks:
-            return [f"no face was found, so none is hidden{CHECK_RESULT}"]
+            return ["no face was found, so none is hidden"]
         return [
             f"{text.format(self._summary[f'{name}_frames'])}, first at {listed[0]['time_s']:.2f} s;"
             " a render's --report lists them"

@@ -240,7 +240,7 @@ class Picker:
     def cut(self) -> None:
         """A new scene begins, if the next frame with faces shows others."""
 
-    def notices(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what a user should know, after the last frame."""
         return []
 
@@ -287,7 +287,7 @@ class ChosenPicker(Picker):
         x, y = float(place.x.pixels(format.width)), float(place.y.pixels(format.height))
         return max(abs(x - shape.x) / shape.across, abs(y - shape.y) / shape.along)
 
-    def notices(self) -> list[str]:
+    def warnings(self) -> list[str]:
         places = [f"--main {place.text}: no face was found there" for place in self._open]
         tracks = [f"--main {id}: no frame shows that track" for id in sorted(self._unseen)]
         return places + tracks

@@ -141,10 +141,10 @@ class FaceStep(Closing):
         """For the report; complete once the step is closed."""
         return {"mode": self.config.mode.value, **self._journal.summary()}
 
-    def notices(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what a user should know, after the last frame."""
         noticing = self._journal, self.picker, self.finder
-        return [text for each in noticing for text in each.notices()]
+        return [text for each in noticing for text in each.warnings()]
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[FoundFaces]:
         """Find the faces of the next frames of a scene, which are not composited yet.

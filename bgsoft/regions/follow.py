@@ -177,7 +177,7 @@ class Follower:
     def _lose(self, placed: PlacedRegion, state: _Followed, when: str) -> None:
         state.is_lost = True
         text = f"{placed.region.name} was lost {when}; from then on it stays in place"
-        self._on_event(Event(kind="notice", stage="composite", message=text))
+        self._on_event(Event(kind="warning", stage="composite", message=text))
 
 
 class RecordedFollower:

@@ -105,7 +105,7 @@ def place_regions(
 
 
 def unused_text(region: Region, config: RenderConfig, info: VideoInfo) -> str:
-    """Return a notice about a region that applied in no frame, with the reason."""
+    """Return a warning about a region that applied in no frame, with the reason."""
     start, length, end = config.start_seconds, info.duration_seconds, math.inf
     outside = ""
     if config.duration_seconds is not None:

@@ -122,7 +122,7 @@ class RegionStep:
         return holds
 
     def unused(self) -> list[str]:
-        """Return notices about regions that applied in no frame so far."""
+        """Return warnings about regions that applied in no frame so far."""
         return [*self._unused.values()]
 
     def _corners(self, placed: PlacedRegion, frame: Frame) -> Corners:

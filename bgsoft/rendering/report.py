@@ -18,7 +18,7 @@ from bgsoft.pipeline.metrics import Metrics, peak_rss_bytes
 from bgsoft.rendering.backends import STAGES, Choice
 from bgsoft.rendering.chunk import Chunk
 from bgsoft.rendering.outcome import PipelineOutcome, RenderStages
-from bgsoft.report import CHECK_RESULT, Event, ModelReport, RenderReport, StageReport, Timeline
+from bgsoft.report import Event, ModelReport, RenderReport, StageReport, Timeline
 from bgsoft.settings.config import DEFAULT_STRENGTH_PCT, RenderConfig
 from bgsoft.settings.regions import RegionAction
 from bgsoft.startup import process_start_ns
@@ -211,7 +211,7 @@ def damage_text(concealed: int, corrupt_packets: int) -> str | None:
 
 
 def nobody_text(config: RenderConfig, frames: int) -> str | None:
-    """Return a notice that all mattes are empty; None where that is as the user wants it.
+    """Return a warning that all mattes are empty; None where that is as the user wants it.
 
     That is where the picture stays as it is, or the user names regions or gives the mattes.
     """
@@ -221,7 +221,7 @@ def nobody_text(config: RenderConfig, frames: int) -> str | None:
     if corrected or config.segment.replaces_matte or not (changes or config.matte_out):
         return None
     where = f" in {frames} frames" if frames > 1 else ""
-    return f"nobody was found{where}, so the whole picture is background{CHECK_RESULT}"
+    return f"nobody was found{where}, so the whole picture is background"
 
 
 def plain_settings(config: RenderConfig, info: VideoInfo | None = None) -> dict[str, Any]:

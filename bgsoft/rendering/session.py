@@ -419,7 +419,7 @@ class _Session:
         if self._chunk is None:
             self._log.damage(outcome.sink.concealed, stages.decoder.stats)
             if self._request.source.has_changed():
-                self._log.add("notice", "the input changed while it was rendered", stage="decode")
+                self._log.add("warning", "the input changed while it was rendered", stage="decode")
         if stages.outputs:
             lost = outcome.sink.messages - stages.outputs[0].writer.messages
             for kind in lost:
@@ -485,16 +485,16 @@ class _Session:
         """Report what segmentation, faces, detector and regions of a whole video missed."""
         nobody = nobody_text(self._config, frames)
         if nobody is not None and pictures.areas is not None and pictures.areas.are_empty():
-            self._log.add("notice", nobody, stage="segment")
-        for text in [] if pictures.faces is None else pictures.faces.notices():
-            self._log.add("notice", text, stage="face")
+            self._log.add("warning", nobody, stage="segment")
+        for text in [] if pictures.faces is None else pictures.faces.warnings():
+            self._log.add("warning", text, stage="face")
         if pictures.detector is not None:
-            from bgsoft.detect.step import notices
+            from bgsoft.detect.step import warnings
 
-            for text in notices(pictures.detector.summary()):
-                self._log.add("notice", text, stage="segment")
+            for text in warnings(pictures.detector.summary()):
+                self._log.add("warning", text, stage="segment")
         for text in unused:
-            self._log.add("notice", text, stage="composite")
+            self._log.add("warning", text, stage="composite")
 
 
 def _expected_frames(info: VideoInfo, config: RenderConfig) -> int | None:

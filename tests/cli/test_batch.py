@@ -21,9 +21,10 @@ from bgsoft.batch.job import BatchJob
 from bgsoft.batch.run import Summary
 from bgsoft.batch.state import STATE_NAME
 from bgsoft.cli.batch_run import BatchRun
-from bgsoft.cli.batch_view import LiveBatchView
+from bgsoft.cli.batch_view import LiveBatchView, PlainBatchView
 from bgsoft.cli.console import Console
 from bgsoft.errors import OutputError
+from bgsoft.report import Event
 from bgsoft.settings.config import RenderConfig
 from tests.endurance import Endurance
 from tests.marks import slow
@@ -142,6 +143,21 @@ def test_pictures_next_to_videos(run: Run, tmp_path: Path) -> None:
     assert json.loads(again.out.splitlines()[1])["settled"] == 3
     cutouts = run("batch", tmp_path / "in", target, "-q", "--effect", "alpha", *QUICK)
     assert (cutouts.code, "JPEG: it cannot hold an alpha channel" in cutouts.err) == (2, True)
+
+
+@pytest.mark.usefixtures("_here")
+def test_warnings_are_printed_for_each_file(run: Run, tmp_path: Path) -> None:
+    for name, frames in (("long", FRAMES), ("short", FRAMES // 2), ("tiny", FRAMES // 3)):
+        make(tmp_path / "in" / f"{name}.mp4", frames)
+    place = "0,0,16,16"
+    outcome = run(
+        *("batch", tmp_path / "in", tmp_path / "out", "--hide", f"{place}@0.3-"),
+        *("--name", "{stem}.mkv", "--keep", place, "--jobs", 1, *QUICK),
+    )
+    assert outcome.code == 0
+    unused = f".mp4: warning: --hide {place}@0.3- hides nothing"
+    told = [line.partition(unused) for line in outcome.err.splitlines() if ": warning: " in line]
+    assert [Path(name).name for name, *_ in told] == ["short", "tiny"]
 
 
 @pytest.mark.usefixtures("_here")
@@ -329,6 +345,27 @@ def test_names_that_hold_line_ends_stay_on_one_line(run: Run, tmp_path: Path) ->
     assert "c\\nd\\x1b[31m.mp4" in lines[1]
     assert lines[2].startswith("1 file rendered")
     assert "c\\nd\\x1b[31m.mp4" in lines[3]
+
+
+def test_an_event_is_printed_once_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainBatchView(Console())
+    view.begin(2, 0)
+    jobs = [
+        BatchJob(RenderConfig(input=Path(f"{name}.mp4"), output=Path(f"{name}.mkv")), number)
+        for number, name in enumerate("ab")
+    ]
+    for kind in ("fallback", "repair", "repair", "notice"):
+        for job in jobs:
+            view.event(job, Event(kind=kind, message=f"a {kind}"))
+    view.failed(jobs[0], OutputError("disk full"), None)
+    view.event(jobs[0], Event(kind="repair", message="a repair"))  # it is rendered again
+    assert capsys.readouterr().err.splitlines() == [
+        "fallback: a fallback",
+        "a.mp4: repair: a repair",
+        "b.mp4: repair: a repair",
+        "[1/2] failed: a.mp4: disk full",
+        "a.mp4: repair: a repair",
+    ]
 
 
 def test_what_runs_is_drawn_until_it_ends(

@@ -286,7 +286,7 @@ def test_a_video_shorter_than_its_header_says_is_reported(tmp_path: Path) -> Non
     path = truncate(write_video(tmp_path / "cut.mkv", spec), 0.5)
     with CpuDecoder(path) as decoder:
         decode_all(decoder)
-    assert [event.kind for event in decoder.events] == ["notice"]
+    assert [event.kind for event in decoder.events] == ["warning"]
     assert "header says 4.00 s" in decoder.events[0].message
 
 

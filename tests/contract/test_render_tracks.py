@@ -249,7 +249,7 @@ def test_faces_outside_the_frame(tmp_path: Path, more: dict[str, bool], outside:
     far, file = [1280, 2, 1290, 4], tmp_path / "f.jsonl"
     faces = [[0, 1, 2, 3, 4], [1, *far], [2, *far, 0.0, 1.0, 0], [3, 1279, 2, 1290, 4]]
     file.write_text(HEADER + json.dumps({"id": 1, "faces": faces, **more}))
-    told = read_faces_file(file).notices(range(4), is_part=False)
+    told = read_faces_file(file).warnings(range(4), is_part=False)
     assert told == [f"{file}: {outside} of 4 faces lie outside the frame"] * outside
 
 

@@ -16,7 +16,7 @@ def test_a_place_selects_the_face_that_is_there() -> None:
     picker = ChosenPicker(["70%,60%"], [], INFO)
     assert picker.update([LEFT, RIGHT], 1.0) == {2: RIGHT}
     assert picker.update([LEFT], 1.04) == {2: RIGHT}, "it stays selected while it is out of sight"
-    assert picker.notices() == []
+    assert picker.warnings() == []
 
 
 def test_of_two_faces_at_a_place_the_closer_one_is_selected() -> None:
@@ -33,11 +33,11 @@ def test_a_time_counts_from_the_start_of_the_video() -> None:
 def test_a_place_waits_for_the_first_face_that_comes_there() -> None:
     picker = ChosenPicker(["900,430"], [], INFO)
     assert picker.update([LEFT], 1.0) == {}
-    assert picker.notices() == ["--main 900,430: no face was found there"]
+    assert picker.warnings() == ["--main 900,430: no face was found there"]
     assert {*picker.update([LEFT, RIGHT], 1.04)} == {2}
 
 
 def test_ids_are_selected_and_those_that_no_frame_shows_are_reported() -> None:
     picker = ChosenPicker(["2", "7"], [1], INFO)
     assert {*picker.update([LEFT, RIGHT], 1.0)} == {1, 2}
-    assert picker.notices() == ["--main 7: no frame shows that track"]
+    assert picker.warnings() == ["--main 7: no frame shows that track"]

@@ -42,7 +42,7 @@ class FakeFinder:
     def start(self) -> None:
         self.calls.append("start")
 
-    def notices(self) -> list[str]:
+    def warnings(self) -> list[str]:
         return []
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
@@ -129,7 +129,7 @@ def test_missed_faces_are_counted_with_their_frames() -> None:
     # In the frame between, the face was lost: its cover fades, and nothing is measured.
     assert [entry["frame"] for entry in summary["missed"]] == [0, 2]
     assert summary["missed"][1]["pts"] == 80
-    assert step.notices() == []
+    assert step.warnings() == []
 
 
 def test_a_face_that_takes_the_place_of_a_shown_one_is_hidden_and_so_is_that() -> None:
@@ -154,7 +154,7 @@ def test_frames_in_which_people_touch_are_listed() -> None:
     shared = step.summary()["shared"]
     assert [each["frame"] for each in shared] == [*range(5), *range(8, 13)]
     assert step.summary()["shared_frames"] == 10
-    (notice,) = step.notices()
+    (notice,) = step.warnings()
     assert notice.startswith("people touch in 10 frames and are separated by nearness, first at 0")
 
 
