@@ -43,6 +43,12 @@ _SHORT_SHARE = 0.05
 more than half of its length."""
 
 
+_SAME_SECONDS = Fraction(1, 1000)
+"""The last picture lasts until the end that the header declares, if the lengths of all pictures
+reach it to this. MP4 stores decoding times only: with reordered pictures, a longer last one's
+length is another's."""
+
+
 class DecodedPicture(Protocol):
     """A picture of any decoder, with its timestamps from the demuxer."""
 
@@ -167,8 +173,10 @@ class StreamDecoder(Closing, Generic[P]):
         self._restarted = False
         self._rendering = False
         """The whole input is read now, not only its beginning."""
-        self._end_pts = 0
-        """End of the last wanted picture, once that is known."""
+        self._end_pts = self._shown_until = 0
+        """End of the last wanted picture, and how long a player shows it, once these are known."""
+        self._lengths_end = 0
+        """Begin of the first picture, and the lengths of all until now."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """See :meth:`bgsoft.decode.base.Decoder.frames`.
@@ -182,7 +190,7 @@ class StreamDecoder(Closing, Generic[P]):
             for index, timed in enumerate(self.wanted(), part.index if part else 0):
                 if waiting is not None:
                     frame, waiting = waiting, None
-                    frame.shown_until = timed.pts
+                    frame.shown_until, frame.duration = timed.pts, timed.pts - frame.pts
                     yield frame
                 waiting = Frame(
                     planes=ring.acquire(),
@@ -190,7 +198,6 @@ class StreamDecoder(Closing, Generic[P]):
                     index=index,
                     pts=timed.pts,
                     time_base=self.info.time_base,
-                    duration=timed.picture.duration,
                     concealed=timed.picture.is_corrupt,
                     messages=timed.picture.opaque or (),
                 )
@@ -200,7 +207,7 @@ class StreamDecoder(Closing, Generic[P]):
                 self.stats.repaired_pts += timed.repaired
             if waiting is not None:
                 frame, waiting = waiting, None
-                frame.shown_until = self._end_pts
+                frame.shown_until, frame.duration = self._shown_until, self._end_pts - frame.pts
                 yield frame
         finally:
             if waiting is not None:
@@ -220,8 +227,9 @@ class StreamDecoder(Closing, Generic[P]):
         last: TimedPicture[P] | None = None
         for timed in self._timed(self._shown(start)):
             if end is not None and timed.pts >= end:
-                self._end_pts = timed.pts
+                self._end_pts = self._shown_until = timed.pts
                 return
+            self._lengths_end = timed.picture.duration + (self._lengths_end if last else timed.pts)
             last = timed
             if start is None or timed.pts >= start:
                 yield timed
@@ -270,13 +278,21 @@ class StreamDecoder(Closing, Generic[P]):
             raise DecodeError(
                 f"cannot decode {path}: it has no intact frame", stage="decode", path=path
             )
-        self._end_pts = last.pts + (last.picture.duration or self.info.nominal_ticks)
+        end = last.pts + (last.picture.duration or self.info.nominal_ticks)
+        self._end_pts = self._shown_until = end
         if self.info.duration_seconds is None or self._restarted:
             return  # a restarted clock makes the header's length wrong
+        declared = self.info.duration_seconds
+        declared_end = self.info.pts_at(Fraction(str(declared)))
+        self._shown_until = max(end, declared_end)
+        if (
+            end < declared_end
+            and abs(self._lengths_end - declared_end) * self.info.time_base <= _SAME_SECONDS
+        ):
+            self._end_pts = declared_end
+            return
         ticks = last.pts + last.picture.duration - (self.info.start_pts or 0)
         seconds = float(ticks * self.info.time_base)
-        declared = self.info.duration_seconds
-        self._end_pts = max(self._end_pts, self.info.pts_at(Fraction(str(declared))))
         missing = declared - seconds
         lost_most = last.picture.duration > 0 and missing > declared / 2
         if lost_most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):

@@ -112,8 +112,7 @@ class CpuEncoder:
         picture = self._picture(frame)
         self._describe(picture)  # ProRes and FFV1 take it from here, not from the stream
         picture.pts = pts
-        # Containers that store only decoding times derive durations from them. With reordered
-        # frames that is another frame's duration, or a pause's.
+        # A live frame has the nominal duration, which the next one may end.
         if self._newest in self._durations:
             self._durations[self._newest] = min(self._durations[self._newest], pts - self._newest)
         self._newest = pts

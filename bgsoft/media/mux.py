@@ -42,6 +42,9 @@ _HEVC_NAME = "hvc1"
 """Name of HEVC in MP4 and QuickTime, with parameter sets in the header. Apple's players open no
 other."""
 
+_REORDERED = 32
+"""Last packets among which is the one that is shown last: more than any encoder reorders."""
+
 
 class Muxer(Writer):
     """Owns the output container.
@@ -85,6 +88,9 @@ class Muxer(Writer):
         self._copied = copied
         self._filter = MetadataFilter(strips=not copied.identifying)
         self._tick = info.time_base.as_integer_ratio()
+        self._waiting: Packet[Any] | None = None
+        """The last video packet of MP4 and MOV: its length is known once it is known to be it."""
+        self._first_dts = 0
         self._copied_tracks: CopiedTracks | None = None
         self._video_tags: dict[str, str] = {}
         self._sent: SentFile | None = None
@@ -269,7 +275,6 @@ class Muxer(Writer):
             OutputError: The packets could not be written.
             EncodeError: A packet has no timestamp.
         """
-        numerator, denominator = self._tick
         for packet in packets:
             if packet.pts is None or packet.dts is None:
                 raise EncodeError(
@@ -280,13 +285,36 @@ class Muxer(Writer):
                 self._send_header(self._sent)
             self.video_pts.append(packet.pts + self.clock.shift)
             self.video_durations.append(packet.duration or 0)
-            if self._copied_tracks is not None:
-                self._mux_copied(self._copied_tracks.pull(packet.dts * numerator / denominator))
-            try:
-                self._output.mux_one(packet)
-            except Exception:
-                with self._writing:
-                    raise
+            if not self.container.edit_lists:
+                self._write_packet(packet)
+            elif self._waiting is None:
+                self._first_dts, self._waiting = packet.dts, packet
+            else:
+                self._write_packet(self._waiting)
+                self._waiting = packet
+
+    def _write_packet(self, packet: Packet[Any]) -> None:
+        numerator, denominator = self._tick
+        assert packet.dts is not None
+        if self._copied_tracks is not None:
+            self._mux_copied(self._copied_tracks.pull(packet.dts * numerator / denominator))
+        try:
+            self._output.mux_one(packet)
+        except Exception:
+            with self._writing:
+                raise
+
+    def _write_last(self, packet: Packet[Any]) -> None:
+        """Write the last packet of MP4 and MOV, which store decoding times and its length.
+
+        With reordered frames it is not the one that is shown last, but the length of all that are
+        stored is the video's.
+        """
+        recent = zip(self.video_pts[-_REORDERED:], self.video_durations[-_REORDERED:], strict=True)
+        end = max(pts + duration for pts, duration in recent)
+        left = end - self.video_pts[0] - ((packet.dts or 0) - self._first_dts)
+        packet.duration = max(self.video_durations[-1], min(left, end - self.video_pts[-1]))
+        self._write_packet(packet)
 
     def _send_header(self, sent: SentFile) -> None:
         """Begin what is written once and in order."""
@@ -310,6 +338,8 @@ class Muxer(Writer):
             raise EncodeError(
                 "cannot write the video: no frame was encoded", path=self._path, stage="encode"
             )
+        if self._waiting is not None:
+            self._write_last(self._waiting)
         if self._copied_tracks is not None:
             self._mux_copied(self._copied_tracks.drain())
         for index, count in self._damaged.items():

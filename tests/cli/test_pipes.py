@@ -139,8 +139,8 @@ def test_a_place_is_hidden_in_the_frame_that_is_shown_then(
         flags = ["--codec=ffv1", "--anonymize-style=solid", *hide.split()]
         render = start("-", target, *flags, stdin=sender.stdout)
         code, lines = ended(render)
-    notice = f"/dev/stdin: notice: {hide} hides nothing: no frame is shown then"
-    assert (code, notice in lines) == (0, not hidden)
+    warning = f"/dev/stdin: warning: {hide} hides nothing: no frame is shown then"
+    assert (code, warning in lines) == (0, not hidden)
     pairs = zip(frame_hashes(plain), frame_hashes(target), strict=True)
     assert [n for n, (before, after) in enumerate(pairs) if before != after] == hidden
 

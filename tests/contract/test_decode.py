@@ -290,6 +290,22 @@ def test_a_video_shorter_than_its_header_says_is_reported(tmp_path: Path) -> Non
     assert "header says 4.00 s" in decoder.events[0].message
 
 
+@pytest.mark.parametrize("b_frames", ["0", "2", "5"])
+@pytest.mark.parametrize("count", [10, 11])
+def test_the_last_frame_of_an_mp4_has_its_own_length(
+    b_frames: str, count: int, tmp_path: Path
+) -> None:
+    """MP4 stores decoding times: with B-frames another packet has the long last frame's length."""
+    options = {"bf": b_frames, "b_strategy": "0", "g": "50"}
+    times = [each + (3 if i > 4 else 0) for i, each in enumerate(regular_times(count))]
+    spec = VideoSpec(times=times, rate=Fraction(1, 3), options=options)
+    with CpuDecoder(write_video(tmp_path / "long.mp4", spec)) as decoder:
+        seen = decode_all(decoder)
+    assert not decoder.events
+    lengths = [*(b - a for a, b in itertools.pairwise(times)), Fraction(3)]
+    assert [frame.duration * decoder.info.time_base for frame in seen] == lengths
+
+
 def test_a_header_that_counts_far_more_frames_is_reported(tmp_path: Path) -> None:
     """The last packets are intact, so only the number of frames shows the damage."""
     spec = VideoSpec(times=regular_times(100), options=X264 | {"bf": "0", "g": "1"})
