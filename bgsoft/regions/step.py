@@ -75,9 +75,8 @@ class RegionStep:
                 )
             self._hidden = []
         # The part of the time that is rendered is not known exactly before the last frame.
-        self._unused = {
-            one: unused_text(one.region, config, info) for one in self._edited + self._hidden
-        }
+        self._unused = dict.fromkeys(self._edited + self._hidden)
+        self._reason = partial(unused_text, config=config, info=info)
         self._hider = Hider(HidePlan.of(config, info.format), placement)
         moving = [one for one in self._edited + self._hidden if one.region.follow]
         self._follower: Follower | RecordedFollower | None = None
@@ -123,7 +122,7 @@ class RegionStep:
 
     def unused(self) -> list[str]:
         """Return warnings about regions that applied in no frame so far."""
-        return [*self._unused.values()]
+        return [self._reason(one.region) for one in self._unused]
 
     def _corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
         if self._follower is not None and placed.region.follow:
