@@ -92,10 +92,6 @@ def join(
         commit([each.file for each in opened])
         if data is not None:
             data.publish()
-    if not config.is_part:
-        short = info.shortage(len(pts))
-        if short is not None:
-            note(Event(kind="warning", message=short, stage="decode"))
     if config.face.file is not None and chunks[0].report.faces is not None:
         known = read_faces_file(Path(config.face.file))
         known.require_video(info)

@@ -44,9 +44,7 @@ more than half of its length."""
 
 
 _SAME_SECONDS = Fraction(1, 1000)
-"""The last picture lasts until the end that the header declares, if the lengths of all pictures
-reach it to this. MP4 stores decoding times only: with reordered pictures, a longer last one's
-length is another's."""
+"""Difference of times that are the same."""
 
 
 class DecodedPicture(Protocol):
@@ -153,6 +151,29 @@ def wanted_pts(info: VideoInfo, settings: DecodeSettings) -> tuple[int | None, i
     return (info.pts_at(start) if start else None), end
 
 
+class _Lengths:
+    """Lengths of pictures in presentation order, as their packets give them.
+
+    MP4 stores the times of decoding: with reordered pictures, each length may be another's.
+    """
+
+    def __init__(self) -> None:
+        self._sum_end: int | None = None
+        """Begin of the first picture, and the lengths of all."""
+        self._latest_end = 0
+
+    def add(self, timed: TimedPicture[Any]) -> None:
+        """Add the next picture."""
+        self._sum_end = (
+            timed.pts if self._sum_end is None else self._sum_end
+        ) + timed.picture.duration
+        self._latest_end = max(self._latest_end, timed.pts + timed.picture.duration)
+
+    def reach(self, end: int, tolerance: float) -> bool:
+        """Return whether all lengths together, or that of any picture, end there."""
+        return any(abs(each - end) <= tolerance for each in (self._sum_end or 0, self._latest_end))
+
+
 class StreamDecoder(Closing, Generic[P]):
     """Decodes one stream of a file; see :class:`bgsoft.decode.base.Decoder`.
 
@@ -175,8 +196,6 @@ class StreamDecoder(Closing, Generic[P]):
         """The whole input is read now, not only its beginning."""
         self._end_pts = self._shown_until = 0
         """End of the last wanted picture, and how long a player shows it, once these are known."""
-        self._lengths_end = 0
-        """Begin of the first picture, and the lengths of all until now."""
 
     def frames(self, ring: FrameRing) -> Iterator[Frame]:
         """See :meth:`bgsoft.decode.base.Decoder.frames`.
@@ -225,17 +244,23 @@ class StreamDecoder(Closing, Generic[P]):
         """Return the pictures of the wanted part, with rising timestamps."""
         start, end = wanted_pts(self.info, self._settings)
         last: TimedPicture[P] | None = None
+        lengths, count = _Lengths(), 0
         for timed in self._timed(self._shown(start)):
             if end is not None and timed.pts >= end:
                 self._end_pts = self._shown_until = timed.pts
-                return
-            self._lengths_end = timed.picture.duration + (self._lengths_end if last else timed.pts)
+                break
+            lengths.add(timed)
             last = timed
             if start is None or timed.pts >= start:
+                count += 1
                 yield timed
             else:
                 self.stats.passed_over += 1
-        self._check_end(start, last)
+        else:
+            self._check_end(start, last, count, lengths)
+        if end is not None and last is not None:
+            longest = max(end, last.pts + self.info.nominal_ticks)
+            self._end_pts = min(self._end_pts, longest)
 
     def _timed(self, pictures: Iterator[P]) -> Iterator[TimedPicture[P]]:
         """Return pictures with rising timestamps; report gaps and restarts of the clock."""
@@ -259,7 +284,9 @@ class StreamDecoder(Closing, Generic[P]):
             last = timed.pts
             yield timed
 
-    def _check_end(self, start: int | None, last: TimedPicture[P] | None) -> None:
+    def _check_end(
+        self, start: int | None, last: TimedPicture[P] | None, count: int, lengths: _Lengths
+    ) -> None:
         """Set the end of the last picture, and report a file that ends too early.
 
         Raises:
@@ -278,27 +305,29 @@ class StreamDecoder(Closing, Generic[P]):
             raise DecodeError(
                 f"cannot decode {path}: it has no intact frame", stage="decode", path=path
             )
-        end = last.pts + (last.picture.duration or self.info.nominal_ticks)
-        self._end_pts = self._shown_until = end
+        self._end_pts = last.pts + (last.picture.duration or self.info.nominal_ticks)
+        self._shown_until = self._end_pts
         if self.info.duration_seconds is None or self._restarted:
             return  # a restarted clock makes the header's length wrong
         declared = self.info.duration_seconds
-        declared_end = self.info.pts_at(Fraction(str(declared)))
-        self._shown_until = max(end, declared_end)
-        if (
-            end < declared_end
-            and abs(self._lengths_end - declared_end) * self.info.time_base <= _SAME_SECONDS
-        ):
-            self._end_pts = declared_end
-            return
+        end = self.info.pts_at(Fraction(str(declared)))
+        self._shown_until = max(self._end_pts, end)
+        part, same = self._settings.range, float(_SAME_SECONDS / self.info.time_base)
+        frames = count + (part.index if part else 0)
+        is_whole = start is None or (part is not None and not self._settings.start_seconds)
+        has_all = is_whole and frames == self.info.num_frames_from_header
         ticks = last.pts + last.picture.duration - (self.info.start_pts or 0)
         seconds = float(ticks * self.info.time_base)
         missing = declared - seconds
         lost_most = last.picture.duration > 0 and missing > declared / 2
-        if lost_most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
-            lengths = f"the video ends after {seconds:.2f} s, its header says {declared:.2f} s"
-            self._report("warning", f"{lengths}; the file may have been cut off", last.pts)
-        elif start is None and (short := self.info.shortage(self.stats.frames)) is not None:
+        if has_all or lengths.reach(end, same):
+            if end > last.pts and abs(end - self._end_pts) > same:
+                self._end_pts = end
+        elif lost_most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
+            text = f"the video ends after {seconds:.2f} s, its header says {declared:.2f} s"
+            self._report("warning", f"{text}; the file may have been cut off", last.pts)
+            return
+        if is_whole and (short := self.info.shortage(frames)) is not None:
             self._report("warning", short, last.pts)
 
     def _report(self, kind: str, message: str, pts: int | None = None) -> None:

@@ -146,8 +146,11 @@ class VideoInfo:
         """Return a notice if far fewer frames were decoded than the header counts, else None.
 
         The header also counts frames that an edit list hides. So the shown time limits the expected
-        number, unless the file has less than half of the counted frames.
+        number, unless the file has less than half of the counted frames. AVI also counts
+        repetitions of a frame.
         """
+        if self.container == "avi":
+            return None
         counted = declared = self.num_frames_from_header or 0
         if self.duration_seconds and self.frame_rate:
             declared = min(declared, math.ceil(self.duration_seconds * self.frame_rate))

@@ -307,13 +307,15 @@ class Muxer(Writer):
     def _write_last(self, packet: Packet[Any]) -> None:
         """Write the last packet of MP4 and MOV, which store decoding times and its length.
 
-        With reordered frames it is not the one that is shown last, but the length of all that are
-        stored is the video's.
+        With reordered frames it is not the one that is shown last. All lengths together are the
+        video's, for which it may be decoded later.
         """
+        delay, dts = self.video_pts[0] - self.clock.shift - self._first_dts, packet.dts or 0
+        packet.dts = dts = max(dts, (packet.pts or 0) - delay)
         recent = zip(self.video_pts[-_REORDERED:], self.video_durations[-_REORDERED:], strict=True)
         end = max(pts + duration for pts, duration in recent)
-        left = end - self.video_pts[0] - ((packet.dts or 0) - self._first_dts)
-        packet.duration = max(self.video_durations[-1], min(left, end - self.video_pts[-1]))
+        left = end - self.video_pts[0] - (dts - self._first_dts)
+        packet.duration = max(self.video_durations[-1], left)
         self._write_packet(packet)
 
     def _send_header(self, sent: SentFile) -> None:

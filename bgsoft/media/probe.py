@@ -252,14 +252,18 @@ def describe(
 
 
 def _duration_seconds(container: InputContainer, stream: VideoStream) -> float | None:
-    if stream.duration and stream.time_base:
-        return float(stream.duration * stream.time_base)
-    # Matroska gives the end of each track as a tag, on its own clock: HH:MM:SS.fraction.
+    start = float((stream.start_time or 0) * (stream.time_base or 0))
+    # Matroska gives the end of each track as a tag, on its own clock: HH:MM:SS.fraction. FFmpeg may
+    # give a short track the length of the file.
     with suppress(KeyError, ValueError):
         hours, minutes, seconds = stream.metadata["DURATION"].split(":")
-        end = int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-        return max(0.0, end - float((stream.start_time or 0) * (stream.time_base or 0)))
-    return container.duration / av.time_base if container.duration else None
+        return max(0.0, int(hours) * 3600 + int(minutes) * 60 + float(seconds) - start)
+    if stream.duration and stream.time_base:
+        return float(stream.duration * stream.time_base)
+    if not container.duration:
+        return None
+    end = container.duration / av.time_base
+    return end - start if container.format.name == "nut" else end  # NUT's is the end of its clock
 
 
 def _depth(pixel_format: VideoFormat) -> int:

@@ -230,7 +230,8 @@ def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
     with translated(*PYAV_ERRORS, to=lambda exc: _explain(path, head, exc)):
         try:
             return opened()
-        except av.error.ArgumentError:  # the answer of the format whitelist
+        # The answer of the format whitelist; and to MPEG-TS so short that it is taken for MPEG-PS.
+        except (av.error.ArgumentError, av.error.EOFError):
             demuxer = _match(head, _DEMUXERS)
             if demuxer is None:
                 raise

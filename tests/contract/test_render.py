@@ -155,17 +155,6 @@ def test_all_sound_is_copied_bit_for_bit(suffix: str, tmp_path: Path) -> None:
     assert audio_bytes(target) == audio_bytes(source)
 
 
-@pytest.mark.parametrize("flags", [{}, {"start": 0.2}])
-def test_a_long_last_frame_keeps_its_length(flags: dict[str, float], tmp_path: Path) -> None:
-    options = {"bf": "2", "b_strategy": "0"}
-    spec = VideoSpec(times=regular_times(10), rate=Fraction(1, 3), options=options)
-    source = write_video(tmp_path / "in.mp4", spec)
-    report = bgsoft.render(source, tmp_path / "out.mp4", **UNCHANGED, **flags)
-    length = 9 / 25 + 3 - flags.get("start", 0.0)
-    assert report.duration_s == pytest.approx(length)
-    assert f"Duration: 00:00:0{length:.2f}" in described_by_ffmpeg(tmp_path / "out.mp4")
-
-
 def test_a_part_starts_at_zero_with_its_sound(tmp_path: Path) -> None:
     source = write_movie(
         tmp_path / "in.mp4",
