@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice, pairwise
 
@@ -15,6 +15,7 @@ from hidden.scenes import (
     SIZE,
     Rng,
     Scene,
+    Walk,
     blurred,
     compressed,
     covered,
@@ -29,6 +30,7 @@ from hidden.scenes import (
     noisy,
     popping,
     shaped,
+    someone,
     still,
     strolling,
     turned,
@@ -134,6 +136,25 @@ def fades(stock: Stock) -> Iterator[Scene]:
 
     for _ in range(stock.count(9)):
         yield Scene("fade", faded(int(rng.integers(4, 16))))
+
+
+def dissolves(stock: Stock) -> Iterator[Scene]:
+    """Fade from one face to another in the same place that is larger or smaller."""
+    rng = stock.rng("dissolves")
+
+    def faded(heights: Sequence[float], x: float, y: float) -> Iterator[Drawn]:
+        one, two = (
+            walking(stock, rng, [Walk(someone(stock, rng), x, y, height)], count=36)
+            for height in heights
+        )
+        for at, (before, after) in enumerate(zip(one, two, strict=True)):
+            yield before.faded(numbered(after, 10), min(1.0, max(0.0, (at - 5) / 25)))
+
+    for at in range(stock.count(12)):
+        height, ratio = float(rng.uniform(40, 80)), float(rng.uniform(1.4, 2.2))
+        x, y = rng.uniform(0.3, 0.7) * SIZE[0], rng.uniform(0.4, 0.6) * SIZE[1]
+        heights = (height, ratio * height)[:: 1 if at % 2 else -1]
+        yield Scene(f"{ratio:.1f}", faded(heights, float(x), float(y)))
 
 
 def whips(stock: Stock) -> Iterator[Scene]:
@@ -273,6 +294,7 @@ def kinds() -> dict[str, Callable[[Stock], Iterator[Scene]]]:
         "blurred": blurred,
         "compressed": compressed,
         "crossfades": fades,
+        "crossfades, another size": dissolves,
         "cuts": cuts,
         "joins in one room": joins,
         "flashes": flashes,

@@ -303,6 +303,26 @@ def test_a_lost_face_stays_hidden_beside_a_main_one(ahead: int) -> None:
     assert counts(hide(faces, main=lambda _at: {1}, ahead=ahead)) == [1, 1]
 
 
+@pytest.mark.parametrize("sizes", [(80, 160), (160, 80)])
+def test_a_face_that_changes_its_size_is_hidden_in_both_for_a_moment(sizes: Sequence[int]) -> None:
+    """In a crossfade another face takes its place, and both are visible."""
+    one, two = (make_face(600, 300, size, id=5) for size in sizes)
+    larger = one if sizes[0] > sizes[1] else two
+    found = hide([[one]] * 30 + [[two]] * 40)
+    frames = range(22, 30) if larger is two else range(30, 30 + 20)
+    for at, ellipses in enumerate(found[:50]):
+        assert len(ellipses) == 1 + (at in frames)
+        if at in frames:
+            assert any(holds(ellipse, larger) for ellipse in ellipses)
+    assert counts(found[52:]) == [1] * 18
+
+
+def test_a_face_that_comes_nearer_slowly_is_hidden_once() -> None:
+    faces = [[make_face(600, 300, 80 * 1.01**at, id=5)] for at in range(60)]
+    assert counts(hide(faces)) == [1] * 60
+    assert counts(hide(faces[::-1])) == [1] * 60
+
+
 def test_whatever_comes_every_face_in_sight_is_hidden() -> None:
     """Each visible face is hidden at its own place, for random input."""
     rng = np.random.default_rng(7)
