@@ -238,7 +238,10 @@ class JobFactory:
             segment = dataclasses.replace(config.segment, matte_in=str(path))
             config = dataclasses.replace(config, segment=segment)
         companion = found.path.with_name(found.path.stem + REGIONS_SUFFIX)
-        if config.regions.file is None and companion.is_file():
+        if "file" not in self._flags.get("regions", {}) and companion.is_file():
+            if config.regions.file is not None:
+                text = f"the settings name {config.regions.file}; choose one with --regions"
+                raise ConfigError(f"cannot use {companion}: {text}")
             config = dataclasses.replace(
                 config, regions=dataclasses.replace(config.regions, file=str(companion))
             )

@@ -124,13 +124,13 @@ def read_known_faces(config: FaceConfig) -> KnownFaces | None:
 
 def make_picker(config: FaceConfig, info: VideoInfo, known: KnownFaces | None) -> Picker:
     """Return what picks the main people."""
+    if config.mode not in (FaceMode.MAIN, FaceMode.ANONYMIZE) or not config.subjects:
+        return Picker()
     named = frozenset[int]() if known is None else known.main
-    if config.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE) and (config.main or named):
+    if config.main or named:
         return ChosenPicker(config.main, named, info)
     if config.mode is FaceMode.MAIN:
         return SubjectPicker(config.subjects, info.format)
-    if config.mode is not FaceMode.ANONYMIZE or not config.subjects:
-        return Picker()
     if known is not None and known.cuts is not None:
         return ShotPicker(choose_main(known.items(), known.cuts, config.subjects, info.format))
     return FirstFramesPicker(config.subjects, info.format)

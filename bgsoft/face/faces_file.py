@@ -11,6 +11,7 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from fractions import Fraction
 from pathlib import Path
@@ -51,8 +52,9 @@ class SavedTrack:
     id: int
     main: bool = False
     """The track is of a main person."""
-    hide: bool = True
-    """False: the face is never hidden."""
+    hide: bool | None = None
+    """False: the face is never hidden. True: it is hidden wherever it is listed, also where it was
+    only expected or in doubt."""
     interpolate: bool = False
     """Faces are interpolated between the listed ones."""
     pts: array[int] = field(default_factory=lambda: array("q"))
@@ -88,10 +90,18 @@ class SavedTrack:
             box_xyxy=(left, top, right, bottom),
             angle=angle,
             square=Roi(x, y, side, angle),
-            detected=bool(seen),
+            detected=bool(seen or self.hide),
             age_frames=int(age),
-            is_proven=bool(is_proven),
+            is_proven=bool(is_proven or self.hide),
         )
+
+
+def _file_bytes(info: VideoInfo) -> int | None:
+    """Return the size of a video's file; None: it is not one, or is gone."""
+    if info.pipe is None and not info.stills:
+        with suppress(OSError):
+            return info.path.stat().st_size
+    return None
 
 
 def _filled(numbers: Sequence[float]) -> list[float]:
@@ -125,6 +135,8 @@ class KnownFaces:
         """pts of its last frame; inf: unknown."""
         self._names = "", ""
         """Names of that video and of the rendered one; empty: unknown."""
+        self._bytes: tuple[int | None, int | None] = None, None
+        """Sizes of their files; None: unknown."""
         self._reached: float = math.inf
         self._coming: list[SavedTrack] = []
         self._open: list[SavedTrack] = []
@@ -138,7 +150,7 @@ class KnownFaces:
     @property
     def shown(self) -> frozenset[int]:
         """Ids of the tracks that are never hidden."""
-        return frozenset(track.id for track in self.tracks.values() if not track.hide)
+        return frozenset(track.id for track in self.tracks.values() if track.hide is False)
 
     @property
     def tells_shots(self) -> bool:
@@ -175,6 +187,7 @@ class KnownFaces:
         """Return the contents of a file."""
         header = {
             "faces_of": info.path.name,
+            "bytes": _file_bytes(info),
             "frame": [info.format.width, info.format.height],
             "time_base": str(info.time_base),
             "last": max(self.frames, default=None),
@@ -202,6 +215,10 @@ class KnownFaces:
                 raise ConfigError(f"last must be the pts of the last frame, not {last!r}")
             self._last = last
         self._size, self._names = (frame[0], frame[1]), (str(table["faces_of"]), "")
+        size = table.get("bytes")
+        if size is not None and not _is_whole(size):
+            raise ConfigError(f"bytes must be the size of the video's file, not {size!r}")
+        self._bytes = size, None
         if "time_base" in table:
             self.time_base, self.cuts = Fraction(str(table["time_base"])), cuts
 
@@ -244,10 +261,11 @@ class KnownFaces:
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base.
 
-        Another name is only kept for :meth:`warnings`.
+        Its name and size in bytes are only kept for :meth:`warnings`.
         """
         size = info.format.width, info.format.height
         self._names = self._names[0], "" if info.pipe or info.stills else info.path.name
+        self._bytes = self._bytes[0], _file_bytes(info)
         is_counted = bool(info.stills)  # pts are numbers of pictures
         if self._size is not None and self._size != size:
             found, wanted = "frames are {}x{}".format(*self._size), "{}x{}".format(*size)
@@ -301,6 +319,9 @@ class KnownFaces:
         searched, shown = self._names
         if searched and shown and searched != shown and self._path:
             texts.append(f"{self._path} has the faces of {searched}; this is {shown}")
+        elif None not in self._bytes and self._bytes[0] != self._bytes[1]:
+            sizes = "{} bytes; now it has {} bytes".format(*self._bytes)
+            texts.append(f"{self._path} has the faces of {searched} when it had {sizes}")
         tracks = [track for track in self.tracks.values() if not track.interpolate]
         rows = (track.row(at) for track in tracks for at in range(len(track.pts)))
         outside = sum(1 for row in rows if row[6] and not self._touches_frame([row[:4]]))

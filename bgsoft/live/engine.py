@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from bgsoft.closing import Closing
-from bgsoft.errors import BgsoftError
+from bgsoft.errors import BgsoftError, ConfigError
 from bgsoft.infer.shared import ModelUser, SharedModels
 from bgsoft.live.capture import SourceState
 from bgsoft.live.source import SourceSpec
@@ -78,7 +78,16 @@ class Engine(Closing):
         self._report(f"{event.kind}: {event.message}")
 
     def add(self, name: str, spec: SourceSpec, config: RenderConfig) -> LiveStream:
-        """Add a source; its sinks are added to the returned stream."""
+        """Add a source; its sinks are added to the returned stream.
+
+        Raises:
+            ConfigError: A region has times, and the source begins again and again.
+        """
+        for region in config.all_regions if spec.loop else ():
+            if region.begin or region.end or len(region.keys) > 1:
+                raise ConfigError(
+                    f"cannot use {region.name} with --loop: its times are those of the first pass"
+                )
         builder = self._make_builder() if self.streams else self._first
         alone = self._models.users == 1
         stream = LiveStream(name, spec, config, builder, self._report, self._recorder, alone=alone)

@@ -1,9 +1,9 @@
 """The user's defaults: ``config.toml``, which all commands read.
 
-Precedence: defaults < config.toml < preset < flags. But no preset shows faces that config.toml
-hides. The file has the keys of a preset. Its ``extends`` replaces :data:`DEFAULT_PRESET` where no
-preset is named. Python callers do not read it: the result of a library call depends on its
-arguments alone.
+Precedence: defaults < config.toml < preset < flags. But no preset shows faces or places that
+config.toml hides, or keeps metadata that it strips. The file has the keys of a preset. Its
+``extends`` replaces :data:`DEFAULT_PRESET` where no preset is named. Python callers do not read it:
+the result of a library call depends on its arguments alone.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class UserConfig(NamedTuple):
         """Return the settings below a command's flags.
 
         Args:
-            name: Name or file of a preset, which wins over these settings, except that it shows no
-                faces that they hide. None: these settings win over :attr:`extends`.
+            name: Name or file of a preset, which wins over these settings, except that it shows
+                nothing that they hide. None: these settings win over :attr:`extends`.
 
         Raises:
             PresetError: There is no such preset, or it is malformed.
@@ -54,15 +54,28 @@ class UserConfig(NamedTuple):
         found = load_preset(self.extends if name is None else name)
         layers = [found.settings, self.settings]
         if name is not None:
-            own = self.preset(None).settings.get("face", {})
+            settings = self.preset(None).settings
+            own = settings.get("face", {})
             layers = [self.settings, found.settings]
             if own.get("mode") is FaceMode.ANONYMIZE:
                 layers = [self.settings, _hiding(own), _not_showing(found.settings, own)]
+            layers.append(_also_hiding(settings, found.settings))
         return found._replace(settings=merge(*layers), config_file=self.path)
 
 
 def _hiding(face: Mapping[str, Any]) -> Layer:
     return {"face": {key: face[key] for key in ("mode", "subjects") if key in face}}
+
+
+def _also_hiding(own: Layer, preset: Layer) -> Layer:
+    """Return the places and metadata that one's own settings hide, beside a preset's."""
+    layer: dict[str, Mapping[str, Any]] = {}
+    places = own.get("hide", {}).get("regions", ())
+    if places:
+        layer["hide"] = {"regions": (*places, *preset.get("hide", {}).get("regions", ()))}
+    if own.get("copy", {}).get("metadata") == "strip":
+        layer["copy"] = {"metadata": own["copy"]["metadata"]}
+    return layer
 
 
 def _not_showing(preset: Layer, own: Mapping[str, Any]) -> Layer:

@@ -161,6 +161,22 @@ def test_warnings_are_printed_for_each_file(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_here")
+def test_two_files_of_regions_for_a_video(run: Run, tmp_path: Path) -> None:
+    """Neither is passed over without a word: it may hide something."""
+    make(tmp_path / "in" / "a.mp4")
+    own, other = tmp_path / "in" / "a.regions.toml", tmp_path / "other.regions.toml"
+    for path in (own, other):
+        path.write_text("[[region]]\naction = 'hide'\nbox = '0,0,16,16'\n")
+    preset = tmp_path / "p.toml"
+    preset.write_text(f"[regions]\nfile = '{other}'\n")
+    command = ("batch", tmp_path / "in", tmp_path / "out", "--jobs", 1, "--preset", preset, *QUICK)
+    outcome = run(*command)
+    assert outcome.code == 2
+    assert f"cannot use {own}: the settings name {other}; choose one with --regions" in outcome.err
+    assert run(*command, "--regions", own).code == 0
+
+
+@pytest.mark.usefixtures("_here")
 def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make(tmp_path / "in" / f"{name}.mp4")

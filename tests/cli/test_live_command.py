@@ -42,6 +42,10 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["CLIP", "--loop", "--share", "x", "--codec", "hevc"],
             "cannot use --codec or its options",
         ),
+        (
+            ["CLIP", "--loop", "--to", "a.ts", "--hide", "0,0,9,9@1-2"],
+            "cannot use --hide 0,0,9,9@1-2 with --loop",
+        ),
         (["CLIP", "--loop", "--to", "a.ts", "--size", "1x1"], "cannot use --size with"),
         (
             ["CLIP", "--loop", "--to", "a.ts", "--quality", "99"],

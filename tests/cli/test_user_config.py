@@ -94,6 +94,23 @@ def test_a_preset_may_only_hide_more(
         assert face.file == str(faces)
 
 
+def test_no_preset_shows_places_or_metadata_that_it_hides(
+    run: Run, fake_render: FakeRender, clip: Path, config: Path
+) -> None:
+    mine = config.parent / "mine.toml"
+    mine.write_text("[hide]\nregions = ['9,9,9,9']\n[copy]\nmetadata = 'keep'\n")
+    config.write_text("[hide]\nregions = ['0,0,4,4']\n[copy]\nmetadata = 'strip'\n")
+    named = settings(run, fake_render, clip, "--preset", str(mine))
+    assert (named.hide.regions, named.strips_metadata) == (("0,0,4,4", "9,9,9,9"), True)
+    mine.write_text("[hide]\nregions = []\n[copy]\nmetadata = 'auto'\n")
+    named = settings(run, fake_render, clip, "--preset", str(mine))
+    assert (named.hide.regions, named.strips_metadata) == (("0,0,4,4",), True)
+    flags = settings(
+        run, fake_render, clip, "--preset", str(mine), "--metadata", "keep", "--hide", "5,5,5,5"
+    )
+    assert (flags.hide.regions, flags.strips_metadata) == (("5,5,5,5",), False)
+
+
 def test_extends_is_the_preset_where_none_is_named(
     run: Run, fake_render: FakeRender, clip: Path, config: Path
 ) -> None:

@@ -25,7 +25,7 @@ from tests.contract.test_render_faces import (
 from tests.contract.test_render_hide import pictures
 from tests.face_clips import write_two_people
 from tests.marks import slow
-from tests.outside import ffmpeg, shown_by_ffmpeg
+from tests.outside import ffmpeg, frame_hashes, shown_by_ffmpeg
 from tests.rendering import LOSSLESS
 
 HIDES: dict[str, Any] = {"preset": None, "face": "anonymize", **LOSSLESS, **UNCHANGED}
@@ -178,6 +178,19 @@ def test_faces_at_times_of_no_frame(
     assert told == ["--main 9: no frame shows that track"]
 
 
+def test_main_people_of_a_file_are_hidden_if_nobody_is_to_be_shown(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    header, *faces = tracks
+    shown = []
+    for name, more in (("plain", {}), ("main", {"main": True})):
+        file = write(tmp_path / f"{name}.jsonl", [header, *(each | more for each in faces)])
+        target = tmp_path / f"{name}.mkv"
+        bgsoft.render(people, target, faces=file, subjects=0, **HIDES)
+        shown.append(frame_hashes(target))
+    assert shown[0] == shown[1]
+
+
 def test_faces_of_the_same_video_in_another_container(
     people: Path, tracks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -272,6 +285,12 @@ def test_the_faces_of_a_shorter_video_and_one_of_another_name(
     write(tmp_path / "f.jsonl", [{**header, "faces_of": "other.mp4", "last": times[-3]}])
     report = bgsoft.render(people, target, faces=file, overwrite=True)
     late = f"2 frames come after the last one of {file}"
+    size = people.stat().st_size
+    assert header["bytes"] == size
+    write(tmp_path / "f.jsonl", [{**header, "bytes": 7}])
+    again = bgsoft.render(people, target, faces=file, overwrite=True, **HIDES)
+    changed = f"{file} has the faces of {people.name} when it had 7 bytes; now it has {size} bytes"
+    assert changed in [event.message for event in again.events if event.kind == "warning"]
     assert {told, late} <= {event.message for event in report.events}
 
 

@@ -56,6 +56,19 @@ def recorder() -> KnownFaces:
     return recorder
 
 
+@pytest.mark.parametrize(("hide", "counts"), [(None, False), (True, True), (False, False)])
+def test_a_track_that_is_to_be_hidden_counts_wherever_it_is_listed(
+    recorder: KnownFaces, hide: bool | None, counts: bool
+) -> None:
+    """Also where it was only expected, or is in doubt."""
+    for track in recorder.tracks.values():
+        track.hide = hide
+    doubtful, expected = recorder.faces(566)
+    assert (doubtful.id, doubtful.detected, doubtful.is_proven) == (8, True, counts)
+    assert (expected.id, expected.detected, expected.is_proven) == (5, counts, True)
+    assert recorder.shown == ({5, 8} if hide is False else set())
+
+
 def test_faces_come_back_as_they_were_written(recorder: KnownFaces) -> None:
     for index in (0, 1, 2, 1, 0):
         found = recorder.faces(500 + 33 * index)
