@@ -17,7 +17,7 @@ from bgsoft.closing import Closing
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.errors import ConfigError, DecodeError, OpenError
 from bgsoft.frame import Frame
-from bgsoft.media.info import STILLS, VideoInfo
+from bgsoft.media.info import STILLS, VideoInfo, ends_early
 from bgsoft.media.messages import MessageReader
 from bgsoft.media.pipe import MAX_READ_ERRORS
 from bgsoft.media.source import RAW_STREAMS, open_input, rendered_packets
@@ -37,12 +37,6 @@ _MAX_HELD = 16
 """Leading pictures without a timestamp that wait for the first that has one."""
 _GAP_SECONDS = 10
 """Shortest time without a picture that is reported: damage, or a clock that jumps forward."""
-_SHORT_SECONDS = 1.0
-_SHORT_SHARE = 0.05
-"""A video is reported as short if it ends earlier than its header says by both of these, or by
-more than half of its length."""
-
-
 _SAME_SECONDS = Fraction(1, 1000)
 """Difference of times that are the same."""
 
@@ -318,12 +312,11 @@ class StreamDecoder(Closing, Generic[P]):
         has_all = is_whole and frames == self.info.num_frames_from_header
         ticks = last.pts + last.picture.duration - (self.info.start_pts or 0)
         seconds = float(ticks * self.info.time_base)
-        missing = declared - seconds
-        lost_most = last.picture.duration > 0 and missing > declared / 2
+        lost_most = last.picture.duration > 0 and seconds < declared / 2
         if has_all or lengths.reach(end, same):
             if end > last.pts and abs(end - self._end_pts) > same:
                 self._end_pts = end
-        elif lost_most or missing > max(_SHORT_SECONDS, _SHORT_SHARE * declared):
+        elif lost_most or ends_early(seconds, declared):
             text = f"the video ends after {seconds:.2f} s, its header says {declared:.2f} s"
             self._report("warning", f"{text}; the file may have been cut off", last.pts)
             return

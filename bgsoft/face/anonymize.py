@@ -28,7 +28,7 @@ _GROWTH, _MAX_GROWTH = 0.6, 1.3
 """Growth of a place each second, as nobody knows where the face is, and the largest."""
 _SAME_FACE = 0.6
 """A face in sight that covers this much of an expected place is the one that is expected. One that
-has less of the area that it has a moment before or after may be another: in crossfades from one
+has less of the area that it has a moment before or after may be another. In crossfades from one
 face to a larger or smaller one, 440 of 480 are hidden without that, and 473 with it."""
 
 

@@ -22,6 +22,16 @@ _SHORTAGE, _SHORTAGE_FRAMES = 0.1, 10
 """Share and number of the header's frames that may be missing without a notice. Some headers count
 frames before the first key frame, or after the last shown frame."""
 
+_EARLY_SECONDS, _EARLY_SHARE = 1.0, 0.05
+
+
+def ends_early(seconds: float, declared: float) -> bool:
+    """Return whether a track ends so far before its header says that the file may be cut off.
+
+    That is by more than a second, and by more than a twentieth of its length.
+    """
+    return declared - seconds > max(_EARLY_SECONDS, _EARLY_SHARE * declared)
+
 
 class Orientation(NamedTuple):
     """Turn of a stored picture that makes it upright: first mirrored, then rotated."""

@@ -22,7 +22,7 @@ from bgsoft.media.completion import Completion
 from bgsoft.media.containers import Container
 from bgsoft.media.headers import ROOM
 from bgsoft.media.identifying import MetadataFilter
-from bgsoft.media.info import VideoInfo
+from bgsoft.media.info import VideoInfo, ends_early
 from bgsoft.media.muxer_options import muxer_options
 from bgsoft.media.pyav import TAG_OPTIONS
 from bgsoft.media.source import open_input, rendered_packets
@@ -312,9 +312,7 @@ class Muxer(Writer):
         """
         delay, dts = self.video_pts[0] - self.clock.shift - self._first_dts, packet.dts or 0
         packet.dts = dts = max(dts, (packet.pts or 0) - delay)
-        recent = zip(self.video_pts[-_REORDERED:], self.video_durations[-_REORDERED:], strict=True)
-        end = max(pts + duration for pts, duration in recent)
-        left = end - self.video_pts[0] - (dts - self._first_dts)
+        left = self._video_end - self.video_pts[0] - (dts - self._first_dts)
         packet.duration = max(self.video_durations[-1], left)
         self._write_packet(packet)
 
@@ -334,6 +332,20 @@ class Muxer(Writer):
                 except (av.error.InvalidDataError, av.error.ArgumentError):
                     self._damaged[index] += 1
 
+    @property
+    def _video_end(self) -> int:
+        """End of the frame that is shown last, on the source's clock."""
+        recent = zip(self.video_pts[-_REORDERED:], self.video_durations[-_REORDERED:], strict=True)
+        return max(pts + duration for pts, duration in recent)
+
+    def _report_short_sound(self, tracks: CopiedTracks) -> None:
+        """Report sound that was cut off, unless the video was; the decoder has reported that."""
+        declared = self.info.duration_seconds
+        seconds = (self._video_end - (self.info.start_pts or 0)) * self.info.time_base
+        if declared is None or not ends_early(float(seconds), declared):
+            for text in tracks.cut_off():
+                self.report("warning", text)
+
     def finish(self) -> None:
         """Write the rest of the other tracks and the trailer, and close the file."""
         if not self.video_pts:
@@ -344,6 +356,7 @@ class Muxer(Writer):
             self._write_last(self._waiting)
         if self._copied_tracks is not None:
             self._mux_copied(self._copied_tracks.drain())
+            self._report_short_sound(self._copied_tracks)
         for index, count in self._damaged.items():
             self.report("repair", f"output track {index}: {count} damaged packets left out")
         if self._video is not None and self._named_aspect is not None:

@@ -12,11 +12,13 @@ from fractions import Fraction
 from typing import Any
 
 import av
+from av.audio.stream import AudioStream
 from av.container import OutputContainer
 from av.packet import Packet
 from av.stream import Discard
 
 from bgsoft.media.identifying import has_coordinates
+from bgsoft.media.info import ends_early
 from bgsoft.media.sound_check import MAX_BEHIND_SECONDS
 from bgsoft.media.source import rendered_packets
 from bgsoft.media.splice import SplicedClock
@@ -49,6 +51,8 @@ class CopiedTracks:
         self._tracks: dict[int, OutputTrack] = {}
         self._packets = self._read()
         self._position = float("-inf")
+        self._ends: dict[int, Fraction] = {}
+        """End of each track's last packet, in seconds of the source's clock."""
         self._splices: SplicedClock | None = None
         if info.is_broadcast:
             frame = 1 / info.frame_rate if info.frame_rate else Fraction(0)
@@ -72,6 +76,9 @@ class CopiedTracks:
 
     def _notice(self, message: str) -> None:
         self._writer.report("notice", message)
+
+    def _warn(self, message: str) -> None:
+        self._writer.report("warning", message)
 
     def write_chapters(self, output: OutputContainer) -> None:
         """Set the output's chapters; once more if the timeline has moved."""
@@ -112,9 +119,27 @@ class CopiedTracks:
         for index, track in self._tracks.items():
             yield from self._guarded(index, track.flush())
             if track.damaged_packets:
-                self._notice(f"track {index}: {track.damaged_packets} damaged packets left out")
+                self._warn(f"track {index}: {track.damaged_packets} damaged packets left out")
         for span in () if self._maker.muting is None else self._maker.muting.without_effect:
-            self._notice(f"--mute {span.text} mutes nothing: the output has no sound at that time")
+            self._warn(f"--mute {span.text} mutes nothing: the output has no sound at that time")
+
+    def cut_off(self) -> Iterator[str]:
+        """Yield warnings, after a whole MP4 or MOV, about sound that ends before its header says.
+
+        Other headers do not have the length of each track.
+        """
+        is_part = self._timeline.begin is not None or self._timeline.end is not None
+        for index in () if is_part or not self._info.is_mov else self._tracks:
+            stream = self._source.streams[index]
+            if isinstance(stream, AudioStream) and stream.duration and stream.time_base:
+                declared = float(stream.duration * stream.time_base)
+                begin = (stream.start_time or 0) * stream.time_base
+                seconds = float(self._ends.get(index, begin) - begin)
+                if ends_early(seconds, declared):
+                    yield (
+                        f"track {index}, sound, ends after {seconds:.2f} s, its header says"
+                        f" {declared:.2f} s; the file may have been cut off"
+                    )
 
     def _feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         track = self._tracks.get(packet.stream_index)
@@ -129,6 +154,7 @@ class CopiedTracks:
         time = packet.dts if packet.dts is not None else packet.pts
         if time is not None:
             seconds, end = time * packet.time_base, self._timeline.end
+            self._ends[packet.stream_index] = seconds + (packet.duration or 0) * packet.time_base
             self._position = max(self._position, float(seconds - self._timeline.origin))
             if tells and end is not None and seconds > end + MAX_BEHIND_SECONDS:
                 for each in self._tracks.values():
@@ -146,7 +172,7 @@ class CopiedTracks:
             yield from packets if steady is None else steady.check(packets)
         except av.FFmpegError as exc:
             self._tracks[index].done = True
-            self._notice(f"track {index} ends early: {exc.strerror}")
+            self._warn(f"track {index} ends early: {exc.strerror}")
 
     def _read(self) -> Generator[Packet[Any], None, None]:
         """The packets of all tracks, to the end of the input, which damage may bring early."""
@@ -163,7 +189,7 @@ class CopiedTracks:
         try:
             yield from self._source.demux(streams)
         except (av.FFmpegError, OSError) as exc:
-            self._notice(f"sound and subtitles end early: the input cannot be read on ({exc})")
+            self._warn(f"sound and subtitles end early: the input cannot be read on ({exc})")
 
     def close(self) -> None:
         """Close the input; safe to call twice. A pipe is its owner's."""

@@ -126,7 +126,8 @@ def test_avi_counts_repeated_frames(tmp_path: Path) -> None:
 def test_a_file_that_was_cut_off_is_reported_once(tmp_path: Path) -> None:
     spec = VideoSpec(times=regular_times(200), options=B_FRAMES | {"g": "12"})
     options = {"movflags": "faststart"}
-    source = truncate(write_movie(tmp_path / "in.mp4", spec, options=options), 0.6)
+    movie = write_movie(tmp_path / "in.mp4", spec, [SoundSpec(seconds=8)], options=options)
+    source = truncate(movie, 0.6)
     found = []
     for chunks in (1, 3):
         flags = UNCHANGED | {"mask_every": 1, "chunks": chunks}
@@ -135,6 +136,19 @@ def test_a_file_that_was_cut_off_is_reported_once(tmp_path: Path) -> None:
         found.append([text for text in warned(report) if "header" in text])
     assert len(found[0]) == 1
     assert found[1] == found[0]
+
+
+def test_sound_that_was_cut_off_is_reported(tmp_path: Path) -> None:
+    spec = VideoSpec(times=regular_times(100), options=B_FRAMES | {"g": "25"})
+    options = {"movflags": "faststart"}
+    source = write_movie(tmp_path / "in.mp4", spec, [SoundSpec(seconds=9)], options=options)
+    assert warned(bgsoft.render(source, tmp_path / "whole.mp4", **UNCHANGED)) == []
+    report = bgsoft.render(truncate(source, 0.7), tmp_path / "out.mp4", **UNCHANGED)
+    assert report.frames_encoded == 100
+    (text,) = warned(report)
+    wanted = f"track 1, sound, ends after {length(tmp_path / 'out.mp4'):.1f}"
+    assert text.startswith(wanted)
+    assert text.endswith("s, its header says 9.00 s; the file may have been cut off")
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
