@@ -33,7 +33,7 @@ from tests.synthetic import SoundSpec, VideoSpec, regular_times, write_movie
 MAX_BYTES = 2 * 1024**3
 """Limit of memory while a case runs."""
 MAKERS = {**media.MAKERS, **data.MAKERS, **models.MAKERS}
-_TOLD = ("notice", "repair", "fault", "fallback")
+_TOLD = ("notice", "warning", "repair", "fault", "fallback")
 """Kinds of events that say that something was lost or changed."""
 _CLIPS = {
     "h264.mp4": ("libx264", "yuv420p", True, {}),
