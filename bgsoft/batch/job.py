@@ -239,8 +239,9 @@ class JobFactory:
             config = dataclasses.replace(config, segment=segment)
         companion = found.path.with_name(found.path.stem + REGIONS_SUFFIX)
         if "file" not in self._flags.get("regions", {}) and companion.is_file():
-            if config.regions.file is not None:
-                text = f"the settings name {config.regions.file}; choose one with --regions"
+            named = config.regions.file
+            if named is not None and real_path(Path(named)) != real_path(companion):
+                text = f"the settings name {named}; choose one with --regions"
                 raise ConfigError(f"cannot use {companion}: {text}")
             config = dataclasses.replace(
                 config, regions=dataclasses.replace(config.regions, file=str(companion))

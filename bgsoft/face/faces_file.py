@@ -153,6 +153,11 @@ class KnownFaces:
         return frozenset(track.id for track in self.tracks.values() if track.hide is False)
 
     @property
+    def hidden(self) -> frozenset[int]:
+        """Ids of the tracks that are hidden wherever they are listed, and never main."""
+        return frozenset(track.id for track in self.tracks.values() if track.hide)
+
+    @property
     def tells_shots(self) -> bool:
         """Return whether the main people of shots follow from it, without the video."""
         is_whole = not any(track.interpolate for track in self.tracks.values())
@@ -178,10 +183,11 @@ class KnownFaces:
         return sorted(found, key=lambda face: -face_size(face.box_xyxy))
 
     def items(self) -> Iterator[tuple[int, float, list[Face]]]:
-        """Yield pts, seconds and faces of all frames that are known."""
-        listed = (track.pts for track in self.tracks.values())
+        """Yield pts, seconds and faces of all frames that are known, but the :attr:`hidden`."""
+        listed, hidden = (track.pts for track in self.tracks.values()), self.hidden
         for pts in self.frames or sorted(set().union(*listed)):
-            yield pts, float(pts * (self.time_base or 1)), self.faces(pts)
+            faces = [face for face in self.faces(pts) if face.id not in hidden]
+            yield pts, float(pts * (self.time_base or 1)), faces
 
     def text(self, info: VideoInfo) -> str:
         """Return the contents of a file."""
@@ -236,6 +242,8 @@ class KnownFaces:
         for key, value in flags.items():
             if not isinstance(value, bool):
                 raise ConfigError(f"{key} must be true or false, not {value!r}")
+        if flags.get("main") and flags.get("hide"):
+            raise ConfigError("a track that is main cannot be hidden wherever it is listed")
         if not isinstance(entries, list) or not entries:
             raise ConfigError("faces must be a list of [pts, left, top, right, bottom]")
         self.tracks[id] = SavedTrack(id=id, **flags)
@@ -321,7 +329,8 @@ class KnownFaces:
             texts.append(f"{self._path} has the faces of {searched}; this is {shown}")
         elif None not in self._bytes and self._bytes[0] != self._bytes[1]:
             sizes = "{} bytes; now it has {} bytes".format(*self._bytes)
-            texts.append(f"{self._path} has the faces of {searched} when it had {sizes}")
+            name = searched or "a video"
+            texts.append(f"{self._path} has the faces of {name} when it had {sizes}")
         tracks = [track for track in self.tracks.values() if not track.interpolate]
         rows = (track.row(at) for track in tracks for at in range(len(track.pts)))
         outside = sum(1 for row in rows if row[6] and not self._touches_frame([row[:4]]))

@@ -77,6 +77,7 @@ class FaceStep(Closing):
         guards = self.config.mode in (FaceMode.GUARD, FaceMode.MAIN)
         self._guard = Guard()
         self._never_hidden = frozenset[int]() if self.known is None else self.known.shown
+        self._always_hidden = frozenset[int]() if self.known is None else self.known.hidden
         self._separator: MatteSeparator | None = None
         self.held = LOOKAHEAD_FRAMES if hides else 0
         """Frames that :meth:`finish` keeps back at most; where that is 0, it does nothing."""
@@ -173,7 +174,7 @@ class FaceStep(Closing):
             wanted = [f for f in faces if f.has_landmarks or not self.data.wants_landmarks]
             self.data.write(frame, wanted)
         before = {*self.picker.main}
-        main = self.picker.update(faces, seconds)
+        main = self.picker.update([f for f in faces if f.id not in self._always_hidden], seconds)
         after = {*self.picker.main}
         if is_kept and before and before != after:
             self._journal.note("main_changes", entry_of(frame), ids=sorted(after))

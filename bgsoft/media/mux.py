@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from fractions import Fraction
@@ -88,9 +88,10 @@ class Muxer(Writer):
         self._copied = copied
         self._filter = MetadataFilter(strips=not copied.identifying)
         self._tick = info.time_base.as_integer_ratio()
-        self._waiting: Packet[Any] | None = None
-        """The last video packet of MP4 and MOV: its length is known once it is known to be it."""
-        self._first_dts = 0
+        self._delay = 0
+        """Time by which frames are decoded before they are shown, in MP4 and MOV."""
+        self._waiting: deque[Packet[Any]] = deque()
+        """The last video packets there: their decoding times depend on the end."""
         self._copied_tracks: CopiedTracks | None = None
         self._video_tags: dict[str, str] = {}
         self._sent: SentFile | None = None
@@ -285,13 +286,11 @@ class Muxer(Writer):
                 self._send_header(self._sent)
             self.video_pts.append(packet.pts + self.clock.shift)
             self.video_durations.append(packet.duration or 0)
-            if not self.container.edit_lists:
-                self._write_packet(packet)
-            elif self._waiting is None:
-                self._first_dts, self._waiting = packet.dts, packet
-            else:
-                self._write_packet(self._waiting)
-                self._waiting = packet
+            if len(self.video_pts) == 1 and self.container.edit_lists:
+                self._delay = packet.pts - packet.dts
+            self._waiting.append(packet)
+            while len(self._waiting) > (_REORDERED if self._delay > 0 else 0):
+                self._write_packet(self._waiting.popleft())
 
     def _write_packet(self, packet: Packet[Any]) -> None:
         numerator, denominator = self._tick
@@ -304,17 +303,25 @@ class Muxer(Writer):
             with self._writing:
                 raise
 
-    def _write_last(self, packet: Packet[Any]) -> None:
-        """Write the last packet of MP4 and MOV, which store decoding times and its length.
+    def _write_waiting(self) -> None:
+        """Write the last packets of MP4 and MOV.
 
-        With reordered frames it is not the one that is shown last. All lengths together are the
-        video's, for which it may be decoded later.
+        There the length of a packet is the time to the next one's decoding. All lengths together
+        have to be the video's, and with its length, none may be shown beyond the video's end. So
+        the last packets may be decoded later.
         """
-        delay, dts = self.video_pts[0] - self.clock.shift - self._first_dts, packet.dts or 0
-        packet.dts = dts = max(dts, (packet.pts or 0) - delay)
-        left = self._video_end - self.video_pts[0] - (dts - self._first_dts)
-        packet.duration = max(self.video_durations[-1], left)
-        self._write_packet(packet)
+        end = self._video_end - self.clock.shift
+        following = end - self._delay
+        for packet in reversed(self._waiting):
+            assert packet.pts is not None
+            assert packet.dts is not None
+            packet.dts = max(packet.dts, following - (end - packet.pts))
+            if packet is self._waiting[-1]:
+                packet.duration = max(packet.duration or 0, following - packet.dts)
+            following = packet.dts
+        for packet in self._waiting:
+            self._write_packet(packet)
+        self._waiting.clear()
 
     def _send_header(self, sent: SentFile) -> None:
         """Begin what is written once and in order."""
@@ -352,8 +359,8 @@ class Muxer(Writer):
             raise EncodeError(
                 "cannot write the video: no frame was encoded", path=self._path, stage="encode"
             )
-        if self._waiting is not None:
-            self._write_last(self._waiting)
+        if self._waiting:
+            self._write_waiting()
         if self._copied_tracks is not None:
             self._mux_copied(self._copied_tracks.drain())
             self._report_short_sound(self._copied_tracks)

@@ -255,8 +255,10 @@ def _duration_seconds(container: InputContainer, stream: VideoStream) -> float |
     start = float((stream.start_time or 0) * (stream.time_base or 0))
     # Matroska gives the end of each track as a tag, on its own clock: HH:MM:SS.fraction. FFmpeg may
     # give a short track the length of the file.
-    with suppress(KeyError, ValueError):
-        hours, minutes, seconds = stream.metadata["DURATION"].split(":")
+    # Other containers may have it from an earlier one.
+    tag = stream.metadata.get("DURATION", "") if "matroska" in container.format.name else ""
+    with suppress(ValueError):
+        hours, minutes, seconds = tag.split(":")
         return max(0.0, int(hours) * 3600 + int(minutes) * 60 + float(seconds) - start)
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)

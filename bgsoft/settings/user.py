@@ -72,7 +72,8 @@ def _also_hiding(own: Layer, preset: Layer) -> Layer:
     layer: dict[str, Mapping[str, Any]] = {}
     places = own.get("hide", {}).get("regions", ())
     if places:
-        layer["hide"] = {"regions": (*places, *preset.get("hide", {}).get("regions", ()))}
+        others = preset.get("hide", {}).get("regions", ())
+        layer["hide"] = {"regions": tuple(dict.fromkeys((*places, *others)))}
     if own.get("copy", {}).get("metadata") == "strip":
         layer["copy"] = {"metadata": own["copy"]["metadata"]}
     return layer

@@ -86,6 +86,28 @@ def test_a_long_last_frame_keeps_its_length(suffix: str, tmp_path: Path) -> None
     assert part == pytest.approx(3.24)
 
 
+@pytest.mark.parametrize("codec", ["h264", "hevc"])
+@pytest.mark.parametrize("after", [1, 2, 3, 5])
+def test_no_frame_is_shown_beyond_the_end(codec: str, after: int, tmp_path: Path) -> None:
+    """ffmpeg takes lengths of MP4 as the time that each frame is shown."""
+    times = [each + (6 if i >= 40 else 0) for i, each in enumerate(regular_times(40 + after))]
+    source = write_video(tmp_path / "in.mkv", VideoSpec(times=times, options=B_FRAMES))
+    target, copy = tmp_path / "out.mp4", tmp_path / "copy.mkv"
+    seconds = rendered_length(source, target, codec=codec)
+    assert seconds == pytest.approx(float(times[-1]) + 1 / 25, abs=0.011)
+    ffmpeg("-i", target, "-c", "copy", copy)
+    assert length(copy) == pytest.approx(seconds, abs=0.09)
+
+
+def test_a_duration_of_an_earlier_container_is_not_taken(tmp_path: Path) -> None:
+    """ffmpeg copies Matroska's tag into Ogg and NUT."""
+    long = write_video(tmp_path / "in.mkv", VideoSpec(times=regular_times(75)))
+    for suffix, codec in (("ogv", "libtheora"), ("nut", "libx264")):
+        part = tmp_path / f"part.{suffix}"
+        ffmpeg("-i", long, "-t", "1", "-c:v", codec, "-an", part)
+        assert rendered_length(part, tmp_path / f"{suffix}.mp4") == pytest.approx(1, abs=0.05)
+
+
 def test_a_remux_by_ffmpeg_is_complete(tmp_path: Path) -> None:
     """The edit list ends with the packet that is decoded last."""
     source, copy = long_last(tmp_path / "in.mp4"), tmp_path / "copy.mp4"

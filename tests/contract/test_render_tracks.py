@@ -178,6 +178,27 @@ def test_faces_at_times_of_no_frame(
     assert told == ["--main 9: no frame shows that track"]
 
 
+def test_a_track_that_is_to_be_hidden_is_never_main(
+    people: Path, tracks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    header, one, two = tracks
+    hidden = []
+    for name, more in (("none", {}), ("one", one), ("two", two)):
+        listed = [each | ({"hide": True} if each is more else {}) for each in (one, two)]
+        file = write(tmp_path / f"{name}.jsonl", [header, *listed])
+        report = tmp_path / f"{name}.json"
+        bgsoft.render(people, tmp_path / f"{name}.mkv", faces=file, report=report, **HIDES)
+        (place,) = json.loads(report.read_text())["hidden"]
+        hidden.append(place["boxes"][0][1:])
+    for left, track in zip((each[0] for each in hidden[1:]), (one, two), strict=True):
+        assert left == pytest.approx(track["faces"][0][1], abs=60)
+    assert hidden[0] in hidden[1:]
+    assert hidden[1] != hidden[2]
+    both = write(tmp_path / "both.jsonl", [header, one | {"hide": True, "main": True}])
+    with pytest.raises(ConfigError, match="a track that is main cannot be hidden"):
+        bgsoft.render(people, tmp_path / "both.mkv", faces=both, **HIDES)
+
+
 def test_main_people_of_a_file_are_hidden_if_nobody_is_to_be_shown(
     people: Path, tracks: list[dict[str, Any]], tmp_path: Path
 ) -> None:
