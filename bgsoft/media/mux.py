@@ -343,7 +343,7 @@ class Muxer(Writer):
     def _video_end(self) -> int:
         """End of the frame that is shown last, on the source's clock."""
         recent = zip(self.video_pts[-_REORDERED:], self.video_durations[-_REORDERED:], strict=True)
-        return max(pts + duration for pts, duration in recent)
+        return max(pts + (duration or self.info.nominal_ticks) for pts, duration in recent)
 
     def _report_short_sound(self, tracks: CopiedTracks) -> None:
         """Report sound that was cut off, unless the video was; the decoder has reported that."""
