@@ -278,7 +278,7 @@ class FaceFinder(Closing):
         return shared_area(found.box, self._frame) >= _MIN_VISIBLE * box_area(found.box)
 
     def warnings(self) -> list[str]:
-        """Return no notice: nothing is left to report after the last frame."""
+        """Return no warning: nothing is left to report after the last frame."""
         return []
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ _LISTS = {
     "doubtful": "{} frames may show a face that is not hidden",
     "main_changes": "other people became main {} times",
 }
-"""Lists of a report, and the notice of each: none where it is empty."""
+"""Lists of a report, and the warning of each: none where it is empty."""
 
 
 class FaceJournal:
