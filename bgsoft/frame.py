@@ -88,6 +88,12 @@ class ColorInfo:
         primaries, transfers = _NEAR_SRGB
         return self.primaries in primaries and self.transfer in transfers
 
+    def looks_like(self, other: ColorInfo) -> bool:
+        """Return whether pictures look right if they are taken for those of another description."""
+        if self.is_near_srgb or other.is_near_srgb:
+            return self.is_near_srgb and other.is_near_srgb
+        return (self.primaries, self.transfer) == (other.primaries, other.transfer)
+
     @property
     def is_hdr(self) -> bool:
         """True if the transfer is PQ or HLG."""

@@ -288,6 +288,28 @@ def write_video(path: Path, spec: VideoSpec, *, options: dict[str, str] | None =
     return path
 
 
+def write_fields(path: Path, order: int) -> Path:
+    """Write four interlaced frames as grey PNG, each field 15 brighter than the last, to MOV.
+
+    Args:
+        path: The file.
+        order: FFmpeg's AVFieldOrder: 2 for the top field first, 3 for the bottom one.
+    """
+
+    def fields(stream: VideoStream) -> None:
+        stream.codec_context.field_order = order
+
+    def comb(frame: VideoFrame, index: int) -> None:
+        plane = frame.planes[0]
+        rows = np.frombuffer(memoryview(plane), np.uint8).reshape(plane.height, -1)
+        first, second = 60 + 30 * index, 75 + 30 * index
+        rows[0::2], rows[1::2] = (first, second) if order == 2 else (second, first)
+
+    times = regular_times(4)
+    spec = VideoSpec(codec="png", pixel_format="gray", times=times, setup=fields, touch=comb)
+    return write_video(path, spec)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SoundSpec:
     """One audio track: a sine tone, stereo, 48 kHz."""

@@ -8,22 +8,22 @@ from fractions import Fraction
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import av
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.reformatter import ColorRange, VideoReformatter
+from av.video.reformatter import VideoReformatter
 
 from bgsoft.composite.background import Background
 from bgsoft.composite.color import Samples
+from bgsoft.decode.cpu import CpuDecoder
 from bgsoft.errors import ConfigError, DecodeError, MediaError, errors_as, translated
 from bgsoft.frame import Array, Frame, FrameFormat, PixelLayout
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.planes import Plane, plane_views
-from bgsoft.media.probe import has_alpha, is_rgb, probe
-from bgsoft.media.pyav import PYAV_ERRORS, TO_PLANAR, swscale_matrix
-from bgsoft.media.source import open_input, select_video_stream
+from bgsoft.media.probe import has_alpha, probe
+from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.media.swscale import TO_PLANAR, Coding
 from bgsoft.ops.placement import Placement
 
 if TYPE_CHECKING:
@@ -93,43 +93,21 @@ class LoopedClip:
     def _read(self) -> Iterator[tuple[Fraction, VideoFrame]]:
         """Decode the clip once; yield each frame and its time in seconds after the first frame."""
         self._count, self._end = 0, Fraction(0)
-        first_pts: int | None = None
-        start = Fraction(0)
-        path = self._info.path
-        with open_input(path) as container:
-            stream = select_video_stream(container, path)
-            for frame in _decode(container, stream):
-                if frame.pts is None:
-                    start = self._end
-                else:
-                    first_pts = frame.pts if first_pts is None else first_pts
-                    start = max(start, (frame.pts - first_pts) * self._info.time_base)
-                length = frame.duration * self._info.time_base or self._frame_seconds
+        with CpuDecoder(self._info.path, info=self._info) as decoder:
+            for timed in decoder.wanted():
+                if not self._count:
+                    first_pts = timed.pts
+                start = (timed.pts - first_pts) * self._info.time_base
+                length = timed.picture.duration * self._info.time_base or self._frame_seconds
                 # A minimum length, so that a loop ends.
-                self._end = max(self._end, start + (length or Fraction(1, 25)))
+                self._end = start + (length or Fraction(1, 25))
                 self._count += 1
-                yield start, frame
+                yield start, timed.picture
 
     def close(self) -> None:
         """Close the file; safe to call twice."""
         self._pass = iter(())
         self._pending = None
-
-
-def _decode(container: Any, stream: Any) -> Iterator[VideoFrame]:
-    """Yield frames in presentation order, without damaged packets."""
-    packets = container.demux(stream)
-    while True:
-        try:
-            packet = next(packets, None)
-        except av.FFmpegError:
-            return  # truncated: the frames so far are the clip
-        if packet is None:
-            return
-        try:
-            yield from packet.decode()
-        except av.FFmpegError:
-            continue
 
 
 def cover_size(source: tuple[Fraction, Fraction], target: tuple[int, int]) -> tuple[int, int]:
@@ -148,10 +126,6 @@ def cover_size(source: tuple[Fraction, Fraction], target: tuple[int, int]) -> tu
         for side, wanted in zip(source, target, strict=True)
     )
     return width + width % 2, height + height % 2
-
-
-def _light(format: FrameFormat) -> tuple[int, int]:
-    return format.color.primaries, format.color.transfer
 
 
 class ClipPlayer:
@@ -174,11 +148,14 @@ class ClipPlayer:
         with errors_as((MediaError,), ConfigError, "--background", path=path):
             info = probe(path)
             self._clip = LoopedClip(info)
-        self.format, self._source, self._orientation = format, info.format, info.orientation
+        self.format, self._source, self._orientation = (
+            format,
+            Coding.of(info.format),
+            info.orientation,
+        )
         self.notices: tuple[str, ...] = ()
         """Notices about the clip, for a user."""
-        own, wanted = (each.color.is_near_srgb for each in (info.format, format))
-        if own is not wanted or (not own and _light(info.format) != _light(format)):
+        if not info.format.color.looks_like(format.color):
             self.notices = (
                 f"--background {path}: its colours look wrong, because it has other primaries or"
                 " another transfer (HDR) than the video; convert it first",
@@ -240,19 +217,18 @@ class ClipPlayer:
 
     def _write(self, shown: VideoFrame) -> None:
         """Convert a frame of the clip into the planes."""
-        rgb = is_rgb(shown.format)
-        full = rgb or self._source.color.full_range
+        source, target = self._source.of_picture(shown), Coding.of(self.format)
         width, height = self._scaled
         frame = self._reformatter.reformat(
             shown,
             width=width,
             height=height,
             format=self._planar,
-            src_colorspace=None if rgb else swscale_matrix(self._source),
-            dst_colorspace=swscale_matrix(self.format),
+            src_colorspace=source.matrix,
+            dst_colorspace=target.matrix,
             interpolation=TO_PLANAR,
-            src_color_range=ColorRange.JPEG if full else ColorRange.MPEG,
-            dst_color_range=ColorRange.JPEG if self.format.color.full_range else ColorRange.MPEG,
+            src_color_range=source.range,
+            dst_color_range=target.range,
             threads=1,
         )
         wanted_width, wanted_height = self._target

@@ -1,10 +1,10 @@
 """Conversion of PyAV frames into ring slots: semi-planar, 4:2:0, upright.
 
 8-bit and 10-bit samples of 4:2:0 and grey sources are copied unchanged. 4:2:2 keeps its luma, and
-pairs of chroma rows are averaged. All other formats are converted by swscale to planar 4:2:0 first,
-with the same matrix and range, except for RGB. A picture whose size differs from the stream's is
-scaled to fit; black bars fill the rest. The source's chroma is attached to the frame where the
-encoder keeps it.
+pairs of chroma rows are averaged. swscale converts all other formats to planar 4:2:0 first, and
+pictures of another range or matrix than the stream's to these. A picture of another shape is scaled
+to fit; black bars fill the rest. The source's chroma is attached to the frame where the encoder
+keeps it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from fractions import Fraction
 import cv2
 import numpy as np
 from av.video.frame import VideoFrame
-from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
+from av.video.reformatter import VideoReformatter
 
 from bgsoft.errors import DecodeError, translated
 from bgsoft.frame import OriginalChroma, PixelLayout, Planes
 from bgsoft.media.info import Crop, Orientation, VideoInfo
 from bgsoft.media.planes import Plane, plane_views
-from bgsoft.media.pyav import PYAV_ERRORS, TO_PLANAR
+from bgsoft.media.pyav import PYAV_ERRORS
+from bgsoft.media.swscale import TO_PLANAR, Coding
 
 _TALL_CHROMA = {
     PixelLayout.NV12: frozenset({"yuv422p", "yuvj422p", "yuva422p"}),
@@ -40,6 +41,7 @@ _KEPT = {"4:2:2": "422", "4:4:0": "440", "4:4:4": "444"}
 _TURNED = {"4:2:2": "4:4:0", "4:4:0": "4:2:2"}
 """Subsampling after a quarter turn."""
 _GRAY = frozenset({"gray", "gray10le"})
+_SQUARE = Fraction(1)
 
 _LEFT_RIGHT, _UPSIDE_DOWN, _BOTH = 1, 0, -1  # OpenCV's flip codes
 _TURNS: dict[tuple[bool, int], tuple[bool, int | None]] = {
@@ -124,18 +126,16 @@ class PlaneWriter:
         stored = upright[::-1] if info.orientation.swaps_axes else upright
         self._upright = (np.empty(upright, self._dtype), np.empty(upright, self._dtype))
         self._halved = (np.empty(stored, self._dtype), np.empty(stored, self._dtype))
+        self._coding = Coding.of(info.format)
         self._reformatter = VideoReformatter()
 
-    def write(
-        self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction | None = None
-    ) -> None:
+    def write(self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction = _SQUARE) -> None:
         """Convert one frame into the luma and chroma of a slot on the host.
 
         Args:
             frame: A decoded software frame.
             planes: Buffers of this stream's frame format.
-            pixel_aspect: Display width of the frame's pixels over that of the stream's, where its
-                size differs; None: 1.
+            pixel_aspect: Display width of the frame's pixels over that of the stream's.
 
         Raises:
             DecodeError: The frame's pixel format cannot be converted.
@@ -153,7 +153,7 @@ class PlaneWriter:
         self._write_chroma(cb, cr, planes.chroma)
 
     def original(
-        self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction | None = None
+        self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction = _SQUARE
     ) -> OriginalChroma:
         """Return the chroma of a frame at the stream's own resolution.
 
@@ -202,21 +202,18 @@ class PlaneWriter:
             np.left_shift(target, self._format.shift, out=target)
 
     def _conform(
-        self, frame: VideoFrame, pixel_aspect: Fraction | None, planar: str, direct: Set[str]
+        self, frame: VideoFrame, pixel_aspect: Fraction, planar: str, direct: Set[str]
     ) -> VideoFrame:
-        """Return the frame in a planar format and the stream's size; unchanged if it fits."""
-        width, height = self._size
-        if (frame.width, frame.height) != self._size:
-            aspect = pixel_aspect or Fraction(1)
-            width, height = fitted_size((frame.width, frame.height), self._size, aspect)
-        elif frame.format.name in direct:
+        """Return the frame in a planar format, with the stream's shape, range and matrix.
+
+        It is unchanged if it has them.
+        """
+        width, height = stored = frame.width, frame.height
+        coding = self._coding.of_picture(frame)
+        if stored != self._size or pixel_aspect != 1:
+            width, height = fitted_size(stored, self._size, pixel_aspect)
+        elif frame.format.name in direct and coding == self._coding:
             return frame
-        ours = ColorRange.JPEG if self._format.color.full_range else ColorRange.MPEG
-        rgb = frame.format.is_rgb or frame.format.has_palette
-        theirs = ColorRange.JPEG if rgb or frame.format.name.startswith("yuvj") else ours
-        if frame.color_range and not rgb:
-            theirs = ColorRange(frame.color_range)
-        matrix = Colorspace.BT2020 if self._format.color.matrix == 9 else Colorspace.ITU709
         problem = f"cannot convert pixel format {frame.format.name} to {planar}"
         with translated(
             *PYAV_ERRORS, to=lambda _: DecodeError(problem, stage="decode", pts=frame.pts)
@@ -226,10 +223,11 @@ class PlaneWriter:
                 width=width,
                 height=height,
                 format=planar,
-                dst_colorspace=matrix if rgb else None,
+                src_colorspace=coding.matrix,
+                dst_colorspace=self._coding.matrix,
                 interpolation=TO_PLANAR,
-                src_color_range=theirs,
-                dst_color_range=ours,
+                src_color_range=coding.range,
+                dst_color_range=self._coding.range,
                 threads=1,
             )
         return picture if (width, height) == self._size else self._between_bars(picture)

@@ -20,16 +20,29 @@ from av.video.frame import VideoFrame
 from bgsoft.decode.base import DecodeSettings
 from bgsoft.decode.convert import PlaneWriter
 from bgsoft.decode.stream import StreamDecoder
-from bgsoft.frame import Frame
+from bgsoft.frame import ColorInfo, Frame
 from bgsoft.media.info import VideoInfo
-from bgsoft.media.probe import TimedDecoder, probe
+from bgsoft.media.probe import TimedDecoder, first_specified, probe
 from bgsoft.media.pyav import exact
+from bgsoft.media.swscale import Coding
+from bgsoft.records import NamedTuple
 from bgsoft.resources import Resources
 
 if TYPE_CHECKING:
     from bgsoft.decode.stills import StillDecoder
 
 _MAX_THREADS = 8
+
+
+class _Kind(NamedTuple):
+    """Properties that all pictures of a stream share, unless it changes."""
+
+    size: tuple[int, int]
+    """Width and height as stored."""
+    pixel_format: str
+    coding: Coding
+    light: ColorInfo
+    """Primaries and transfer."""
 
 
 class CpuDecoder(StreamDecoder[VideoFrame]):
@@ -44,15 +57,15 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         self, path: Path, settings: DecodeSettings | None = None, *, info: VideoInfo | None = None
     ) -> None:
         super().__init__(info or probe(path), settings)
-        self._writer = PlaneWriter(self.info)
+        self._writer, self._coding = PlaneWriter(self.info), Coding.of(self.info.format)
         self._pending: set[int] = set()
         self._codec: VideoCodecContext | None = None
-        self._pixel_aspects: dict[tuple[int, int], Fraction] = {}
-        """Pixel aspect relative to the first, by picture size, for sizes that differ from
-        the first."""
+        self._aspects: dict[tuple[int, int], Fraction] = {}
+        """Pixel aspect relative to the first, by picture size, for sizes that the stream changes
+        to."""
 
     def _write(self, picture: VideoFrame, frame: Frame) -> None:
-        aspect = self._pixel_aspects.get((picture.width, picture.height))
+        aspect = self._aspects.get((picture.width, picture.height), Fraction(1))
         self._writer.write(picture, frame.planes, aspect)
         if self._settings.keeps_chroma:
             frame.original = self._writer.original(picture, frame.planes, aspect)
@@ -60,21 +73,18 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
     def _shown(self, from_pts: int | None) -> Iterator[VideoFrame]:
         """Return the pictures, deinterlaced where needed."""
         deinterlacer: _Deinterlacer | None = None
-        own = size = (self.info.coded_width, self.info.coded_height)
-        aspect: Fraction | None = None
+        last: _Kind | None = None
         for frame in self.pictures(from_pts):
-            if aspect is None:
-                aspect = self._pixel_aspect
-            if (frame.width, frame.height) != size:
-                size = (frame.width, frame.height)
-                self.stats.irregular = True
-                self._pixel_aspects[size] = self._pixel_aspect / aspect
-                message = f"picture size changes to {size[0]}x{size[1]}"
-                if size != own:
-                    message += f": fitted into {own[0]}x{own[1]}"
-                self._report("notice", message, frame.pts)
-            if deinterlacer is None and frame.interlaced_frame:
-                deinterlacer = _Deinterlacer(self.info.time_base)
+            kind = self._kind(frame)
+            if last is None:
+                last, first_aspect = self._probed(kind), self._pixel_aspect
+            if kind != last:
+                if kind.size != last.size:
+                    self._aspects[kind.size] = self._pixel_aspect / first_aspect
+                self._report_change(last, kind, frame.pts)
+                last = kind
+            if deinterlacer is None and (frame.interlaced_frame or self.info.parity):
+                deinterlacer = _Deinterlacer(self.info.time_base, self.info.parity)
             if deinterlacer is None:
                 yield frame
             else:
@@ -90,6 +100,52 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         """
         known = None if self._codec is None else exact(self._codec.sample_aspect_ratio)
         return known or Fraction(1)
+
+    def _kind(self, frame: VideoFrame) -> _Kind:
+        """Return what a frame has in common with the last one, unless the stream changes."""
+        color = self.info.format.color
+        return _Kind(
+            size=(frame.width, frame.height),
+            pixel_format=frame.format.name.replace("yuvj", "yuv"),
+            coding=self._coding.of_picture(frame),
+            light=ColorInfo(
+                primaries=first_specified(frame.color_primaries, color.primaries),
+                transfer=first_specified(frame.color_trc, color.transfer),
+            ),
+        )
+
+    def _probed(self, first: _Kind) -> _Kind:
+        """Return the first frame's kind with what was probed of it, perhaps in another part."""
+        info, color = self.info, self.info.format.color
+        return first._replace(
+            size=(info.coded_width, info.coded_height),
+            pixel_format=info.pixel_format.replace("yuvj", "yuv"),
+            coding=first.coding if first.coding.matrix is None else self._coding,
+            light=ColorInfo(primaries=color.primaries, transfer=color.transfer),
+        )
+
+    def _report_change(self, last: _Kind, kind: _Kind, pts: int | None) -> None:
+        """Report what changes from one frame to the next, and what is done about it."""
+        own = self._probed(kind)
+        messages = []
+        if kind.size != last.size:
+            self.stats.irregular = True
+            text = "picture size changes to {}x{}".format(*kind.size)
+            fitted = "fitted into {}x{}".format(*own.size)
+            messages.append(text if kind.size == own.size else f"{text}: {fitted}")
+        if kind.pixel_format != last.pixel_format:
+            text = f"pixel format changes to {kind.pixel_format}"
+            is_own = kind.pixel_format == own.pixel_format
+            messages.append(text if is_own else f"{text}: converted")
+        if kind.coding != last.coding:
+            text = "range or matrix of the colours changes"
+            messages.append(text if kind.coding == own.coding else f"{text}: converted")
+        if not kind.light.looks_like(last.light):
+            text = "primaries or transfer (HDR) of the colours change"
+            is_own = kind.light.looks_like(own.light)
+            messages.append(text if is_own else f"{text}: they look wrong from here on")
+        for message in messages:
+            self._report("notice", message, pts)
 
     def _read(self, from_pts: int | None, *, threaded: bool = True) -> Iterator[VideoFrame]:
         last: int | None = None
@@ -160,10 +216,15 @@ class _Deinterlacer:
 
     Each input frame gives one output frame, when the next one is pushed: bwdif reads one frame
     ahead. Frames keep their pts and duration; the filter's time base, half as long, is not used.
+
+    Args:
+        time_base: That of the frames.
+        parity: See :attr:`bgsoft.media.info.VideoInfo.parity`.
     """
 
-    def __init__(self, time_base: Fraction) -> None:
+    def __init__(self, time_base: Fraction, parity: str | None) -> None:
         self._time_base = time_base
+        self._fields = {"parity": parity or "auto", "deint": "all" if parity else "interlaced"}
         self._graph: Graph | None = None
         self._shape: tuple[int, int, str] | None = None
         self._waiting: deque[VideoFrame] = deque()
@@ -194,8 +255,8 @@ class _Deinterlacer:
         source = graph.add_buffer(
             width=frame.width, height=frame.height, format=frame.format, time_base=self._time_base
         )
-        # One frame per frame, field order from the frame, progressive frames unchanged.
-        bwdif = graph.add("bwdif", mode="send_frame", parity="auto", deint="interlaced")
+        # One frame per frame.
+        bwdif = graph.add("bwdif", mode="send_frame", **self._fields)
         graph.link_nodes(source, bwdif, graph.add("buffersink")).configure()
         return graph
 

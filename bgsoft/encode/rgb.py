@@ -13,7 +13,8 @@ from bgsoft.encode.codecs import EncoderChoice
 from bgsoft.encode.pictures import CopiedPictures
 from bgsoft.errors import EncodeError
 from bgsoft.frame import Frame, FrameFormat
-from bgsoft.media.pyav import pyav_errors_as, swscale_matrix
+from bgsoft.media.pyav import pyav_errors_as
+from bgsoft.media.swscale import Coding
 from bgsoft.settings.config import Codec
 
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
@@ -51,12 +52,12 @@ class RgbPictures:
         self._pictures = CopiedPictures(choice, format)
         if depth is None:
             depth = 16 if deep and not blue_first else 8
-        self._reformatter = VideoReformatter()
+        self._reformatter, coding = VideoReformatter(), Coding.of(format)
         self._arguments: dict[str, Any] = {
             "format": f"{'bgr' if blue_first else 'rgb'}{'48le' if depth == 16 else '24'}",
             "interpolation": interpolation,
-            "src_colorspace": swscale_matrix(format),
-            "src_color_range": ColorRange.JPEG if format.color.full_range else ColorRange.MPEG,
+            "src_colorspace": coding.matrix,
+            "src_color_range": coding.range,
             "dst_color_range": ColorRange.JPEG,
             "threads": 1,
         }

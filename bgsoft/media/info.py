@@ -99,6 +99,8 @@ class VideoInfo:
     """Pixel width over height, upright."""
     interlaced: bool = False
     """True where frames are deinterlaced on decode."""
+    parity: str | None = None
+    """Order of fields in all frames, ``tff`` or ``bff``; None: each frame has its own, or none."""
     mastering_display: MasteringDisplay | None = None
     content_light: ContentLight | None = None
     side_data: tuple[str, ...] = ()

@@ -48,6 +48,8 @@ _MAX_SECONDS = 1e7
 """A header that says more, a hundred days, does not know."""
 _TOLERANCE_DEGREES = 1.0
 """How far a rotation may lie off a quarter turn without a notice."""
+_PARITIES = {2: "tff", 3: "bff", 4: "tff", 5: "bff"}
+"""FFmpeg's AVFieldOrder to bwdif's parity, as FFmpeg's decoder of raw video takes it."""
 _LIMITED_RANGE, _FULL_RANGE = 1, 2  # AVCOL_RANGE_MPEG, AVCOL_RANGE_JPEG
 
 # Codecs whose specification says limited range where nothing is signalled. For grey pictures of
@@ -178,9 +180,14 @@ def describe(
     declared = read_declared(stream)
     crop = _crop(declared.crop, frame)
     orientation, turned = orientation_of(data)
-    interlaced = any(f.interlaced_frame for f in frames)
+    interlaced, parity = any(f.interlaced_frame for f in frames), None
+    kind = stream.codec_context.codec
+    if not interlaced and kind.lossless and not kind.lossy:
+        # Of Ut Video, HuffYUV and PNG, only the container tells.
+        parity = _PARITIES.get(stream.codec_context.field_order)
+        interlaced = parity is not None
     notices = _conversion_notices(frame.format)
-    matrix = _first_specified(frame.colorspace, stream.codec_context.colorspace)
+    matrix = first_specified(frame.colorspace, stream.codec_context.colorspace)
     if not is_rgb(frame.format) and matrix not in (*KNOWN_MATRICES, UNSPECIFIED):
         notices.append(f"colour matrix {matrix} (H.273) is taken for BT.601 or BT.709")
     if stream.metadata.get("alpha_mode") == "1":  # which FFmpeg's own VP9 decoder does not read
@@ -244,6 +251,7 @@ def describe(
         num_frames_from_header=stream.frames or None,
         sample_aspect_ratio=aspect,
         interlaced=interlaced,
+        parity=parity,
         mastering_display=mastering_display_of(data),
         content_light=content_light_of(data),
         side_data=others,
@@ -273,7 +281,7 @@ def _depth(pixel_format: VideoFormat) -> int:
     return max(component.bits for component in pixel_format.components)
 
 
-def _first_specified(*values: int) -> int:
+def first_specified(*values: int) -> int:
     """The first that is specified, and not 0 (reserved, or RGB)."""
     return next((value for value in values if value not in (0, UNSPECIFIED)), UNSPECIFIED)
 
@@ -281,8 +289,8 @@ def _first_specified(*values: int) -> int:
 def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
     """Colour description of the frames after conversion to YCbCr."""
     context = stream.codec_context
-    primaries = _first_specified(frame.color_primaries, context.color_primaries)
-    transfer = _first_specified(frame.color_trc, context.color_trc)
+    primaries = first_specified(frame.color_primaries, context.color_primaries)
+    transfer = first_specified(frame.color_trc, context.color_trc)
     if is_rgb(frame.format):
         # Converted by us, so we name what we made: limited range, and the matrix that belongs to
         # the primaries.
@@ -302,7 +310,7 @@ def _color(frame: VideoFrame, stream: VideoStream, codec: str) -> ColorInfo:
     return ColorInfo(
         primaries=primaries,
         transfer=transfer,
-        matrix=_first_specified(frame.colorspace, context.colorspace),
+        matrix=first_specified(frame.colorspace, context.colorspace),
         full_range=full_range,
         # In 4:2:0 nobody would guess what a grey picture's range was.
         range_specified=full_range or tagged == _LIMITED_RANGE,

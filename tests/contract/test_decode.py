@@ -32,6 +32,7 @@ from tests.synthetic import (
     read_index,
     regular_times,
     truncate,
+    write_fields,
     write_video,
 )
 
@@ -426,10 +427,78 @@ def test_a_change_of_size_and_depth_is_fitted_in(
     words = [event.message for event in decoder.events if event.kind == "notice"]
     assert words == [
         f"picture size changes to {size[0]}x{size[1]}: fitted into 96x72",
+        "pixel format changes to yuv422p10le: converted",
         "picture size changes to 96x72",
+        "pixel format changes to yuv420p",
     ]
     pts = [frame.pts for frame in seen]
     assert all(a < b for a, b in itertools.pairwise(pts))
+
+
+@pytest.mark.parametrize("size", [(96, 72), (160, 120)])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_change_of_matrix_and_range_is_converted(
+    full: bool, size: tuple[int, int], tmp_path: Path
+) -> None:
+    red, green, blue = 30, 160, 70
+
+    def code(kr: float, kb: float, *, full: bool) -> tuple[float, float, float]:
+        """ITU-T H.273, equations 38 to 49, of 8 bits."""
+        luma = kr * red + (1 - kr - kb) * green + kb * blue
+        cb, cr = (blue - luma) / (2 * (1 - kb)), (red - luma) / (2 * (1 - kr))
+        if full:
+            return luma, 128 + cb, 128 + cr
+        return 16 + luma * 219 / 255, 128 + cb * 224 / 255, 128 + cr * 224 / 255
+
+    def part(name: str, size: tuple[int, int], matrix: int, *, full: bool) -> bytes:
+        kr_kb = {1: (0.2126, 0.0722), 6: (0.299, 0.114)}[matrix]
+
+        def paint(frame: VideoFrame, index: int) -> None:
+            for plane, value in zip(frame.planes, code(*kr_kb, full=full), strict=True):
+                np.frombuffer(memoryview(plane), np.uint8)[:] = round(value)
+
+        def tag(stream: VideoStream) -> None:
+            stream.codec_context.colorspace = matrix
+            stream.codec_context.color_range = 2 if full else 1
+
+        spec = VideoSpec(
+            times=regular_times(3),
+            width=size[0],
+            height=size[1],
+            options=X264 | {"qp": "0"},
+            setup=tag,
+            touch=paint,
+        )
+        return write_video(tmp_path / name, spec).read_bytes()
+
+    path = tmp_path / "joined.h264"
+    first = part("a.h264", (96, 72), 6, full=False)
+    path.write_bytes(first + part("b.h264", size, 1, full=full) + first)
+    with by_cpu(path) as decoder:
+        seen = decode_all(decoder)
+    got = [(frame.luma[36, 48], *frame.chroma[18, 24]) for frame in seen]
+    assert len(got) == 9
+    wanted = code(0.299, 0.114, full=False)
+    assert all(each == pytest.approx(wanted, abs=1.6) for each in got), got
+    words = [event.message for event in decoder.events if event.kind == "notice"]
+    assert [text for text in words if "size" not in text] == [
+        "range or matrix of the colours changes: converted",
+        "range or matrix of the colours changes",
+    ]
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_fields_that_only_the_container_tells_of_are_deinterlaced(
+    order: int, tmp_path: Path
+) -> None:
+    with by_cpu(write_fields(tmp_path / "fields.mov", order)) as decoder:
+        seen = decode_all(decoder)
+    assert decoder.info.interlaced
+    assert len(seen) == 4
+    # The first field of each frame stays, and the other one is made from it.
+    assert [frame.luma[20 + order % 2, 20] for frame in seen] == [60, 90, 120, 150]
+    for frame in seen[1:-1]:
+        assert np.abs(np.diff(frame.luma[8:-8].astype(int), axis=0)).max() <= 4
 
 
 def test_a_clock_that_restarts_continues(tmp_path: Path) -> None:

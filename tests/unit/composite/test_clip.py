@@ -16,7 +16,7 @@ from tests.assets import CLIPS, Clip
 from tests.carried import SAMPLE_ENTRY, clean_aperture, insert_box
 from tests.outside import ffmpeg
 from tests.pictures import Array, flat_frame, frame_format, planes_behind
-from tests.synthetic import VideoSpec, read_index, regular_times, write_video
+from tests.synthetic import VideoSpec, read_index, regular_times, write_fields, write_video
 
 CLIP_SIZE = (96, 72)
 
@@ -53,6 +53,25 @@ def test_times_of_the_clip_itself_are_kept(tmp_path: Path) -> None:
     wanted = {0: 0, 39: 0, 40: 1, 199: 1, 205: 2, 210: 3, 499: 3, 500: 4, 590: 4, 620: 0, 645: 1}
     seen = shown_at(ClipBackground(HOST, ClipPlayer(path, format)), format, list(wanted))
     assert seen == list(wanted.values())
+
+
+def test_pictures_of_avi_come_in_order(tmp_path: Path) -> None:
+    spec = VideoSpec(times=regular_times(8, 25), options={"bf": "2"}, time_base=Fraction(1, 25))
+    path = write_video(tmp_path / "clip.avi", spec)
+    format = frame_format(CLIP_SIZE)
+    times = list(range(0, 320, 40))
+    assert shown_at(ClipBackground(HOST, ClipPlayer(path, format)), format, times) == [*range(8)]
+
+
+def test_fields_are_made_one_picture(tmp_path: Path) -> None:
+    format = frame_format(CLIP_SIZE)
+    player = ClipPlayer(write_fields(tmp_path / "clip.mov", 2), format)
+    frame = flat_frame(format, 0, 0, 0)
+    frame.pts = 40
+    player.show(frame)
+    frame.pts = 80
+    player.show(frame)
+    assert np.abs(np.diff(player.luma[8:-8].astype(int), axis=0)).max() <= 6
 
 
 def test_gaps_in_the_video_skip_frames_and_whole_loops(tmp_path: Path) -> None:

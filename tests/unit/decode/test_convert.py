@@ -12,7 +12,7 @@ from av.video.frame import VideoFrame
 
 from bgsoft.decode.convert import PlaneWriter, fitted_size
 from bgsoft.errors import DecodeError
-from bgsoft.frame import FrameFormat, PixelLayout
+from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
 from bgsoft.media.info import Orientation, VideoInfo
 from tests.fakes import host_planes
 from tests.rendering import video_info
@@ -136,7 +136,12 @@ def test_chroma_that_is_finer_goes_along_as_it_is(
     layout = PixelLayout.P010 if "10" in pixels else PixelLayout.NV12
     width, height = size[::-1] if aside else size
     info = video_info(
-        FrameFormat(width=width, height=height, layout=layout),
+        FrameFormat(
+            width=width,
+            height=height,
+            layout=layout,
+            color=ColorInfo(full_range=pixels.startswith("yuvj")),
+        ),
         pixel_format=pixels,
         sampling=turned if aside else sampling,
         coded_width=size[0],
