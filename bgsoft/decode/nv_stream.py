@@ -44,11 +44,24 @@ class NvCodec:
     filters: str
     """FFmpeg bitstream filters for the parser's input: Annex B with parameter sets before each key
         frame, so that decoding can start at any of them."""
+    header: tuple[int, int] | None = None
+    """Mask and value of the first byte of a sequence parameter set; None: its pictures have no such
+    header."""
 
 
 _CODECS = {
-    "h264": NvCodec(name="H264", label="H.264", filters="h264_mp4toannexb,dump_extra=freq=k"),
-    "hevc": NvCodec(name="HEVC", label="HEVC", filters="hevc_mp4toannexb,dump_extra=freq=k"),
+    "h264": NvCodec(
+        name="H264",
+        label="H.264",
+        filters="h264_mp4toannexb,dump_extra=freq=k",
+        header=(0x1F, 7),  # ITU-T H.264, 7.3.1
+    ),
+    "hevc": NvCodec(
+        name="HEVC",
+        label="HEVC",
+        filters="hevc_mp4toannexb,dump_extra=freq=k",
+        header=(0x7E, 33 << 1),  # ITU-T H.265, 7.3.1.2
+    ),
     "vp9": NvCodec(name="VP9", label="VP9", filters="null"),
     "av1": NvCodec(name="AV1", label="AV1", filters="null"),
 }
@@ -209,7 +222,9 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
     ) -> None:
         super().__init__(info, settings)
         self._module = module = video_codec()
-        self._filters = codec.filters
+        self._codec = codec
+        self._header = b""
+        """Sequence parameter set of the last key frame."""
         self.stream = stream  # kept alive: the decoder has only its address
         self._decoder = module.CreateDecoder(
             gpuid=device.number,
@@ -247,7 +262,7 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
                 self._drained()
         self._times.forget()
         self._faults = 0
-        filters = BitStreamFilterContext(self._filters, source)
+        filters = BitStreamFilterContext(self._codec.filters, source)
         for packet in self._packets(source):
             try:
                 filtered = filters.filter(packet)
@@ -255,11 +270,24 @@ class NvStreamDecoder(StreamDecoder[NvPicture]):
                 self.stats.corrupt_packets += 1
                 continue
             for item in filtered:
+                self._check_header(item)
                 yield from self._pictures(self._feed(item))
         try:
             yield from self._pictures(self._drained())
         except self._errors:
             self.stats.corrupt_packets += 1
+
+    def _check_header(self, packet: Packet[Any]) -> None:
+        """Report a sequence parameter set that differs from the last one: colours may change."""
+        if self._codec.header is None or not packet.is_keyframe:
+            return
+        mask, value = self._codec.header
+        units = bytes(packet).split(b"\0\0\1")
+        headers = [unit.rstrip(b"\0") for unit in units if unit and unit[0] & mask == value]
+        last, self._header = self._header, headers[-1] if headers else self._header
+        if last not in (b"", self._header):
+            text = "the stream's parameters change: if its colours do, --decode cpu converts them"
+            self._report("notice", text, packet.pts)
 
     def _feed(self, packet: Packet[Any]) -> list[Any]:
         """Return the surfaces that a packet completes, in presentation order."""

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from av.video.stream import VideoStream
 
 from bgsoft.cuda import video_codec
 from bgsoft.decode.cpu import CpuDecoder
@@ -65,6 +66,26 @@ def test_damaged_packets_are_counted_and_passed_over(tmp_path: Path, library: St
     assert decoded.stats.corrupt_packets > 0
     assert len(frames) >= 24
     assert frames == sorted(set(frames))
+
+
+def test_a_change_of_parameters_is_reported(tmp_path: Path, library: StandIn) -> None:
+    def part(name: str, matrix: int) -> bytes:
+        def tag(stream: VideoStream) -> None:
+            stream.codec_context.colorspace = matrix
+
+        spec = VideoSpec(times=regular_times(24), options=X264, setup=tag)
+        return write_video(tmp_path / name, spec).read_bytes()
+
+    same, other = tmp_path / "same.ts", tmp_path / "other.ts"
+    same.write_bytes(part("a.ts", 6) * 2)
+    other.write_bytes(part("a.ts", 6) + part("b.ts", 1))
+    notices = []
+    for path in (same, other):
+        decoded = StandInDecoder(path)
+        assert len([*host_frames(decoded)]) == 48
+        notices.append([event.message for event in decoded.events if event.kind == "notice"])
+    text = "the stream's parameters change: if its colours do, --decode cpu converts them"
+    assert notices == [[], [text]]
 
 
 def _clip(folder: Path) -> Path:
