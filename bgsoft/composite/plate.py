@@ -87,7 +87,11 @@ def read_image(path: Path) -> Still:
             problem = "it is not a file" if path.exists() else "it does not exist"
             raise ConfigError(f"cannot read --background {path}: {problem}", path=path)
         if still_kind(read_head(path)) is not None:
-            return in_srgb(read_still(path))
+            still = in_srgb(read_still(path))
+            if not still.color.is_near_srgb:
+                text = "HDR or wide colours are taken for sRGB"
+                still = still._replace(notices=(*still.notices, text))
+            return still
         data = np.fromfile(path, np.uint8)
     image = decode_picture(data, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image is None or image.dtype not in (np.uint8, np.uint16):

@@ -52,9 +52,11 @@ class Still(NamedTuple):
     pixels: Plane
     """(H, W, 3) uint8 or uint16, blue first, upright; transparent parts are blended with black."""
     profile: bytes
-    """ICC profile of the RGB samples; empty: they are sRGB."""
+    """ICC profile of the RGB samples; empty: there is none."""
     notices: tuple[str, ...] = ()
     """Changes to the picture, and parts that were left out."""
+    color: ColorInfo = ColorInfo()
+    """Colour description of its frame, without the profile."""
 
 
 class StillPicture(NamedTuple):
@@ -96,15 +98,23 @@ class StillDecoder(StreamDecoder[StillPicture]):
     def _write(self, picture: StillPicture, frame: Frame) -> None:
         still, format, planes = picture.still, self.info.format, frame.planes
         size = still.pixels.shape[1], still.pixels.shape[0]
-        name = "bgr24" if still.pixels.dtype == np.uint8 else "bgr48le"
-        fits = name == self.info.pixel_format and size == (format.width, format.height)
+        fits = size == (format.width, format.height)
         is_kept = fits and not self._settings.keeps_chroma
         if not (is_kept and self._settings.keeps_profile):
             still = in_srgb(still)
         for notice in still.notices:
             self._notice_once(notice, picture.pts)
-        pixels = still.pixels
-        if size != (format.width, format.height):
+        if still.color != format.color:
+            text = "HDR or wide colours differ from the first picture's: taken for those"
+            self._notice_once(text, picture.pts)
+        pixels, name = still.pixels, self.info.pixel_format
+        if name == "bgr48le" and pixels.dtype == np.uint8:
+            pixels = pixels.astype(np.uint16) * 257
+        elif name == "bgr24" and pixels.dtype == np.uint16:
+            text = "16-bit samples reduced to 8 bits, as in the first picture"
+            self._notice_once(text, picture.pts)
+            pixels = cv2.convertScaleAbs(pixels, alpha=1 / 257)
+        if not fits:
             self.stats.irregular = True
             text = f"picture size changes to {size[0]}x{size[1]}: fitted into"
             self._notice_once(f"{text} {format.width}x{format.height}", picture.pts)
@@ -142,42 +152,44 @@ def read_still(path: Path) -> Still:
             f"cannot read {path}: its samples are {pixels.dtype}; only 8 and 16 bits are supported"
         )
         raise UnsupportedFormatError(text, path=path)
+    if facts.has_side_alpha and (pixels.ndim == 2 or pixels.shape[2] < 4):
+        notices.append("alpha channel dropped")
     if pixels.ndim == 3 and pixels.shape[2] == 4:
         if (pixels[..., 3] != np.iinfo(pixels.dtype).max).any():
             notices.append("transparent parts are laid over black")
-        if facts.kind == "tiff" and pixels.dtype == np.uint8:  # OpenCV has blended it
+        # OpenCV blends 8 bits itself.
+        if facts.kind == "tiff" and (facts.is_premultiplied or pixels.dtype == np.uint8):
             pixels = np.ascontiguousarray(pixels[..., :3])
     profile = facts.profile
     if profile and profile_space(profile) != RGB:
         if not facts.is_cmyk or profile_space(profile) != CMYK:
             pixels = _from_gray(pixels, profile, notices)
         profile = b""
-    return Still(_upright(_opaque(pixels), orientation), profile, tuple(notices))
+    upright = _upright(_opaque(pixels), orientation)
+    return Still(upright, profile, tuple(notices), facts.video_color)
 
 
 def _stored(path: Path, facts: StillFacts, data: bytes, notices: list[str]) -> tuple[Plane, int]:
     """Return a picture as stored, and its orientation."""
+    # OpenCV and Pillow turn TIFF files.
+    orientation = 1 if facts.kind == "tiff" else facts.orientation
     damaged = OpenError(f"cannot read {path}: it is damaged", path=path)
     if facts.kind in CODED:
         with translated(ValueError, to=lambda _: damaged):
             pixels = open_coded(data, facts.kind).pixels()
         if facts.bits > 8 and pixels.dtype == np.uint8:
             notices.append(f"{facts.bits}-bit samples reduced to 8 bits")
-        primaries, transfer = facts.color
-        labelled = ColorInfo(primaries=primaries, transfer=transfer)
-        if not facts.profile and not labelled.is_near_srgb:
-            notices.append("HDR or wide colours are taken for sRGB")
-        return pixels, facts.orientation
+        return pixels, orientation
     if facts.is_cmyk and profile_space(facts.profile) == CMYK:
         try:
-            return cmyk_to_srgb(data, facts.profile), facts.orientation
+            return cmyk_to_srgb(data, facts.profile), orientation
         except ValueError:
             notices.append(UNUSABLE)
     # The only flag that preserves depth, alpha and orientation.
     decoded = decode_picture(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
     if decoded is None:
         raise damaged
-    return decoded, 1 if facts.kind == "tiff" else facts.orientation  # OpenCV turns TIFF files
+    return decoded, orientation
 
 
 def _from_gray(pixels: Plane, profile: bytes, notices: list[str]) -> Plane:

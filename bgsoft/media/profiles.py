@@ -30,10 +30,10 @@ def profile_space(profile: bytes) -> bytes:
 
 
 def cmyk_to_srgb(data: bytes, profile: bytes) -> Plane:
-    """Decode a JPEG file of CMYK samples, and convert them by their profile.
+    """Decode a JPEG or TIFF file of CMYK samples, and convert them by their profile.
 
     Returns:
-        (H, W, 3) uint8, blue first, as stored.
+        (H, W, 3) uint8, blue first: JPEG as stored, TIFF upright.
 
     Raises:
         ValueError: The profile cannot be used.

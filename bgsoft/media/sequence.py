@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from bgsoft.errors import OpenError, OutputError, os_errors_as
-from bgsoft.frame import ColorInfo, FrameFormat, PixelLayout
+from bgsoft.frame import FrameFormat, PixelLayout
 from bgsoft.media.containers import STILL_SUFFIXES
 from bgsoft.media.info import STILLS, VideoInfo
 from bgsoft.media.patterns import is_pattern, picture_name, picture_number
@@ -22,9 +22,6 @@ from bgsoft.part_names import hidden_parts, with_token
 _RATE = Fraction(25)
 _BROADCAST, _MEANT = (24, 30, 48, 60, 120), Fraction(6, 1000)
 """How far a rate may lie off the broadcast one that it is short for: 23.98 is 24000/1001."""
-_SRGB = ColorInfo(primaries=1, transfer=13, matrix=1, range_specified=True)
-"""As video. In JPEG's YCbCr (BT.601, full range) swscale makes a photograph's red and blue 0.8 of
-255 darker, and its green 0.6 lighter; so it is 0.2 and 0.1."""
 
 
 def list_pictures(path: Path) -> tuple[Path, ...]:
@@ -105,7 +102,7 @@ def probe_stills(path: Path, files: Sequence[Path], rate: float | None) -> Video
             width=width,
             height=height,
             layout=PixelLayout.P010 if deep else PixelLayout.NV12,
-            color=_SRGB,
+            color=facts.video_color,
         ),
         time_base=1 / frame_rate,
         frame_rate=frame_rate,

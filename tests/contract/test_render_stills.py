@@ -7,6 +7,7 @@ import shutil
 from fractions import Fraction
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -186,6 +187,20 @@ def test_a_picture_of_another_size_is_fitted_in(frames: Path, tmp_path: Path) ->
     assert any("size changes to 90x90" in message for message in messages)
 
 
+@pytest.mark.parametrize("deep", [1, 2])
+def test_pictures_of_two_depths(tmp_path: Path, deep: int) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in (1, 2):
+        samples = colourful().astype(np.uint16) * 257 if number == deep else colourful()
+        cv2.imwrite(str(source / f"{number}.png"), samples)
+    report = bgsoft.render(source, tmp_path / "out" / "%d.png", keep="0,0,100%,100%", **PLAIN)
+    shown = cv2.imread(str(tmp_path / "out" / "2.png"), cv2.IMREAD_UNCHANGED)
+    assert np.array_equal(shown, colourful() * np.uint16(257) if deep == 1 else colourful())
+    notices = [event.message for event in report.events]
+    assert ("16-bit samples reduced to 8 bits, as in the first picture" in notices) == (deep == 2)
+
+
 def test_a_sequence_that_cannot_be_read_to_its_end_leaves_nothing(
     frames: Path, tmp_path: Path
 ) -> None:
@@ -249,6 +264,8 @@ def test_pictures_of_a_video_say_what_nobody_would_guess(
     assert f"{primaries}/{transfer}" in shown
     notices = [event.message for event in report.events]
     assert "pixel aspect 4:3 left out: pictures have square pixels" in notices
+    bgsoft.render(tmp_path / "png", tmp_path / "back.mkv", codec="ffv1", **PLAIN)
+    assert f"/{primaries}/{transfer}" in described_by_ffmpeg(tmp_path / "back.mkv")
     report = bgsoft.render(source, tmp_path / "jpg" / "%d.jpg", **PLAIN)
     assert any(
         "JPEG cannot store the colour description" in event.message for event in report.events

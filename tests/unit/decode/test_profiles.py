@@ -41,10 +41,11 @@ def test_deep_grey_samples_are_converted_by_their_profile(tmp_path: Path) -> Non
     assert np.abs(read_still(path).pixels - wanted)[4:].max() <= 200
 
 
-@pytest.mark.parametrize("ending", [".jpg", ".tif"])
-def test_cmyk_is_converted_by_its_profile(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize(("ending", "orientation"), [(".jpg", 1), (".tif", 1), (".tif", 6)])
+def test_cmyk_is_converted_by_its_profile(tmp_path: Path, ending: str, orientation: int) -> None:
     path = tmp_path / f"a{ending}"
-    more = {"quality": 100, "subsampling": 0} if ending == ".jpg" else {}
+    jpeg = {"quality": 100, "subsampling": 0}
+    more = jpeg if ending == ".jpg" else {"tiffinfo": {274: orientation}}
     samples = np.zeros((48, 64, 4), np.uint8)
     for number, place in enumerate((None, 0, 1, 2)):
         if place is not None:
@@ -52,6 +53,8 @@ def test_cmyk_is_converted_by_its_profile(tmp_path: Path, ending: str) -> None:
     inks = [Image.fromarray(np.ascontiguousarray(samples[..., ink])) for ink in range(4)]
     Image.merge("CMYK", inks).save(path, icc_profile=cmyk_profile(INKS), **more)
     still = read_still(path)
+    if orientation == 6:
+        still = still._replace(pixels=np.rot90(still.pixels))
     for number, bits in enumerate((0, 8, 4, 2)):
         wanted = lab_as_srgb(*INKS[bits])[::-1]
         shown = still.pixels[24, 16 * number + 8].astype(int)

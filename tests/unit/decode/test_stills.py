@@ -62,6 +62,27 @@ def test_transparent_parts_are_laid_over_black(tmp_path: Path, ending: str) -> N
     assert read_still(path).notices == ("transparent parts are laid over black",)
 
 
+def test_deep_associated_alpha_is_not_applied_again(tmp_path: Path) -> None:
+    path = tmp_path / "a.tif"
+    samples = np.full((20, 30, 4), 20_000, np.uint16)
+    samples[..., 3] = 40_000
+    straight = with_alpha(cv2.imencode(".tif", samples)[1].tobytes())
+    unassociated = struct.pack("<HHIHH", 338, 3, 1, 2, 0)
+    assert straight.count(unassociated) == 1
+    path.write_bytes(straight.replace(unassociated, struct.pack("<HHIHH", 338, 3, 1, 1, 0)))
+    still = read_still(path)
+    assert (still.pixels == 20_000).all()
+    assert still.notices == ("transparent parts are laid over black",)
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff"])
+def test_transparency_of_grey_samples_is_named(tmp_path: Path, kind: str) -> None:
+    path, gray = tmp_path / "a", Image.fromarray(colourful()).convert("L")
+    more = {"transparency": gray.getpixel((0, 0))} if kind == "png" else {}
+    gray.convert("L" if kind == "png" else "LA").save(path, kind, **more)
+    assert read_still(path).notices == ("alpha channel dropped",)
+
+
 @pytest.mark.parametrize("ending", [".png", ".tif"])
 def test_sixteen_bits_stay(tmp_path: Path, ending: str) -> None:
     samples = np.arange(30 * 20 * 3, dtype=np.uint16).reshape(20, 30, 3) * 31
