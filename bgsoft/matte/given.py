@@ -236,6 +236,8 @@ class MatteReader(Closing):
         return _plane(gray, 0)
 
     def _upright(self, plane: Opacity) -> Opacity:
+        left, top, right, bottom = self._info.crop
+        plane = plane[top : plane.shape[0] - bottom, left : plane.shape[1] - right]
         if self._info.orientation.mirror:
             plane = plane[:, ::-1]
         return np.rot90(plane, -(self._info.orientation.rotation // 90))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import bgsoft
 from bgsoft.errors import BgsoftError, ConfigError, DecodeError
 from bgsoft.live.settings import picture_config
+from tests.carried import SAMPLE_ENTRY, clean_aperture, insert_box
 from tests.contract.test_render_hide import FRAMES, QUICK, pictures, write_noise
 from tests.rendering import read_back
 from tests.synthetic import damage, write_frames
@@ -91,6 +92,15 @@ def test_a_matte_of_another_size_is_enlarged(tmp_path: Path) -> None:
     file = write_mattes(tmp_path / "m.mkv", size=(160, 90))
     bgsoft.render(clip, tmp_path / "out.mkv", matte_in=file, **MATTE)
     assert_given(tmp_path / "out.mkv", 16)
+
+
+def test_a_matte_is_cropped_as_its_container_declares(tmp_path: Path) -> None:
+    clip, file = write_noise(tmp_path / "in.mkv"), tmp_path / "m.mov"
+    padded = (np.pad(truth(number), ((20, 8), (32, 16))) for number in range(FRAMES))
+    write_frames(file, padded, codec="libx264", options={"qp": "0"})
+    insert_box(file, SAMPLE_ENTRY, clean_aperture((368, 208), 32, 20, 16, 8))
+    bgsoft.render(clip, tmp_path / "out.mkv", matte_in=file, **MATTE)
+    assert_given(tmp_path / "out.mkv")
 
 
 def test_mattes_by_time(tmp_path: Path) -> None:
