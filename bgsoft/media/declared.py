@@ -48,7 +48,11 @@ class Declared(NamedTuple):
 def read_declared(stream: VideoStream) -> Declared:
     """Read a container's declarations about a stream; none if Matroska lacks its codec."""
     file = io.BytesIO()
-    with suppress(ValueError, *PYAV_ERRORS), av.open(file, "w", format="matroska") as scratch:
+    options = {"allow_raw_vfw": "1"}  # raw video
+    with (
+        suppress(ValueError, *PYAV_ERRORS),
+        av.open(file, "w", format="matroska", options=options) as scratch,
+    ):
         scratch.add_stream_from_template(stream)
         scratch.start_encoding()
     track = _find(file.getvalue(), SEGMENT, TRACKS, TRACK_ENTRY)

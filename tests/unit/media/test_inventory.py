@@ -102,6 +102,18 @@ def test_a_clean_aperture_is_applied_as_ffmpeg_does(
             assert np.array_equal(picture[pixels:], chroma)
 
 
+@pytest.mark.parametrize(("name", "location"), [("center", 2), ("topleft", 3)])
+@pytest.mark.parametrize("ending", ["y4m", "mkv"])
+def test_chroma_siting_of_raw_video_is_read(
+    tmp_path: Path, ending: str, name: str, location: int
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    clip = ("-f", "lavfi", "-i", "testsrc2=s=64x48:d=0.1", "-pix_fmt", "yuv420p")
+    raw = ("-c:v", "rawvideo", *(("-allow_raw_vfw", "1") if ending == "mkv" else ()))
+    ffmpeg(*clip, "-vf", f"setparams=chroma_location={name}", *raw, path)
+    assert probe(path).format.color.chroma_location == location
+
+
 def test_a_crop_that_leaves_nothing_is_not_applied(tmp_path: Path) -> None:
     path = write_plain(tmp_path / "a.mov")
     plain = probe(path)
