@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.errors import ConfigError
-from bgsoft.frame import ColorInfo, FrameFormat
+from bgsoft.frame import UNSPECIFIED, ColorInfo, FrameFormat
 from bgsoft.suggestions import did_you_mean
 
 Floats = NDArray[np.float32]
@@ -118,6 +118,15 @@ def to_frame_rgb(rgb: Floats, color: ColorInfo) -> Floats:
         signal = np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
     adapted: Floats = np.asarray(signal, np.float32)
     return adapted
+
+
+def unconverted(color: ColorInfo) -> tuple[str, ...]:
+    """Return a notice if :func:`to_frame_rgb` lacks a frame's primaries or transfer."""
+    primaries = UNSPECIFIED if color.primaries == _PRIMARIES_BT2020 else color.primaries
+    transfer = UNSPECIFIED if color.is_hdr else color.transfer
+    if ColorInfo(primaries=primaries, transfer=transfer).is_near_srgb:
+        return ()
+    return ("the background looks different: sRGB is not converted to the video's colours",)
 
 
 def planes_from_rgb(rgb: Floats, format: FrameFormat) -> tuple[Samples, Samples]:

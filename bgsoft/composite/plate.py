@@ -14,6 +14,7 @@ from bgsoft.composite.color import (
     parse_color,
     planes_from_rgb,
     to_frame_rgb,
+    unconverted,
 )
 from bgsoft.decode.stills import Still, in_srgb, read_still
 from bgsoft.errors import ConfigError, MediaError, errors_as, os_errors_as
@@ -43,7 +44,9 @@ def color_background(
     rgb = np.array(parse_color(background or DEFAULT_COLOR), np.float32).reshape(1, 1, 3)
     luma, chroma = planes_from_rgb(to_frame_rgb(rgb, format.color), format)
     planes = np.broadcast_to(luma, format.luma_shape), np.broadcast_to(chroma, format.chroma_shape)
-    return Background("blend_plate", *map(placement.array, planes))
+    plate = Background("blend_plate", *map(placement.array, planes))
+    plate.notices = unconverted(format.color)
+    return plate
 
 
 def image_background(placement: Placement, path: Path, format: FrameFormat) -> Background:
@@ -55,7 +58,8 @@ def image_background(placement: Placement, path: Path, format: FrameFormat) -> B
     image = read_image(path)
     planes = image_planes(image.pixels, format)
     background = Background("blend_plate", *map(placement.array, planes))
-    background.notices = tuple(f"--background {path}: {text}" for text in image.notices)
+    own = tuple(f"--background {path}: {text}" for text in image.notices)
+    background.notices = own + unconverted(format.color)
     return background
 
 

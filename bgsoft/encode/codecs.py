@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import field
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +28,11 @@ _X264_ROWS_A_THREAD, _X264_THREADS = 90, 12
 """1080 rows get twelve threads if there are cores for them, each of 20 MB. With the other stages
 on a GPU, 16 cores encode 73 frames/s with four threads and 119 with eight. A frame takes 50 ms, and
 each thread encodes one."""
+
+_VP9_LACKS = (4, 10)
+"""Matrices of which libvpx writes none: FCC, and BT.2020 with constant luminance."""
+_GIF_ASPECTS = Fraction(1, 4), Fraction(271, 64)
+"""Least pixel aspect that GIF holds, in steps of 1/64, and the first above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +230,12 @@ def choose_encoder(
         notices.append(f"{spec.label} cannot store the colour description; players assume sRGB")
     elif codec not in HDR_CODECS and (info.mastering_display or info.content_light):
         notices.append(f"{spec.label} cannot hold HDR10's mastering display and content light")
+    if codec is Codec.VP9 and picture.color.matrix in _VP9_LACKS and kind is not PictureKind.MATTE:
+        notices.append(f"{spec.label} cannot store colour matrix {picture.color.matrix} (H.273)")
+    aspect = info.sample_aspect_ratio
+    if codec in ANIMATED and not _holds_aspect(codec, aspect):
+        text = f"pixel aspect {aspect.numerator}:{aspect.denominator} left out"
+        notices.append(f"{text}: {spec.label} cannot store it")
     options = spec.options | _quality(spec, settings.quality) | _speed(spec, settings.speed)
     options |= _own_options(codec, picture, container, pixel_format)
     if spec.min_threads:
@@ -242,6 +254,11 @@ def choose_encoder(
         limits_range=spec.limits_range,
         notices=tuple(notices),
     )
+
+
+def _holds_aspect(codec: Codec, aspect: Fraction) -> bool:
+    """Return whether an animation's file holds a pixel aspect; GIF89a has a byte for it."""
+    return aspect == 1 or (codec is Codec.GIF and _GIF_ASPECTS[0] <= aspect < _GIF_ASPECTS[1])
 
 
 def _metadata_notices(container: Container, info: VideoInfo) -> list[str]:

@@ -94,3 +94,15 @@ def test_what_a_gif_lacks_is_named(tmp_path: Path) -> None:
     assert "audio track 0 (aac) left out: GIF cannot hold aac" in notices
     most = "GIF with more than 50 frames/s is played slowly by most programs"
     assert most in notices
+
+
+@pytest.mark.parametrize("aspect", [Fraction(3, 2), Fraction(6)])
+@pytest.mark.parametrize("kind", ["gif", "webp"])
+def test_a_pixel_aspect_is_stored_or_named(tmp_path: Path, kind: str, aspect: Fraction) -> None:
+    source, target = tmp_path / "in.mkv", tmp_path / f"out.{kind}"
+    ffmpeg("-f", "lavfi", "-i", f"testsrc2=s=64x48:d=0.1,setsar={aspect}", "-c:v", "ffv1", source)
+    report = bgsoft.render(source, target, format=kind, **QUICK)
+    named = any("pixel aspect" in event.message for event in report.events)
+    stored = kind == "gif" and Fraction(target.read_bytes()[12] + 15, 64) == aspect
+    assert stored is not named
+    assert named == (kind == "webp" or aspect > 4)

@@ -17,6 +17,7 @@ from bgsoft.encode.cpu import CpuEncoder
 from bgsoft.errors import ConfigError, EncodeError, UnsupportedFormatError
 from bgsoft.exitcodes import ExitCode, exit_code
 from bgsoft.frame import (
+    UNSPECIFIED,
     ColorInfo,
     ContentLight,
     Frame,
@@ -378,6 +379,18 @@ def test_eight_bit_vp9_of_a_ten_bit_source_is_reported() -> None:
     settings = EncodeConfig(codec=Codec.VP9)
     choice = choose_encoder(settings, container_for(Path("a.webm")), video_info(P010))
     assert any("8 bits" in notice for notice in choice.notices)
+
+
+@pytest.mark.parametrize("matrix", [1, 4, 5, 6, 7, 9, 10])
+def test_a_matrix_that_vp9_lacks_is_named(tmp_path: Path, matrix: int) -> None:
+    info = video_info(replace(NV12, color=replace(NV12.color, matrix=matrix)))
+    path = tmp_path / "a.webm"
+    choice = choose_encoder(EncodeConfig(codec=Codec.VP9), container_for(path), info)
+    encode_frames(path, info, REGULAR[:1], choice=choice)
+    with av.open(str(path)) as file:
+        stored = next(file.decode(video=0)).colorspace
+    named = f"VP9 cannot store colour matrix {matrix} (H.273)" in choice.notices
+    assert named == (stored == UNSPECIFIED)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,17 @@ import cv2
 import numpy as np
 import pytest
 
-from bgsoft.composite.plate import cover, image_planes, read_image
+from bgsoft.composite.plate import (
+    color_background,
+    cover,
+    image_background,
+    image_planes,
+    read_image,
+)
 from bgsoft.errors import ConfigError
 from bgsoft.frame import PixelLayout
+from bgsoft.media.stills import with_color
+from bgsoft.ops.placement import HOST
 from tests.pictures import Array, frame_format
 
 RED, GREEN, BLUE, WHITE = (0, 0, 255), (0, 255, 0), (255, 0, 0), (255, 255, 255)
@@ -166,3 +174,22 @@ def test_a_picture_too_large_is_refused_before_it_is_decoded(tmp_path: Path) -> 
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + part(b"IDAT", raw) + part(b"IEND", b""))
     with pytest.raises(ConfigError, match="its 12000x12000 pixels exceed"):
         read_image(path)
+
+
+@pytest.mark.parametrize(("primaries", "transfer"), [(1, 1), (9, 16), (9, 14), (12, 1), (12, 16)])
+def test_colours_of_other_primaries_are_named(
+    tmp_path: Path, primaries: int, transfer: int
+) -> None:
+    format = frame_format((8, 4), matrix=1, primaries=primaries, transfer=transfer)
+    (tmp_path / "a.png").write_bytes(png_of(quarters(4, 8)))
+    color = color_background(HOST, "red", format)
+    image = image_background(HOST, tmp_path / "a.png", format)
+    assert len(color.notices) == len(image.notices) == (primaries == 12)
+
+
+def test_a_label_of_wide_colours_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(with_color(png_of(quarters(4, 8)), 9, 16))
+    background = image_background(HOST, tmp_path / "a.png", frame_format((8, 4), matrix=1))
+    assert [notice.rpartition(": ")[2] for notice in background.notices] == [
+        "HDR or wide colours are taken for sRGB"
+    ]
