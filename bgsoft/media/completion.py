@@ -10,7 +10,12 @@ from av.container import OutputContainer
 from av.stream import Disposition
 
 from bgsoft.media.containers import Container
-from bgsoft.media.headers import disable_track, write_languages, write_pixel_aspect
+from bgsoft.media.headers import (
+    disable_track,
+    replace_frames,
+    write_languages,
+    write_pixel_aspect,
+)
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import Labels, is_picture
 
@@ -44,6 +49,8 @@ class Completion:
         """
         if self._container.muxer == "mov":
             write_languages(self._file, self._languages)
+        if self._container.muxer == "webp":
+            replace_frames(self._file)
         if self._enabled is not None:
             disable_track(self._file, self._enabled)
         if self._sent is not None:
@@ -62,7 +69,7 @@ class Completion:
         if self._sent is not None:
             return self._sent.labels()
         if not self._container.reads_back:
-            return None
+            return Labels(tags={}, tracks={}, pictures=0)
         # No decoder is let near it: decoding its first picture takes 10 ms and more.
         with open_input(self._file, codec_whitelist="none") as kept:
             return Labels.of(kept)

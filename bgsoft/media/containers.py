@@ -66,7 +66,7 @@ class Container:
     max_rate: int | None = None
     """Frames per second above which most programs play it slowly; None: any."""
     reads_back: bool = True
-    """FFmpeg can read it, too."""
+    """FFmpeg can read it, too; otherwise it has no tags."""
     still: StillFormat | None = None
     """Format of a picture file; None: it is not one."""
 

@@ -12,6 +12,9 @@ the first where none is.
 Matroska and WebM: the pixel aspect. FFmpeg's muxer writes the size at which a picture is shown from
 a field of its stream that PyAV cannot set. So the video track gets a name with spare bytes at its
 end. In the finished header the display size takes these bytes, and nothing else in the file moves.
+
+WebP: the flag that a frame of an animation replaces the one before. FFmpeg's muxer leaves it out,
+so earlier frames would show through transparent samples.
 """
 
 from __future__ import annotations
@@ -30,6 +33,9 @@ _HEADER_BYTES = 8
 _FIELD = {0: 28, 1: 40}
 """Offset of the language in a media header (``mdhd``), by its version; bytes from the box's start.
 """
+_RIFF_BYTES, _FRAME_FLAGS = 12, 23
+"""Where WebP's first chunk begins; offset of the flags in a frame's chunk."""
+_DO_NOT_BLEND = b"\x02"
 
 
 def write_languages(path: Path, languages: Sequence[str]) -> None:
@@ -59,6 +65,20 @@ def disable_track(path: Path, number: int) -> None:
         flags = begin + _HEADER_BYTES + 3
         file.seek(at + flags)
         file.write(bytes([movie[flags] & ~1]))
+
+
+def replace_frames(path: Path) -> None:
+    """Let each frame of a finished WebP animation replace the one before (RFC 9649, 2.7.1.1)."""
+    with path.open("r+b") as file:
+        at = _RIFF_BYTES
+        file.seek(at)
+        while header := file.read(_HEADER_BYTES):
+            if header[:4] == b"ANMF":
+                file.seek(at + _FRAME_FLAGS)
+                file.write(_DO_NOT_BLEND)
+            size = int.from_bytes(header[4:], "little")
+            at += _HEADER_BYTES + size + size % 2
+            file.seek(at)
 
 
 def _tracks(file: BinaryIO) -> tuple[int, bytes, Iterator[tuple[int, int]]]:

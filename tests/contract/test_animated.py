@@ -71,13 +71,18 @@ def test_frames_that_do_not_change_are_all_written(tmp_path: Path, name: str) ->
 @pytest.mark.parametrize("name", ["out.gif", "out.webp"])
 def test_a_cutout_is_clear_around_people(tmp_path: Path, name: str) -> None:
     source, target = tmp_path / "in.mkv", tmp_path / name
-    ffmpeg("-ss", "1", "-i", SAMPLE, "-an", "-frames:v", "2", "-vf", "scale=160:90", source)
+    pan = "scale=320:180,crop=160:90:n*20:90"  # people move to the left
+    ffmpeg("-ss", "1", "-i", SAMPLE, "-an", "-frames:v", "8", "-vf", pan, source)
     quick = {"face": "off", "matte": "fast", "effect": "alpha"}
-    bgsoft.render(source, target, format=name[4:], **quick)
-    alpha = frames_of(target)[0][..., 3]
-    assert alpha.min() == 0
-    assert alpha.max() == 255
-    assert 0.05 < (alpha > 127).mean() < 0.9
+    bgsoft.render(source, target, format=name[4:], **quick, matte_out=tmp_path / "matte.mkv")
+    raw = ("-f", "rawvideo", "-pix_fmt", "gray")
+    ffmpeg("-i", tmp_path / "matte.mkv", *raw, tmp_path / "gray")
+    mattes = np.fromfile(tmp_path / "gray", np.uint8).reshape(8, 90, 160).astype(int)
+    assert (mattes[0] > mattes[-1] + 200).mean() > 0.1
+    for shown, matte in zip(frames_of(target), mattes, strict=True):
+        assert shown[..., 3].min() == 0
+        assert shown[..., 3].max() == 255
+        assert np.abs(shown[..., 3] - matte).mean() < 6
 
 
 def test_a_video_named_webp_is_refused_with_advice(tmp_path: Path) -> None:
@@ -86,14 +91,20 @@ def test_a_video_named_webp_is_refused_with_advice(tmp_path: Path) -> None:
         bgsoft.render(source, tmp_path / "out.webp", **QUICK)
 
 
-def test_what_a_gif_lacks_is_named(tmp_path: Path) -> None:
-    video = VideoSpec(times=regular_times(3, Fraction(60)), width=96, height=72)
-    source = write_movie(tmp_path / "in.mp4", video, sounds=[SoundSpec()])
-    report = bgsoft.render(source, tmp_path / "out.gif", **QUICK)
+@pytest.mark.parametrize(
+    ("format", "label", "most"), [("gif", "GIF", 50), ("webp", "animated WebP", 60)]
+)
+def test_what_an_animation_lacks_is_named(
+    tmp_path: Path, format: str, label: str, most: int
+) -> None:
+    video = VideoSpec(times=regular_times(3, Fraction(90)), width=96, height=72)
+    tags = {"title": "a film"}
+    source = write_movie(tmp_path / "in.mp4", video, sounds=[SoundSpec()], metadata=tags)
+    report = bgsoft.render(source, tmp_path / f"out.{format}", format=format, **QUICK)
     notices = [event.message for event in report.events]
-    assert "audio track 0 (aac) left out: GIF cannot hold aac" in notices
-    most = "GIF with more than 50 frames/s is played slowly by most programs"
-    assert most in notices
+    assert f"audio track 0 (aac) left out: {label} cannot hold aac" in notices
+    assert f"{label} with more than {most} frames/s is played slowly by most programs" in notices
+    assert f"{label} cannot hold the tag title: left out" in notices
 
 
 @pytest.mark.parametrize("aspect", [Fraction(3, 2), Fraction(6)])
