@@ -36,8 +36,8 @@ _PINNED_BUFFERS = 3
 class LoopedClip:
     """The frames of a video by time, repeated.
 
-    The file is read forwards only; at its end it is opened again, since not every container is
-    seekable.
+    The file is read forwards only; at its end, and for an earlier time, it is opened again, since
+    not every container is seekable.
 
     Args:
         info: The video, as probed.
@@ -50,11 +50,12 @@ class LoopedClip:
         self._offset = Fraction(0)
         self._end = Fraction(0)
         self._count = 0
-        self._started = False
+        self._shown_from: Fraction | None = None
+        """Start of the frame returned last."""
         self._pending = next(self._pass, None)
 
     def at(self, time: Fraction) -> VideoFrame | None:
-        """Return the frame to show at a time that never runs backwards.
+        """Return the frame to show at a time; going back takes another reading from the start.
 
         Args:
             time: Seconds since the clip was started, 0 or more.
@@ -66,22 +67,26 @@ class LoopedClip:
             DecodeError: The file had frames before and has none now.
         """
         shown: VideoFrame | None = None
+        if self._shown_from is not None and time < self._shown_from:
+            self._shown_from = None
+            self._restart(Fraction(0))
         while True:
             if self._pending is None:
                 # A single frame is a still picture.
                 if self._count <= 1 or time < self._offset + self._end:
                     return shown
-                self._restart(time)
+                passed = max(1, (time - self._offset) // self._end)
+                self._restart(self._offset + self._end * passed)
                 continue
             start, frame = self._pending
-            if self._started and self._offset + start > time:
+            if self._shown_from is not None and self._offset + start > time:
                 return shown
-            shown, self._started = frame, True
+            shown, self._shown_from = frame, self._offset + start
             self._pending = next(self._pass, None)
 
-    def _restart(self, time: Fraction) -> None:
-        """Start the pass that contains ``time``."""
-        self._offset += self._end * max(1, (time - self._offset) // self._end)
+    def _restart(self, offset: Fraction) -> None:
+        """Start a pass whose first frame is shown from ``offset`` on."""
+        self._offset = offset
         self._pass = self._read()
         self._pending = next(self._pass, None)
         if self._pending is None:

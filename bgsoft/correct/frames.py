@@ -20,6 +20,7 @@ from bgsoft.records import NamedTuple
 from bgsoft.regions.places import place_regions
 from bgsoft.rendering.build import StageBuilder
 from bgsoft.rendering.host import host_planes
+from bgsoft.rendering.picture_options import PictureOptions
 from bgsoft.rendering.preview import WARM_UP_FRAMES, show_result
 from bgsoft.report import Event
 from bgsoft.review.videos import ReviewVideo
@@ -176,7 +177,8 @@ class FrameRenderer(Closing):
         config, info = self._config, self._video.info
         alone = replace(config, regions=RegionConfig(), hide=replace(config.hide, regions=()))
         model = resolve(config.segment.model)
-        return self._builder.make_picture_stages(alone, info, model, Metrics())
+        options = PictureOptions(began=(info.start_pts or 0) * info.time_base)
+        return self._builder.make_picture_stages(alone, info, model, Metrics(), options)
 
     def _note(self, event: Event) -> None:
         self._notices.append(event.message)

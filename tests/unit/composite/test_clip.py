@@ -82,6 +82,14 @@ def test_gaps_in_the_video_skip_frames_and_whole_loops(tmp_path: Path) -> None:
     assert seen == [0, 3, 0, 0, 2]
 
 
+def test_an_earlier_time_shows_its_frame_again(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(5, 25)))
+    format = frame_format(CLIP_SIZE)
+    times = [0, 450, 410, 290, 130, 119, 80, 0]
+    seen = shown_at(ClipBackground(HOST, ClipPlayer(path, format)), format, times)
+    assert seen == [time // 40 % 5 for time in times]
+
+
 def test_a_single_frame_is_a_still(tmp_path: Path) -> None:
     path = write_video(tmp_path / "clip.mp4", VideoSpec(times=regular_times(1)))
     format = frame_format(CLIP_SIZE)

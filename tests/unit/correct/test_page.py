@@ -104,6 +104,14 @@ def test_frames_in_any_order_are_the_same(opened: Open) -> None:
     assert np.array_equal(result(page, 30)["result"], first)
 
 
+def test_a_background_video_shows_the_frame_of_a_render(opened: Open, tmp_path: Path) -> None:
+    behind = write(tmp_path / "behind.mkv", numbered(15))
+    page = opened({"effect": {"kind": "video", "background": str(behind)}})
+    for number in (38, 3, 2, 20):
+        shown = result(page, number)["result"]
+        assert abs(shown[110:170, 230:310].mean() - (40 + 4 * (number % 15))) < 1.5
+
+
 def test_regions_take_effect_where_and_when_they_are(opened: Open) -> None:
     page = opened()
     keep = {"action": "keep", "box": "0,0,100,100", "from": 0.8, "to": 0.84}

@@ -36,6 +36,11 @@ def panels(path: Path) -> list[np.ndarray]:
     return np.split(picture, 3, axis=1)
 
 
+def shown_index(picture: np.ndarray) -> int:
+    # Luma at full scale is 255 (y − 16) / 219; the markers are read at code values.
+    return read_index(cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(np.float32) * 219 / 255 + 16)
+
+
 @pytest.mark.parametrize(("at", "index"), [(0.0, 0), (0.4, 10), (0.99, 24), (1.5, 37)])
 def test_shows_the_frame_at_the_time(clip: Path, tmp_path: Path, at: float, index: int) -> None:
     out = tmp_path / "p.png"
@@ -44,9 +49,7 @@ def test_shows_the_frame_at_the_time(clip: Path, tmp_path: Path, at: float, inde
     assert result.time_seconds == pytest.approx(index / RATE)
     source, matte, _ = panels(out)
     assert source.shape == (120, 160, 3)
-    # Luma at full scale is 255 (y − 16) / 219; the markers are read at code values.
-    luma = cv2.cvtColor(source, cv2.COLOR_BGR2GRAY).astype(np.float32) * 219 / 255 + 16
-    assert read_index(luma) == index
+    assert shown_index(source) == index
     assert np.array_equal(matte[..., 0], matte[..., 1])
     assert [p.name for p in tmp_path.iterdir()] == ["p.png"], "nothing else is left"
 
@@ -59,6 +62,13 @@ def test_default_time_of_a_short_clip_is_its_middle(tmp_path: Path) -> None:
     short = write_video(tmp_path / "s.mp4", VideoSpec(times=regular_times(10, RATE)))
     result = write_preview(config(short, tmp_path / "p.png"))
     assert result.time_seconds == pytest.approx(Fraction(5, RATE))
+
+
+def test_a_background_video_shows_the_frame_of_a_render(clip: Path, tmp_path: Path) -> None:
+    out, behind = tmp_path / "p.png", tmp_path / "behind.mp4"
+    write_video(behind, VideoSpec(times=regular_times(20, RATE), width=160, height=120))
+    write_preview(config(clip, out, kind=EffectKind.VIDEO, background=str(behind)), 1.5)
+    assert shown_index(panels(out)[2]) == 37 % 20
 
 
 def test_matte_effect_shows_the_matte(clip: Path, tmp_path: Path) -> None:
