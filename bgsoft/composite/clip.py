@@ -144,12 +144,19 @@ class ClipPlayer:
         path: The clip.
         format: Format of every frame.
         began: When the clip starts, seconds of the frames' time; None: at the first frame shown.
+        aspect: Width of the frame's pixels over their height.
 
     Raises:
         ConfigError: The clip is missing, unreadable or not a video.
     """
 
-    def __init__(self, path: Path, format: FrameFormat, began: Fraction | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        format: FrameFormat,
+        began: Fraction | None = None,
+        aspect: Fraction = Fraction(1),
+    ) -> None:
         with errors_as((MediaError,), ConfigError, "--background", path=path):
             info = probe(path)
             self._clip = LoopedClip(info)
@@ -166,7 +173,7 @@ class ClipPlayer:
                 " another transfer (HDR) than the video; convert it first",
             )
         target = (format.width, format.height)
-        aspect = info.sample_aspect_ratio
+        aspect = info.sample_aspect_ratio / aspect
         if info.orientation.swaps_axes:
             # Scaling and cropping come before turning.
             target, aspect = target[::-1], 1 / aspect

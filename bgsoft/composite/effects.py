@@ -32,6 +32,7 @@ def create_compositor(
     pool: LanePool | None = None,
     copies: CopyMeter | None = None,
     began: Fraction | None = None,
+    aspect: Fraction = Fraction(1),
 ) -> PictureCompositor:
     """Create the compositor of an effect.
 
@@ -42,12 +43,13 @@ def create_compositor(
         pool: Threads, one lane per frame; a device gets its frames one after another.
         copies: Counts the bytes copied to a device; None on the host.
         began: Start of a background video, seconds of the frames' time; None: the first frame.
+        aspect: Width of the frame's pixels over their height.
 
     Raises:
         ConfigError: The effect's colour, image or video cannot be used.
     """
     pool = pool or LanePool()
-    make = _background_maker(effect, format, placement, copies, began)
+    make = _background_maker(effect, format, placement, copies, began, aspect)
     backgrounds = [make() for _ in range(pool.lanes)] if make else []
     replaced = backgrounds if effect.kind in REPLACING else []
     foregrounds = [ForegroundColor(placement, format) for _ in replaced]
@@ -60,6 +62,7 @@ def _background_maker(
     placement: Placement,
     copies: CopyMeter | None,
     began: Fraction | None,
+    aspect: Fraction,
 ) -> Callable[[], Background] | None:
     """Return a function that makes the effect's background for a lane; None: no background."""
     length_px = effect.strength_px(format.height)
@@ -81,12 +84,12 @@ def _background_maker(
             color = color_background(placement, effect.background, format)
             return lambda: color
         case EffectKind.IMAGE:
-            image = image_background(placement, path, format)
+            image = image_background(placement, path, format, aspect)
             return lambda: image
         case EffectKind.VIDEO:
             from bgsoft.composite.clip import ClipBackground, ClipPlayer
 
-            player = ClipPlayer(path, format, began)
+            player = ClipPlayer(path, format, began, aspect)
             return lambda: ClipBackground(placement, player, copies)
         case EffectKind.ALPHA:
             factor = 2 * analysis_factor(format.width, format.height)

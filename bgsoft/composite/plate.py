@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import cv2
@@ -49,23 +50,33 @@ def color_background(
     return plate
 
 
-def image_background(placement: Placement, path: Path, format: FrameFormat) -> Background:
+def image_background(
+    placement: Placement, path: Path, format: FrameFormat, aspect: Fraction
+) -> Background:
     """Return a background from an image file, scaled to cover the frame and cropped to its middle.
+
+    Args:
+        placement: Device of the frames, or the host.
+        path: The file; its pixels are square.
+        format: Format of every frame.
+        aspect: Width of the frame's pixels over their height.
 
     Raises:
         ConfigError: The file is missing, unreadable or not an image.
     """
     image = read_image(path)
-    planes = image_planes(image.pixels, format)
+    planes = image_planes(image.pixels, format, aspect)
     background = Background("blend_plate", *map(placement.array, planes))
     own = tuple(f"--background {path}: {text}" for text in image.notices)
     background.notices = own + unconverted(format.color)
     return background
 
 
-def image_planes(image: Samples, format: FrameFormat) -> tuple[Samples, Samples]:
+def image_planes(
+    image: Samples, format: FrameFormat, aspect: Fraction = Fraction(1)
+) -> tuple[Samples, Samples]:
     """Convert an image, (h, w, 3), to luma (H, W) and chroma (⌈H/2⌉, ⌈W/2⌉, 2) of a frame."""
-    image = cover(image, format.width, format.height)
+    image = cover(image, format.width, format.height, aspect)
     luma = np.empty(format.luma_shape, format.dtype)
     chroma = np.empty(format.chroma_shape, format.dtype)
     for start in range(0, format.height, _CONVERT_ROWS):
@@ -104,24 +115,26 @@ def read_image(path: Path) -> Still:
     return Still(image, profile=b"")
 
 
-def cover(image: Samples, width: int, height: int) -> Samples:
+def cover(image: Samples, width: int, height: int, aspect: Fraction = Fraction(1)) -> Samples:
     """Scale an image to cover a size, keeping its proportions, and crop it to the middle.
 
     Args:
         image: (h, w, 3).
         width: Wanted width, pixels.
         height: Wanted height, pixels.
+        aspect: Width of the wanted pixels over their height; the image's are square.
 
     Returns:
         (height, width, 3), the same dtype.
     """
     rows, columns = image.shape[:2]
-    scale = max(width / columns, height / rows)
-    crop_columns = min(max(round(width / scale), 1), columns)
+    wide = width * float(aspect)
+    scale = max(wide / columns, height / rows)
+    crop_columns = min(max(round(wide / scale), 1), columns)
     crop_rows = min(max(round(height / scale), 1), rows)
     left, top = (columns - crop_columns) // 2, (rows - crop_rows) // 2
     part = image[top : top + crop_rows, left : left + crop_columns]
-    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    method = cv2.INTER_AREA if scale < min(1, aspect) else cv2.INTER_CUBIC
     scaled: Samples = cv2.resize(part, (width, height), interpolation=method)
     return scaled
 

@@ -301,7 +301,8 @@ class StageBuilder:
                 matte = loop.matte_stage(
                     config.matte, format, from_alpha=from_alpha, given=replaces, fine=fine
                 )
-                compositor = stages.compositor(config.effect, format, options.began)
+                aspect = info.sample_aspect_ratio
+                compositor = stages.compositor(config.effect, format, options.began, aspect)
                 regions = stages.regions(config.all_regions, config, info, options.followed)
             segmenter, faces, detector = making.result()
             merger = None

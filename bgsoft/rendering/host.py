@@ -135,7 +135,11 @@ class StageFactory:
         return MatteMerger(reader, mode, format, self._placement)
 
     def compositor(
-        self, config: EffectConfig, format: FrameFormat, began: Fraction | None = None
+        self,
+        config: EffectConfig,
+        format: FrameFormat,
+        began: Fraction | None = None,
+        aspect: Fraction = Fraction(1),
     ) -> PictureCompositor:
         device = self._frames_device
         compositor = create_compositor(
@@ -145,6 +149,7 @@ class StageFactory:
             pool=self._pool,
             copies=None if device is None else device.copies,
             began=began,
+            aspect=aspect,
         )
         self._resources.notice("composite", *compositor.notices)
         return compositor

@@ -215,3 +215,20 @@ def test_a_transparent_background_becomes_opaque_with_a_notice(tmp_path: Path) -
         report = bgsoft.render(source, tmp_path / "out.mp4", **given)
         notices = [event.message for event in report.events if "--background" in event.message]
         assert notices == [f"--background {background}: {told}"]
+
+
+@pytest.mark.parametrize("name", ["square.png", "square.mkv"])
+@pytest.mark.parametrize(("size", "aspect"), [((160, 180), 2.0), ((320, 90), 0.5)])
+def test_a_background_keeps_its_shape_where_pixels_are_not_square(
+    tmp_path: Path, size: tuple[int, int], aspect: float, name: str
+) -> None:
+    source, background, target = (tmp_path / each for each in ("in.mkv", name, "out.mkv"))
+    width, height = size
+    grey = f"color=gray:s={width}x{height}:d=0.08:r=25,setsar={aspect}"
+    ffmpeg("-f", "lavfi", "-i", grey, "-c:v", "ffv1", source)
+    square = "color=black:s=100x100:d=0.04:r=25,drawbox=25:25:50:50:white:fill"
+    ffmpeg("-f", "lavfi", "-i", square, background)
+    bgsoft.render(source, target, background=background, face="off", matte="fast", **LOSSLESS)
+    white = read_back(target)[0].planes[0] > 128
+    shown = white[height // 2].sum() * aspect, white[:, width // 2].sum()
+    assert shown == pytest.approx([width * aspect / 2] * 2, abs=4)
