@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from bgsoft.chunks.run import render_config
@@ -153,9 +152,10 @@ def render(
         BgsoftError: As :func:`bgsoft.chunks.run.render_config`.
     """
     known = RenderSettings.__optional_keys__
-    paths = {"input": Path(input), "output": Path(output)}
     with errors_in_keywords():
-        config = config_from_keywords("render", known, settings, **paths, preset=preset)
+        config = config_from_keywords(
+            "render", known, settings, input=input, output=output, preset=preset
+        )
         return render_config(config, on_progress=on_progress, on_event=on_event, cancel=cancel)
 
 
@@ -194,7 +194,7 @@ def frames(
 
     with errors_in_keywords():
         config = config_from_keywords(
-            "frames", FrameSettings.__optional_keys__, settings, input=Path(input), preset=preset
+            "frames", FrameSettings.__optional_keys__, settings, input=input, preset=preset
         )
     return Frames(config, alpha=alpha, on_event=on_event)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bgsoft.errors import ConfigError, PresetError, UnsupportedFormatError
 from bgsoft.media.endpoints import destination_for
@@ -22,6 +22,9 @@ from bgsoft.settings.options import (
 )
 from bgsoft.settings.presets import Layer, Preset, load_preset, merge
 from bgsoft.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from bgsoft.settings.keywords import FilePath
 
 
 def build_config(
@@ -94,8 +97,8 @@ def config_from_keywords(
     known: Collection[str],
     given: Mapping[str, Any],
     *,
-    input: Path = Path(os.devnull),
-    output: Path = Path(os.devnull),
+    input: FilePath = os.devnull,
+    output: FilePath = os.devnull,
     preset: str | None,
 ) -> RenderConfig:
     """Make the settings of a function of the Python interface from its keyword arguments.
@@ -118,8 +121,10 @@ def config_from_keywords(
             if name in OPTIONS:
                 why = f": it is a setting of bgsoft.render, but not of {function}"
             raise TypeError(f"{function}() takes no keyword {name!r}{why}")
+    check_text(os.fspath(input), "the input's name")
+    check_text(os.fspath(output), "the output's name")
     flags = settings_from_options(given, from_text=False)
-    return build_config(input, output, preset=preset, flags=flags)
+    return build_config(Path(input), Path(output), preset=preset, flags=flags)
 
 
 def _codec_is_h264(settings: Layer, output: Path, format: OutputFormat) -> bool:

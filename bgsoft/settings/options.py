@@ -208,7 +208,9 @@ def field_type(section: str, key: str) -> tuple[type, bool]:
 
 
 def check_text(text: str, label: str) -> None:
-    """Raise ConfigError where a text contains a zero byte, which no file name or option may."""
+    """Raise ConfigError where a text is empty, which as a path is «.», or has a zero byte."""
+    if not text:
+        raise ConfigError(f"{label} must not be empty")
     if "\0" in text:
         raise ConfigError(f"{label} must not contain a zero byte, not {text!r}")
 

@@ -95,6 +95,20 @@ def test_errors_speak_of_keywords(
     assert not configs
 
 
+def test_an_empty_name_is_not_the_current_folder(configs: list[RenderConfig]) -> None:
+    for output, options, label in (
+        ("", {}, "the output's name"),
+        ("b.mp4", {"matte_in": ""}, "matte_in"),
+        ("b.mp4", {"report": ""}, "report"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{label} must not be empty$"):
+            bgsoft.api.render("a.mp4", output, **options)
+    for call in (lambda: bgsoft.api.render("", "b.mp4"), lambda: bgsoft.api.frames("")):
+        with pytest.raises(ConfigError, match=r"the input's name must not be empty"):
+            call()
+    assert not configs
+
+
 def test_a_misspelled_keyword_is_an_error(configs: list[RenderConfig]) -> None:
     with pytest.raises(TypeError, match=r"no keyword 'stregth'; did you mean strength\?"):
         bgsoft.api.render("a.mp4", "b.mp4", stregth=3)  # type: ignore[call-arg]
