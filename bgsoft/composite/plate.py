@@ -51,7 +51,7 @@ def color_background(
 
 
 def image_background(
-    placement: Placement, path: Path, format: FrameFormat, aspect: Fraction
+    placement: Placement, path: Path, format: FrameFormat, aspect: Fraction = Fraction(1)
 ) -> Background:
     """Return a background from an image file, scaled to cover the frame and cropped to its middle.
 
