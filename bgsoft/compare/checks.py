@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from bgsoft.media.identifying import is_known_to_identify
 from bgsoft.media.info import Crop
 from bgsoft.media.layouts import Layout, Mix, frame_layout, make_decodable, sorted_layout
 from bgsoft.media.source import open_input
+from bgsoft.media.transcode import READABLE
 
 _CHAPTER_TICK = Fraction(1, 1000)
 """Matroska rounds chapters to nanoseconds, MP4 to milliseconds."""
@@ -156,13 +158,40 @@ def _hdr(a: FileFacts, b: FileFacts) -> Check:
 
 
 def _subtitles(a: FileFacts, b: FileFacts) -> Check:
-    first, second = ([track.codec for track in f.of_kind("subtitle")] for f in (a, b))
+    """Compare the tracks, and when lines of text begin and end, from each file's first picture."""
+    first, second = a.of_kind("subtitle"), b.of_kind("subtitle")
     if len(first) != len(second):
         return Check("subtitles", False, f"A has {len(first)} tracks, B {len(second)}")
-    if first == second:
-        return Check("subtitles", True, ", ".join(first) or "none")
-    pairs = [f"{one} / {other}" for one, other in zip(first, second, strict=True)]
+    starts = [(f.info.start_pts or 0) * f.info.time_base for f in (a, b)]
+    for number, (one, other) in enumerate(zip(first, second, strict=True)):
+        tick = max(a.info.time_base, b.info.time_base) + max(one.time_base, other.time_base)
+        if one.codec not in READABLE or other.codec not in READABLE:
+            continue
+        here, there = (
+            {float(time - start) for time in track.changes}
+            for track, start in zip((one, other), starts, strict=True)
+        )
+        moved = _unmatched(here, there, float(tick)) + _unmatched(there, here, float(tick))
+        if moved:
+            where = f"such as {min(moved):.3f} s from the first picture"
+            words = f"track {number}: {len(moved)} times of lines differ, {where}"
+            return Check("subtitles", False, words)
+    codecs = [[track.codec for track in tracks] for tracks in (first, second)]
+    if codecs[0] == codecs[1]:
+        return Check("subtitles", True, ", ".join(codecs[0]) or "none")
+    pairs = [f"{one} / {other}" for one, other in zip(*codecs, strict=True)]
     return Check("subtitles", True, "other codec, same tracks: " + ", ".join(pairs))
+
+
+def _unmatched(times: set[float], others: set[float], tick: float) -> list[float]:
+    """The times that are farther than a tick from all others."""
+    ordered = [float("-inf"), *sorted(others), float("inf")]
+    places = ((time, bisect(ordered, time)) for time in times)
+    return [
+        time
+        for time, place in places
+        if min(time - ordered[place - 1], ordered[place] - time) > tick
+    ]
 
 
 def _track_metadata(a: FileFacts, b: FileFacts) -> list[Check]:

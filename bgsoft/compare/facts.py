@@ -21,11 +21,14 @@ from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
+from bgsoft.media.transcode import READABLE
 from bgsoft.records import dataclass
 
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4
 """More packets than the delay of any encoder takes."""
+_EMPTY_CUE = b"\0\0"
+"""What fills the time between two cues of MP4: a text of length 0."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class TrackFacts:
     """Whether the text of subtitles contains coordinates."""
     early_seconds: list[Fraction | None] = field(default_factory=list)
     """pts of the first packets, up to :data:`EARLY_PACKETS`."""
+    changes: set[Fraction] = field(default_factory=set)
+    """Seconds at which a line of a text subtitle begins or ends."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -160,8 +165,10 @@ def _read_packets(
             data = bytes(packet)
             track.digests.append(hashlib.sha256(data).digest())
             track.has_coordinates |= track.kind == "subtitle" and has_coordinates(data)
+            pts, tick = packet.pts, exact(packet.time_base)
+            if track.codec in READABLE and pts is not None and tick and data != _EMPTY_CUE:
+                track.changes |= {pts * tick, (pts + (packet.duration or 0)) * tick}
             if len(track.early_seconds) < EARLY_PACKETS:
-                pts, tick = packet.pts, exact(packet.time_base)
                 track.early_seconds.append(None if pts is None or not tick else pts * tick)
 
 

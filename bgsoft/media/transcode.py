@@ -48,7 +48,11 @@ _HARD_GAP_SECONDS = 0.02
 
 READABLE = frozenset({"mov_text", "subrip", "srt", "webvtt", "ass", "ssa", "text"})
 """Codecs whose payload can be read; FFmpeg calls SubRip ``subrip`` or ``srt``."""
-_TEXT_TICK = Fraction(1, 1000)
+_TEXT_TICK = Fraction(1, 96_000)
+"""FFmpeg's MP4 muxer (8, 9) ends a cue when another track's tick number passes the cue's: so cues
+need the finest clock. A gap of 2^31 ticks is too long for it: 6 hours here."""
+_ASS_FIELDS = 8
+"""Fields of an event before its text, as FFmpeg's decoders give it."""
 _MAX_BYTES = 0xFFFF
 """Most of a cue in MP4, whose length has 16 bits (3GPP TS 26.245, 5.17)."""
 
@@ -294,12 +298,20 @@ def _styles(decoder: SubtitleCodecContext) -> bytes | None:
 
 
 class TextTrack(OutputTrack):
-    """Converts the packets of one text subtitle track."""
+    """Converts the packets of one text subtitle track.
+
+    A cue of MP4 ends where the next one begins. So lines that overlap become cues with all lines
+    of a moment.
+    """
 
     def __init__(self, source: SubtitleStream, output: SubtitleStream, timeline: Timeline) -> None:
         super().__init__(source, output, timeline)
         self._decoder = source.codec_context
         self._encoder = output.codec_context
+        self._lines: list[tuple[Fraction, bytes]] = []
+        """End and text of the lines of the latest cue of MP4."""
+        self._latest = Fraction(0)
+        """Start of that cue."""
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         if packet.pts is None:
@@ -311,17 +323,45 @@ class TextTrack(OutputTrack):
         if end <= start:
             return
         try:
-            cues = [self._encode(text) for text in self._texts(packet)]
+            texts = self._texts(packet)
+            if self._encoder.name != "mov_text":
+                cues = [self._cue(text, start, end) for text in texts]
+            elif texts:
+                cues = [*self._until(start)]
+                self._lines += [(end, text) for text in texts]
+                cues.append(self._joined(max(start, self._latest)))
+            else:
+                cues = []
         except av.FFmpegError:
             self.damaged_packets += 1
             return
-        for cue in filter(lambda cue: cue.size, cues):
-            cue.time_base = _TEXT_TICK
-            cue.pts = cue.dts = max(0, round((start - timeline.origin) / _TEXT_TICK))
-            cue.duration = max(1, round((end - start) / _TEXT_TICK))
-            cue.is_keyframe = True
-            cue.stream = self._output
-            yield cue
+        yield from (cue for cue in cues if cue.size)
+
+    def flush(self) -> Iterable[Packet[Any]]:
+        yield from self._until(float("inf"))
+
+    def _until(self, seconds: Fraction | float) -> Iterator[Packet[Any]]:
+        """The cues that begin where a line ends and others go on, before a time."""
+        while self._lines and (end := min(self._lines)[0]) <= seconds:
+            self._lines = [line for line in self._lines if line[0] > end]
+            if self._lines and end < seconds:
+                yield self._joined(end)
+
+    def _joined(self, start: Fraction) -> Packet[Any]:
+        """A cue of all current lines, to the end of the first one that ends."""
+        self._latest = start
+        first, *others = (text for _, text in self._lines)
+        text = b"{\\r}\\N".join((first, *(other.split(b",", _ASS_FIELDS)[-1] for other in others)))
+        return self._cue(text, start, min(self._lines)[0])
+
+    def _cue(self, text: bytes, start: Fraction, end: Fraction) -> Packet[Any]:
+        cue = self._encode(text)
+        cue.time_base = _TEXT_TICK
+        cue.pts = cue.dts = max(0, round((start - self._timeline.origin) / _TEXT_TICK))
+        cue.duration = max(1, round((end - start) / _TEXT_TICK))
+        cue.is_keyframe = True
+        cue.stream = self._output
+        return cue
 
     def _texts(self, packet: Packet[Any]) -> list[bytes]:
         """The packet's text as events of Advanced SubStation Alpha: FFmpeg's between codecs."""

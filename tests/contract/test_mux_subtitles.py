@@ -35,6 +35,27 @@ def test_subtitle_text_is_kept(tmp_path: Path, suffix: str, codec: str, extensio
     assert lines_by_ffmpeg(target) == [(Fraction(1, 10), Fraction(4, 10), _MARKED)]
 
 
+@pytest.mark.parametrize("extension", [".mp4", ".mov", ".mkv"])
+def test_lines_that_overlap_are_shown_together(tmp_path: Path, extension: str) -> None:
+    lines = [(100, 900, "<i>sign</i>"), (200, 400, "a"), (500, 800, "b"), (500, 600, "c")]
+    written = tmp_path / "in.srt"
+    written.write_text(
+        "".join(
+            f"{number}\n00:00:00,{start} --> 00:00:00,{end}\n{text}\n\n"
+            for number, (start, end, text) in enumerate(lines, 1)
+        )
+    )
+    picture = write_video(tmp_path / "picture.mkv", film(1))
+    source, target = tmp_path / "source.mkv", tmp_path / f"out{extension}"
+    ffmpeg("-i", picture, "-i", written, "-c", "copy", source)
+    rerender(source, target)
+    shown = [line for line in lines_by_ffmpeg(target) if line[0] < line[1]]
+    for time in range(50, 1000, 100):
+        now = [text for start, end, text in shown if start * 1000 <= time < end * 1000]
+        wanted = [text for start, end, text in lines if start <= time < end]
+        assert "\n".join(now) == "\n".join(wanted)
+
+
 @pytest.mark.parametrize("extension", [".mp4", ".webm"])
 def test_a_subtitle_that_is_too_long_for_its_codec_is_cut(tmp_path: Path, extension: str) -> None:
     written = tmp_path / "in.srt"

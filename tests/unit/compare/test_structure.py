@@ -170,6 +170,21 @@ def test_channels_in_another_order_pass(tmp_path: Path) -> None:
     assert "audio 0" in failed(run(tmp_path / "a.mov", tmp_path / "swapped.mkv"))
 
 
+def test_lines_at_other_times_are_found(tmp_path: Path, write: Write) -> None:
+    clip, made = write("clip.mkv"), []
+    for name, later in (("a.mkv", 0), ("same.mp4", 0), ("late.mkv", 30)):
+        line = "1\n00:00:00,100 --> 00:00:00,300\n1\n\n2\n00:00:00,{} --> 00:00:00,700\n2\n"
+        (tmp_path / "in.srt").write_text(line.format(500 + later))
+        codec = "mov_text" if name.endswith(".mp4") else "copy"
+        options = ("-map", "0", "-map", "1", "-c", "copy", "-c:s", codec)
+        made.append(tmp_path / name)
+        ffmpeg("-i", clip, "-i", tmp_path / "in.srt", *options, made[-1])
+    a, same, late = made
+    assert "subtitles" not in failed(run(a, same))
+    said = "track 0: 2 times of lines differ, such as 0.500 s from the first picture"
+    assert failed(run(a, late)) == {"subtitles": said}
+
+
 def test_colour_tags(write: Write) -> None:
     def tagged(stream: VideoStream) -> None:
         stream.codec_context.color_primaries = 9
