@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -91,3 +91,35 @@ def clean_aperture(size: tuple[int, int], left: int, top: int, right: int, botto
     shown = (size[0] - left - right, 1), (size[1] - top - bottom, 1)
     offsets = (left - right, 2), (top - bottom, 2)
     return box(b"clap", *(struct.pack(">ii", *each) for each in (*shown, *offsets)))
+
+
+def _boxes(data: bytes, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """(kind, begin, end) of the MP4 boxes in a stretch of bytes."""
+    while begin < end:
+        size = int.from_bytes(data[begin : begin + 4], "big")
+        yield data[begin + 4 : begin + 8], begin, begin + size
+        begin += size
+
+
+def set_edits(path: Path, edits: Sequence[tuple[int, int | None]], track: int = 0) -> None:
+    """Give a track of an MP4 another edit list: (length, start or None), milliseconds."""
+    with av.open(str(path)) as source:
+        tick = source.streams[track].time_base or Fraction(1)
+    data = bytearray(path.read_bytes())
+    place, inside = [], (0, len(data))
+    for kind, number in ((b"moov", 0), (b"trak", track), (b"edts", 0)):
+        inside = [box[1:] for box in _boxes(data, *inside) if box[0] == kind][number]
+        place.append(inside)
+        inside = (inside[0] + 8, inside[1])
+    starts = [-1 if start is None else round(start / 1000 / tick) for _, start in edits]
+    body = b"".join(
+        struct.pack(">Iihh", length, start, 1, 0)
+        for (length, _), start in zip(edits, starts, strict=True)
+    )
+    body = struct.pack(">I4sII", 16 + len(body), b"elst", 0, len(edits)) + body
+    begin, end = place.pop()
+    data[begin:end] = struct.pack(">I4s", 8 + len(body), b"edts") + body
+    grown = 8 + len(body) - (end - begin)
+    for begin, end in place:
+        data[begin : begin + 4] = struct.pack(">I", end - begin + grown)
+    path.write_bytes(data)

@@ -158,14 +158,16 @@ class VideoInfo:
         """Return a notice if far fewer frames were decoded than the header counts, else None.
 
         The header also counts frames that an edit list hides. So the shown time limits the expected
-        number, unless the file has less than half of the counted frames. AVI also counts
-        repetitions of a frame.
+        number, unless the file has less than half of the counted frames. In MP4 that time may
+        include one before the first frame. AVI also counts repetitions of a frame.
         """
         if self.container == "avi":
             return None
         counted = declared = self.num_frames_from_header or 0
         if self.duration_seconds and self.frame_rate:
-            declared = min(declared, math.ceil(self.duration_seconds * self.frame_rate))
+            late = max(0, self.start_pts or 0) * self.time_base if self.is_mov else 0
+            shown_seconds = Fraction(self.duration_seconds) - late
+            declared = min(declared, math.ceil(shown_seconds * self.frame_rate))
         if declared - frames <= max(_SHORTAGE_FRAMES, _SHORTAGE * declared):
             from bgsoft.media.source import indexed_frames
 

@@ -72,12 +72,17 @@ class CopiedTrack(OutputTrack):
         self._end = None if timeline.end is None else timeline.end / self._tick
         self._clock = _SampleClock.of(source, only_needed=not fine_clock)
         self._clips = isinstance(source, SubtitleStream)
+        self._drops_hidden = (source.start_time or 0) > 0
+        """Leave out what an edit list hides; else that before zero is kept, and stays hidden."""
         self._last_dts: int | None = None
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         pts = packet.pts if packet.pts is not None else packet.dts
         if pts is None:
             return
+        if packet.is_discard and (pts >= 0 or self._drops_hidden):
+            return
+        self._drops_hidden |= not packet.is_discard
         duration = packet.duration or 0
         if self._end is not None and pts >= self._end:
             self.done = True

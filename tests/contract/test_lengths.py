@@ -14,6 +14,7 @@ import pytest
 
 import bgsoft
 from bgsoft.report import RenderReport
+from tests.carried import set_edits
 from tests.outside import described_by_ffmpeg, ffmpeg, shown_by_ffmpeg
 from tests.synthetic import (
     SoundSpec,
@@ -134,6 +135,13 @@ def test_sound_longer_than_few_frames_a_second(tmp_path: Path) -> None:
 def test_a_clock_that_begins_late(tmp_path: Path) -> None:
     late = write_video(tmp_path / "in.nut", VideoSpec(times=regular_times(50, start=5)))
     assert rendered_length(late, tmp_path / "out.mp4") == pytest.approx(2)
+
+
+def test_an_edit_list_that_begins_late(tmp_path: Path) -> None:
+    spec = VideoSpec(times=regular_times(75), options={"bf": "0"})
+    source = write_video(tmp_path / "in.mp4", spec, options={"movie_timescale": "1000"})
+    set_edits(source, [(800, None), (1000, 1000)])
+    assert warned(bgsoft.render(source, tmp_path / "out.mkv", preset=None, **UNCHANGED)) == []
 
 
 def test_avi_counts_repeated_frames(tmp_path: Path) -> None:

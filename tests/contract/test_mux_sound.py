@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import CopiedTrack
 from bgsoft.media.transcode import TranscodedTrack
 from bgsoft.media.writer import COPY_ALL
+from tests.carried import set_edits
 from tests.marks import crossed, slow
 from tests.movies import (
+    FAST,
     RATE,
     assert_in_step,
     chirp,
@@ -29,6 +32,7 @@ from tests.movies import (
     rerender,
     shown_pts,
     sound,
+    told,
 )
 from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back
@@ -53,6 +57,25 @@ def test_a_trimmed_film_stays_in_step(tmp_path: Path, origin: str, extension: st
     ffmpeg("-ss", "0.7", "-i", whole, "-c", "copy", source)
     muxer, _ = rerender(source, target)
     assert len(muxer.video_pts) == len(shown_by_ffmpeg(target)) == len(shown_by_ffmpeg(source))
+    assert_in_step(source, target)
+
+
+@pytest.mark.parametrize(
+    "edits", [[(500, None), (1000, 800)], [(500, 400), (800, 1000)]], ids=["late", "two parts"]
+)
+@crossed(extension=[".mp4", ".mov", ".mkv", ".ts"])
+def test_sound_that_an_edit_list_hides(
+    tmp_path: Path, extension: str, edits: list[tuple[int, int | None]]
+) -> None:
+    video = replace(film(), options=FAST | {"bf": "0"})
+    source = chirp(tmp_path / "in.mp4", video=video, codec="aac", movie_timescale="1000")
+    for track in (0, 1):
+        set_edits(source, edits, track)
+    target = tmp_path / f"out{extension}"
+    _, events = rerender(source, target)
+    assert told(events) == ""
+    starts = [sound(path)[0] - float(shown_by_ffmpeg(path)[0]) for path in (source, target)]
+    assert starts[1] == pytest.approx(starts[0], abs=0.03)
     assert_in_step(source, target)
 
 

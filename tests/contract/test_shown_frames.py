@@ -5,8 +5,6 @@ Our own reader cannot prove this: frames that it omits are missing from all late
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,8 +16,8 @@ from av.video.frame import VideoFrame
 from bgsoft.compare.pictures import compare_pictures
 from bgsoft.decode.base import DecodeSettings, DecodeStats
 from bgsoft.decode.cpu import CpuDecoder
-from bgsoft.media.probe import probe
 from tests.assets import VFR_TIMES
+from tests.carried import set_edits
 from tests.fakes import host_frames
 from tests.marks import crossed, slow
 from tests.outside import ffmpeg, shown_by_ffmpeg
@@ -94,37 +92,6 @@ def test_variable_rate_cut(tmp_path: Path) -> None:
     assert shown_by_us(path)[0] == expected
 
 
-def _boxes(data: bytes, begin: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """(kind, begin, end) of the MP4 boxes in a stretch of bytes."""
-    while begin < end:
-        size = int.from_bytes(data[begin : begin + 4], "big")
-        yield data[begin + 4 : begin + 8], begin, begin + size
-        begin += size
-
-
-def _set_edits(path: Path, edits: Sequence[tuple[int, int | None]]) -> None:
-    """Give an MP4's first track an edit list: (length, start or None), milliseconds."""
-    tick = probe(path).time_base
-    data = bytearray(path.read_bytes())
-    place, inside = [], (0, len(data))
-    for kind in (b"moov", b"trak", b"edts"):
-        inside = next(box[1:] for box in _boxes(data, *inside) if box[0] == kind)
-        place.append(inside)
-        inside = (inside[0] + 8, inside[1])
-    starts = [-1 if start is None else round(start / 1000 / tick) for _, start in edits]
-    body = b"".join(
-        struct.pack(">Iihh", length, start, 1, 0)
-        for (length, _), start in zip(edits, starts, strict=True)
-    )
-    body = struct.pack(">I4sII", 16 + len(body), b"elst", 0, len(edits)) + body
-    begin, end = place.pop()
-    data[begin:end] = struct.pack(">I4s", 8 + len(body), b"edts") + body
-    grown = 8 + len(body) - (end - begin)
-    for begin, end in place:
-        data[begin : begin + 4] = struct.pack(">I", end - begin + grown)
-    path.write_bytes(data)
-
-
 @pytest.mark.parametrize(
     "edits",
     [
@@ -140,7 +107,7 @@ def test_edit_lists(edits: list[tuple[int, int | None]], tmp_path: Path) -> None
     # Without reordering, the first frame is at media time 0.
     spec = VideoSpec(times=regular_times(75), options=X264 | {"bf": "0", "g": "20"})
     path = write_video(tmp_path / "edits.mp4", spec, options={"movie_timescale": "1000"})
-    _set_edits(path, edits)
+    set_edits(path, edits)
     expected = shown_by_ffmpeg(path)
     assert 10 <= len(expected) <= 40
     assert shown_by_us(path)[0] == expected
