@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from fractions import Fraction
@@ -15,6 +16,9 @@ from av.subtitles.stream import SubtitleStream
 
 from bgsoft.media.pyav import exact
 from bgsoft.media.timeline import Timeline
+
+_BITMAPS = frozenset({"dvb_subtitle", "dvd_subtitle", "hdmv_pgs_subtitle"})
+"""Subtitles of which each is shown until the next one."""
 
 
 class OutputTrack(ABC):
@@ -38,6 +42,10 @@ class OutputTrack(ABC):
     @abstractmethod
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         """Packets for the output, on its clock; perhaps none."""
+
+    def release(self) -> Iterable[Packet[Any]]:
+        """Packets on screen where the kept part begins; call when the input is read up to there."""
+        return ()
 
     def flush(self) -> Iterable[Packet[Any]]:
         """Remaining packets at the end of the input."""
@@ -74,6 +82,10 @@ class CopiedTrack(OutputTrack):
         self._clips = isinstance(source, SubtitleStream)
         self._drops_hidden = (source.start_time or 0) > 0
         """Leave out what an edit list hides; else that before zero is kept, and stays hidden."""
+        codec = source.codec_context.codec.canonical_name if source.codec_context else ""
+        self._bitmaps = codec if codec in _BITMAPS else None
+        self._on_screen: list[Packet[Any]] = []
+        """Bitmap subtitles without an end, from before the kept part."""
         self._last_dts: int | None = None
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
@@ -84,10 +96,17 @@ class CopiedTrack(OutputTrack):
             return
         self._drops_hidden |= not packet.is_discard
         duration = packet.duration or 0
+        if self._begin is not None and pts >= self._begin:
+            yield from self.release()
         if self._end is not None and pts >= self._end:
             self.done = True
             return
         if self._begin is not None and pts < self._begin:
+            if self._bitmaps is not None and not duration:
+                if _stands_alone(self._bitmaps, bytes(packet)):
+                    self._on_screen.clear()
+                self._on_screen.append(packet)
+                return
             if pts + duration <= self._begin:
                 return
             if self._clips:
@@ -112,6 +131,23 @@ class CopiedTrack(OutputTrack):
         self._last_dts = last if dts is None else dts
         packet.stream = self._output
         yield packet
+
+    def release(self) -> Iterable[Packet[Any]]:
+        packets, self._on_screen = self._on_screen, []
+        for number, packet in enumerate(packets):  # FFmpeg joins DVB packets of one time
+            packet.pts = packet.dts = math.ceil(self._begin or 0) + number
+            yield from self.feed(packet)
+
+
+def _stands_alone(codec: str, data: bytes) -> bool:
+    """Return whether a bitmap subtitle shows its picture without the packets before it.
+
+    PGS says so in its composition state, DVB in its page state (ETSI EN 300 743, 7.2.2).
+    """
+    if codec == "hdmv_pgs_subtitle":
+        return data[:1] == b"\x16" and any(data[10:11])
+    page = data.find(b"\x0f\x10")
+    return codec == "dvd_subtitle" or (page >= 0 and any(b & 0x0C for b in data[page + 7 :][:1]))
 
 
 class CoverTrack(OutputTrack):

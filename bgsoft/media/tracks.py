@@ -101,6 +101,12 @@ class CopiedTracks:
 
     def pull(self, until_seconds: float) -> Iterator[Packet[Any]]:
         """Packets of the output streams until the input has been read up to a time."""
+        yield from self._pull(until_seconds)
+        if self._position >= 0:
+            for index, track in self._tracks.items():
+                yield from self._guarded(index, track.release())
+
+    def _pull(self, until_seconds: float) -> Iterator[Packet[Any]]:
         while self._position < until_seconds:
             done = all(track.done for track in self._tracks.values())
             packet = None if done else next(self._packets, None)

@@ -10,7 +10,7 @@ import av
 import pytest
 
 from tests.movies import VP9, film, payloads, rerender, told
-from tests.outside import ffmpeg, lines_by_ffmpeg
+from tests.outside import ffmpeg, lines_by_ffmpeg, shown_by_ffmpeg
 from tests.synthetic import write_movie, write_video
 
 _MARKED = "1 < 2 & <b>so</b>\non <i>ü♫</i>"
@@ -112,3 +112,48 @@ def test_bitmap_subtitles_without_an_end(
     else:
         said = "MP4 cannot hold subtitles without an end time"
         assert told(events) == f"subtitle track 1 (dvd_subtitle) left out: {said}"
+
+
+def _pgs(state: int) -> bytes:
+    """A display set of PGS: its composition, of no object, and its end."""
+    return bytes([0x16, 0, 11, 0, 64, 0, 48, 16, 0, 0, state, 0, 0, 0, 0x80, 0, 0])
+
+
+def _dvb(state: int) -> bytes:
+    """A display set of DVB subtitles: its page, of no region, and its end."""
+    return bytes([15, 16, 0, 1, 0, 2, 30, state << 2, 15, 128, 0, 1, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("codec", "suffix", "new", "update"),
+    [
+        ("hdmv_pgs_subtitle", ".mkv", _pgs(0x80), _pgs(0)),
+        ("dvb_subtitle", ".ts", _dvb(2), _dvb(0)),
+    ],
+    ids=["pgs", "dvb"],
+)
+def test_a_bitmap_subtitle_on_screen_at_a_cut_is_kept(
+    tmp_path: Path, codec: str, suffix: str, new: bytes, update: bytes
+) -> None:
+    clip, source = write_video(tmp_path / "clip.mkv", film()), tmp_path / f"in{suffix}"
+    with av.open(str(clip)) as before, av.open(str(source), "w") as after:
+        video = after.add_stream_from_template(before.streams.video[0], opaque=True)
+        bitmaps = after.add_mux_stream(codec)
+        packets: list[Any] = [packet for packet in before.demux(video=0) if packet.size]
+        for packet in packets:
+            packet.stream = video
+        for start, data in ((100, new), (200, new), (300, update), (900, new)):
+            packet = av.Packet(data)
+            packet.time_base, packet.stream = Fraction(1, 1000), bitmaps
+            packet.pts = packet.dts = start
+            packets.append(packet)
+        for packet in sorted(packets, key=lambda packet: packet.dts * packet.time_base):
+            after.mux(packet)
+    target = tmp_path / f"out{suffix}"
+    rerender(source, target, start=0.6)
+    assert payloads(target, "subtitles") == [new, update, new]
+    first = shown_by_ffmpeg(target)[0]
+    with av.open(str(target)) as file:
+        shown = [(p.pts, p.time_base) for p in file.demux(subtitles=0) if p.size]
+    times = [float(pts * tick - first) for pts, tick in shown if pts is not None]
+    assert times == pytest.approx([0, 0, 0.3], abs=0.001)
