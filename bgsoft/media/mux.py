@@ -337,7 +337,8 @@ class Muxer(Writer):
                 try:
                     self._output.mux_one(packet)
                 except (av.error.InvalidDataError, av.error.ArgumentError):
-                    self._damaged[index] += 1
+                    if packet.size:  # FLAC ends with an empty packet
+                        self._damaged[index] += 1
 
     @property
     def _video_end(self) -> int:

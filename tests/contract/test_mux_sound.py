@@ -244,6 +244,13 @@ def test_damaged_sound_does_not_stop_the_render(tmp_path: Path) -> None:
     assert len(kept) >= count // 2
 
 
+def test_the_end_of_flac_is_not_damaged(tmp_path: Path) -> None:
+    source = write_movie(tmp_path / "in.wmv", film(), [SoundSpec(codec="wmav2", seconds=2)])
+    muxer, events = rerender(source, tmp_path / "out.mkv")
+    assert [(r.codec, r.action) for r in muxer.audio] == [("flac", "transcoded")]
+    assert "damaged" not in told(events)
+
+
 def test_pcm_of_quicktime_is_converted_for_mp4(tmp_path: Path) -> None:
     source = write_movie(tmp_path / "in.mov", film(), [SoundSpec(codec="pcm_s16le", seconds=1)])
     muxer, _ = rerender(source, tmp_path / "out.mp4")
