@@ -21,14 +21,12 @@ from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
-from bgsoft.media.transcode import READABLE
+from bgsoft.media.transcode import EMPTY_CUE, READABLE
 from bgsoft.records import dataclass
 
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4
 """More packets than the delay of any encoder takes."""
-_EMPTY_CUE = b"\0\0"
-"""What fills the time between two cues of MP4: a text of length 0."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,7 +164,7 @@ def _read_packets(
             track.digests.append(hashlib.sha256(data).digest())
             track.has_coordinates |= track.kind == "subtitle" and has_coordinates(data)
             pts, tick = packet.pts, exact(packet.time_base)
-            if track.codec in READABLE and pts is not None and tick and data != _EMPTY_CUE:
+            if track.codec in READABLE and pts is not None and tick and data != EMPTY_CUE:
                 track.changes |= {pts * tick, (pts + (packet.duration or 0)) * tick}
             if len(track.early_seconds) < EARLY_PACKETS:
                 track.early_seconds.append(None if pts is None or not tick else pts * tick)

@@ -50,7 +50,11 @@ READABLE = frozenset({"mov_text", "subrip", "srt", "webvtt", "ass", "ssa", "text
 """Codecs whose payload can be read; FFmpeg calls SubRip ``subrip`` or ``srt``."""
 _TEXT_TICK = Fraction(1, 96_000)
 """FFmpeg's MP4 muxer (8, 9) ends a cue when another track's tick number passes the cue's: so cues
-need the finest clock. A gap of 2^31 ticks is too long for it: 6 hours here."""
+need the finest clock. Cues 2^31 ticks apart are too far for it: 6 hours here."""
+_MAX_PAUSE_SECONDS = 4 * 3600
+"""Time between cues of MP4, after which there is an empty one."""
+EMPTY_CUE = b"\0\0"
+"""A cue of MP4 whose text has the length 0."""
 _ASS_FIELDS = 8
 """Fields of an event before its text, as FFmpeg's decoders give it."""
 _MAX_BYTES = 0xFFFF
@@ -310,7 +314,7 @@ class TextTrack(OutputTrack):
         self._encoder = output.codec_context
         self._lines: list[tuple[Fraction, bytes]] = []
         """End and text of the lines of the latest cue of MP4."""
-        self._latest = Fraction(0)
+        self._latest = timeline.origin
         """Start of that cue."""
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
@@ -325,9 +329,9 @@ class TextTrack(OutputTrack):
         try:
             texts = self._texts(packet)
             if self._encoder.name != "mov_text":
-                cues = [self._cue(text, start, end) for text in texts]
+                cues = [self._timed(self._encode(text), start, end) for text in texts]
             elif texts:
-                cues = [*self._until(start)]
+                cues = [*self._until(start), *self._fill(start)]
                 self._lines += [(end, text) for text in texts]
                 cues.append(self._joined(max(start, self._latest)))
             else:
@@ -347,15 +351,20 @@ class TextTrack(OutputTrack):
             if self._lines and end < seconds:
                 yield self._joined(end)
 
+    def _fill(self, start: Fraction) -> Iterator[Packet[Any]]:
+        """Empty cues in a pause too long for MP4."""
+        while start - self._latest > _MAX_PAUSE_SECONDS:
+            self._latest += _MAX_PAUSE_SECONDS
+            yield self._timed(Packet(EMPTY_CUE), self._latest, self._latest)
+
     def _joined(self, start: Fraction) -> Packet[Any]:
         """A cue of all current lines, to the end of the first one that ends."""
         self._latest = start
         first, *others = (text for _, text in self._lines)
         text = b"{\\r}\\N".join((first, *(other.split(b",", _ASS_FIELDS)[-1] for other in others)))
-        return self._cue(text, start, min(self._lines)[0])
+        return self._timed(self._encode(text), start, min(self._lines)[0])
 
-    def _cue(self, text: bytes, start: Fraction, end: Fraction) -> Packet[Any]:
-        cue = self._encode(text)
+    def _timed(self, cue: Packet[Any], start: Fraction, end: Fraction) -> Packet[Any]:
         cue.time_base = _TEXT_TICK
         cue.pts = cue.dts = max(0, round((start - self._timeline.origin) / _TEXT_TICK))
         cue.duration = max(1, round((end - start) / _TEXT_TICK))

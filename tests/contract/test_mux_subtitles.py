@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,19 @@ def test_lines_that_overlap_are_shown_together(tmp_path: Path, extension: str) -
         now = [text for start, end, text in shown if start * 1000 <= time < end * 1000]
         wanted = [text for start, end, text in lines if start <= time < end]
         assert "\n".join(now) == "\n".join(wanted)
+
+
+def test_a_long_pause_between_lines(tmp_path: Path) -> None:
+    written, hours = tmp_path / "in.srt", 7 * 3600
+    written.write_text(
+        "1\n00:00:00,500 --> 00:00:01,000\na\n\n2\n07:00:00,000 --> 07:00:01,000\nb\n"
+    )
+    times = [Fraction(second) for second in (0, 1, hours, hours + 1)]
+    picture = write_video(tmp_path / "picture.mkv", replace(film(), times=times))
+    source, target = tmp_path / "source.mkv", tmp_path / "out.mp4"
+    ffmpeg("-i", picture, "-i", written, "-c", "copy", source)
+    rerender(source, target)
+    assert lines_by_ffmpeg(target) == [(Fraction(1, 2), 1, "a"), (hours, hours + 1, "b")]
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".webm"])
