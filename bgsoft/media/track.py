@@ -34,7 +34,9 @@ class OutputTrack(ABC):
         self.done = False
         """No packet after this can be of use."""
         self.damaged_packets = 0
-        """Packets left out because they cannot be read, or step back in time."""
+        """Packets left out because they cannot be read."""
+        self.overlapping_packets = 0
+        """Packets left out because they step back in time: no muxer takes such sound."""
         self._tick = exact(source.time_base) or Fraction(1, av.time_base)
         self._output = output
         self._timeline = timeline
@@ -126,7 +128,7 @@ class CopiedTrack(OutputTrack):
             return
         dts, last = packet.dts, self._last_dts
         if dts is not None and last is not None and (dts < last if self._clips else dts <= last):
-            self.damaged_packets += 1  # no muxer takes sound that steps back
+            self.overlapping_packets += 1
             return
         self._last_dts = last if dts is None else dts
         packet.stream = self._output
