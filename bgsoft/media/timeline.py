@@ -26,6 +26,11 @@ _ROUNDING_SECONDS = Fraction(2, 1000)
 """How far a regular frame may lie off its place: clocks of 1 ms round by half of that."""
 _MAX_OFFSET_SECONDS = 0.1
 """How far sound may be off; EBU R 37 puts the limit at 40 ms early and 60 ms late."""
+_MAX_PAUSE_TICKS = 2_000_000_000
+"""Longest time between frames in MP4 and MOV, in units of 1/denominator of the time base.
+
+Lengths have 31 bits in FFmpeg's muxer: 6.6 hours of a broadcast clock. Beyond that it writes wrong
+times. A pause of 12 hours has been closed before."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -235,6 +240,8 @@ class OutputClock:
         self.shift = timeline.ticks(info.time_base)
         """Ticks to subtract from timestamps; fixed by the first frame."""
         self._has_first = False
+        self._container = container
+        self._last: int | None = None
         self._grid: FrameGrid | None = None
         if container.numbers_frames:
             # A source of the same kind has numbers already, and may have left some out.
@@ -266,4 +273,16 @@ class OutputClock:
         shifted = pts - self.shift
         if self._grid is not None:
             self._grid.check(shifted)
+        if self._last is not None and self._container.edit_lists:
+            self._check_pause(shifted - self._last)
+        self._last = shifted
         return shifted
+
+    def _check_pause(self, pts: int) -> None:
+        tick, name = self._info.time_base, self._container.name
+        if pts * tick.numerator > _MAX_PAUSE_TICKS:
+            raise UnsupportedFormatError(
+                f"cannot write {name}: it cannot hold a pause of {float(pts * tick / 3600):.1f} h"
+                " between frames; write .mkv",
+                stage="encode",
+            )

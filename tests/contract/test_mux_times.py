@@ -10,6 +10,7 @@ import av
 import pytest
 from av.video.stream import VideoStream
 
+from bgsoft.errors import UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from tests.movies import CHAPTERS, assert_in_step, chirp, film, rerender, shown_pts
 from tests.rendering import encode_frames, read_back, video_info
@@ -90,6 +91,19 @@ def test_frames_before_zero_are_all_shown(tmp_path: Path) -> None:
     muxer = encode_frames(target, info, pts)
     assert sorted(muxer.video_pts) == pts
     assert [frame.seconds * 25 for frame in read_back(target)] == [0, 1, 2, 3]
+
+
+def test_a_pause_of_hours(tmp_path: Path) -> None:
+    info = video_info(FrameFormat(width=96, height=72))
+    pts = [0, 3600, 7200 + 7 * 3600 * 90_000]
+    with pytest.raises(UnsupportedFormatError, match=r"pause of 7\.0 h"):
+        encode_frames(tmp_path / "out.mp4", info, pts)
+    encode_frames(tmp_path / "out.mkv", info, pts)
+    assert [round(frame.seconds * 25) for frame in read_back(tmp_path / "out.mkv")] == [
+        0,
+        1,
+        2 + 7 * 3600 * 25,
+    ]
 
 
 @pytest.mark.parametrize(
