@@ -37,6 +37,8 @@ from bgsoft.report import AudioReport
 
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
+_EARLY_SECONDS = Fraction(1, 10)
+"""Sound this long before the picture is no priming of unknown length; that of AAC is 44 ms."""
 
 SHOWS_ALL = "nothing is hidden or replaced in it"
 """Why a picture is left out."""
@@ -153,10 +155,16 @@ class TrackMaker:
             self.metadata.leave_out(f"comments of {stream.type} track {stream.index}")
 
     def make_room(self) -> None:
-        """Move the origin back if sound would lose its first packet, most of which is played.
+        """Move the origin back if sound would lose what is played before it.
 
-        A shorter rest of a packet, of a codec's priming or after a cut, is lost.
+        That is sound long before the picture, or a first packet of which most is played. A shorter
+        rest of a packet, of a codec's priming or after a cut, is lost. So is what MP4 hides.
         """
+        if not (self.timeline.is_part or self._info.is_mov or self._container.numbers_frames):
+            for stream in self.source.streams.audio if self.copied.sound else ():
+                start = (stream.start_time or 0) * (exact(stream.time_base) or 0) + priming(stream)
+                if start < self.timeline.origin - _EARLY_SECONDS:
+                    self._include(start)
         waiting, origin = self._cut_at_zero, self.timeline.origin
         # A pipe's pictures show when to stop, so that little of it is kept in memory.
         also = () if not self._is_pipe else (self._info.stream_index,)
@@ -167,11 +175,15 @@ class TrackMaker:
             start = packet.pts * tick
             middle = start + (packet.duration or 0) * tick / 2
             if start < origin <= middle and packet.stream_index in waiting:
-                video_tick = self._info.time_base
-                self.timeline.include(math.floor(start / video_tick) * video_tick)
+                self._include(start)
             waiting.discard(packet.stream_index)
             if not waiting or start > origin + 1:
                 return
+
+    def _include(self, seconds: Fraction) -> None:
+        """Move the origin back to a time, or to the tick of the video's clock before it."""
+        tick = self._info.time_base
+        self.timeline.include(math.floor(seconds / tick) * tick)
 
     def _add_audio(self, output: OutputContainer, stream: AudioStream) -> OutputTrack | None:
         number, codec = len(self.audio), codec_name(stream)

@@ -38,6 +38,8 @@ from tests.outside import ffmpeg, shown_by_ffmpeg
 from tests.rendering import encode_frames, read_back
 from tests.synthetic import SoundSpec, write_movie
 
+EARLY = ("-map", "0:v", "-map", "1:a", "-c", "copy", "-avoid_negative_ts", "disabled")
+
 
 @pytest.mark.parametrize("extension", [".mp4", ".mkv", *map(slow, (".mov", ".ts", ".webm"))])
 @pytest.mark.parametrize(
@@ -86,6 +88,19 @@ def test_copied_sound_decodes_to_the_same_samples(tmp_path: Path) -> None:
     (before, wanted), (after, got) = sound(source), sound(target)
     assert before == after == 0
     assert np.array_equal(wanted, got)
+
+
+@crossed(extension=[".mp4", ".mkv", ".ts", ".webm"], codec=["aac", "pcm_s16le"])
+def test_sound_long_before_zero_is_kept(tmp_path: Path, extension: str, codec: str) -> None:
+    video = replace(film(), options=FAST | {"bf": "0"})
+    clip, source = chirp(tmp_path / "clip.mkv", video=video, codec=codec), tmp_path / "in.mkv"
+    ffmpeg("-i", clip, "-itsoffset", "-0.5", "-i", clip, *EARLY, source)
+    target = tmp_path / f"out{extension}"
+    rerender(source, target)
+    lead = [float(shown_by_ffmpeg(path)[0]) - sound(path)[0] for path in (source, target)]
+    assert lead[0] == pytest.approx(0.5, abs=0.03)
+    assert lead[1] == pytest.approx(lead[0], abs=0.03)
+    assert_in_step(source, target)
 
 
 @pytest.mark.parametrize("extension", [".mkv", ".ts"])
