@@ -125,10 +125,14 @@ def read_user_config() -> UserConfig:
 
 
 def _exists(path: Path) -> bool:
-    """Return whether a path exists; raises PresetError where the system does not say."""
+    """Return whether a path exists, also as a broken link.
+
+    Raises:
+        PresetError: The system does not say.
+    """
     with os_errors_as(PresetError, f"cannot read {path}", path=path):
         try:
-            path.stat()
+            path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return False
     return True

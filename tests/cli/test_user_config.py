@@ -176,6 +176,13 @@ def test_a_folder_in_its_place_is_an_error(run: Run, clip: Path, config: Path) -
     assert outcome.error_line == f"cannot read {config}: Is a directory"
 
 
+def test_a_broken_link_in_its_place_is_an_error(run: Run, clip: Path, config: Path) -> None:
+    config.symlink_to("gone.toml")
+    outcome = run("render", clip, "out.mp4")
+    assert outcome.code == 2
+    assert outcome.error_line == f"cannot read {config}: No such file or directory"
+
+
 def test_the_variable_names_another_file_or_none(
     run: Run,
     fake_render: FakeRender,
