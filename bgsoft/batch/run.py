@@ -29,7 +29,7 @@ from bgsoft.errors import (
 from bgsoft.exitcodes import one_line
 from bgsoft.jobs.task import Finished, Message, Retrying, Started
 from bgsoft.media.endpoints import EndpointKind, source_for
-from bgsoft.outputs import made_folders, remove_leftovers, stamp, write_whole
+from bgsoft.outputs import made_folders, real_path, remove_leftovers, stamp, write_whole
 from bgsoft.records import dataclass
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.untrusted import parse_json
@@ -230,13 +230,11 @@ class Batch:
             try:
                 if decision.act is Act.REFUSE:
                     raise OutputError(f"{decision.reason}; use --overwrite to replace it")
-                if (
-                    source_for(job.config.input).kind is EndpointKind.PIPE
-                ):  # reading it may block for ever
-                    raise OpenError(
-                        f"cannot read {job.config.input}: a batch cannot read pipes; use bgsoft"
-                        " render"
-                    )
+                for path in job.config.inputs:
+                    if source_for(path).kind is EndpointKind.PIPE:  # reading it may block for ever
+                        raise OpenError(
+                            f"cannot read {path}: a batch cannot read pipes; use bgsoft render"
+                        )
                 self._folders.enter_context(made_folders([job.config.output], lambda _text: None))
             except (OpenError, OutputError) as exc:
                 self._fail(job, entry, exc, None)
@@ -284,28 +282,40 @@ class Batch:
             self._fail(job, entry, end.error, end.traceback)
 
     def _finish(self, job: BatchJob, entry: Entry, report: RenderReport) -> None:
-        entry.report = json.dumps(report.to_dict(), default=str)
-        self._summary.rendered += not report.skipped
-        self._summary.frames += report.frames_encoded
         WorkFolder(
             job.config.output
         ).remove_unused()  # chunks of a video that was then rendered whole
         if report.skipped:
             entry.state, entry.made_from = FileState.SKIPPED, {}
         else:
+            changed = self._changed(job, entry)
+            if changed is not None:
+                self._remove_files(job, entry)
+                self._fail(job, entry, changed, None)
+                return
             entry.state = FileState.DONE
             entry.files |= {
                 str(path.relative_to(self._state.folder)): describe(path)
                 for path in job.files
                 if stamp(path)
             }
-            changed = self._changed(job, entry)
-            if changed is not None:
-                self._fail(job, entry, changed, None)
-                return
+        entry.report = json.dumps(report.to_dict(), default=str)
+        self._summary.rendered += not report.skipped
+        self._summary.frames += report.frames_encoded
         self._save(entry)
         self._state.drop_receipt(entry)
         self._view.done(job, report)
+
+    def _remove_files(self, job: BatchJob, entry: Entry) -> None:
+        """Remove the files of a render whose result is not kept: nobody may take them for it."""
+        self._state.drop_receipt(entry)
+        for path in job.files:
+            try:
+                real_path(path).unlink(missing_ok=True)
+            except OSError as exc:
+                self._view.notice(f"cannot remove {path}: {exc.strerror}")
+            else:
+                entry.files.pop(str(path.relative_to(self._state.folder)), None)
 
     def _changed(self, job: BatchJob, entry: Entry) -> VerificationError | None:
         """Return an error if a file that was read has changed since the render began."""
