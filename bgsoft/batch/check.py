@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from bgsoft.batch.job import BatchJob
 from bgsoft.cuda.driver import driver_problem
@@ -10,12 +11,14 @@ from bgsoft.errors import BackendUnavailableError, BgsoftError, ConfigError
 from bgsoft.face.data import FACE_DATA_SUFFIXES
 from bgsoft.frame import FrameFormat
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
+from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.models.boxes import BOXES
 from bgsoft.models.catalog import is_model_file, read_spec, resolve
 from bgsoft.rendering import backends
 from bgsoft.rendering.backends import STAGES, may_use_gpu
 from bgsoft.rendering.request import Request
-from bgsoft.settings.config import BackendConfig, Codec, EffectKind, RenderConfig
+from bgsoft.settings.config import BackendConfig, Codec, EffectKind, FaceMode, RenderConfig
+from bgsoft.settings.regions_file import read_regions
 from bgsoft.threads import usable_cores
 
 _FORMAT = FrameFormat(width=64, height=64)
@@ -61,7 +64,7 @@ def check_settings(config: RenderConfig, *, here: bool) -> None:
     Models and GPUs of this machine are checked only if files are rendered ``here``.
 
     Raises:
-        ConfigError: A setting is wrong, or the background cannot be read.
+        ConfigError: A setting is wrong, or the background, the regions or the faces cannot be read.
         ModelError: The model has not been pulled, or is damaged.
         BackendUnavailableError: A requested backend cannot run here.
     """
@@ -70,6 +73,7 @@ def check_settings(config: RenderConfig, *, here: bool) -> None:
         raise ConfigError(
             f"--face-data must be a .jsonl or .npz file, not {data.name!r}", path=data
         )
+    _check_files(config)
     _check_background(config)
     read_spec(config.segment.model)
     if here:
@@ -102,6 +106,20 @@ def check_encoding(jobs: Sequence[BatchJob]) -> None:
         except BgsoftError as exc:
             exc.path = request.config.input  # the first of its kind; other kinds may work
             raise
+
+
+def _check_files(config: RenderConfig) -> None:
+    """Read the regions and the faces."""
+    for path in config.inputs[1:]:
+        if source_for(path).kind is EndpointKind.PIPE:
+            raise ConfigError(f"cannot read {path}: a batch cannot read pipes; name a file")
+    if config.regions.file is not None:
+        read_regions(Path(config.regions.file))
+    searches = config.face.mode is not FaceMode.OFF or config.face_data is not None
+    if config.face.file is not None and searches:
+        from bgsoft.face.faces_file import read_faces_file
+
+        read_faces_file(Path(config.face.file))
 
 
 def _check_background(config: RenderConfig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import os
 import re
 import string
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +26,7 @@ from bgsoft.rendering.configure import build_config
 from bgsoft.rendering.request import Request
 from bgsoft.settings.config import EffectKind, RenderConfig
 from bgsoft.settings.options import SECTIONS, TOP
-from bgsoft.settings.presets import Layer, Preset
+from bgsoft.settings.presets import Layer, Preset, load_preset
 from bgsoft.settings.regions_file import REGIONS_SUFFIX
 from bgsoft.suggestions import did_you_mean
 
@@ -110,7 +111,7 @@ def _weights(path: Path, _stamp: str) -> list[Path]:
 
 def _hashed(path: Path) -> str:
     """Return the SHA-256 of a file that most jobs share; empty if it cannot be read."""
-    return _hash(path, stamp(path))
+    return _hash(path, stamp(path)) if path.is_file() else ""  # a pipe would block
 
 
 @functools.lru_cache(maxsize=8)
@@ -134,7 +135,7 @@ class JobFactory:
     def __init__(self, folder: Path, *, name: str, preset: str | Preset, flags: Layer) -> None:
         self._folder = folder
         self._name = name
-        self._preset = preset
+        self._preset = preset if isinstance(preset, Preset) else load_preset(preset)
         top = dict(flags.get(TOP, {}))
         self._templates = {key: str(top.pop(key)) for key in _NEXT_TO_OUTPUT if key in top}
         for key, template in self._templates.items():
@@ -155,7 +156,7 @@ class JobFactory:
         self._inputs: dict[Path, Path] = {}
         """Path with symbolic links followed → input."""
         # A setting that is wrong for every file is reported before the first.
-        self.settings = self._config(Found(Path("in.mp4"), Path()), 1)
+        self.settings = self._config(Found(Path("in.mp4"), Path()), 1, None, has_regions=True)
         """Settings that every file has."""
 
     def plan(self, found: Iterable[Found]) -> list[BatchJob]:
@@ -165,12 +166,14 @@ class JobFactory:
             ConfigError: Two outputs have the same name, an output replaces an input, or a setting
                 is wrong.
         """
-        jobs = [
-            self._job(each)
+        left = {
+            each: self._companion(each.path)
             for each in found
             if (path := real_path(each.path)) not in self._taken
             and (each.is_named or path not in self.own)
-        ]
+        }
+        has_regions = any(left.values())
+        jobs = [self._job(each, own, has_regions=has_regions) for each, own in left.items()]
         inputs = {real_path(job.config.input): job.config.input for job in jobs}
         written = {real_path(path): job for job in jobs for path in job.files}
         if self.settings.overwrite:
@@ -199,10 +202,21 @@ class JobFactory:
                 on_notice(f"{found.path}: left out: {exc}")
         return jobs
 
-    def _job(self, found: Found) -> BatchJob:
+    def _companion(self, path: Path) -> Path | None:
+        """Return the regions file next to a video, which may be unreadable; None: there is none."""
+        companion = path.with_name(path.stem + REGIONS_SUFFIX)
+        if "file" in self._flags.get("regions", {}) or not os.path.lexists(companion):
+            return None
+        named = self._preset.settings.get("regions", {}).get("file")
+        if named is not None and real_path(Path(named)) != real_path(companion):
+            text = f"the settings name {named}; choose one with --regions"
+            raise ConfigError(f"cannot use {companion}: {text}")
+        return companion
+
+    def _job(self, found: Found, companion: Path | None, *, has_regions: bool) -> BatchJob:
         path = found.path.absolute()
         number = self.numbers.setdefault(path, 1 + max(self.numbers.values(), default=0))
-        config = self._config(found, number)
+        config = self._config(found, number, companion, has_regions=has_regions)
         try:
             same = found.path.samefile(config.output)
         except OSError as exc:
@@ -218,7 +232,14 @@ class JobFactory:
             )
         return BatchJob(config, number)
 
-    def _config(self, found: Found, number: int) -> RenderConfig:
+    def _config(
+        self, found: Found, number: int, companion: Path | None, *, has_regions: bool
+    ) -> RenderConfig:
+        """Return the settings of a file.
+
+        With ``has_regions``, files of the batch may have regions files, in which something is
+        hidden: settings for that are no error.
+        """
         files = {
             key: self._folder / expand(template, found, number)
             for key, template in self._templates.items()
@@ -228,8 +249,13 @@ class JobFactory:
             # Flags for the sound of videos are no error for the pictures among them.
             copied = flags.get("copy", {})
             flags["copy"] = {k: v for k, v in copied.items() if k not in ("audio", "mute")}
+        if companion is not None:
+            flags["regions"] = {**flags.get("regions", {}), "file": str(companion)}
         output = self._folder / expand(self._name, found, number)
-        config = build_config(found.path, output, preset=self._preset, flags=flags)
+        unchecked = ("nothing hidden",) if has_regions else ()
+        config = build_config(
+            found.path, output, preset=self._preset, flags=flags, unchecked=unchecked
+        )
         matte = config.segment.matte_in
         if matte is not None and "{" in matte:
             path = found.path.parent / expand(
@@ -237,15 +263,6 @@ class JobFactory:
             )
             segment = dataclasses.replace(config.segment, matte_in=str(path))
             config = dataclasses.replace(config, segment=segment)
-        companion = found.path.with_name(found.path.stem + REGIONS_SUFFIX)
-        if "file" not in self._flags.get("regions", {}) and companion.is_file():
-            named = config.regions.file
-            if named is not None and real_path(Path(named)) != real_path(companion):
-                text = f"the settings name {named}; choose one with --regions"
-                raise ConfigError(f"cannot use {companion}: {text}")
-            config = dataclasses.replace(
-                config, regions=dataclasses.replace(config.regions, file=str(companion))
-            )
         for destination in (each.destination for each in Request(config).outputs):
             if destination.container.still and destination.kind is EndpointKind.SEQUENCE:
                 text = (

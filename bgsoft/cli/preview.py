@@ -105,7 +105,7 @@ def _write(own: PreviewFlags, output: Path, settings: dict[str, Any]) -> int:
         output,
         preset=read_user_config().preset(own.preset),
         flags=settings,
-        draws_faces=own.draw_faces,
+        unchecked=("no faces",) if own.draw_faces else (),
         overwrite=own.overwrite,
     )
     at_seconds = None if own.at is None else parse_seconds(own.at, "--at")

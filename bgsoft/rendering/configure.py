@@ -33,7 +33,7 @@ def build_config(
     *,
     preset: str | Preset | None = DEFAULT_PRESET,
     flags: Layer | None = None,
-    draws_faces: bool = False,
+    unchecked: Collection[str] = (),
     **others: Any,
 ) -> RenderConfig:
     """Make the settings of a render from a preset and the user's settings.
@@ -45,7 +45,7 @@ def build_config(
         preset: Name, path, or a loaded preset; None: the defaults only.
         flags: Settings that override the preset's, and fields of RenderConfig itself in section
             :data:`bgsoft.settings.options.TOP`.
-        draws_faces: Faces are detected with any settings.
+        unchecked: As for :func:`bgsoft.rendering.without_effect.check_named`.
         others: Further fields of RenderConfig itself, which override ``flags``.
 
     Raises:
@@ -88,7 +88,7 @@ def build_config(
         **sections,
         **others,
     )
-    check_named(config, named, draws_faces=draws_faces)
+    check_named(config, named, unchecked)
     return config
 
 

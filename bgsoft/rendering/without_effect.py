@@ -7,7 +7,7 @@ is valid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from bgsoft.errors import ConfigError, UnsupportedFormatError
@@ -172,7 +172,7 @@ REASONS: Mapping[str, Reason] = {
 
 
 def check_named(
-    config: RenderConfig, named: Mapping[str, Mapping[str, Any]], *, draws_faces: bool = False
+    config: RenderConfig, named: Mapping[str, Mapping[str, Any]], unchecked: Collection[str] = ()
 ) -> None:
     """Check that all settings named by the user have an effect.
 
@@ -180,7 +180,7 @@ def check_named(
         config: All settings of the render.
         named: Section → field → value of named settings. None (off or auto) and False are not
             checked.
-        draws_faces: Faces are detected with any settings.
+        unchecked: Keys of :data:`REASONS` that do not count.
 
     Raises:
         ConfigError: A setting has no effect; the message states what gives it one.
@@ -191,7 +191,7 @@ def check_named(
             continue
         for key in option.setting.without_effect:
             reason = REASONS[key]
-            if not (draws_faces and key == "no faces") and reason.holds(config):
+            if key not in unchecked and reason.holds(config):
                 setting = reason.setting.format(
                     effect=config.effect, face=config.face, segment=config.segment
                 )

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -177,6 +177,44 @@ def test_two_files_of_regions_for_a_video(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_here")
+@pytest.mark.parametrize("kind", ["link", "loop", "folder", "pipe"])
+def test_regions_that_cannot_be_read_fail_their_video(run: Run, tmp_path: Path, kind: str) -> None:
+    """The output in which something is hidden stays."""
+    output = tmp_path / "out" / "a.mp4"
+    make(tmp_path / "in" / "a.mp4")
+    regions = tmp_path / "in" / "a.regions.toml"
+    regions.write_text("[[region]]\naction = 'hide'\nbox = '0,0,16,16'\n")
+    command = ("batch", tmp_path / "in", tmp_path / "out", "--timeout", "20", *QUICK)
+    assert run(*command).code == 0
+    hidden = output.read_bytes()
+    regions.unlink()
+    ways: dict[str, Callable[[], object]] = {
+        "link": lambda: regions.symlink_to("gone.toml"),
+        "loop": lambda: regions.symlink_to(regions),
+        "folder": regions.mkdir,
+        "pipe": lambda: os.mkfifo(regions),
+    }
+    ways[kind]()
+    outcome = run(*command, "--resume")
+    assert outcome.code == 1
+    assert str(regions) in outcome.err
+    assert output.read_bytes() == hidden
+
+
+@pytest.mark.usefixtures("_here")
+def test_regions_that_lie_in_the_working_folder(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "in" / "a.mp4")
+    monkeypatch.chdir(tmp_path)
+    text = "[[region]]\naction = 'drop'\nbox = '0,0,9,9'\n"
+    for name in ("in.regions.toml", "mine.toml"):
+        Path(name).write_text(text)
+    Path("p.toml").write_text("[regions]\nfile = 'mine.toml'\n")
+    assert run("batch", "in", "out", "--preset", "p.toml", *QUICK).code == 0
+
+
+@pytest.mark.usefixtures("_here")
 def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make(tmp_path / "in" / f"{name}.mp4")
@@ -217,6 +255,8 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
         (["{in}", "{out}", "--skip-existing", "--background", "{in}/no.png"], 2, "does not exist"),
         (["{in}", "{out}", "--background", "{in}/a.mp4"], 2, "--background"),
         (["{in}", "{out}", "--background", "nocolor"], 2, "nocolor"),
+        (["{in}", "{out}", "--regions", "{in}/no.toml"], 2, "No such file"),
+        (["{in}", "{out}", "--faces", "{in}/no.jsonl"], 2, "No such file"),
         (["{in}", "{out}", "--model", "nonesuch"], 2, "unknown model"),
         (["{in}", "{out}", "--model", "{in}/a.onnx"], 2, "there is no such file"),
         (["{in}", "{out}", "--model", "rvm-mobilenetv3"], 4, "bgsoft models pull"),

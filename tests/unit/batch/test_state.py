@@ -20,7 +20,7 @@ from bgsoft.batch.state import STATE_NAME, BatchState, Entry, FileState, describ
 from bgsoft.errors import ConfigError, OutputError
 from bgsoft.outputs import note_receipt
 from bgsoft.part_names import hidden_parts, with_token
-from bgsoft.settings.config import EffectKind
+from bgsoft.settings.config import EffectKind, HideStyle
 
 DATA = bytes(range(256)) * 40
 
@@ -288,6 +288,10 @@ def test_regions_next_to_a_video_are_its_own(world: World, tmp_path: Path) -> No
     assert found["a"].act is not Act.RENDER
     assert found["b"].act is Act.RENDER
     assert found["b"].reason == "the regions file has changed"
+    world.jobs(hide={"style": HideStyle.SOLID})
+    regions.unlink()
+    with pytest.raises(ConfigError, match="cannot use --anonymize-style"):
+        world.jobs(hide={"style": HideStyle.SOLID})
 
 
 def test_an_output_that_was_skipped_is_not_taken_for_one_of_these_settings(world: World) -> None:
