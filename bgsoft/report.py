@@ -151,7 +151,7 @@ class FileReport:
     """Its path; of a model, its name."""
     sha256: str | None
     """Hash of its bytes; of a sequence's pictures, of all their bytes in order. None: it was a
-    pipe."""
+    pipe, or changed during the render."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

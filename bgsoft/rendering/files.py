@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bgsoft.errors import OpenError, os_errors_as
-from bgsoft.media.endpoints import EndpointKind, source_for
+from bgsoft.media.endpoints import Destination, EndpointKind, Source, source_for
 from bgsoft.models.catalog import resolve
 from bgsoft.rendering.request import Request
 from bgsoft.report import FileReport, RenderReport
@@ -30,18 +30,21 @@ def hash_files(paths: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def file_reports(request: Request, report: RenderReport) -> list[FileReport]:
+def file_reports(
+    request: Request, report: RenderReport, changed: Sequence[Path] = ()
+) -> list[FileReport]:
     """Hash the files of a finished render, networks included.
 
     Args:
         request: The render.
         report: Its report, which names the networks that ran.
+        changed: Files that changed during the render. They have no hash: nobody can check what was
+            read.
 
     Raises:
         OpenError: A file can no longer be read.
     """
-    config, source = request.config, request.source
-    files = [_file("input", config.input, is_pipe=source.kind is EndpointKind.PIPE)]
+    config = request.config
     names = {
         "background": config.effect.background,
         "regions": config.regions.file,
@@ -51,23 +54,31 @@ def file_reports(request: Request, report: RenderReport) -> list[FileReport]:
         "detector sidecar": config.detector.sidecar,
     }
     roles = {Path(name): role for role, name in names.items() if name is not None}
-    files += (_file(roles[path], path) for path in config.inputs[1:])
+    read = [("input", config.input), *((roles[path], path) for path in config.inputs[1:])]
+    files = [
+        _file(role, path, hashes=path not in changed and not _is_pipe(source_for(path)))
+        for role, path in read
+    ]
     files += (
         FileReport(role="model", name=name, sha256=sha256)
         for name, sha256 in dict(_models(config, report)).items()
     )
     for output in request.outputs:
         role = "output" if output.is_main else "matte"
-        is_pipe = output.destination.kind is EndpointKind.PIPE
-        files.append(_file(role, output.destination.path, is_pipe=is_pipe))
+        hashes = not _is_pipe(output.destination)
+        files.append(_file(role, output.destination.path, hashes=hashes))
     if config.face_data is not None and config.face_data.exists():
         files.append(_file("face data", config.face_data))
     return files
 
 
-def _file(role: str, path: Path, *, is_pipe: bool = False) -> FileReport:
+def _is_pipe(end: Source | Destination) -> bool:
+    return end.kind is EndpointKind.PIPE
+
+
+def _file(role: str, path: Path, *, hashes: bool = True) -> FileReport:
     digest = None
-    if not is_pipe:
+    if hashes:
         digest = hash_files(source_for(path).pictures or (path,))
     return FileReport(role=role, name=str(path), sha256=digest)
 

@@ -81,6 +81,10 @@ class Request:
                 others += source_for(Path(segment.matte_in)).files
         return [*self.source.files, *self.config.inputs[1:], *others]
 
+    def stamps(self) -> dict[Path, str]:
+        """Return the present sizes and times of the files that are read, except for the input."""
+        return {path: source_for(path).stamp() for path in self.config.inputs[1:]}
+
     @property
     def written_paths(self) -> list[Path]:
         """The files that appear; of a sequence, its folder."""

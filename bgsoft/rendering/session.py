@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bgsoft.cuda.driver import cuda_number
@@ -142,6 +143,9 @@ class _Session:
         self._taker, self._faces = taker, faces
         self._info = info
         self._chunk = chunk
+        self._stamps = request.stamps() if chunk is None else {}
+        self._changed: list[Path] = []
+        """Files that changed during the render."""
         self._trim_start = None if chunk is None else chunk.trim_start
         self._log = RenderLog(request.config, listener.event, chunk)
         self._pipe: PipeInput | None = None
@@ -418,8 +422,7 @@ class _Session:
             self._require_searched_files()
         if self._chunk is None:
             self._log.damage(outcome.sink.concealed, stages.decoder.stats)
-            if self._request.source.has_changed():
-                self._log.add("warning", "the input changed while it was rendered", stage="decode")
+            self._report_changed()
         if stages.outputs:
             lost = outcome.sink.messages - stages.outputs[0].writer.messages
             for kind in lost:
@@ -433,6 +436,16 @@ class _Session:
         if self._known is not None:
             self._known.require_frames(kept, is_part=self._config.is_part)
         return pre_roll, kept
+
+    def _report_changed(self) -> None:
+        """Report files that are not those of the beginning."""
+        if self._request.source.has_changed():
+            self._changed.append(self._config.input)
+            self._log.add("warning", "the input changed while it was rendered", stage="decode")
+        for path, now in self._request.stamps().items():
+            if now != self._stamps[path]:
+                self._changed.append(path)
+                self._log.add("warning", f"{path} changed while the video was rendered")
 
     def _publish(self, stages: RenderStages) -> None:
         """Let what was written take its names."""
@@ -454,7 +467,9 @@ class _Session:
         report = self._log.render_report(stages, outcome, kept)
         if self._chunk is None:
             hidden = join_runs([report.hidden])
-            files = [] if config.report is None else file_reports(self._request, report)
+            files = []
+            if config.report is not None:
+                files = file_reports(self._request, report, self._changed)
             report = dataclasses.replace(report, hidden=hidden, files=files)
         if self._log.recorder is not None and config.trace is not None:
             clocks = {name: dataclasses.asdict(stage) for name, stage in report.stages.items()}

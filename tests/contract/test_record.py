@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from PIL import Image
 
 import bgsoft
 from bgsoft.models.catalog import catalog, resolve, spec_path
+from bgsoft.report import Progress
 from tests.contract.test_render_hide import AS_IT_IS, FRAMES, pictures, write_noise
 from tests.contract.test_render_regions import write_regions
 from tests.face_clips import SAMPLE
@@ -35,6 +37,27 @@ def changed(one: Path, other: Path) -> list[tuple[int, ...]]:
         rows, columns = np.flatnonzero(differs.any(1)), np.flatnonzero(differs.any(0))
         found.append((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
     return found
+
+
+def test_files_that_change_during_the_render_have_no_hash(tmp_path: Path) -> None:
+    clip, file = write_noise(tmp_path / "in.mkv"), tmp_path / "r.json"
+    regions = Path(write_regions(tmp_path / "r.toml", MOVING))
+    picture = tmp_path / "b.png"
+    Image.new("RGB", (8, 8), "red").save(picture)
+
+    def change(_progress: Progress) -> None:
+        regions.write_text(regions.read_text() + "\n")
+
+    told = bgsoft.render(
+        *(clip, tmp_path / "out.mkv"),
+        **{**AS_IT_IS, "effect": None, "strength": None, "regions": regions, "report": file},
+        background=picture,
+        on_progress=change,
+    )
+    warnings = [event.message for event in told.events if event.kind == "warning"]
+    assert f"{regions} changed while the video was rendered" in warnings
+    found = {entry["role"]: entry["sha256"] for entry in json.loads(file.read_text())["files"]}
+    assert (found["regions"], found["background"]) == (None, sha256(picture))
 
 
 def test_the_record_has_what_changed_and_the_files(tmp_path: Path) -> None:
