@@ -13,12 +13,13 @@ from bgsoft.frame import FrameFormat
 from bgsoft.jobs.task import CORES_A_TASK, TASKS_A_GPU
 from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.models.boxes import BOXES
-from bgsoft.models.catalog import is_model_file, read_spec, resolve
+from bgsoft.models.catalog import read_spec, resolve
 from bgsoft.rendering import backends
 from bgsoft.rendering.backends import STAGES, may_use_gpu
 from bgsoft.rendering.request import Request
 from bgsoft.settings.config import BackendConfig, Codec, EffectKind, FaceMode, RenderConfig
 from bgsoft.settings.regions_file import read_regions
+from bgsoft.settings.setting import is_model_file
 from bgsoft.threads import usable_cores
 
 _FORMAT = FrameFormat(width=64, height=64)

@@ -28,6 +28,7 @@ from bgsoft.models.onnx_check import MAX_SAMPLES, check_model
 from bgsoft.models.onnx_file import read_signature
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.config import Precision
+from bgsoft.settings.setting import is_model_file
 from bgsoft.suggestions import did_you_mean
 from bgsoft.untrusted import read_toml
 
@@ -242,11 +243,6 @@ def read_spec(name_or_path: str, families: Collection[str] = SEGMENTATION_FAMILI
     if is_model_file(name_or_path):
         return _read_sidecar(Path(name_or_path), families)
     return find_spec(name_or_path, families)
-
-
-def is_model_file(name_or_path: str) -> bool:
-    """Return whether it is a user's ONNX file, rather than a name in the catalogue."""
-    return name_or_path.lower().endswith(".onnx")
 
 
 def spec_path(spec: ModelSpec) -> Path:

@@ -20,12 +20,12 @@ from bgsoft.media.endpoints import (
     source_for,
 )
 from bgsoft.media.writer import CopyOptions
-from bgsoft.models.catalog import is_model_file
 from bgsoft.outputs import DASH, check_target, remove_empty, remove_leftovers
 from bgsoft.pipes import DEV_STDOUT
 from bgsoft.records import NamedTuple
 from bgsoft.report import Event
 from bgsoft.settings.config import REPLACING, Audio, EffectKind, EncodeConfig, RenderConfig
+from bgsoft.settings.setting import is_model_file
 
 if TYPE_CHECKING:
     from bgsoft.face.data import FaceDataWriter

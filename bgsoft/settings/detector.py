@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bgsoft.errors import ConfigError
 from bgsoft.records import dataclass
-from bgsoft.settings.setting import setting
+from bgsoft.settings.setting import is_model_file, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,5 +29,5 @@ class DetectorConfig:
         return None if self.file is None else Path(self.file).with_suffix(".toml")
 
     def __post_init__(self) -> None:
-        if self.file is not None and not self.file.lower().endswith(".onnx"):
+        if self.file is not None and not is_model_file(self.file):
             raise ConfigError(f"--detector must be a file FILE.onnx, not {self.file!r}")

@@ -161,9 +161,9 @@ def settings_from_options(
     return settings
 
 
-def effect_for(background: str) -> EffectKind:
-    """Return the effect that a background implies where no effect is named."""
-    if not os.path.exists(background) and re.fullmatch(_COLOR, background):  # noqa: PTH110
+def effect_for(background: str, folder: Path = Path()) -> EffectKind:
+    """Return the effect that a background, a colour or a file, implies where none is named."""
+    if not os.path.exists(folder / background) and re.fullmatch(_COLOR, background):  # noqa: PTH110
         return EffectKind.COLOR
     if Path(background).suffix.lower() in _IMAGE_SUFFIXES:
         return EffectKind.IMAGE

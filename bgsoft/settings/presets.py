@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 from bgsoft.errors import ConfigError, OutputError, PresetError, errors_as, os_errors_as
 from bgsoft.outputs import write_whole
 from bgsoft.records import NamedTuple
-from bgsoft.settings.config import FaceMode, RenderConfig
+from bgsoft.settings.config import EffectKind, FaceMode, RenderConfig
 from bgsoft.settings.options import PICTURE_SECTIONS, SECTIONS, effect_for, read_value
-from bgsoft.settings.setting import declared
-from bgsoft.suggestions import did_you_mean
+from bgsoft.settings.setting import declared, is_model_file
+from bgsoft.suggestions import did_you_mean, network_address
 from bgsoft.untrusted import read_toml
 
 _MAX_PARENTS = 32
@@ -156,17 +156,34 @@ def save_preset(name: str, config: RenderConfig, *, replaces: bool) -> Path:
 
 
 def settings_of(config: RenderConfig, sections: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return settings for a preset in any folder: paths of existing files become absolute."""
+    """Return settings for a preset in any folder: paths become absolute."""
     settings: dict[str, dict[str, Any]] = {}
     for section in sections:
         part = getattr(config, section)
-        settings[section] = {}
-        for entry in dataclasses.fields(part):
-            value = getattr(part, entry.name)
-            if declared(entry).is_path and value is not None and Path(value).is_file():
-                value = str(Path(value).absolute())
-            settings[section][entry.name] = value
+        values = {entry.name: getattr(part, entry.name) for entry in dataclasses.fields(part)}
+        settings[section] = _with_paths(section, values, Path())
     return settings
+
+
+def _with_paths(section: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a section with absolute paths, of one whose relative paths start at a folder.
+
+    Colours, models of the catalogue, addresses and a batch's templates are unchanged.
+    """
+    fields = SECTIONS[section].__dataclass_fields__
+    for key, value in values.items():
+        if not (declared(fields[key]).is_path and value) or network_address(value):
+            continue
+        path = folder / value
+        if key == "background":
+            is_path = values.get("kind") is not EffectKind.COLOR
+        elif key == "model":
+            is_path = is_model_file(value)
+        else:
+            is_path = "{" not in value or path.exists()
+        if is_path:
+            values = {**values, key: str(path.absolute())}
+    return values
 
 
 def as_toml(preset: Preset) -> str:
@@ -290,12 +307,13 @@ def _read_sections(table: Mapping[str, Any], folder: Path) -> dict[str, dict[str
         if not isinstance(values, dict):
             raise ConfigError(f"[{section}] must be a section")
         fields = SECTIONS[section].__dataclass_fields__
-        settings[section] = {}
+        found: dict[str, Any] = {}
         for key, value in values.items():
             if key not in fields:
                 near = did_you_mean(_RENAMED.get(key, key), fields)
                 raise ConfigError(f"unknown key in [{section}]: {key!r}{near}")
-            settings[section][key] = read_value(section, key, value, f"{section}.{key}")
-            if declared(fields[key]).is_path and (folder / value).is_file():
-                settings[section][key] = str(folder / value)
+            found[key] = read_value(section, key, value, f"{section}.{key}")
+        if found.get("background"):
+            found.setdefault("kind", effect_for(found["background"], folder))
+        settings[section] = _with_paths(section, found, folder)
     return settings

@@ -73,6 +73,11 @@ def declared(entry: Field[Any]) -> Setting:
     return found
 
 
+def is_model_file(name_or_path: str) -> bool:
+    """Return whether it is a user's ONNX file, rather than a name in the catalogue."""
+    return name_or_path.lower().endswith(".onnx")
+
+
 def as_float(value: float) -> float:
     """Convert to float; whole numbers above its range become infinite."""
     try:

@@ -21,7 +21,7 @@ from bgsoft.settings.config import (
     Refine,
     RenderConfig,
 )
-from bgsoft.settings.presets import as_toml, list_presets, load_preset, merge
+from bgsoft.settings.presets import as_toml, list_presets, load_preset, merge, settings_of
 from tests.processes import ROOT
 
 NAMES = {path.stem for path in (ROOT / "presets").glob("*.toml")}
@@ -185,6 +185,39 @@ def test_paths_are_relative_to_the_preset(tmp_path: Path, monkeypatch: pytest.Mo
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert build(path).effect.background == str(tmp_path / "beach.jpg")
+    others = (
+        "[regions]\nfile = 'r.toml'\n[face]\nfile = '../f.jsonl'\n[detector]\nfile = 'd.onnx'\n"
+    )
+    path = write(tmp_path, others + "[segment]\nmodel = 'm.onnx'\nmatte_in = 'm-%05d.png'\n")
+    (elsewhere / "r.toml").touch()
+    config = build(path)
+    found = (
+        *(config.regions.file, config.face.file, config.detector.file),
+        *(config.segment.model, config.segment.matte_in),
+    )
+    files = ("r.toml", "../f.jsonl", "d.onnx", "m.onnx", "m-%05d.png")
+    assert found == tuple(str(tmp_path / name) for name in files)
+    assert settings_of(config, ["segment"])["segment"]["model"] == str(tmp_path / "m.onnx")
+    given = build(None, segment={"matte_in": "m-%05d.png"})
+    kept = settings_of(given, ["segment"])["segment"]
+    assert kept["matte_in"] == str(elsewhere / "m-%05d.png"), "the preset is in another folder"
+    assert kept["model"] == "selfie-general"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("effect", "background", "green"),
+        ("effect", "background", "00b140"),
+        ("segment", "model", "selfie-landscape"),
+        ("segment", "matte_in", "{stem}-matte.mkv"),
+    ],
+)
+def test_not_every_text_is_a_path(tmp_path: Path, section: str, key: str, value: str) -> None:
+    kind = "kind = 'color'\n" if section == "effect" else ""
+    config = build(write(tmp_path, f"[{section}]\n{kind}{key} = '{value}'\n"))
+    assert getattr(getattr(config, section), key) == value
+    assert settings_of(config, [section])[section][key] == value
 
 
 def test_a_new_effect_drops_what_belonged_to_the_old_one() -> None:
