@@ -154,6 +154,6 @@ def _clip(config: RenderConfig, info: VideoInfo) -> dict[str, Any]:
 def _settings(config: RenderConfig) -> dict[str, Any]:
     """Return the settings of the measurement, without the names of the clip and the output."""
     plain = asdict(config) | settings_of(config, SECTIONS)
-    for key in ("input", "output", "matte_out", "overwrite", "config_file"):
+    for key in ("input", "output", "matte_out", "overwrite", "preset_file", "config_file"):
         del plain[key]
     return plain

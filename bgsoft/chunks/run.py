@@ -16,6 +16,7 @@ from bgsoft.rendering.listener import Listener
 from bgsoft.rendering.request import Request
 from bgsoft.report import Event, Progress, RenderReport
 from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.presets import ignored_text
 from bgsoft.threads import Threads
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def render_config(
             if config.chunks is not None:
                 raise
             plan = WholeRender()  # a whole render reports the error, too
-        left = leftovers([folder])
+        left = [*filter(None, [ignored_text(config.preset_file)]), *leftovers([folder])]
         if isinstance(plan, ChunkedRender):
             assert pool is not None
             notices += left

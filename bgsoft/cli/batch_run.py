@@ -33,6 +33,7 @@ from bgsoft.jobs.task import Executor
 from bgsoft.outputs import check_target, made_folders
 from bgsoft.rendering.backends import STAGES
 from bgsoft.rendering.request import Request
+from bgsoft.settings.presets import ignored_text
 from bgsoft.settings.setting import parse_seconds
 from bgsoft.settings.user import read_user_config
 
@@ -104,8 +105,8 @@ class BatchRun:
             more = self._watch(stack) if flags.watch else None
             state.begin(decision.entry for decision in decisions)
             left = [decision.job for decision in decisions if decision.act is Act.RENDER]
-            kept = kept_files_text(decisions, folder)
-            for text in (*filter(None, [kept]), *clear_skipped(decisions, folder)):
+            notices = [ignored_text(self._common.preset_file), kept_files_text(decisions, folder)]
+            for text in (*filter(None, notices), *clear_skipped(decisions, folder)):
                 self._view.notice(text)
             driver = Driver(
                 self._executor(left, state),

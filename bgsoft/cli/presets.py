@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def list_() -> int:
     """List the presets by name."""
     from bgsoft.errors import PresetError
-    from bgsoft.settings.presets import list_presets, load_preset, user_folder
+    from bgsoft.settings.presets import ignored_text, list_presets, load_preset, user_folder
     from bgsoft.settings.user import config_path
 
     console = Console()
@@ -33,6 +33,8 @@ def list_() -> int:
         except PresetError as exc:  # a malformed file must not hide the others
             description = f"unusable: {exc}"
         console.out(f"{path.stem:<10} {description}")
+        if (ignored := ignored_text(path)) is not None:
+            console.err(ignored)
     console.err(f"Your own go into {user_folder()}/NAME.toml")
     if (config := config_path()) is not None:
         console.err(f"Your own defaults go into {config}")

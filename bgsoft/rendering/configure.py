@@ -84,6 +84,7 @@ def build_config(
         input=input,
         output=output,
         preset=loaded.name if loaded else None,
+        preset_file=loaded.path if loaded else None,
         config_file=loaded.config_file if loaded else None,
         **sections,
         **others,

@@ -79,6 +79,7 @@ class Request:
         if segment.matte_in is not None:
             with suppress(OpenError):  # MatteReader reports that there are no pictures
                 others += source_for(Path(segment.matte_in)).files
+        others += filter(None, (self.config.preset_file, self.config.config_file))
         return [*self.source.files, *self.config.inputs[1:], *others]
 
     def stamps(self) -> dict[Path, str]:

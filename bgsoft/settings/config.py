@@ -487,8 +487,10 @@ class RenderConfig:
     )
     preset: str | None = None
     """Name of the preset behind these settings; used by the report only."""
+    preset_file: Path | None = field(default=None, compare=False)
+    """Its file, which may not be overwritten."""
     config_file: Path | None = None
-    """The user's config file behind these settings; used by the report only."""
+    """The user's config file behind these settings, which may not be overwritten."""
     receipt: Path | None = None
     """File in which a batch notes output files before they appear;
     :func:`bgsoft.outputs.note_receipt`."""

@@ -85,6 +85,15 @@ def list_presets() -> list[Path]:
     return files + [f for f in sorted(user_folder().glob("*.toml")) if f.stem not in shipped]
 
 
+def ignored_text(used: Path | None) -> str | None:
+    """Return a notice if the user has a preset with the name of the shipped one that is used."""
+    if used is None or used.parent != shipped_folder():
+        return None
+    own = user_folder() / used.name
+    text = f"{own} is ignored: bgsoft has a preset of this name; rename it"
+    return text if own.exists() else None
+
+
 def load_preset(name_or_path: str) -> Preset:
     """Find and read a preset, with its parents.
 

@@ -21,6 +21,7 @@ from bgsoft.settings.config import (
     MatteStyle,
     SegmentConfig,
 )
+from bgsoft.settings.presets import user_folder
 
 from .conftest import FakeRender, Run
 
@@ -61,6 +62,19 @@ def test_flags_win_over_the_preset(run: Run, fake_render: FakeRender, clip: Path
     assert config.matte.style is MatteStyle.OBS
     assert config.matte.temporal == 0.7
     assert config.segment.similarity_db is None
+
+
+def test_a_preset_with_a_shipped_name_is_ignored_with_a_notice(
+    run: Run, fake_render: FakeRender, clip: Path, tmp_path: Path
+) -> None:
+    own = user_folder() / "privacy.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("[matte]\nsmooth = 0.1\n")
+    notice = f"{own} is ignored: bgsoft has a preset of this name; rename it"
+    run("render", clip, "o.mp4", "--preset", "privacy")
+    assert [event.message for event in fake_render.calls[0][1]["events"]] == [notice]
+    assert notice in run("presets", "list").err
+    assert notice in run("batch", clip, tmp_path / "out", "--preset", "privacy").err
 
 
 def test_changing_the_effect_drops_the_presets_strength(
@@ -439,6 +453,10 @@ def test_one_file_cannot_be_two(
         message = f"cannot write the report {name}: it is the same file as {name}; name another"
         other = {setting: name, "report": name, "overwrite": True}
         assert attempt(clip, target, **other) == (5, message)
+    (tmp_path / "p.toml").write_text("[matte]\nsmooth = 0.1\n")
+    message = "cannot write the report p.toml: it is the same file as {}; name another"
+    other = {"preset": "p.toml", "report": "p.toml", "overwrite": True}
+    assert attempt(clip, target, **other) == (5, message.format(tmp_path / "p.toml"))
     (tmp_path / "faces.jsonl").symlink_to("own.onnx")
     message = "cannot write output faces.jsonl: it is the same file as own.onnx; name another"
     other = {"model": "own.onnx", "face_data": "faces.jsonl", "overwrite": True}
