@@ -18,7 +18,7 @@ import shutil
 import time
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ _OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
 """Names of files in a working folder; incomplete ones begin with a dot.
 
 NFS keeps removed files under names like .nfs… while they are open."""
-_FORMAT = 6
+_FORMAT = 7
 """Version of plans and manifests; a folder with another version is rendered again."""
 
 
@@ -92,7 +92,7 @@ class WorkFolder:
             if not self._is_ours():
                 text = f"cannot use {_WHAT} {self.path}: not made by bgsoft; move it away"
                 raise OutputError(text, path=self._output)
-            with self._lock(fcntl.LOCK_EX):
+            with self._present(), self._lock(fcntl.LOCK_EX):
                 before = _read_sealed(plan)
                 if before is not None and before["render"] == fingerprint:
                     planned = [_chunk_from(entry) for entry in before["chunks"]]
@@ -102,25 +102,34 @@ class WorkFolder:
                     if entry.name != "lock":
                         entry.unlink()
                 known = [dataclasses.asdict(chunk) for chunk in chunks]
-                _write_sealed(plan, {"render": fingerprint, "chunks": known})
+                stamps = _stamps(config)
+                _write_sealed(plan, {"render": fingerprint, "stamps": stamps, "chunks": known})
         return chunks
 
     def check_sources(self, config: RenderConfig) -> None:
         """Raise VerificationError if files that are read have changed since the plan was made."""
         plan = _read_sealed(self.path / "plan.json")
         if plan is not None and plan["render"] != _fingerprint(config):
-            text = f"{config.input.name}, its background or its model changed during the render"
-            raise VerificationError(text, path=config.input)
+            pairs = zip(config.inputs, plan["stamps"], _stamps(config), strict=True)
+            changed = [path for path, before, now in pairs if before != now]
+            names = " and ".join(path.name for path in changed) or "a model"
+            text = f"{names} changed during the render"
+            raise VerificationError(text, path=(changed or [config.input])[0])
 
     @contextmanager
     def used(self) -> Iterator[None]:
         """Lock the folder against other renders; raise OutputError if it is in use or missing."""
+        with self._present(), self._lock(fcntl.LOCK_SH):
+            yield
+
+    def _present(self) -> AbstractContextManager[None]:
+        """Report that the folder is missing."""
         gone = OutputError(
-            f"cannot use {_WHAT} {self.path}: it was removed; run the command again",
+            f"cannot use {_WHAT} {self.path}: it was removed, perhaps by another render that has"
+            f" finished {self._output}; run the command again",
             path=self._output,
         )
-        with translated(FileNotFoundError, to=lambda _: gone), self._lock(fcntl.LOCK_SH):
-            yield
+        return translated(FileNotFoundError, to=lambda _: gone)
 
     def _is_ours(self) -> bool:
         """Return True if the folder contains only files of renders."""
@@ -293,6 +302,11 @@ def _report_from(known: dict[str, Any]) -> RenderReport:
     return RenderReport(**{**known, **made, "hidden": hidden, "timeline": timeline})
 
 
+def _stamps(config: RenderConfig) -> list[list[str]]:
+    """Return the present path, sizes and times of each file that is read."""
+    return [[str(real_path(path)), source_for(path).stamp()] for path in config.inputs]
+
+
 def _fingerprint(config: RenderConfig) -> str:
     """Return a hash of the settings and the files that all chunks of one render share."""
     settings = dataclasses.asdict(config)
@@ -300,12 +314,12 @@ def _fingerprint(config: RenderConfig) -> str:
         del settings[name]
     for name in ("threads", "gpu"):
         del settings["backends"][name]
-    stamps = [(real_path(path), source_for(path).stamp()) for path in config.inputs]
     outputs = [path.suffix for path in config.videos]
     models = [resolve(config.segment.model)]
     if config.detector.file is not None:
         models.append(resolve(config.detector.file, (BOXES,)))
     # Sidecars and files of weights may have changed.
     read_so = [(model.sha256, dataclasses.asdict(model.spec)) for model in models]
+    stamps = _stamps(config)
     text = json.dumps([_FORMAT, __version__, settings, stamps, outputs, read_so], default=str)
     return _hash(text)

@@ -22,7 +22,7 @@ from bgsoft.errors import DecodeError, OutputError, RenderCancelledError, Verifi
 from bgsoft.media.probe import probe
 from bgsoft.pipeline.refresh import REFRESH_INTERVAL
 from bgsoft.report import Event
-from bgsoft.settings.config import RenderConfig
+from bgsoft.settings.config import RegionConfig, RenderConfig
 from tests.detectors import write_detector
 from tests.marks import slow
 from tests.outside import ffmpeg
@@ -176,6 +176,27 @@ class TestChunks:
         plan.folder.check_sources(plan.request.config)
         weights.write_bytes(bytes(weights.stat().st_size))
         with pytest.raises(VerificationError, match="changed during the render"):
+            plan.folder.check_sources(plan.request.config)
+
+    def test_another_render_that_has_finished_the_output_is_named(
+        self, config: RenderConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = WorkFolder(config.output)
+
+        def take_lock(*_: object) -> bool:
+            folder.remove()
+            return True
+
+        monkeypatch.setattr(folders, "take_lock", take_lock)
+        with pytest.raises(OutputError, match=r"another render that has finished .*out\.mkv"):
+            folder.prepare(config, [])
+
+    def test_the_file_that_has_changed_is_named(self, config: RenderConfig, tmp_path: Path) -> None:
+        regions = tmp_path / "own.toml"
+        regions.write_text("[[region]]\naction = 'keep'\nbox = '0,0,9,9'\n")
+        plan = planned(replace(config, regions=RegionConfig(file=str(regions))))
+        os.utime(regions, ns=(1, 1))
+        with pytest.raises(VerificationError, match=r"^own\.toml changed during the render"):
             plan.folder.check_sources(plan.request.config)
 
     def test_chunks_of_two_inputs_are_not_joined(self, config: RenderConfig) -> None:
