@@ -29,6 +29,8 @@ VIDEO_SUFFIXES = frozenset(
 A file that is named itself is taken with any suffix."""
 _SUFFIXES = VIDEO_SUFFIXES | STILL_SUFFIXES
 _STANDARD_INPUT = "-"
+_LINKED = "linked folder"
+"""Stands for a suffix where ignored files are counted."""
 _MAX_KINDS = 8
 """Maximum number of suffixes listed in the notice about ignored files."""
 
@@ -42,6 +44,8 @@ class Found:
     """Its folder relative to the given one, such as ``2024/may``, or ``.``."""
     is_named: bool = False
     """True: the file itself was given, not a folder."""
+    is_linked_folder: bool = False
+    """True: a symbolic link to a folder, which is not searched."""
 
 
 def find(
@@ -57,7 +61,8 @@ def find(
         sources: Files; folders, which are searched recursively; patterns for either.
         leave_out: The output folder, which is not searched.
         exclude: Patterns of names to leave out, and of paths inside the given folder.
-        passed_over: Receives the suffixes of ignored files in folders, with their counts.
+        passed_over: Receives the suffixes of ignored files in folders, with their counts, and the
+            number of linked folders.
 
     Raises:
         OpenError: A source does not exist.
@@ -73,7 +78,7 @@ def find(
                 if found.path.absolute() in seen or _is_excluded(inside, exclude):
                     continue
                 seen.add(found.path.absolute())
-                ending = found.path.suffix.lower()
+                ending = _LINKED if found.is_linked_folder else found.path.suffix.lower()
                 if found.is_named or ending in _SUFFIXES:
                     yield found
                 elif passed_over is not None:
@@ -81,14 +86,19 @@ def find(
 
 
 def passed_over_text(endings: Counter[str]) -> str:
-    """Return a notice about files in folders that are ignored."""
+    """Return a notice about files in folders that are ignored, and about linked folders."""
+    endings = endings.copy()
+    links = endings.pop(_LINKED, 0)
+    linked = f"{links} linked folder{'' if links == 1 else 's'} not searched" if links else ""
+    if not endings:
+        return linked
     kinds = [f"{count} {ending or 'without suffix'}" for ending, count in endings.most_common()]
     more = [f"{len(kinds) - _MAX_KINDS} other kinds"] if len(kinds) > _MAX_KINDS else []
     total = endings.total()
     files = f"{total} file{'' if total == 1 else 's'}"
-    return f"{files} ignored, not named like videos or pictures: " + ", ".join(
-        kinds[:_MAX_KINDS] + more
-    )
+    listed = ", ".join(kinds[:_MAX_KINDS] + more)
+    text = f"{files} ignored, not named like videos or pictures: {listed}"
+    return f"{text}; {linked}" if links else text
 
 
 def _is_excluded(inside: Path, patterns: Sequence[str]) -> bool:
@@ -116,7 +126,7 @@ def _matches(source: str) -> Sequence[Path]:
 
 
 def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
-    """Yield the files below a folder, sorted.
+    """Yield the files below a folder, sorted, and links to folders.
 
     Hidden files and folders are left out, and regions files of videos and pictures.
     """
@@ -132,6 +142,9 @@ def _in_folder(top: Path, leave_out: Path) -> Iterator[Found]:
         for path in paths:
             if path.name not in regions:
                 yield Found(path, here.relative_to(top))
+        for path in (here / name for name in below):
+            if path.is_symlink():
+                yield Found(path, here.relative_to(top), is_linked_folder=True)
 
 
 def read_list(name: str) -> list[str]:

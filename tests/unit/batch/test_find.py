@@ -62,6 +62,16 @@ def test_what_is_passed_over_in_folders_is_counted(tree: Path) -> None:
     assert sorted(passed_over_text(counted)) == sorted(text)
 
 
+def test_linked_folders_are_counted(tree: Path) -> None:
+    (tree / "2024" / "more.mp4").symlink_to(tree.parent)
+    counted: Counter[str] = Counter()
+    sources = [str(tree / "2024")]
+    assert len(list(find(sources, leave_out=tree / "out", passed_over=counted))) == 2
+    assert passed_over_text(counted) == "1 linked folder not searched"
+    counted[".txt"] = 2
+    assert passed_over_text(counted).endswith(": 2 .txt; 1 linked folder not searched")
+
+
 def test_regions_of_videos_are_not_ignored_files(tree: Path) -> None:
     for name in ("b.regions.toml", "2024/d [1].regions.toml", "2024/b.regions.toml", "x.toml"):
         (tree / name).write_bytes(b"x")
