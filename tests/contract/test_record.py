@@ -14,7 +14,7 @@ from PIL import Image
 
 import bgsoft
 from bgsoft.models.catalog import catalog, resolve, spec_path
-from bgsoft.report import Progress
+from bgsoft.report import Event
 from tests.contract.test_render_hide import AS_IT_IS, FRAMES, pictures, write_noise
 from tests.contract.test_render_regions import write_regions
 from tests.face_clips import SAMPLE
@@ -45,14 +45,15 @@ def test_files_that_change_during_the_render_have_no_hash(tmp_path: Path) -> Non
     picture = tmp_path / "b.png"
     Image.new("RGB", (8, 8), "red").save(picture)
 
-    def change(_progress: Progress) -> None:
-        regions.write_text(regions.read_text() + "\n")
+    def change(event: Event) -> None:
+        if event.kind == "fallback":  # the first event, while stages are made
+            regions.write_text(regions.read_text() + "\n")
 
     told = bgsoft.render(
         *(clip, tmp_path / "out.mkv"),
         **{**AS_IT_IS, "effect": None, "strength": None, "regions": regions, "report": file},
         background=picture,
-        on_progress=change,
+        on_event=change,
     )
     warnings = [event.message for event in told.events if event.kind == "warning"]
     assert f"{regions} changed while the video was rendered" in warnings
