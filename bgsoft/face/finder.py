@@ -142,12 +142,17 @@ class FaceFinder(Closing):
         self._meshes = MeshMaker(networks)
         self.doubts: list[list[Detection]] = []
         """For each frame of the last :meth:`find`, detections that are not taken for faces."""
-        self.renew()
+        self._renew()
 
-    def renew(self) -> None:
+    def _renew(self) -> None:
         """Run the detector on the next frame, in every view; tracks go on."""
         self._waited = self._passes = 0
         self._passed_at = self._fine_at = -math.inf
+
+    def cut(self) -> None:
+        """Go on after a cut that may be none: tracks go on, but whoever is seen gets a new id."""
+        self._tracker.is_cut = True
+        self._renew()
 
     def reset(self) -> None:
         """End all tracks (scene cut)."""
@@ -158,7 +163,7 @@ class FaceFinder(Closing):
         """Run the detector on the next frame, and follow known faces from there."""
         self._tracker.is_fresh = True
         self._meshes.reset()
-        self.renew()
+        self._renew()
 
     def find(self, frames: Sequence[Frame], reduced: Sequence[AnalysisFrame]) -> list[list[Face]]:
         """Return the faces of consecutive frames of one scene, a list a frame, largest first.

@@ -129,8 +129,8 @@ class People:
         self._spans: list[Span] = []
         self._now: dict[int, Span] = {}
         """The last span of each track."""
-        self._detected: set[int] = set()
-        """Tracks that the last frame with detected faces had."""
+        self._detected: list[Face] = []
+        """Faces of the last frame with detected ones."""
         self._begin = self._time = math.inf
         """Seconds of the first frame, and of the last one."""
         self.is_cut = False
@@ -139,14 +139,15 @@ class People:
     def are_over(self, faces: Sequence[Face]) -> bool:
         """Return whether the next frame's faces begin another shot, by the first ones after a cut.
 
-        In a flash, or where the light is switched on, all faces of before are still there, or all
-        of these were there before.
+        In a flash, or where the light is switched on, all tracks of before are still there, or all
+        of these were there before; or all faces have the same places and sizes.
         """
-        now = _detected(faces)
+        before, now = self._detected, _detected(faces)
         if not (self.is_cut and now):
             return False
         self.is_cut = False
-        return not (now <= self._detected or self._detected <= now)
+        old, new = ({face.id for face in some} for some in (before, now))
+        return not (new <= old or old <= new or _are_alike(before, now))
 
     def update(self, faces: Sequence[Face], seconds: float) -> None:
         """Take the faces of the next frame, which is shown at a time in seconds."""
@@ -156,7 +157,7 @@ class People:
         new = []
         for face in filter(attrgetter("detected"), faces):
             span = self._now.get(face.id)
-            if span is not None and not span.person.changed_size(face, seconds):
+            if span is not None and self._goes_on(span.person, face, seconds):
                 span.person.see(face, seconds)
                 continue
             new.append(face)
@@ -173,10 +174,18 @@ class People:
             if face.id in self._now:
                 self._now[face.id].person.standing += passed * prominence(face, self._format)
 
+    def _goes_on(self, person: _Person, face: Face, seconds: float) -> bool:
+        """Return whether a track still shows the person of before."""
+        return not (person.changed_size(face, seconds) or self._has_left(person, seconds))
+
     def _person(self, face: Face, in_sight: Collection[_Person], seconds: float) -> _Person:
         """Return whose face a new track shows; in doubt, a new person's."""
         lost = [each for each in self._people if each not in in_sight]
-        there = [each for each in lost if each.was_there(face, seconds)]
+        there = [
+            each
+            for each in lost
+            if each.was_there(face, seconds) and not self._has_left(each, seconds)
+        ]
         for person in there:
             since = person.seen_at - _WITNESS_SECONDS
             others = [each for each in lost if each is not person and each.seen_at >= since]
@@ -184,6 +193,12 @@ class People:
                 return person
         self._people.append(_Person(seconds, there[-1].place if there else face.id))
         return self._people[-1]
+
+    def _has_left(self, person: _Person, seconds: float) -> bool:
+        """Return whether a person was lost where people walk out: at the left or right edge."""
+        left, _, right, _ = person.face.box_xyxy
+        at_edge = left < 0 or right > self._format.width
+        return at_edge and seconds - person.seen_at > _SOON_SECONDS
 
     def best(self, count: int) -> list[_Person]:
         """Return the most prominent people so far: large, near the centre, in sight for long.
@@ -218,8 +233,21 @@ class People:
         return MainOfShot(self._begin, spans)
 
 
-def _detected(faces: Sequence[Face]) -> set[int]:
-    return {face.id for face in faces if face.detected}
+def _detected(faces: Sequence[Face]) -> list[Face]:
+    return [face for face in faces if face.detected]
+
+
+def _are_alike(some: Sequence[Face], others: Sequence[Face]) -> bool:
+    """Return whether each of some faces has the place and size of another one, and vice versa."""
+
+    def has_twin(face: Face, among: Sequence[Face]) -> bool:
+        return any(
+            box_iou(face.box_xyxy, each.box_xyxy) >= MIN_AGREEMENT and _is_as_large(face, each)
+            for each in among
+        )
+
+    pairs = [*((face, others) for face in some), *((face, some) for face in others)]
+    return all(has_twin(*pair) for pair in pairs)
 
 
 class Picker:
@@ -248,7 +276,8 @@ class Picker:
 class ChosenPicker(Picker):
     """The selected main people, instead of those that a :class:`SubjectPicker` finds.
 
-    A place selects the face that is there at its time, or the first that comes there later.
+    A place selects the face that is there at its time, or the first that comes there later. Both
+    end with the scene: somebody else may be there after a cut.
 
     Args:
         names: Values of ``--main``.
@@ -261,25 +290,29 @@ class ChosenPicker(Picker):
         self._info = info
         self._unseen = {each for each in named if isinstance(each, int)}
         """Ids that were named and have not been seen."""
-        self._ids = {*ids, *self._unseen}
+        self._named = self._ids = frozenset({*ids, *self._unseen})
         self._open = [each for each in named if isinstance(each, MainPlace)]
+        self._missed: list[MainPlace] = []
+        """Places where nobody was before a scene ended."""
+        self._seconds = -math.inf
         self._faces: dict[int, Face] = {}
 
     def update(self, faces: Sequence[Face], seconds: float) -> dict[int, Face]:
+        self._seconds = seconds
         for place in self._open.copy():
             distances = [(self._distance(place, face), face.id) for face in faces]
-            if self._is_due(place, seconds) and distances and min(distances)[0] <= 1:
-                self._ids.add(min(distances)[1])
+            if self._is_due(place) and distances and min(distances)[0] <= 1:
+                self._ids |= {min(distances)[1]}
                 self._open.remove(place)
         self._unseen -= {face.id for face in faces}
         self._faces |= {face.id: face for face in faces if face.id in self._ids}
         self.main = self._faces.keys()
         return dict(self._faces)
 
-    def _is_due(self, place: MainPlace, seconds: float) -> bool:
-        """Return whether a frame's time is that of a place, or later."""
+    def _is_due(self, place: MainPlace) -> bool:
+        """Return whether the last frame's time is that of a place, or later."""
         begin = (self._info.start_pts or 0) * self._info.time_base
-        return seconds >= float(begin + place.seconds) - 1e-6
+        return self._seconds >= float(begin + place.seconds) - 1e-6
 
     def _distance(self, place: MainPlace, face: Face) -> float:
         """Return how far a place is from a face's middle; 1 at the edge of its hidden place."""
@@ -288,12 +321,19 @@ class ChosenPicker(Picker):
         return max(abs(x - shape.x) / shape.across, abs(y - shape.y) / shape.along)
 
     def warnings(self) -> list[str]:
-        places = [f"--main {place.text}: no face was found there" for place in self._open]
+        missed = [*self._missed, *self._open]
+        places = [f"--main {place.text}: no face was found there" for place in missed]
         tracks = [f"--main {id}: no frame shows that track" for id in sorted(self._unseen)]
         return places + tracks
 
+    def cut(self) -> None:
+        due = [*filter(self._is_due, self._open)]
+        self._missed += due
+        self._open = [place for place in self._open if place not in due]
+        self._ids, self._faces = self._named, {}
+
     def reset(self) -> None:
-        self._faces = {}
+        self.cut()
         self.main = ()
 
 

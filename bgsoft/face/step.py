@@ -116,12 +116,12 @@ class FaceStep(Closing):
         """The next frame begins a new scene.
 
         Where faces are hidden, tracks go on: a cut that is none, as in a crossfade or a flash,
-        shows nobody.
+        shows nobody. Somebody else may be in the same place, so new ids begin.
         """
         if not self.held:
             self.reset()
             return
-        self.finder.renew()
+        self.finder.cut()
         self.picker.cut()
         self._begin_scene()
 

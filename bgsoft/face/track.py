@@ -170,6 +170,9 @@ class FaceTracker:
         self._next_id, self._seconds = 0, 0.0
         self.tracks: list[FaceTrack] = []
         """May be cleared; the ids are not used again."""
+        self.is_cut = False
+        """The next detections may be of other people in the same places. A face that was missing
+        just before keeps its id: in a flash nobody is seen."""
         self.is_fresh = True
         """Only the next detections decide who is followed, under the same ids. It may be set: then
         the places of faces depend on nothing before that frame."""
@@ -225,6 +228,8 @@ class FaceTracker:
         """Take the faces of this frame, each with its :meth:`match`."""
         for each, track in found:
             if track is not None and not self.is_fresh and not self._is_another(track, each):
+                if self.is_cut and not track.unseen:
+                    track.id, track.frames = -1, 0
                 track.see(each, self._seconds)
                 continue
             square = square_of(each.box, each.angle)
@@ -238,7 +243,7 @@ class FaceTracker:
         for track in self.tracks:
             track.unseen += not track.detected
         self.tracks = [track for track in self.tracks if track.detected or not self._is_lost(track)]
-        self.is_fresh = False
+        self.is_fresh = self.is_cut = False
 
     def _is_another(self, track: FaceTrack, found: Detection) -> bool:
         """Return whether a detection shows somebody else where the track's face was expected."""

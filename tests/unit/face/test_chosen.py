@@ -41,3 +41,14 @@ def test_ids_are_selected_and_those_that_no_frame_shows_are_reported() -> None:
     picker = ChosenPicker(["2", "7"], [1], INFO)
     assert {*picker.update([LEFT, RIGHT], 1.0)} == {1, 2}
     assert picker.warnings() == ["--main 7: no frame shows that track"]
+
+
+def test_places_end_with_the_scene() -> None:
+    """Somebody else may be there after a cut."""
+    picker = ChosenPicker(["300,360", "900,430", "900,430@1", "9"], [], INFO)
+    assert {*picker.update([LEFT], 1.0)} == {1}
+    picker.cut()
+    assert picker.update([LEFT, RIGHT], 1.5) == {}
+    assert picker.warnings()[0] == "--main 900,430: no face was found there"
+    assert {*picker.update([LEFT, RIGHT], 2.0)} == {2}
+    assert {*picker.update([make_face(100, 100, 80, id=9)], 2.1)} == {2, 9}

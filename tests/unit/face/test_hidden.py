@@ -344,5 +344,11 @@ def test_a_face_of_a_single_closer_view_is_hidden_once_it_is_seen_again() -> Non
     assert counts(hide(again)) == [1] * 7
 
 
+def test_what_is_not_hidden_covers_no_way_back() -> None:
+    doubt = replace(walker(0, 0), id=7, is_proven=False)
+    video: list[list[Face]] = [[], [doubt], [], [walker(0, 0)], [walker(0, 0)]]
+    assert counts(hide(video)) == [1] * 5
+
+
 def test_in_the_last_frame_nothing_speaks_against_a_single_closer_view() -> None:
     assert counts(hide([[replace(walker(0, 0), is_proven=False)]])) == [1]

@@ -106,6 +106,38 @@ def test_a_cut_that_is_none_leaves_the_main_person() -> None:
     assert at(history, 0, 5) == {1}
 
 
+def test_a_flash_with_new_ids_leaves_the_main_person() -> None:
+    """Also where somebody else is larger from then on."""
+
+    def scene(t: float) -> Sequence[Face]:
+        grown = face(900, 300, 100 + 80 * min(3, max(0, t - 3)), 19)
+        return [MAIN, GUEST] if t < 3 else [replace(MAIN, id=11), grown]
+
+    history = shown(scene, 6, cuts=[3])
+    assert history == [{1}] * 90 + [{11}] * 90
+
+
+def test_who_is_where_the_main_person_was_before_a_cut_is_hidden() -> None:
+    other, moved = replace(MAIN, id=12), face(900, 300, 200, 13)
+    history = shown(lambda t: [MAIN, GUEST] if t < 3 else [other, moved], 6, cuts=[3])
+    assert history == [{1}] * 90 + [{13}] * 90
+
+
+@pytest.mark.parametrize(("gap", "id"), [(0.5, 1), (0.5, 2), (1.5, 2)])
+def test_who_comes_in_where_the_main_person_went_out_is_hidden(gap: float, id: int) -> None:
+    """The tracker may take both for one face."""
+
+    def scene(t: float) -> Sequence[Face]:
+        if t < 4.75:
+            return [face(500 - max(0, t - 3) * 300, 360, 160, 1)]
+        back = t - 4.75 - gap
+        return [face(min(500, back * 300), 360, 160, id)] if back >= 0 else []
+
+    history = shown(scene, 9)
+    assert at(history, 0, 4.5) == {1}
+    assert at(history, 4.8, 9) == set()
+
+
 def test_who_sits_down_in_the_place_of_the_main_person_is_hidden() -> None:
     other = face(505, 365, 165, 2)
     history = shown(lambda t: [MAIN] if t < 6 else [] if t < 10.5 else [other], 14)

@@ -53,8 +53,8 @@ class FakeFinder:
     def reset(self) -> None:
         self.calls.append("reset")
 
-    def renew(self) -> None:
-        self.calls.append("renew")
+    def cut(self) -> None:
+        self.calls.append("cut")
 
     def close(self) -> None:
         self.calls.append("close")
@@ -171,9 +171,7 @@ def test_what_comes_decides_who_is_shown_in_the_first_frames() -> None:
         assert (frame.luma[place] != before[at][place]).mean() > 0.9, at
 
 
-@pytest.mark.parametrize(
-    ("mode", "call"), [(FaceMode.ANONYMIZE, "renew"), (FaceMode.MAIN, "reset")]
-)
+@pytest.mark.parametrize(("mode", "call"), [(FaceMode.ANONYMIZE, "cut"), (FaceMode.MAIN, "reset")])
 def test_at_a_cut_tracks_continue_only_where_faces_are_hidden(mode: FaceMode, call: str) -> None:
     finder = FakeFinder([[MAIN], [MAIN]])
     run(make_step(finder, mode, subjects=1), frames_of(2), 255, cuts=(1,))
@@ -187,7 +185,7 @@ def test_a_cut_resets_everything() -> None:
     before = [frame.luma.copy() for frame in frames]
     run(step, frames, 255, cuts=(2,))
     step.close()
-    assert finder.calls == [0, 1, "renew", 2, "close"]
+    assert finder.calls == [0, 1, "cut", 2, "close"]
     # Who is alone in the new scene is main: nobody is hidden.
     for frame, luma in zip(frames, before, strict=True):
         np.testing.assert_array_equal(frame.luma, luma)
@@ -221,7 +219,7 @@ def test_a_frame_that_is_flushed_at_once_is_hidden_by_what_is_known() -> None:
     ("mode", "looked_at"),
     [
         (FaceMode.GUARD, [0, 3, 4, "reset", 5, 8]),
-        (FaceMode.ANONYMIZE, [0, 1, 2, 3, 4, "renew", *range(5, 10)]),
+        (FaceMode.ANONYMIZE, [0, 1, 2, 3, 4, "cut", *range(5, 10)]),
     ],
 )
 def test_faces_may_be_searched_for_more_seldom_but_where_they_are_hidden(

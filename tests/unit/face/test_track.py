@@ -281,3 +281,16 @@ def test_frames_without_a_time_of_their_own_are_no_fault() -> None:
         assert face.id == 0
     (face,) = scene.step(seen((200, 200)), passed=-1.0)
     assert centre(face) == (200, 200)
+
+
+def test_after_a_cut_a_face_in_the_same_place_is_somebody_else_unless_it_was_missing() -> None:
+    scene = Scene()
+    scene.settle((200, 200), (600, 200))
+    scene.step(seen((200, 200)))
+    scene.tracker.is_cut = True
+    faces = scene.step(seen((200, 200), (600, 200)))
+    assert {centre(face)[0]: (face.id, face.age_frames) for face in faces} == {
+        200: (2, 0),
+        600: (1, 6),
+    }
+    assert {face.id for face in scene.step(seen((200, 200), (600, 200)))} == {1, 2}
