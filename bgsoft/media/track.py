@@ -82,8 +82,9 @@ class CopiedTrack(OutputTrack):
         self._end = None if timeline.end is None else timeline.end / self._tick
         self._clock = _SampleClock.of(source, only_needed=not fine_clock)
         self._clips = isinstance(source, SubtitleStream)
-        self._drops_hidden = (source.start_time or 0) > 0
-        """Leave out what an edit list hides; else that before zero is kept, and stays hidden."""
+        hidden_until = 0 if (source.start_time or 0) <= 0 else -math.inf
+        self._hidden_until = math.inf if lead_in else hidden_until
+        """What an edit list hides before this time is kept, and stays hidden."""
         codec = source.codec_context.codec.canonical_name if source.codec_context else ""
         self._bitmaps = codec if codec in _BITMAPS else None
         self._on_screen: list[Packet[Any]] = []
@@ -94,9 +95,10 @@ class CopiedTrack(OutputTrack):
         pts = packet.pts if packet.pts is not None else packet.dts
         if pts is None:
             return
-        if packet.is_discard and (pts >= 0 or self._drops_hidden):
+        if not packet.is_discard:
+            self._hidden_until = -math.inf
+        elif pts >= self._hidden_until:
             return
-        self._drops_hidden |= not packet.is_discard
         duration = packet.duration or 0
         if self._begin is not None and pts >= self._begin:
             yield from self.release()
