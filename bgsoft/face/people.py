@@ -30,6 +30,8 @@ _WITNESS_SECONDS = 1.0
 """Time before the loss of a face in which another person may have come to stand there."""
 _MAX_CHANGE = 1.25
 """Factor of a face's size that shows another person, from one sighting to the next."""
+_WALKED = 0.25
+"""Face widths that somebody who walks moves in the time of the last places."""
 _BRIEF_SECONDS = 0.5
 """A face that was seen for less time, perhaps a hand, is nobody who moved elsewhere."""
 _MIN_SECONDS, _SOON_SECONDS = 1e-3, 0.2
@@ -139,15 +141,15 @@ class People:
     def are_over(self, faces: Sequence[Face]) -> bool:
         """Return whether the next frame's faces begin another shot, by the first ones after a cut.
 
-        In a flash, or where the light is switched on, all tracks of before are still there, or all
-        of these were there before; or all faces have the same places and sizes.
+        In a flash all tracks of before are still there, or all of these were there before; or each
+        face has the place and size of one before.
         """
         before, now = self._detected, _detected(faces)
         if not (self.is_cut and now):
             return False
         self.is_cut = False
         old, new = ({face.id for face in some} for some in (before, now))
-        return not (new <= old or old <= new or _are_alike(before, now))
+        return not (new <= old or old <= new or _have_twins(now, before))
 
     def update(self, faces: Sequence[Face], seconds: float) -> None:
         """Take the faces of the next frame, which is shown at a time in seconds."""
@@ -181,12 +183,10 @@ class People:
     def _person(self, face: Face, in_sight: Collection[_Person], seconds: float) -> _Person:
         """Return whose face a new track shows; in doubt, a new person's."""
         lost = [each for each in self._people if each not in in_sight]
-        there = [
-            each
-            for each in lost
-            if each.was_there(face, seconds) and not self._has_left(each, seconds)
-        ]
+        there = [each for each in lost if each.was_there(face, seconds)]
         for person in there:
+            if self._has_left(person, seconds):
+                continue
             since = person.seen_at - _WITNESS_SECONDS
             others = [each for each in lost if each is not person and each.seen_at >= since]
             if not any(other.may_be(face, seconds) for other in others):
@@ -195,10 +195,12 @@ class People:
         return self._people[-1]
 
     def _has_left(self, person: _Person, seconds: float) -> bool:
-        """Return whether a person was lost where people walk out: at the left or right edge."""
-        left, _, right, _ = person.face.box_xyxy
-        at_edge = left < 0 or right > self._format.width
-        return at_edge and seconds - person.seen_at > _SOON_SECONDS
+        """Return whether a person was lost while walking out at the left or right edge."""
+        before, (left, _, right, _) = person.sightings[0][1].box_xyxy, person.face.box_xyxy
+        least = _WALKED * (right - left)
+        leftwards = left < 0 and before[0] - left > least
+        rightwards = right > self._format.width and right - before[2] > least
+        return (leftwards or rightwards) and seconds - person.seen_at > _SOON_SECONDS
 
     def best(self, count: int) -> list[_Person]:
         """Return the most prominent people so far: large, near the centre, in sight for long.
@@ -237,17 +239,15 @@ def _detected(faces: Sequence[Face]) -> list[Face]:
     return [face for face in faces if face.detected]
 
 
-def _are_alike(some: Sequence[Face], others: Sequence[Face]) -> bool:
-    """Return whether each of some faces has the place and size of another one, and vice versa."""
-
-    def has_twin(face: Face, among: Sequence[Face]) -> bool:
-        return any(
-            box_iou(face.box_xyxy, each.box_xyxy) >= MIN_AGREEMENT and _is_as_large(face, each)
-            for each in among
+def _have_twins(faces: Sequence[Face], others: Sequence[Face]) -> bool:
+    """Return whether each of some faces has the place and size of one of others."""
+    return all(
+        any(
+            box_iou(face.box_xyxy, other.box_xyxy) >= MIN_AGREEMENT and _is_as_large(face, other)
+            for other in others
         )
-
-    pairs = [*((face, others) for face in some), *((face, some) for face in others)]
-    return all(has_twin(*pair) for pair in pairs)
+        for face in faces
+    )
 
 
 class Picker:

@@ -237,7 +237,7 @@ class FaceTracker:
             new = FaceTrack(*place, needed=each.needed)
             if track is not None:
                 self.tracks.remove(track)
-                if self.is_fresh:
+                if self.is_fresh and (track.unseen or not self.is_cut):
                     new.id, new.frames = track.id, track.frames
             self.tracks.append(new)
         for track in self.tracks:

@@ -123,6 +123,29 @@ def test_who_is_where_the_main_person_was_before_a_cut_is_hidden() -> None:
     assert history == [{1}] * 90 + [{13}] * 90
 
 
+def test_a_cut_that_is_none_while_the_main_person_is_covered_shows_nobody_else() -> None:
+    guest = replace(GUEST, id=19)
+
+    def scene(t: float) -> Sequence[Face]:
+        return [MAIN, GUEST] if t < 3 else [guest] if t < 3.4 else [MAIN, GUEST]
+
+    history = shown(scene, 6, cuts=[3, 3.4])
+    assert at(history, 0, 3) == at(history, 3.5, 6) == {1}
+    assert at(history, 3, 3.3) == set()
+
+
+def test_who_stays_at_the_edge_is_shown_again() -> None:
+    main = face(100, 360, 240, 1)
+    assert main.box_xyxy[0] < 0
+
+    def scene(t: float) -> Sequence[Face]:
+        return [GUEST] if 3 <= t % 5 < 3.8 else [replace(main, id=1 + int(t / 5)), GUEST]
+
+    history = shown(scene, 14)
+    assert all(at(history, 5 * n + 3.9, 5 * n + 4.9) == {1 + n} for n in range(2))
+    assert not at(history, 0, 14) & {GUEST.id}
+
+
 @pytest.mark.parametrize(("gap", "id"), [(0.5, 1), (0.5, 2), (1.5, 2)])
 def test_who_comes_in_where_the_main_person_went_out_is_hidden(gap: float, id: int) -> None:
     """The tracker may take both for one face."""

@@ -294,3 +294,11 @@ def test_after_a_cut_a_face_in_the_same_place_is_somebody_else_unless_it_was_mis
         600: (1, 6),
     }
     assert {face.id for face in scene.step(seen((200, 200), (600, 200)))} == {1, 2}
+
+
+@pytest.mark.parametrize(("is_cut", "id"), [(False, 0), (True, 1)])
+def test_where_following_begins_anew_ids_go_on_except_at_a_cut(is_cut: bool, id: int) -> None:
+    scene = Scene()
+    scene.settle((200, 200))
+    scene.tracker.is_fresh, scene.tracker.is_cut = True, is_cut
+    assert [face.id for face in scene.step(seen((200, 200)))] == [id]
