@@ -135,7 +135,8 @@ class PlaneWriter:
         Args:
             frame: A decoded software frame.
             planes: Buffers of this stream's frame format.
-            pixel_aspect: Display width of the frame's pixels over that of the stream's.
+            pixel_aspect: Display width of the frame's pixels over that of the stream's, where its
+                size differs.
 
         Raises:
             DecodeError: The frame's pixel format cannot be converted.
@@ -210,7 +211,7 @@ class PlaneWriter:
         """
         width, height = stored = frame.width, frame.height
         coding = self._coding.of_picture(frame)
-        if stored != self._size or pixel_aspect != 1:
+        if stored != self._size:
             width, height = fitted_size(stored, self._size, pixel_aspect)
         elif frame.format.name in direct and coding == self._coding:
             return frame
