@@ -167,11 +167,12 @@ def _subtitles(a: FileFacts, b: FileFacts) -> Check:
         tick = max(a.info.time_base, b.info.time_base) + max(one.time_base, other.time_base)
         if one.codec not in READABLE or other.codec not in READABLE:
             continue
-        here, there = (
-            {float(time - start) for time in track.changes}
-            for track, start in zip((one, other), starts, strict=True)
-        )
-        moved = _unmatched(here, there, float(tick)) + _unmatched(there, here, float(tick))
+        sides = [*map(_line_times, (one, other), starts)]
+        moved = [
+            time
+            for (changes, _), (_, others) in (sides, sides[::-1])
+            for time in _unmatched(changes, others, float(tick))
+        ]
         if moved:
             where = f"such as {min(moved):.3f} s from the first picture"
             words = f"track {number}: {len(moved)} times of lines differ, {where}"
@@ -181,6 +182,14 @@ def _subtitles(a: FileFacts, b: FileFacts) -> Check:
         return Check("subtitles", True, ", ".join(codecs[0]) or "none")
     pairs = [f"{one} / {other}" for one, other in zip(*codecs, strict=True)]
     return Check("subtitles", True, "other codec, same tracks: " + ", ".join(pairs))
+
+
+def _line_times(track: TrackFacts, start: Fraction) -> tuple[set[float], set[float]]:
+    """The times from a start at which lines begin or end, without those of both, and all."""
+    shown = [line for line in track.lines if line[1] > start]
+    begins = {max(float(begin - start), 0.0) for begin, _ in shown}
+    ends = {float(end - start) for _, end in shown}
+    return begins ^ ends, begins | ends
 
 
 def _unmatched(times: set[float], others: set[float], tick: float) -> list[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -21,9 +22,10 @@ from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
 from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
-from bgsoft.media.transcode import EMPTY_CUE, READABLE
+from bgsoft.media.transcode import READABLE
 from bgsoft.records import dataclass
 
+_MARKS = re.compile(rb"\{[^}]*\}|<[^>]*>")
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4
 """More packets than the delay of any encoder takes."""
@@ -46,8 +48,8 @@ class TrackFacts:
     """Whether the text of subtitles contains coordinates."""
     early_seconds: list[Fraction | None] = field(default_factory=list)
     """pts of the first packets, up to :data:`EARLY_PACKETS`."""
-    changes: set[Fraction] = field(default_factory=set)
-    """Seconds at which a line of a text subtitle begins or ends."""
+    lines: list[tuple[Fraction, Fraction]] = field(default_factory=list)
+    """Begin and end, in seconds, of the lines of a text subtitle that show something."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,10 +166,20 @@ def _read_packets(
             track.digests.append(hashlib.sha256(data).digest())
             track.has_coordinates |= track.kind == "subtitle" and has_coordinates(data)
             pts, tick = packet.pts, exact(packet.time_base)
-            if track.codec in READABLE and pts is not None and tick and data != EMPTY_CUE:
-                track.changes |= {pts * tick, (pts + (packet.duration or 0)) * tick}
+            is_line = track.codec in READABLE and not packet.is_discard
+            if is_line and pts is not None and tick and _shows_text(track.codec, data):
+                track.lines.append((pts * tick, (pts + (packet.duration or 0)) * tick))
             if len(track.early_seconds) < EARLY_PACKETS:
                 track.early_seconds.append(None if pts is None or not tick else pts * tick)
+
+
+def _shows_text(codec: str, data: bytes) -> bool:
+    """Return whether a line of subtitles has more than marks such as ``<i>`` and ``{\\an8}``."""
+    if codec == "mov_text":
+        text = data[2:]
+    else:
+        text = data.split(b",", 8)[-1] if codec in ("ass", "ssa") else data
+    return bool(_MARKS.sub(b"", text).strip())
 
 
 def _disposition(flags: Disposition) -> str:

@@ -243,7 +243,9 @@ class Mix(NamedTuple):
 
 
 def nearest(source: Layout) -> list[Mix]:
-    """The mixes into FFmpeg's layouts, from the nearest on."""
+    """The mixes into FFmpeg's layouts, from the nearest on; none of a track without channels."""
+    if not source.channels:
+        return []
     if not source.is_known:
         return [Mix.of(source, named("mono"))]
     return sorted((Mix.of(source, target) for target in _standard().values()), key=lambda m: m.cost)

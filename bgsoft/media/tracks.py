@@ -127,7 +127,7 @@ class CopiedTracks:
             if track.damaged_packets:
                 self._warn(f"track {index}: {track.damaged_packets} damaged packets left out")
             if track.overlapping_packets:
-                what = f"{track.overlapping_packets} packets left out that step back in time"
+                what = f"packets left out that step back in time: {track.overlapping_packets}"
                 self._writer.report("repair", f"track {index}: {what}")
         for span in () if self._maker.muting is None else self._maker.muting.without_effect:
             self._warn(f"--mute {span.text} mutes nothing: the output has no sound at that time")

@@ -52,7 +52,7 @@ _TEXT_TICK = Fraction(1, 96_000)
 """FFmpeg's MP4 muxer (8, 9) ends a cue when another track's tick number passes the cue's: so cues
 need the finest clock. Cues 2^31 ticks apart are too far for it: 6 hours here."""
 _MAX_PAUSE_SECONDS = 4 * 3600
-"""Time between cues of MP4, after which there is an empty one."""
+"""Longest time between starts of cues of MP4."""
 EMPTY_CUE = b"\0\0"
 """A cue of MP4 whose text has the length 0."""
 _ASS_FIELDS = 8
@@ -315,7 +315,7 @@ class TextTrack(OutputTrack):
         self._lines: list[tuple[Fraction, bytes]] = []
         """End and text of the lines of the latest cue of MP4."""
         self._latest = timeline.origin
-        """Start of that cue."""
+        """Start of that cue; no cue begins earlier."""
 
     def feed(self, packet: Packet[Any]) -> Iterable[Packet[Any]]:
         if packet.pts is None:
@@ -324,7 +324,12 @@ class TextTrack(OutputTrack):
         start = packet.pts * self._tick
         self.done = timeline.end is not None and start >= timeline.end
         start, end = timeline.clip(start, start + (packet.duration or 0) * self._tick)
+        start = max(start, timeline.origin)
+        if end <= start or packet.is_discard:
+            return
+        start = max(start, self._latest)
         if end <= start:
+            self.overlapping_packets += 1
             return
         try:
             texts = self._texts(packet)
@@ -333,7 +338,7 @@ class TextTrack(OutputTrack):
             elif texts:
                 cues = [*self._until(start), *self._fill(start)]
                 self._lines += [(end, text) for text in texts]
-                cues.append(self._joined(max(start, self._latest)))
+                cues.append(self._joined(start))
             else:
                 cues = []
         except av.FFmpegError:
@@ -346,10 +351,15 @@ class TextTrack(OutputTrack):
 
     def _until(self, seconds: Fraction | float) -> Iterator[Packet[Any]]:
         """The cues that begin where a line ends and others go on, before a time."""
-        while self._lines and (end := min(self._lines)[0]) <= seconds:
+        while self._lines and (end := self._next_end()) < seconds:
             self._lines = [line for line in self._lines if line[0] > end]
-            if self._lines and end < seconds:
+            if self._lines:
                 yield self._joined(end)
+        self._lines = [line for line in self._lines if line[0] > seconds]
+
+    def _next_end(self) -> Fraction:
+        """The end of the latest cue: that of its first line to end, unless that is too late."""
+        return min(min(self._lines)[0], self._latest + _MAX_PAUSE_SECONDS)
 
     def _fill(self, start: Fraction) -> Iterator[Packet[Any]]:
         """Empty cues in a pause too long for MP4."""
@@ -358,11 +368,13 @@ class TextTrack(OutputTrack):
             yield self._timed(Packet(EMPTY_CUE), self._latest, self._latest)
 
     def _joined(self, start: Fraction) -> Packet[Any]:
-        """A cue of all current lines, to the end of the first one that ends."""
+        """A cue of all current lines, each in its own style."""
         self._latest = start
-        first, *others = (text for _, text in self._lines)
-        text = b"{\\r}\\N".join((first, *(other.split(b",", _ASS_FIELDS)[-1] for other in others)))
-        return self._timed(self._encode(text), start, min(self._lines)[0])
+        text, *others = (text for _, text in self._lines)
+        for other in others:
+            _, _, style, *_, line = other.split(b",", _ASS_FIELDS)
+            text += b"{\\r%s}\\N%s" % (style, line)
+        return self._timed(self._encode(text), start, self._next_end())
 
     def _timed(self, cue: Packet[Any], start: Fraction, end: Fraction) -> Packet[Any]:
         cue.time_base = _TEXT_TICK

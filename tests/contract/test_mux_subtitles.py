@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import av
 import pytest
 
+from bgsoft.compare.checks import structure_checks
+from bgsoft.compare.facts import read_facts
 from tests.movies import VP9, film, payloads, rerender, told
 from tests.outside import ffmpeg, lines_by_ffmpeg, shown_by_ffmpeg
 from tests.synthetic import write_movie, write_video
@@ -68,6 +71,40 @@ def test_a_long_pause_between_lines(tmp_path: Path) -> None:
     ffmpeg("-i", picture, "-i", written, "-c", "copy", source)
     rerender(source, target)
     assert lines_by_ffmpeg(target) == [(Fraction(1, 2), 1, "a"), (hours, hours + 1, "b")]
+
+
+def _with_lines(folder: Path, name: str, text: str) -> Path:
+    """A second of film with a track of text subtitles."""
+    written, source = folder / name, folder / "source.mkv"
+    written.write_text(text)
+    picture = write_video(folder / "picture.mkv", film(1))
+    ffmpeg("-i", picture, "-i", written, "-c", "copy", source)
+    return source
+
+
+def test_a_line_of_hours_is_repeated(tmp_path: Path) -> None:
+    text = "1\n00:00:00,500 --> 09:59:59,000\na\n\n2\n00:00:00,600 --> 00:00:00,700\nb\n"
+    source, target = _with_lines(tmp_path, "in.srt", text), tmp_path / "out.mp4"
+    rerender(source, target)
+    ends = [7, *(7 + 4 * 36000 * count for count in (1, 2)), 359990]
+    pairs = [(5, 6, "a"), (6, 7, "a\nb"), *((a, b, "a") for a, b in itertools.pairwise(ends))]
+    wanted = [(Fraction(a, 10), Fraction(b, 10), line) for a, b, line in pairs]
+    assert lines_by_ffmpeg(target) == wanted
+    checks = structure_checks(read_facts(source), read_facts(target))
+    assert next(check for check in checks if check.name == "subtitles").ok
+
+
+def test_lines_that_overlap_keep_their_styles(tmp_path: Path) -> None:
+    head = "[Script Info]\nScriptType: v4.00+\n[V4+ Styles]\nFormat: Name, PrimaryColour, Bold\n"
+    head += "Style: Default,&H00FFFFFF,0\n"
+    head += "Style: Red,&H000000FF,1\n[Events]\n"
+    lines = "Dialogue: 0,0:00:00.10,0:00:00.90,Red,,0,0,0,,loud\n"
+    lines += "Dialogue: 0,0:00:00.20,0:00:00.80,Default,,0,0,0,,calm\n"
+    source = _with_lines(tmp_path, "in.ass", head + lines)
+    rerender(source, tmp_path / "out.mp4")
+    both = next(text for *_, text in lines_by_ffmpeg(tmp_path / "out.mp4") if "calm" in text)
+    loud, _ = both.split("\n")
+    assert '<b><font color="#ff0000">loud</font></b>' in loud
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".webm"])
