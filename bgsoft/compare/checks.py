@@ -162,7 +162,7 @@ def _subtitles(a: FileFacts, b: FileFacts) -> Check:
     first, second = a.of_kind("subtitle"), b.of_kind("subtitle")
     if len(first) != len(second):
         return Check("subtitles", False, f"A has {len(first)} tracks, B {len(second)}")
-    starts = [(f.info.start_pts or 0) * f.info.time_base for f in (a, b)]
+    starts = [f.info.start_seconds for f in (a, b)]
     for number, (one, other) in enumerate(zip(first, second, strict=True)):
         tick = max(a.info.time_base, b.info.time_base) + max(one.time_base, other.time_base)
         if one.codec not in READABLE or other.codec not in READABLE:

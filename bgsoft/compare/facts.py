@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -15,7 +14,7 @@ import av
 from av.container import InputContainer
 from av.stream import AttachmentStream, Disposition
 
-from bgsoft.media.identifying import has_coordinates, identifies
+from bgsoft.media.identifying import MARKUP, has_coordinates, identifies
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.messages import MessageReader
 from bgsoft.media.probe import probe
@@ -25,7 +24,6 @@ from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
 from bgsoft.media.transcode import READABLE
 from bgsoft.records import dataclass
 
-_MARKS = re.compile(rb"\{[^}]*\}|<[^>]*>")
 TRACK_KINDS = ("video", "audio", "subtitle")
 EARLY_PACKETS = 4
 """More packets than the delay of any encoder takes."""
@@ -174,12 +172,12 @@ def _read_packets(
 
 
 def _shows_text(codec: str, data: bytes) -> bool:
-    """Return whether a line of subtitles has more than marks such as ``<i>`` and ``{\\an8}``."""
+    """Return whether a line of subtitles has more than markup such as ``<i>`` and ``{\\an8}``."""
     if codec == "mov_text":
         text = data[2:]
     else:
         text = data.split(b",", 8)[-1] if codec in ("ass", "ssa") else data
-    return bool(_MARKS.sub(b"", text).strip())
+    return bool(MARKUP.sub("", text.decode(errors="replace")).strip())
 
 
 def _disposition(flags: Disposition) -> str:

@@ -177,7 +177,7 @@ class FrameRenderer(Closing):
         config, info = self._config, self._video.info
         alone = replace(config, regions=RegionConfig(), hide=replace(config.hide, regions=()))
         model = resolve(config.segment.model)
-        options = PictureOptions(began=(info.start_pts or 0) * info.time_base)
+        options = PictureOptions(began=info.start_seconds)
         return self._builder.make_picture_stages(alone, info, model, Metrics(), options)
 
     def _note(self, event: Event) -> None:

@@ -41,7 +41,6 @@ _KEPT = {"4:2:2": "422", "4:4:0": "440", "4:4:4": "444"}
 _TURNED = {"4:2:2": "4:4:0", "4:4:0": "4:2:2"}
 """Subsampling after a quarter turn."""
 _GRAY = frozenset({"gray", "gray10le"})
-_SQUARE = Fraction(1)
 
 _LEFT_RIGHT, _UPSIDE_DOWN, _BOTH = 1, 0, -1  # OpenCV's flip codes
 _TURNS: dict[tuple[bool, int], tuple[bool, int | None]] = {
@@ -126,17 +125,20 @@ class PlaneWriter:
         stored = upright[::-1] if info.orientation.swaps_axes else upright
         self._upright = (np.empty(upright, self._dtype), np.empty(upright, self._dtype))
         self._halved = (np.empty(stored, self._dtype), np.empty(stored, self._dtype))
-        self._coding = Coding.of(info.format)
+        self.coding = Coding.of(info.format)
+        """Range and matrix of the written samples."""
         self._reformatter = VideoReformatter()
 
-    def write(self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction = _SQUARE) -> None:
+    def write(
+        self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction | None = None
+    ) -> None:
         """Convert one frame into the luma and chroma of a slot on the host.
 
         Args:
             frame: A decoded software frame.
             planes: Buffers of this stream's frame format.
             pixel_aspect: Display width of the frame's pixels over that of the stream's, where its
-                size differs.
+                size differs; None: 1.
 
         Raises:
             DecodeError: The frame's pixel format cannot be converted.
@@ -154,7 +156,7 @@ class PlaneWriter:
         self._write_chroma(cb, cr, planes.chroma)
 
     def original(
-        self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction = _SQUARE
+        self, frame: VideoFrame, planes: Planes, pixel_aspect: Fraction | None = None
     ) -> OriginalChroma:
         """Return the chroma of a frame at the stream's own resolution.
 
@@ -203,17 +205,17 @@ class PlaneWriter:
             np.left_shift(target, self._format.shift, out=target)
 
     def _conform(
-        self, frame: VideoFrame, pixel_aspect: Fraction, planar: str, direct: Set[str]
+        self, frame: VideoFrame, pixel_aspect: Fraction | None, planar: str, direct: Set[str]
     ) -> VideoFrame:
         """Return the frame in a planar format, with the stream's shape, range and matrix.
 
         It is unchanged if it has them.
         """
         width, height = stored = frame.width, frame.height
-        coding = self._coding.of_picture(frame)
+        coding = self.coding.of_picture(frame)
         if stored != self._size:
-            width, height = fitted_size(stored, self._size, pixel_aspect)
-        elif frame.format.name in direct and coding == self._coding:
+            width, height = fitted_size(stored, self._size, pixel_aspect or Fraction(1))
+        elif frame.format.name in direct and coding == self.coding:
             return frame
         problem = f"cannot convert pixel format {frame.format.name} to {planar}"
         with translated(
@@ -225,10 +227,10 @@ class PlaneWriter:
                 height=height,
                 format=planar,
                 src_colorspace=coding.matrix,
-                dst_colorspace=self._coding.matrix,
+                dst_colorspace=self.coding.matrix,
                 interpolation=TO_PLANAR,
                 src_color_range=coding.range,
-                dst_color_range=self._coding.range,
+                dst_color_range=self.coding.range,
                 threads=1,
             )
         return picture if (width, height) == self._size else self._between_bars(picture)

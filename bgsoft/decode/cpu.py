@@ -57,7 +57,7 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         self, path: Path, settings: DecodeSettings | None = None, *, info: VideoInfo | None = None
     ) -> None:
         super().__init__(info or probe(path), settings)
-        self._writer, self._coding = PlaneWriter(self.info), Coding.of(self.info.format)
+        self._writer = PlaneWriter(self.info)
         self._pending: set[int] = set()
         self._codec: VideoCodecContext | None = None
         self._aspects: dict[tuple[int, int], Fraction] = {}
@@ -65,7 +65,7 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         to."""
 
     def _write(self, picture: VideoFrame, frame: Frame) -> None:
-        aspect = self._aspects.get((picture.width, picture.height), Fraction(1))
+        aspect = self._aspects.get((picture.width, picture.height))
         self._writer.write(picture, frame.planes, aspect)
         if self._settings.keeps_chroma:
             frame.original = self._writer.original(picture, frame.planes, aspect)
@@ -107,7 +107,7 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         return _Kind(
             size=(frame.width, frame.height),
             pixel_format=frame.format.name.replace("yuvj", "yuv"),
-            coding=self._coding.of_picture(frame),
+            coding=self._writer.coding.of_picture(frame),
             light=ColorInfo(
                 primaries=first_specified(frame.color_primaries, color.primaries),
                 transfer=first_specified(frame.color_trc, color.transfer),
@@ -120,7 +120,7 @@ class CpuDecoder(StreamDecoder[VideoFrame]):
         return first._replace(
             size=(info.coded_width, info.coded_height),
             pixel_format=info.pixel_format.replace("yuvj", "yuv"),
-            coding=first.coding if first.coding.matrix is None else self._coding,
+            coding=first.coding if first.coding.matrix is None else self._writer.coding,
             light=ColorInfo(primaries=color.primaries, transfer=color.transfer),
         )
 

@@ -18,6 +18,7 @@ from bgsoft.media.info import VideoInfo
 from bgsoft.media.opencv import decode_picture
 from bgsoft.media.pillow import open_coded
 from bgsoft.media.planes import Plane
+from bgsoft.media.probe import ALPHA_DROPPED
 from bgsoft.media.profiles import (
     CMYK,
     GRAY,
@@ -153,7 +154,7 @@ def read_still(path: Path) -> Still:
         )
         raise UnsupportedFormatError(text, path=path)
     if facts.has_side_alpha and (pixels.ndim == 2 or pixels.shape[2] < 4):
-        notices.append("alpha channel dropped")
+        notices.append(ALPHA_DROPPED)
     if pixels.ndim == 3 and pixels.shape[2] == 4:
         if (pixels[..., 3] != np.iinfo(pixels.dtype).max).any():
             notices.append("transparent parts are laid over black")

@@ -166,10 +166,6 @@ class HiddenFaces:
         it. Who is shown from the start is left out.
         """
         known = {*now.places, *self._last}
-        hidden = [
-            [place for id, place in frame.places.items() if id in proven]
-            for frame in (now, *coming)
-        ]
         for at, frame in enumerate(coming):
             if frame.scene != now.scene:
                 return
@@ -178,7 +174,10 @@ class HiddenFaces:
                 other = next((each for each in coming[at + 1 :] if id in each.places), frame)
                 first = _Sighting(id, frame, other)
                 if id not in frame.shown and not any(
-                    _is_covered(first.carried(each.seconds), places)
-                    for each, places in zip((now, *coming[:at]), hidden, strict=False)
+                    _is_covered(
+                        first.carried(each.seconds),
+                        (place for other, place in each.places.items() if other in proven),
+                    )
+                    for each in (now, *coming[:at])
                 ):
                     yield first.carried(now.seconds)

@@ -92,14 +92,18 @@ class _Person:
     def was_there(self, face: Face, seconds: float) -> bool:
         """Return whether a person who was lost a moment ago was where a face is now."""
         return seconds - self.seen_at <= PATIENCE_SECONDS and any(
-            box_iou(each.box_xyxy, face.box_xyxy) >= MIN_AGREEMENT and _is_as_large(each, face)
-            for _, each in self.sightings
+            _are_alike(each, face) for _, each in self.sightings
         )
 
 
 def _is_as_large(one: Face, other: Face) -> bool:
     a, b = face_size(one.box_xyxy), face_size(other.box_xyxy)
     return max(a, b) <= _MAX_CHANGE * min(a, b)
+
+
+def _are_alike(one: Face, other: Face) -> bool:
+    """Return whether two faces have the same place and size."""
+    return box_iou(one.box_xyxy, other.box_xyxy) >= MIN_AGREEMENT and _is_as_large(one, other)
 
 
 @dataclass(slots=True, eq=False)
@@ -241,13 +245,7 @@ def _detected(faces: Sequence[Face]) -> list[Face]:
 
 def _have_twins(faces: Sequence[Face], others: Sequence[Face]) -> bool:
     """Return whether each of some faces has the place and size of one of others."""
-    return all(
-        any(
-            box_iou(face.box_xyxy, other.box_xyxy) >= MIN_AGREEMENT and _is_as_large(face, other)
-            for other in others
-        )
-        for face in faces
-    )
+    return all(any(_are_alike(face, other) for other in others) for face in faces)
 
 
 class Picker:
@@ -311,8 +309,7 @@ class ChosenPicker(Picker):
 
     def _is_due(self, place: MainPlace) -> bool:
         """Return whether the last frame's time is that of a place, or later."""
-        begin = (self._info.start_pts or 0) * self._info.time_base
-        return self._seconds >= float(begin + place.seconds) - 1e-6
+        return self._seconds >= float(self._info.start_seconds + place.seconds) - 1e-6
 
     def _distance(self, place: MainPlace, face: Face) -> float:
         """Return how far a place is from a face's middle; 1 at the edge of its hidden place."""

@@ -70,7 +70,7 @@ _COORDINATES = re.compile(
     ),
     re.IGNORECASE,
 )
-_MARKUP = re.compile(r"\{[^}]*\}|<[^>]*>")
+MARKUP = re.compile(r"\{[^}]*\}|<[^>]*>")
 """Markup of Advanced SubStation Alpha, SubRip and WebVTT."""
 
 _SECTION = re.compile(r"\[[\w+ ]+\]\s*", re.ASCII)
@@ -108,7 +108,7 @@ def has_coordinates(text: str | bytes) -> bool:
     """Return whether a text, such as a subtitle's packet, names a place on earth in numbers."""
     if isinstance(text, bytes):
         text = text.replace(b"\0", b"").decode(errors="replace")  # UTF-16's digits, too
-    return any(_COORDINATES.search(form) for form in (text, _MARKUP.sub("", text)))
+    return any(_COORDINATES.search(form) for form in (text, MARKUP.sub("", text)))
 
 
 def anonymous_header(codec: str, header: bytes) -> bytes:

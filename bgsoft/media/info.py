@@ -121,6 +121,11 @@ class VideoInfo:
         return (f"{self.sampling} converted to 4:2:0",)
 
     @property
+    def start_seconds(self) -> Fraction:
+        """Return the time of the first frame shown; 0 where it carries none."""
+        return (self.start_pts or 0) * self.time_base
+
+    @property
     def source(self) -> Path | PipeInput:
         """Return what to open to read its beginning; a file also beyond that."""
         return self.pipe or self.path
@@ -165,7 +170,7 @@ class VideoInfo:
             return None
         counted = declared = self.num_frames_from_header or 0
         if self.duration_seconds and self.frame_rate:
-            late = max(0, self.start_pts or 0) * self.time_base if self.is_mov else 0
+            late = max(Fraction(0), self.start_seconds) if self.is_mov else Fraction(0)
             shown_seconds = Fraction(self.duration_seconds) - late
             declared = min(declared, math.ceil(shown_seconds * self.frame_rate))
         if declared - frames <= max(_SHORTAGE_FRAMES, _SHORTAGE * declared):

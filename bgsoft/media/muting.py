@@ -33,7 +33,7 @@ class Muting:
         self.without_effect = dict.fromkeys(spans)
         """Spans in which no sample has been silenced, in the order given."""
         self._info, self._timeline = info, timeline
-        first = (info.start_pts or 0) * info.time_base
+        first = info.start_seconds
         self._limits = {
             # From the beginning on means all sound, also what is heard before the first picture.
             span: (

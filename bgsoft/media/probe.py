@@ -359,7 +359,7 @@ def _conversion_notices(pixel_format: VideoFormat) -> list[str]:
     elif is_gray(pixel_format):
         notices.append("grey picture given neutral colour")
     if has_alpha(pixel_format):
-        notices.append("alpha channel dropped")
+        notices.append(ALPHA_DROPPED)
     if _depth(pixel_format) > 10:
         notices.append(f"{_depth(pixel_format)}-bit samples reduced to 10 bits")
     return notices

@@ -72,7 +72,7 @@ class Timeline:
             duration_seconds: Its length; None: to the end.
         """
         tick = info.time_base
-        first = (info.start_pts or 0) * tick
+        first = info.start_seconds
         # The decimal number that was typed: 0.52 means frame 13 of 25 a second, included.
         start = first + Fraction(str(start_seconds))
         end = None if duration_seconds is None else start + Fraction(str(duration_seconds))

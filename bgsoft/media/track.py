@@ -84,7 +84,7 @@ class CopiedTrack(OutputTrack):
         self._clips = isinstance(source, SubtitleStream)
         hidden_until = 0 if (source.start_time or 0) <= 0 else -math.inf
         self._hidden_until = math.inf if lead_in else hidden_until
-        """What an edit list hides before this time is kept, and stays hidden."""
+        """Packets before this time that an edit list hides are kept: players hide them, too."""
         codec = source.codec_context.codec.canonical_name if source.codec_context else ""
         self._bitmaps = codec if codec in _BITMAPS else None
         self._on_screen: list[Packet[Any]] = []

@@ -38,7 +38,8 @@ from bgsoft.report import AudioReport
 _ENDLESS_SECONDS = 3600
 """FFmpeg's encoder gives a subtitle without an end the longest duration there is, 49 days."""
 _EARLY_SECONDS = Fraction(1, 10)
-"""Sound this long before the picture is no priming of unknown length; that of AAC is 44 ms."""
+"""Sound that begins this long before the picture is played. Less may be a codec's priming: that of
+AAC is 44 ms."""
 
 SHOWS_ALL = "nothing is hidden or replaced in it"
 """Why a picture is left out."""

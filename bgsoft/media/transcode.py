@@ -53,7 +53,7 @@ _TEXT_TICK = Fraction(1, 96_000)
 need the finest clock. Cues 2^31 ticks apart are too far for it: 6 hours here."""
 _MAX_PAUSE_SECONDS = 4 * 3600
 """Longest time between starts of cues of MP4."""
-EMPTY_CUE = b"\0\0"
+_EMPTY_CUE = b"\0\0"
 """A cue of MP4 whose text has the length 0."""
 _ASS_FIELDS = 8
 """Fields of an event before its text, as FFmpeg's decoders give it."""
@@ -365,7 +365,7 @@ class TextTrack(OutputTrack):
         """Empty cues in a pause too long for MP4."""
         while start - self._latest > _MAX_PAUSE_SECONDS:
             self._latest += _MAX_PAUSE_SECONDS
-            yield self._timed(Packet(EMPTY_CUE), self._latest, self._latest)
+            yield self._timed(Packet(_EMPTY_CUE), self._latest, self._latest)
 
     def _joined(self, start: Fraction) -> Packet[Any]:
         """A cue of all current lines, each in its own style."""

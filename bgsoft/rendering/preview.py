@@ -126,7 +126,7 @@ def _render_frame(
     ring = FrameRing(2, lambda slot: host_planes(info.format, slot))
     builder = StageBuilder(BackendConfig(batch=1).on_cpu(), lambda _event: None)
     model = resolve(config.segment.model)
-    options = PictureOptions(known=known, began=(info.start_pts or 0) * info.time_base)
+    options = PictureOptions(known=known, began=info.start_seconds)
     stages = builder.make_picture_stages(config, info, model, Metrics(), options)
     finder: FaceFinder | None = None
     if draws_faces:
