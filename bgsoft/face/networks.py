@@ -60,10 +60,9 @@ CHECK_SCALES = 1.3, 0.87
 large faces in doubt, 168 have more than 0, and 141 with the first alone. Of 66 other things none
 has."""
 
-_CANVAS_VIEWS, _CLOSE_VIEWS = 2, 32
-"""Views of a run on a device: of whole frames, of which about two in eight are wanted; and of
-single places, of which there are up to 30 in a frame. With 8 for both, an H200 took 4.7 ms a frame
-where faces are hidden."""
+_CANVAS_VIEWS = 2
+"""Most views of whole frames in a run on a device: about two of eight frames are wanted. With 8, an
+H200 took 4.7 ms a frame where faces are hidden."""
 _GLANCE_PX, _GLANCE_SCORE = 320, 0.65
 """Input pixels of the frame's long side at a glance, and the score of a face there: hands have up
 to 0.64."""
@@ -118,7 +117,6 @@ class FaceNetworks(Closing):
     ) -> None:
         self.views_per_run = min(batch, _CANVAS_VIEWS)
         """Views of whole frames that a network takes in the time of one."""
-        close = _CLOSE_VIEWS if batch > 1 else 1
         self._placement = placement
         device = placement.xp.cuda.Device() if placement.on_device else None
         stream = placement.xp.cuda.get_current_stream() if placement.on_device else nullcontext()
@@ -130,9 +128,9 @@ class FaceNetworks(Closing):
                 return _Model(model, make_network(model, views), format, views, placement)
 
         self._load: dict[Canvas | str, Callable[[], _Model]] = {
-            "close": partial(load, resolve_detector(), close),
-            "smoothed": partial(load, resolve_detector(smoothed=True), close),
-            "check": partial(load, resolve(*CHECKER), close),
+            "close": partial(load, resolve_detector(), batch),
+            "smoothed": partial(load, resolve_detector(smoothed=True), batch),
+            "check": partial(load, resolve(*CHECKER), batch),
             "landmarks": partial(load, resolve(*LANDMARKER), batch),
         }
         for canvas in filter(None, canvases):
