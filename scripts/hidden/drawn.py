@@ -159,11 +159,10 @@ class Drawn:
         scale = height / self.size[1]
         matrix = np.array([[scale, 0, 0], [0, scale, 0]])
         way = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-        made = Drawn(np.asarray(cv2.resize(self.picture, (width, height), interpolation=way)))
-        for number, ovals in self.ovals.items():
-            for oval in ovals:
-                made.add(oval.moved(matrix), number)
-        return made
+        picture = cv2.resize(self.picture, (width, height), interpolation=way)
+        labels = cv2.resize(self.labels, (width, height), interpolation=cv2.INTER_NEAREST)
+        ovals = {n: [oval.moved(matrix) for oval in each] for n, each in self.ovals.items()}
+        return Drawn(np.asarray(picture, np.uint8), np.asarray(labels, np.uint8), ovals)
 
     def faded(self, other: Drawn, weight: float) -> Drawn:
         """Return a mix with a share of another frame, whose faces have other numbers."""

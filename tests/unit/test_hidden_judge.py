@@ -183,3 +183,12 @@ def test_who_stands_in_front_covers_the_face_behind(drawing: Any) -> None:
     assert 0 < len(behind) < 0.6 * oval.area
     assert behind[:, 1].max() < 61
     assert np.count_nonzero(frame.labels == 2) == pytest.approx(oval.area, rel=0.03)
+
+
+def test_another_size_changes_neither_what_is_covered_nor_who_is_in_doubt(drawing: Any) -> None:
+    frame = frame_with(drawing, FACE)
+    frame.ovals[0] = frame.ovals[1]
+    frame.cover(60, 48, 100, 80, 0)
+    larger = frame.resized(2 * WIDTH, 2 * HEIGHT)
+    assert np.array_equal(larger.labels, frame.labels.repeat(2, axis=0).repeat(2, axis=1))
+    assert larger.ovals == {n: [drawing.Oval(160, 96, 30, 40)] for n in (0, 1)}
