@@ -186,8 +186,7 @@ def check_divisible(request: Request, info: VideoInfo) -> None:
     if info.start_pts is None:
         raise NotDivisibleError("its frames have no timestamps")
     if config.face.mode in (FaceMode.MAIN, FaceMode.ANONYMIZE):
-        text = f"--face {config.face.mode} tells people apart by all earlier frames"
-        raise NotDivisibleError(text)
+        raise NotDivisibleError("faces to keep or hide are followed through the whole video")
     pre_roll_frames(config)
 
 

@@ -23,7 +23,7 @@ _LISTS = {
     "shared": "people touch in {} frames and are separated by nearness",
     "vanished": "a face vanished away from the frame's edges {} times",
     "doubtful": "{} frames may show a face that is not hidden",
-    "main_changes": "other people became main {} times",
+    "main_changes": "the main people changed {} times",
 }
 """Lists of a report, and the warning of each: none where it is empty."""
 
@@ -154,7 +154,7 @@ class FaceJournal:
         Each list has its count next to it. Both are None where nothing is measured or hidden.
         ``missed``: the mask lacked a part of a face; ``shared``: it could not separate people;
         ``vanished``: a face was seen last here, away from the edges; ``doubtful``: something may be
-        a face; ``main_changes``: other people are main from here on.
+        a face; ``main_changes``: other people are main from here on, or nobody.
         """
         return {**self._summary, "tracks": len(self._tracks)}
 

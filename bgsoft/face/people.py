@@ -253,6 +253,8 @@ class Picker:
 
     is_decided = True
     """Later frames change nothing of who is main."""
+    is_named = False
+    """Main people are named: nobody else is kept, also where no main one is in sight."""
     main: Collection[int] = ()
     """Ids of the main faces so far."""
 
@@ -285,7 +287,7 @@ class ChosenPicker(Picker):
 
     def __init__(self, names: Sequence[str], ids: Collection[int], info: VideoInfo) -> None:
         named = [*map(parse_main, names)]
-        self._info = info
+        self._info, self.is_named = info, True
         self._unseen = {each for each in named if isinstance(each, int)}
         """Ids that were named and have not been seen."""
         self._named = self._ids = frozenset({*ids, *self._unseen})

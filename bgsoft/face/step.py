@@ -241,7 +241,9 @@ class FaceStep(Closing):
 
     def _limit(self, frame: Frame, matte: Matte, found: FoundFaces) -> Plane8 | None:
         separator, main = found.separator, [*found.main.values()]
-        if separator is None or (separator.is_fresh and not main):
+        if separator is None:
+            return None
+        if separator.is_fresh and not main and not self.picker.is_named:
             return None
         others = [face for face in found.faces if face.id not in found.main]
         limit, is_shared = separator.separate(self.editor.read(matte), main, others)

@@ -90,7 +90,7 @@ def _faces(evidence: Evidence, video: ReviewVideo) -> Iterator[Doubt]:
             yield Doubt(kind, weight, entry["frame"], box, RegionAction.KEEP)
     for entry in listed.get("main_changes", ()):
         box = _face_box(evidence, entry["frame"], entry.get("ids", ()))
-        yield Doubt("Somebody else became main", 500, entry["frame"], box, mends)
+        yield Doubt("The main people changed", 500, entry["frame"], box, mends)
     for entry in listed.get("shared", ()):
         kind = "People touch, separated by nearness"
         yield Doubt(kind, 200, entry["frame"], None, RegionAction.KEEP)

@@ -90,7 +90,7 @@ def test_face_data_as_arrays_are_those_of_a_whole_render(people: Path, tmp_path:
 @pytest.mark.parametrize("mode", ["main", "anonymize"])
 def test_who_is_who_is_not_decided_in_chunks(mode: str, clip: Path, tmp_path: Path) -> None:
     config = settings(clip, tmp_path / "out.mkv", face=mode, chunks=2, **LOOK)
-    why = f"--face {mode} tells people apart by all earlier frames"
+    why = "faces to keep or hide are followed through the whole video"
     assert reason(config) == f"rendered whole, not in 2 chunks: {why}"
     assert plan_for(replace(config, chunks=None)) == WholeRender()
     assert list(tmp_path.iterdir()) == []

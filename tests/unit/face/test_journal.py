@@ -151,7 +151,7 @@ def test_changes_of_the_main_person_are_listed() -> None:
     assert journal.summary()["main_changes"] == [
         {"frame": 2, "pts": 200, "time_s": 0.2, "ids": [7]}
     ]
-    assert journal.warnings()[0].startswith("other people became main 1 times, first at 0.20 s")
+    assert journal.warnings()[0].startswith("the main people changed 1 times, first at 0.20 s")
 
 
 def test_a_video_without_a_face_is_reported() -> None:

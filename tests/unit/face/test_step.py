@@ -271,6 +271,19 @@ def test_before_anybody_is_main_everything_stays() -> None:
     assert found[1].limit is not None
 
 
+def test_before_a_named_person_comes_and_after_a_cut_nobody_stays() -> None:
+    frames, mattes = frames_of(4), [matte_of(200) for _ in range(4)]
+    named = ("160,120@0.08",)
+    step = make_step(FakeFinder([[MAIN, OTHER]] * 3 + [[OTHER]]), FaceMode.MAIN, main=named)
+    reduced = [Reducer(HD).reduce([frame])[0] for frame in frames]
+    found = step.find(frames[:3], reduced[:3])
+    step.reset()
+    found += step.find(frames[3:], reduced[3:])
+    step.inspect(frames, reduced, mattes, found)
+    kept = [each.limit is None or each.limit.any() for each in found]
+    assert kept == [False, False, True, False]
+
+
 def test_mattes_of_a_batch_are_inspected_first() -> None:
     """Each matte uses its own faces; a cut inside the batch clears what was kept."""
     left, right = np.s_[40:, 80:240], np.s_[40:, 400:560]
