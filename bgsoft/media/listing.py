@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 from array import array
 from itertools import pairwise
+from typing import Any
+
+from av.packet import Packet
 
 from bgsoft.errors import RenderCancelledError
 from bgsoft.media.info import VideoInfo
@@ -25,6 +28,17 @@ class NotListedError(Exception):
     """The packets do not give the times of all frames; the message states the reason."""
 
 
+def shows_frame(packet: Packet[Any], info: VideoInfo) -> bool:
+    """Return whether a packet of a video shows a frame.
+
+    A packet shows none that an edit list hides, that precedes the first picture whose references
+    are there, or that only later pictures of VP8 need (RFC 6386, 9.1).
+    """
+    if packet.is_discard or (info.codec == "vp8" and not memoryview(packet)[0] & 16):
+        return False
+    return packet.pts is None or info.start_pts is None or packet.pts >= info.start_pts
+
+
 def list_frames(info: VideoInfo, cancel: threading.Event | None = None) -> FrameTimes:
     """Read the times of a video's frames.
 
@@ -32,7 +46,7 @@ def list_frames(info: VideoInfo, cancel: threading.Event | None = None) -> Frame
         NotListedError: The frames differ from the packets, or their times are not distinct.
         RenderCancelledError: ``cancel`` was set.
     """
-    start, leap = info.start_pts or 0, FORWARD_SECONDS / info.time_base
+    leap = FORWARD_SECONDS / info.time_base
     pts, keys = array("q"), array("q")
     clock: int | None = None
     for packet in read_packets(info.path, info.stream_index):
@@ -42,14 +56,13 @@ def list_frames(info: VideoInfo, cancel: threading.Event | None = None) -> Frame
             if clock is not None and not 0 <= packet.dts - clock < leap:
                 raise NotListedError("its clock restarts midway")
             clock = packet.dts
-        if packet.is_discard:
+        if not shows_frame(packet, info):
             continue
         if packet.pts is None:
             raise NotListedError("some of its frames have no timestamp")
-        if packet.pts >= start:
-            pts.append(packet.pts)
-            if packet.is_keyframe:
-                keys.append(packet.pts)
+        pts.append(packet.pts)
+        if packet.is_keyframe:
+            keys.append(packet.pts)
     pts, keys = array("q", sorted(pts)), array("q", sorted(keys))
     if any(before == after for before, after in pairwise(pts)):
         raise NotListedError("some of its frames have the same timestamp")

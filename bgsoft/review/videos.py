@@ -15,6 +15,7 @@ from bgsoft.errors import ConfigError, UnsupportedFormatError
 from bgsoft.frame import Frame
 from bgsoft.media.endpoints import EndpointKind, source_for
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.listing import shows_frame
 from bgsoft.media.source import read_packets
 from bgsoft.rendering.host import host_planes
 from bgsoft.ring import FrameRing
@@ -44,7 +45,7 @@ class ReviewVideo:
         self.path = path
         self.info: VideoInfo = source.probe()
         packets = read_packets(path, self.info.stream_index)
-        times = [packet.pts for packet in packets if not packet.is_discard]
+        times = [packet.pts for packet in packets if shows_frame(packet, self.info)]
         self.pts: list[int] = sorted(pts for pts in times if pts is not None)
         """pts of all frames, in order."""
         if len(self.pts) < len(times) or not times:
