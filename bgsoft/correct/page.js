@@ -13,12 +13,19 @@ let regions = [];       // as in /state; "kept": its number in the file, null wh
 let selected = null;    // a region
 let frame = 0;
 let saved = "";         // the entries of the file
+let saving = false;
 const past = [];        // regions before each change
 const chosen = { tool: "box", action: "hide", view: "both" };
 
-function say(text, wrong = false) {
+let failing = null;     // work whose error is shown
+function say(text, failed = null) {
+  failing = failed;
   $("message").textContent = text;
-  $("message").className = wrong ? "wrong" : "";
+  $("message").className = failed ? "wrong" : "";
+}
+
+function succeeded(work) {
+  if (failing === work) say("");
 }
 
 async function ask(path, body) {
@@ -41,8 +48,8 @@ function newest(work) {
     while (wanted) {
       const now = wanted;
       wanted = null;
-      try { await work(...now, () => wanted !== null); }
-      catch (error) { say(error.message, true); }
+      try { await work(...now, () => wanted !== null); succeeded(work); }
+      catch (error) { if (!wanted) say(error.message, work); }
     }
     working = false;
   };
@@ -51,8 +58,7 @@ function newest(work) {
 // --- regions ---------------------------------------------------------------------------------
 
 const isFixed = (region) => region.follow || region.keys.length > 1;
-// As in a render, a frame is taken to be shown for the usual time, or until the next one.
-const shownUntil = (number) => Math.min(video.times[number + 1] ?? Infinity, video.times[number] + video.frame_seconds);
+const shownUntil = (number) => video.times[number + 1] ?? video.end;
 // A region holds from the frame on that is shown when it begins.
 const holds = (region, number) => (region.from <= video.times[number] || region.from < shownUntil(number))
   && (region.to === null || video.times[number] < region.to);
@@ -89,6 +95,7 @@ const entries = () => regions.map(entry);
 function change(work) {
   past.push(JSON.stringify(regions));
   work();
+  succeeded(change);
   changed();
 }
 
@@ -97,18 +104,22 @@ function edit(region, values) {
 }
 
 function undo() {
-  if (!past.length) return;
+  if (!past.length || saving) return;
   const at = regions.indexOf(selected);
   regions = JSON.parse(past.pop());
   selected = regions[at] ?? null;
   changed();
 }
 
-function changed() {
+function mark() {
   const dirty = JSON.stringify(entries()) !== saved;
   $("save").disabled = !dirty;
-  $("undo").disabled = !past.length;
+  $("undo").disabled = !past.length || saving;
   document.title = (dirty ? "• " : "") + video.name;
+}
+
+function changed() {
+  mark();
   draw();
   list();
   render();
@@ -203,7 +214,7 @@ function card(region, number) {
   const time = (text, none) => text.trim() === none || !text.trim() ? null : seconds(text);
   const take = (key, none) => (text) => {
     const value = time(text, none);
-    if (Number.isNaN(value)) { say(`a time is seconds or M:SS, not ${text}`, true); list(); return; }
+    if (Number.isNaN(value)) { say(`a time is seconds or M:SS, not ${text}`, change); list(); return; }
     edit(region, { [key]: key === "from" ? value ?? 0 : value });
   };
   field("From", clock(region.from), take("from", "begin"), here(beginHere, "["));
@@ -380,7 +391,6 @@ const loadResult = newest(async (number, wanted, isOld) => {
     const made = await ask("result", { number, version: video.version, regions: wanted });
     for (const view of ["result", "matte"]) $(view).src = "data:image/jpeg;base64," + made[view];
     $("notices").textContent = made.notices.join(" ");
-    if ($("message").className === "wrong") say("");
     if (!isOld()) $("stage").classList.remove("stale");
   } finally { if (!isOld()) { $("busy").value = ""; document.body.dataset.shown = number; } }
 });
@@ -462,13 +472,14 @@ async function watch() {
     if (document.hidden) continue;
     try {
       const { svg, frames, failure } = await ask("timeline");
+      succeeded(watch);
       if (frames !== seen) { $("curves").innerHTML = svg; fit(); }
       seen = frames;
       const done = frames >= video.times.length;
       $("scanned").value = done ? "" : `timeline ${Math.floor(100 * frames / video.times.length)} %`;
-      if (failure) say(`the timeline ends early: ${failure}`, true);
+      if (failure) say(`the timeline ends early: ${failure}`, watch);
       if (done || failure) return;
-    } catch (error) { say(error.message, true); }
+    } catch (error) { say(error.message, watch); }
   }
 }
 
@@ -502,23 +513,28 @@ function choose(what, value) {
   if (video) draw();
 }
 
-function open(state) {
-  video = state;
-  regions = state.regions.map((region, number) => ({ ...region, kept: number }));
-  saved = JSON.stringify(entries());
-  selected = null;
-  past.length = 0;
-}
-
-async function save() {
+// What changes meanwhile stays, and is not saved yet.
+const write = newest(async () => {
   if ($("save").disabled) return;
-  const at = regions.indexOf(selected);
+  const sent = regions.map((region) => [region, JSON.stringify(entry(region))]);
+  saving = true;
   try {
-    open(await ask("save", { version: video.version, regions: entries() }));
-    selected = regions[at] ?? null;
-    changed();
-    say(regions.length ? `Saved. Render with --regions ${video.file}` : `Saved: no regions, so ${video.file} was removed.`);
-  } catch (error) { say(error.message, true); }
+    mark();
+    const state = await ask("save", { version: video.version, regions: entries() });
+    while (dragging) await pause(20);
+    sent.forEach(([region, text], at) => { if (JSON.stringify(entry(region)) === text) region.kept = at; });
+    saved = JSON.stringify(sent.map((_, at) => at));
+    video = state;
+    past.length = 0;
+    render();
+    say(sent.length ? `Saved. Render with --regions ${video.file}` : `Saved: no regions, so ${video.file} was removed.`);
+  } finally { saving = false; mark(); }
+});
+
+function save() {
+  succeeded(change);
+  document.activeElement?.blur();  // a field takes effect when it is left
+  if (failing !== change) write();
 }
 
 const KEYS = {
@@ -565,8 +581,10 @@ addEventListener("beforeunload", (event) => { if (!$("save").disabled) event.pre
 
 (async () => {
   for (const [what, value] of Object.entries(chosen)) choose(what, value);
-  try { open(await ask("state")); }
-  catch (error) { say(error.message, true); return; }
+  try { video = await ask("state"); }
+  catch (error) { say(error.message, ask); return; }
+  regions = video.regions.map((region, number) => ({ ...region, kept: number }));
+  saved = JSON.stringify(entries());
   frame = video.start;
   $("name").textContent = video.name;
   $("file").textContent = video.file.split("/").at(-1);

@@ -81,15 +81,16 @@ class CorrectionPage(Closing):
 
     def state(self) -> dict[str, Any]:
         """Read the regions file again, and return the page's first data."""
-        format = self._video.info.format
+        info = self._video.info
+        end = max(self._times[-1] + float(1 / info.nominal_rate), info.duration_seconds or 0.0)
         with self._working:
             self._file.read()
             return {
                 "name": self._video.path.name,
-                "width": format.width,
-                "height": format.height,
+                "width": info.format.width,
+                "height": info.format.height,
                 "times": self._times,
-                "frame_seconds": float(1 / self._video.info.nominal_rate),
+                "end": end,
                 "start": self._start,
                 "file": str(self._file.path),
                 "version": self._file.version,

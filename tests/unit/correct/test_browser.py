@@ -11,7 +11,7 @@ import pytest
 
 from bgsoft.correct.page import CorrectionPage
 from bgsoft.rendering.configure import build_config
-from bgsoft.settings.config import FaceMode, MatteQuality
+from bgsoft.settings.config import FaceMode, MatteQuality, RenderConfig
 from tests.chromium import Browser, needs_chromium
 from tests.unit.review.pages import room, write
 
@@ -49,15 +49,18 @@ class Editor:
         return float(self.browser.evaluate(script))
 
 
-def test_regions_are_drawn_timed_and_saved(tmp_path: Path) -> None:
-    clip, file = write(tmp_path / "in.mkv", room(50)), tmp_path / "in.regions.toml"
-    file.write_text(MOVING)
+def settings(clip: Path) -> RenderConfig:
     flags: dict[str, Any] = {
         "face": {"mode": FaceMode.OFF},
         "segment": {"matte": MatteQuality.FAST},
     }
-    config = build_config(clip, Path("/dev/null"), preset="soft", flags=flags)
-    with CorrectionPage(config, file) as page, Browser(tmp_path / "profile") as browser:
+    return build_config(clip, Path("/dev/null"), preset="soft", flags=flags)
+
+
+def test_regions_are_drawn_timed_and_saved(tmp_path: Path) -> None:
+    clip, file = write(tmp_path / "in.mkv", room(50)), tmp_path / "in.regions.toml"
+    file.write_text(MOVING)
+    with CorrectionPage(settings(clip), file) as page, Browser(tmp_path / "profile") as browser:
         browser.open(page.url)
         browser.wait(SHOWN.format(0))
         editor = Editor(browser)
@@ -136,3 +139,50 @@ def test_regions_are_drawn_timed_and_saved(tmp_path: Path) -> None:
             [int(part) for part in each.replace(" ", ",").split(",")] for each in (text, place)
         ]
         assert np.abs(np.subtract(*numbers)).max() <= 1, text
+
+
+def test_nothing_is_lost_that_changes_while_regions_are_saved(tmp_path: Path) -> None:
+    clip, file = write(tmp_path / "in.mkv", room(3)), tmp_path / "in.regions.toml"
+
+    def boxes() -> list[str]:
+        return [region["box"] for region in tomllib.loads(file.read_text())["region"]]
+
+    def save() -> None:
+        browser.evaluate("dispatchEvent(new KeyboardEvent('keydown', { key: 's', ctrlKey: true }))")
+
+    def type_place(text: str) -> None:
+        browser.evaluate("document.querySelector('#field-place').select()")
+        browser.call("Input.insertText", text=text)
+
+    with CorrectionPage(settings(clip), file) as page, Browser(tmp_path / "profile") as browser:
+        browser.open(page.url)
+        browser.wait(SHOWN.format(0))
+        editor = Editor(browser)
+        browser.click("#add")
+        type_place("1,2,30,40")
+        save()  # the field still has the focus
+        browser.wait("message.textContent.startsWith('Saved')")
+        assert boxes() == ["1,2,30,40"]
+        type_place("5,6,30,40")
+        with page._working:  # its answers wait
+            save()
+            browser.key("r")
+            browser.drag(editor.at(100, 50), editor.at(120, 60), editor.at(200, 120))
+            browser.evaluate("message.textContent = ''")
+        browser.wait("message.textContent.startsWith('Saved')")
+        assert boxes() == ["5,6,30,40"]
+        assert browser.evaluate("regions.length === 2 && !$('save').disabled")
+
+        # An error stays until a later try; a result does not end it.
+        text = file.read_text()
+        file.write_text("")
+        save()
+        browser.wait("message.textContent.includes('another program')")
+        browser.key("ArrowRight")
+        browser.wait(SHOWN.format(1))
+        assert "another program" in editor.text("#message")
+        file.write_text(text)
+        save()
+        browser.wait("message.textContent.startsWith('Saved')")
+        assert boxes()[0] == "5,6,30,40"
+        assert len(boxes()) == 2
