@@ -143,7 +143,14 @@ def _serve(own: PreviewFlags, settings: dict[str, Any]) -> int:
             raise ConfigError(f"cannot use {flag} without OUT.png: it belongs to a picture")
     named = settings.get("regions", {}).pop("file", None)
     preset = read_user_config().preset(own.preset)
-    config = build_config(own.input, Path(os.devnull), preset=preset, flags=settings)
+    # A region that is drawn later may be hidden.
+    config = build_config(
+        own.input,
+        Path(os.devnull),
+        preset=preset,
+        flags=settings,
+        unchecked=("nothing hidden",),
+    )
     if config.regions.file is not None and named is None:
         raise ConfigError(
             "cannot choose the regions file: the preset names one; name the file to edit with"

@@ -85,7 +85,8 @@ def test_a_file_of_another_kind_is_not_edited(run: Run, clip: Path, tmp_path: Pa
 @pytest.mark.parametrize("stop", [slow(signal.SIGINT), signal.SIGTERM])
 def test_the_page_is_served_until_a_signal(clip: Path, tmp_path: Path, stop: int) -> None:
     file = tmp_path / "r.toml"
-    command = [sys.executable, "-m", "bgsoft", "preview", str(clip), "--regions", str(file)]
+    flags = ["--regions", str(file), "--anonymize-style", "solid"]
+    command = [sys.executable, "-m", "bgsoft", "preview", str(clip), *flags]
     with (
         subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process,
         ExitStack() as stack,
