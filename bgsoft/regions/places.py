@@ -104,8 +104,17 @@ def place_regions(
     return placed
 
 
-def unused_text(region: Region, config: RenderConfig, info: VideoInfo) -> str:
-    """Return a warning about a region that applied in no frame, with the reason."""
+def unused_text(region: Region, config: RenderConfig, info: VideoInfo, *, is_held: bool) -> str:
+    """Return a warning about a region that applied in no frame, with the reason.
+
+    Args:
+        region: The region.
+        config: Settings of the render.
+        info: The video.
+        is_held: A frame is shown in its time.
+    """
+    if is_held:
+        return f"{region.name} {region.action}s nothing: it has no area in the frame then"
     start, length, end = config.start_seconds, info.duration_seconds, math.inf
     outside = ""
     if config.duration_seconds is not None:

@@ -75,7 +75,10 @@ class RegionStep:
                 )
             self._hidden = []
         # The part of the time that is rendered is not known exactly before the last frame.
-        self._unused = dict.fromkeys(self._edited + self._hidden)
+        self._held: set[PlacedRegion] = set()
+        """Regions in whose time a frame is shown."""
+        self._used: set[PlacedRegion] = set()
+        """Those of them that have a part in such a frame."""
         self._reason = partial(unused_text, config=config, info=info)
         self._hider = Hider(HidePlan.of(config, info.format), placement)
         moving = [one for one in self._edited + self._hidden if one.region.follow]
@@ -117,12 +120,16 @@ class RegionStep:
     def _holds(self, placed: PlacedRegion, frame: Frame) -> bool:
         holds = placed.holds_in(frame)
         if holds:
-            self._unused.pop(placed, None)
+            self._held.add(placed)
         return holds
 
     def unused(self) -> list[str]:
         """Return warnings about regions that applied in no frame so far."""
-        return [self._reason(one.region) for one in self._unused]
+        return [
+            self._reason(one.region, is_held=one in self._held)
+            for one in self._edited + self._hidden
+            if one not in self._used
+        ]
 
     def _corners(self, placed: PlacedRegion, frame: Frame) -> Corners:
         if self._follower is not None and placed.region.follow:
@@ -135,6 +142,7 @@ class RegionStep:
             scaled = corners / factor
             box = left, top, right, bottom = bounds(scaled, *plane.shape[::-1])
             if left < right and top < bottom:
+                self._used.add(placed)
                 draw = partial(coverage, scaled, box, inside=255 if keeps else 0)
                 limit = self._cached((placed, factor), corners, draw)
                 part = plane[top:bottom, left:right]
@@ -158,6 +166,7 @@ class RegionStep:
             if self._holds(placed, frame):
                 place = self._place(placed, self._corners(placed, frame), frame)
             if place is not None:
+                self._used.add(placed)
                 places.append(place)
                 box = place.box if isinstance(place, Raster) else place
                 hidden.append(HiddenPlace(box, placed.region.name))

@@ -87,6 +87,26 @@ def test_all_that_a_polygon_touches_is_hidden(tmp_path: Path, layout: str) -> No
             np.testing.assert_array_equal(plane[outside[::2, ::2]], source[outside[::2, ::2]])
 
 
+@pytest.mark.parametrize(
+    ("region", "is_told"),
+    [
+        ('to = 0.1\nkeys = [{ at = 0.1, box = "320,0,9,9" }, { at = 0.2, box = "0,0,9,9" }]', True),
+        ('polygon = "10,20 90,20 50,20"', True),
+        ('keys = [{ at = 0, box = "320,0,9,9" }, { at = 0.2, box = "300,0,9,9" }]', False),
+    ],
+)
+@pytest.mark.parametrize("action", ["hide", "keep"])
+def test_a_region_without_area_in_the_frame_is_reported(
+    tmp_path: Path, action: str, region: str, is_told: bool
+) -> None:
+    clip = write_noise(tmp_path / "in.mkv")
+    file = write_regions(tmp_path / "r.toml", f'action = "{action}"\n{region}')
+    report = bgsoft.render(clip, tmp_path / "out.mkv", regions=file, **AS_IT_IS)
+    told = [event.message for event in report.events if "nothing" in event.message]
+    message = f"region 1 of r.toml {action}s nothing: it has no area in the frame then"
+    assert told == ([message] if is_told else [])
+
+
 def test_crossing_sides_leave_no_hole(tmp_path: Path) -> None:
     star = "160,10 220,170 60,70 260,70 100,170"
     clip = write_noise(tmp_path / "in.mkv")
