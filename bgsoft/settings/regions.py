@@ -10,7 +10,7 @@ from bgsoft.errors import ConfigError
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.settings.setting import Span, parse_span, setting
 
-LENGTH = r"(\d+(?:\.\d*)?|\.\d+)(%?)"
+LENGTH = r"(\d{1,9}(?:\.\d*)?|\.\d+)(%?)"
 _BOX_FORM = "X,Y,W,H in pixels or percent, e.g. 10%,20%,15%,30%"
 _FLAG_FORM = "X,Y,W,H[@T0-T1] in pixels or percent, e.g. 10%,20%,15%,30%@1:05-1:20"
 _POINTS_FORM = "three or more pairs X,Y, e.g. 10%,20% 30%,20% 20%,40%"

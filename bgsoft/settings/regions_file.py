@@ -20,6 +20,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -163,7 +164,8 @@ def _table(entry: object, what: str, known: tuple[str, ...]) -> Mapping[str, Any
 def _time(value: object, key: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise ConfigError(f"{key} must be seconds or HH:MM:SS, not {value!r}")
-    seconds = parse_seconds(str(value), key)
+    text = value if isinstance(value, str) else f"{Decimal(str(value)):f}"  # 1e-07, too
+    seconds = parse_seconds(text, key)
     if seconds < 0:
         raise ConfigError(f"{key} must be 0 or more, not {value!r}")
     return Fraction(str(seconds))

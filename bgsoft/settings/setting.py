@@ -59,6 +59,8 @@ class Span(NamedTuple):
 
 
 _PLAIN = Setting()
+_MAX_SECONDS = 10**9
+"""Longer than any video; such times can be counted in any time base."""
 _TIME = r"(-?)(?:(?:(\d+):)?(\d+):)?(\d*\.?\d+|\d+\.)"
 
 
@@ -120,7 +122,7 @@ def check_pairs(label: str, texts: Iterable[str]) -> None:
 def parse_seconds(text: str, label: str) -> float:
     """Parse a time: seconds, ``MM:SS`` or ``HH:MM:SS``, each with an optional fraction.
 
-    The range is not checked. Raises ConfigError for any other text.
+    Raises ConfigError for any other text, and from :data:`_MAX_SECONDS` on.
     """
     match = re.fullmatch(_TIME, text.strip())
     if match is None:
@@ -132,6 +134,8 @@ def parse_seconds(text: str, label: str) -> float:
     ):
         raise ConfigError(f"{label} must have minutes and seconds below 60, not {text!r}")
     total = (hours or 0.0) * 3600 + (minutes or 0.0) * 60 + (seconds or 0.0)
+    if total >= _MAX_SECONDS:
+        raise ConfigError(f"{label} must be below {_MAX_SECONDS} s, not {text!r}")
     return -total if sign else total
 
 

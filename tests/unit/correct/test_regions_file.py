@@ -110,6 +110,7 @@ def test_another_kind_of_file_is_refused_and_stays(path: Path, text: str) -> Non
         ([{**NEW, "ellipse": "1,2,0,40"}], "width and height above 0"),
         ([{**NEW, "from": 5, "to": 4}], "must end after it begins"),
         ([{**NEW, "from": float("nan")}], "cannot read regions file"),
+        ([{**NEW, "to": 10**400}], "to must be below"),
         ([{**NEW, "to": [1]}], "must be text or a number"),
         ([{**NEW, 'x = 1\n"': 1}], "cannot write a region with"),
         ([{**NEW, "ellipse": '1,2,30,40"\nfollow = true #'}], "must be X,Y,W,H"),

@@ -57,6 +57,13 @@ def test_an_edited_file_is_read_again(tmp_path: Path) -> None:
 BOX = 'box = "0,0,9,9"'
 
 
+def test_a_time_may_be_any_number_of_toml(tmp_path: Path) -> None:
+    path = tmp_path / "r.toml"
+    path.write_text(f'[[region]]\naction = "hide"\n{BOX}\nfrom = 1e-7\nto = 1.5e1\n')
+    (region,) = read_regions(path)
+    assert (region.begin, region.end) == (Fraction(1, 10**7), 15)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -88,6 +95,9 @@ BOX = 'box = "0,0,9,9"'
             "region 1: must end after it begins",
         ),
         (f'[[region]]\naction = "hide"\n{BOX}\nfrom = -1', "from must be 0 or more, not -1"),
+        (f'[[region]]\naction = "hide"\n{BOX}\nto = {"9" * 400}', "to must be below 1000000000 s"),
+        (f'[[region]]\naction = "hide"\n{BOX}\nto = inf', "to must be seconds or HH:MM:SS"),
+        (f'[[region]]\naction = "hide"\nbox = "0,0,9,{"9" * 400}"', "box must be X,Y,W,H"),
         (f'[[region]]\naction = "hide"\n{BOX}\nto = "soon"', "to must be seconds or HH:MM:SS"),
         (f'[[region]]\naction = "hide"\n{BOX}\nto = true', "to must be seconds or HH:MM:SS"),
         (f'[[region]]\naction = "hide"\n{BOX}\nfollow = 1', "follow must be true or false, not 1"),
