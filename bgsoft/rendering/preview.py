@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, suppress
+from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import cv2
@@ -10,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bgsoft.analysis.reduce import Reducer
-from bgsoft.decode.base import DecodeSettings
+from bgsoft.decode.base import Decoder, DecodeSettings, PtsRange
 from bgsoft.encode.rgb import RgbPictures
 from bgsoft.errors import ConfigError, DecodeError
 from bgsoft.face.base import Face, oval_points
@@ -20,6 +24,7 @@ from bgsoft.face.finder import FaceFinder
 from bgsoft.face.networks import FaceNetworks
 from bgsoft.frame import Frame, FrameFormat
 from bgsoft.media.info import VideoInfo
+from bgsoft.media.listing import NotListedError, list_frames
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import check_target, made_folders, write_whole
 from bgsoft.pipeline.metrics import Metrics
@@ -118,11 +123,6 @@ def _render_frame(
     draws_faces: bool,
 ) -> tuple[_Picture, _Picture, _Picture, float]:
     """Return source, matte and result as (H, W, 3) BGR, and the frame's time in seconds."""
-    rate = float(info.frame_rate) or 25.0
-    begin = max(0.0, at_seconds - WARM_UP_FRAMES / rate)
-    # A frame at exactly at_seconds still counts; the end of the range is exclusive.
-    length = at_seconds - begin + float(info.time_base) / 2
-    settings = DecodeSettings(start_seconds=begin, duration_seconds=length)
     ring = FrameRing(2, lambda slot: host_planes(info.format, slot))
     builder = StageBuilder(BackendConfig(batch=1).on_cpu(), lambda _event: None)
     model = resolve(config.segment.model)
@@ -137,8 +137,9 @@ def _render_frame(
     faces: list[Face] = []
     last: Frame | None = None
     try:
-        with builder.make_decoder("cpu", config.input, settings, info) as decoder:
-            for frame in decoder.frames(ring):
+        make_decoder = partial(builder.make_decoder, "cpu", config.input, info=info)
+        with closing(_frames_until(at_seconds, info, make_decoder, ring)) as frames:
+            for frame in frames:
                 if last is not None:
                     ring.release(last)
                 last = frame
@@ -166,6 +167,34 @@ def _render_frame(
         stages.close()
         if finder is not None:
             finder.close()
+
+
+def _frames_until(
+    at_seconds: float, info: VideoInfo, make_decoder: Callable[..., Decoder], ring: FrameRing
+) -> Generator[Frame, None, None]:
+    """Decode the frame that is shown at a time, after those that warm the stages up."""
+    rate = float(info.frame_rate) or 25.0
+    begin = max(0.0, at_seconds - WARM_UP_FRAMES / rate)
+    # A frame at exactly at_seconds still counts; the end of the range is exclusive.
+    length = at_seconds - begin + float(info.time_base) / 2
+    is_empty, end = True, info.duration_seconds
+    try:
+        part = DecodeSettings(start_seconds=begin, duration_seconds=length)
+        with make_decoder(settings=part) as decoder:
+            for frame in decoder.frames(ring):
+                is_empty = False
+                yield frame
+    except ConfigError:
+        if not is_empty or end is None or at_seconds >= end:
+            raise
+    if is_empty and info.pipe is None and not info.stills:
+        # A frame that began earlier is still shown.
+        with suppress(NotListedError):
+            pts = list_frames(info).pts
+            shown = max(0, bisect_right(pts, info.pts_at(Fraction(str(at_seconds)))) - 1)
+            span = PtsRange(pts[max(0, shown - WARM_UP_FRAMES)], pts[shown] + 1, 0)
+            with make_decoder(settings=DecodeSettings(range=span)) as decoder:
+                yield from decoder.frames(ring)
 
 
 def draw_faces(picture: NDArray[np.uint8], faces: Sequence[Face]) -> None:

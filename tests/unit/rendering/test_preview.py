@@ -54,6 +54,16 @@ def test_shows_the_frame_at_the_time(clip: Path, tmp_path: Path, at: float, inde
     assert [p.name for p in tmp_path.iterdir()] == ["p.png"], "nothing else is left"
 
 
+@pytest.mark.parametrize(("at", "index"), [(2.9, 2), (3.5, 3)])
+def test_a_frame_is_shown_until_the_next_one(tmp_path: Path, at: float, index: int) -> None:
+    """As in a recording of a screen: for seconds."""
+    times = [*regular_times(3, RATE), Fraction(3), Fraction(4)]
+    clip = write_video(tmp_path / "in.mkv", VideoSpec(times=tuple(times), width=160, height=120))
+    result = write_preview(config(clip, tmp_path / "p.png"), at)
+    assert result.time_seconds == pytest.approx(float(times[index]))
+    assert shown_index(panels(tmp_path / "p.png")[0]) == index
+
+
 def test_default_time_is_one_second(clip: Path, tmp_path: Path) -> None:
     assert write_preview(config(clip, tmp_path / "p.png")).time_seconds == pytest.approx(1.0)
 
