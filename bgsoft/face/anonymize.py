@@ -16,6 +16,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
+from bgsoft.face.base import LOOKAHEAD_FRAMES
 from bgsoft.face.geometry import Box, box_area, shared_area
 from bgsoft.hide.plan import Ellipse
 from bgsoft.records import NamedTuple, dataclass
@@ -70,6 +71,8 @@ class FrameFaces:
     """Cuts so far."""
     is_decided: bool = True
     """Later frames of the scene do not change who is shown."""
+    before: Sequence[FrameFaces] = ()
+    """Earlier frames that are not rendered."""
 
     def hidden(self) -> dict[int, Ellipse]:
         """Return the place of each face that is to be hidden, by id."""
@@ -108,6 +111,8 @@ class HiddenFaces:
 
     def update(self, now: FrameFaces, coming: Sequence[FrameFaces]) -> list[Ellipse]:
         """Return the ellipses to hide in the next frame, by its faces and those after it."""
+        for at, frame in enumerate(now.before, 1):
+            self.update(frame, [*now.before[at:], now, *coming][:LOOKAHEAD_FRAMES])
         last = self._last
         proven = {*now.proven, *last}.union(*(frame.proven for frame in coming))
         if coming:  # else nothing speaks against a single view

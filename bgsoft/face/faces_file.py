@@ -128,6 +128,8 @@ class KnownFaces:
         """pts of frames that may begin a shot; None: unknown."""
         self.summary: Mapping[str, Any] | None = None
         """Report about the faces, of the pass that recorded them."""
+        self.frame_ticks = 0
+        """Nominal duration of a frame; 0: unknown."""
         self._path = path
         self._size: tuple[int, int] | None = None
         """Width and height of the frames of a file's video."""
@@ -181,6 +183,13 @@ class KnownFaces:
         self._open = [track for track in self._open if track.pts[-1] >= pts]
         found = filter(None, (track.face(pts) for track in self._open))
         return sorted(found, key=lambda face: -face_size(face.box_xyxy))
+
+    def listed(self, begin: int, end: int) -> list[int]:
+        """Return the pts of all faces from a pts on until another, which is excluded."""
+        found = set[int]()
+        for track in self.tracks.values():
+            found.update(track.pts[bisect_left(track.pts, begin) : bisect_left(track.pts, end)])
+        return sorted(found)
 
     def items(self) -> Iterator[tuple[int, float, list[Face]]]:
         """Yield pts, seconds and faces of all frames that are known, but the :attr:`hidden`."""
@@ -269,11 +278,12 @@ class KnownFaces:
     def require_video(self, info: VideoInfo) -> None:
         """Raise ConfigError if the file belongs to a video of another size or time base.
 
-        Its name and size in bytes are only kept for :meth:`warnings`.
+        Its name and size in bytes are only kept for :meth:`warnings`, and its frame rate.
         """
         size = info.format.width, info.format.height
         self._names = self._names[0], "" if info.pipe or info.stills else info.path.name
         self._bytes = self._bytes[0], _file_bytes(info)
+        self.frame_ticks = info.nominal_ticks
         is_counted = bool(info.stills)  # pts are numbers of pictures
         if self._size is not None and self._size != size:
             found, wanted = "frames are {}x{}".format(*self._size), "{}x{}".format(*size)

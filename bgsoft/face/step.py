@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -99,6 +99,8 @@ class FaceStep(Closing):
         places in between. It is 1 where faces are hidden. May be changed between frames."""
         self._since = 0
         self._found: FoundFaces | None = None
+        self._is_first = True
+        """The next frame follows none."""
         self._whole: dict[int, float] = {}
         """Share that a matte seemed to lack of each face, although it had its outline. Landmarks
         are made again once one lacks more. Otherwise they are made in 118 of 300 frames, not 33."""
@@ -110,6 +112,7 @@ class FaceStep(Closing):
         self.finder.reset()
         self._guard.reset()
         self.picker.reset()
+        self._hidden, self._is_first = HiddenFaces(), True
         self._begin_scene()
 
     def cut(self) -> None:
@@ -181,10 +184,45 @@ class FaceStep(Closing):
         guarded = {FaceMode.GUARD: faces, FaceMode.MAIN: [f for f in faces if f.id in main]}
         covered = self._guard.faces(guarded.get(self.config.mode, ()))
         shown, is_decided = {*main, *self._never_hidden}, self.picker.is_decided
+        seen = self._seen(faces, shown, seconds, self._scene)
+        seen.is_decided = is_decided
+        if self._is_first:
+            # The last sighting is hidden for less than a second, or until one in the next frames.
+            # The velocity follows from the sighting before, which may be as much older.
+            ticks = 0 if self.known is None else self.held * self.known.frame_ticks
+            reach = 2 * (math.ceil(1 / frame.time_base) + ticks)
+            seen.before = self._not_rendered(frame, seen, frame.pts - reach, frame.pts)
+            self._is_first = False
+        return FoundFaces(faces, main, covered, seen, self._separator)
+
+    def _seen(
+        self, faces: Sequence[Face], shown: Set[int], seconds: float, scene: int
+    ) -> FrameFaces:
         places = {f.id: hiding_ellipse(f) for f in faces if f.detected and self.held}
         proven = {face.id for face in faces if face.is_proven}
-        seen = FrameFaces(places, proven, shown, seconds, self._scene, is_decided)
-        return FoundFaces(faces, main, covered, seen, self._separator)
+        return FrameFaces(places, proven, shown, seconds, scene)
+
+    def _not_rendered(
+        self, frame: Frame, seen: FrameFaces, begin: int, end: int
+    ) -> list[FrameFaces]:
+        """Return the known faces from a pts on until another, before or after all given frames.
+
+        Args:
+            frame: The given frame next to them.
+            seen: Its faces.
+            begin: The first pts.
+            end: The pts after the last.
+        """
+        if self.known is None or not self.held:
+            return []
+        shown, cuts = {*seen.shown, *self.picker.main}, self.known.cuts or ()
+        found = []
+        for pts in self.known.listed(begin, end):
+            passed = sum(min(pts, frame.pts) < cut <= max(pts, frame.pts) for cut in cuts)
+            scene = seen.scene + (passed if pts > frame.pts else -passed)
+            seconds = float(pts * frame.time_base)
+            found.append(self._seen(self.known.faces(pts), shown, seconds, scene))
+        return found
 
     def inspect(
         self,
@@ -268,13 +306,21 @@ class FaceStep(Closing):
 
     def flush(self) -> list[Frame]:
         """Hide faces in the frames that are kept back, by what is known now; returns them."""
-        return [self._hide_next() for _ in range(len(self._waiting))]
+        last = self._waiting[-1] if self._waiting else None
+        return [self._hide_next(last) for _ in range(len(self._waiting))]
 
-    def _hide_next(self) -> Frame:
+    def _hide_next(self, last: tuple[Frame, FrameFaces] | None = None) -> Frame:
+        """Hide faces in the next frame; ``last`` is the last one that is rendered, if known."""
         frame, faces = self._waiting.popleft()
         ahead = [each for _, each in self._waiting]
         if not faces.is_decided:
             faces.shown = [each for each in (faces, *ahead) if each.scene == faces.scene][-1].shown
+        if last is not None and self.known is not None:
+            until = frame.pts + round((self.held + 0.5) * self.known.frame_ticks)
+            after = self._not_rendered(*last, last[0].pts + 1, until)
+            if after and not ahead:  # a single view counts in the last frame
+                faces.proven = faces.proven | faces.places.keys()
+            ahead += after
         ellipses = self._hidden.update(faces, ahead)
         hidden = self.hider.apply(frame, ellipses) if ellipses else ()
         if frame.pts >= self.trim_start:

@@ -354,3 +354,24 @@ def test_a_drawn_box_that_is_no_face_in_shape_is_hidden_whole(tmp_path: Path) ->
     for luma, *_ in pictures(target):
         for left, top, right, bottom in boxes.values():
             assert luma[top:bottom, left:right].max() == 16
+
+
+@pytest.mark.parametrize(("first", "last"), [(15, 25), (10, 14), (22, 28), (31, 40), (44, 47)])
+def test_a_part_hides_what_the_whole_render_hides(tmp_path: Path, first: int, last: int) -> None:
+    """Faces just outside the part count: one is at 0.4 and 1.2 s, the other from 1.6 to 1.8 s."""
+    source, target, file = (tmp_path / name for name in ("in.mkv", "out.mkv", "f.jsonl"))
+    ffmpeg("-f", "lavfi", "-i", "color=gray:s=320x180:d=2:r=25", "-c:v", "ffv1", source)
+    lines: list[dict[str, Any]] = [
+        {"faces_of": "in.mkv", "frame": [320, 180], "time_base": "1/1000", "cuts": [1920]},
+        {"id": 1, "faces": [[400, 20, 20, 60, 80], [1200, 220, 20, 260, 80]]},
+        {"id": 2, "faces": [[t, t // 10, 90, t // 10 + 40, 150] for t in range(1600, 1840, 40)]},
+    ]
+    given = {"faces": write(file, lines), "face": "anonymize", "subjects": 0, "codec": "ffv1"}
+    bgsoft.render(source, tmp_path / "whole.mkv", **UNCHANGED, **given)
+    bgsoft.render(
+        source, target, start=first / 25, duration=(last - first) / 25, **UNCHANGED, **given
+    )
+    whole = [luma == 16 for luma, *_ in pictures(tmp_path / "whole.mkv")][first:last]
+    part = [luma == 16 for luma, *_ in pictures(target)]
+    assert all(black.any() for black in whole)
+    assert [black.tobytes() for black in part] == [black.tobytes() for black in whole]
