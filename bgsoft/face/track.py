@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from bgsoft.face.base import Face, square_of
 from bgsoft.face.detect import Detection
-from bgsoft.face.geometry import Box, Roi, box_iou, face_size, middle
+from bgsoft.face.geometry import Box, Roi, box_iou, face_size, half_size, middle
 from bgsoft.records import dataclass
 
 MIN_AGREEMENT = 0.4
@@ -148,9 +148,9 @@ class FaceTrack:
             self.box, self.angle = found.box, found.angle
             needed = min(self.needed, found.needed)
             self.needed = 1 if self.sightings + 1 >= needed else needed
-        else:  # it shows where the face is, not how large
-            self.x, self.y = x - last_x, y - last_y
-            self.box = self.expected
+        else:  # it shows where the face is; of its sizes the larger counts, as doubt hides
+            half_x, half_y = map(max, half_size(self.box), half_size(found.box))
+            self.box = x - half_x, y - half_y, x + half_x, y + half_y
         self.score = found.score
         self.is_sure, self.seen_at = found.is_sure, seconds
         self.square = steadied(self.square, square_of(found.box, found.angle))
