@@ -89,7 +89,12 @@ class ResultFiles(NamedTuple):
     def write(
         self, plain: Mapping[str, Any], draw: Callable[[Path], None], console: Console
     ) -> None:
-        """Write the JSON and draw the plot; created folders are reported."""
+        """Write the JSON and draw the plot; created folders are reported.
+
+        Raises:
+            OutputError: As :meth:`check`, since a file may have appeared during the measurement.
+        """
+        self.check(())
         targets = [path for path in (self.json, self.plot) if path is not None]
         with made_folders(targets, lambda text: console.err(f"notice: {text}")):
             if self.json is not None:

@@ -102,6 +102,7 @@ def run_live(
                 report(f"notice: {text}")
             engine.run(cancel)
         if recorder is not None and trace is not None:
+            check_target(trace, "trace", overwrite=options.overwrite)  # it may have appeared
             recorder.write(trace)
     return engine.failures
 

@@ -131,10 +131,15 @@ class Request:
         for destination in destinations:
             destination.check_distinct(taken)
             taken.append(destination.path)
+        self.check_reports(taken)
+
+    def check_reports(self, taken: Sequence[Path] = ()) -> None:
+        """Raise OutputError if trace or report cannot be written, or are files of ``taken``."""
+        config, others = self.config, [*taken]
         for file, what in ((config.trace, "trace"), (config.report, "report")):
             if file is not None:
-                check_target(file, what, overwrite=config.overwrite, others=taken)
-                taken.append(file)
+                check_target(file, what, overwrite=config.overwrite, others=others)
+                others.append(file)
 
     def _check_pipes(self) -> None:
         """Reject what needs to read a pipe again, or to inspect what has been sent."""

@@ -154,6 +154,7 @@ class _Session:
         self._stack = ExitStack()
         """Everything else; a hanging stage keeps it open."""
         self._face_data: FaceDataWriter | None = None
+        self._is_published = False
         self._known: KnownFaces | None = None
 
     def run(self, events: Sequence[Event] = ()) -> ChunkResult:
@@ -168,6 +169,8 @@ class _Session:
             data = self._face_data
             if data is not None and data.file.kept is not None and self._chunk is None:
                 exc.add_note(f"the faces of the first {data.frames} frames are in {data.file.kept}")
+            if self._is_published:
+                exc.add_note(f"{self._config.output} is complete")
             raise
         finally:
             device = sys.modules.get("bgsoft.cuda.device")
@@ -449,11 +452,15 @@ class _Session:
 
     def _publish(self, stages: RenderStages) -> None:
         """Let what was written take its names."""
+        files = [output.file for output in stages.outputs]
         if self._face_data is not None:
             self._face_data.finish()
-        commit([output.file for output in stages.outputs])
-        if self._face_data is not None:
-            self._face_data.publish()
+            if self._face_data.frames:
+                files.append(self._face_data.file)
+        if self._chunk is None:
+            self._request.check_reports()
+        commit(files)
+        self._is_published = bool(stages.outputs)
 
     def _report(
         self, stages: RenderStages, outcome: PipelineOutcome, pre_roll: array[int], kept: array[int]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,14 @@ def write_tracks(config: RenderConfig, listener: Listener) -> KnownFaces:
         BgsoftError: The errors of :func:`bgsoft.rendering.session.render_whole`.
     """
     read = Request(config, writes=False).read_files
-    check_target(config.output, "faces", overwrite=config.overwrite, others=read)
+    check = partial(check_target, config.output, "faces", overwrite=config.overwrite)
+    check(others=read)
 
     def note(text: str) -> None:
         listener.event(Event(kind="notice", message=text))
 
     with made_folders([config.output], note):
         known, info = search_faces(config, listener, hand_over_frames)
+        check()  # it may have appeared during the search
         write_whole(config.output, "faces", known.text(info))
     return known

@@ -5,9 +5,12 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bgsoft.compare.compare import compare
+from bgsoft.compare.result import Comparison
 from bgsoft.errors import BackendUnavailableError
 from tests.marks import slow
 from tests.processes import run_python
@@ -107,6 +110,20 @@ def test_files_that_exist_are_replaced_with_overwrite_only(
     assert (run(*arguments).code, old.read_text()) == (5, "mine")
     assert run(*arguments, "-y").code == 0
     assert "pictures" in json.loads(old.read_text())
+
+
+def test_a_file_that_appears_meanwhile_is_kept(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "new.json"
+
+    def late(*args: Any, **options: Any) -> Comparison:
+        path.write_text("mine")
+        return compare(*args, **options)
+
+    monkeypatch.setattr("bgsoft.compare.compare.compare", late)
+    assert run("compare", "a.mp4", "b.mp4", "--json", path).code == 5
+    assert path.read_text() == "mine"
 
 
 def test_min_vmaf_without_libvmaf_ends_with_4(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

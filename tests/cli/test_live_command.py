@@ -172,6 +172,15 @@ def test_a_trace_that_exists_is_kept(run: Run, clip: Path, tmp_path: Path) -> No
     assert trace.read_text() != "mine"
 
 
+def test_a_trace_that_appears_meanwhile_is_kept(
+    run: Run, clip: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, trace = tmp_path / "a.ts", tmp_path / "trace.json"
+    monkeypatch.setattr("bgsoft.live.engine.Engine.run", lambda *_: trace.write_text("mine"))
+    outcome = run("live", clip, "--realtime", "--preset", "fast", "--to", out, "--trace", trace)
+    assert (outcome.code, trace.read_text()) == (5, "mine")
+
+
 def test_missing_folders_are_made_with_a_notice(run: Run, clip: Path, tmp_path: Path) -> None:
     out, trace = tmp_path / "out" / "a.ts", tmp_path / "new" / "trace.json"
     arguments = ("--realtime", "--preset", "fast", "--to", out, "--trace", trace)

@@ -234,6 +234,26 @@ def test_report_and_trace_are_written(tmp_path: Path) -> None:
     assert json.loads(trace.read_text())["traceEvents"]
 
 
+@pytest.mark.parametrize("name", ["report", "trace"])
+def test_a_report_or_trace_that_appears_meanwhile_is_kept(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, target = tmp_path / "a.json", tmp_path / "out.mp4"
+    monkeypatch.setattr("bgsoft.rendering.session.check_pts", lambda *_: path.write_text("mine"))
+    with pytest.raises(OutputError, match=f"the {name} .* exists; use overwrite=True"):
+        bgsoft.render(SAMPLE, target, duration=0.1, **QUICK, **{name: path})
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("a.json", "mine")]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has this device")
+def test_an_output_whose_report_cannot_be_written_is_complete(tmp_path: Path) -> None:
+    target = tmp_path / "out.mp4"
+    with pytest.raises(OutputError, match="cannot write the report full: disk full") as caught:
+        bgsoft.render(SAMPLE, target, duration=0.2, report="/dev/full", **QUICK)
+    assert caught.value.__notes__ == [f"{target} is complete"]
+    assert len(list(read_back(target))) == 6
+
+
 def test_progress_and_events_reach_the_caller(tmp_path: Path) -> None:
     progress: list[Progress] = []
     events: list[Event] = []

@@ -325,6 +325,19 @@ def test_a_late_failure_keeps_the_old_faces(
     assert sorted(path.name for path in tmp_path.iterdir()) == [name, partial]
 
 
+def test_no_output_appears_if_the_face_data_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "faces.jsonl"
+    monkeypatch.setattr(
+        "bgsoft.rendering.session.check_pts", lambda *_: data.write_text("somebody's")
+    )
+    with pytest.raises(OutputError, match="it has appeared during the render"):
+        render(SAMPLE, tmp_path / "out.mp4", face_data=data, duration=0.1)
+    assert data.read_text() == "somebody's"
+    assert sorted(tmp_path.iterdir()) == [data, tmp_path / "faces.partial.jsonl"]
+
+
 def test_bad_face_data_names_are_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"\.jsonl or \.npz"):
         render(SAMPLE, tmp_path / "out.mp4", face_data=tmp_path / "faces.txt")

@@ -13,6 +13,7 @@ import bgsoft
 from bgsoft.cli.main import main
 from bgsoft.errors import ConfigError, VerificationError
 from bgsoft.face.faces_file import read_faces_file
+from bgsoft.rendering.people import search_faces
 from bgsoft.report import Phase
 from tests.contract.test_render_faces import (
     FRAMES,
@@ -236,6 +237,21 @@ def test_a_file_of_faces_makes_its_folder_and_replaces_no_picture(
     assert main(["faces", str(picture.parent), str(picture), "-y"]) == 5
     assert f"cannot write the faces {picture}: it is the same file" in capsys.readouterr().err
     assert picture.read_bytes() == before
+
+
+def test_a_file_of_faces_that_appears_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture, target = tmp_path / "1.png", tmp_path / "f.jsonl"
+    ffmpeg("-f", "lavfi", "-i", "testsrc2=s=64x48:d=0.04", picture)
+
+    def late(*args: Any) -> Any:
+        target.write_text("somebody's")
+        return search_faces(*args)
+
+    monkeypatch.setattr("bgsoft.rendering.tracks.search_faces", late)
+    assert main(["faces", str(picture), str(target)]) == 5
+    assert target.read_text() == "somebody's"
 
 
 HEADER = '{"faces_of": "a", "frame": [1280, 720]}\n'
