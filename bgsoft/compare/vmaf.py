@@ -158,7 +158,8 @@ class VmafScorer(Closing):
         """Return the score of each pair, 0–100, in the order they were sent.
 
         Raises:
-            BackendUnavailableError: ffmpeg failed; the message contains its own.
+            BackendUnavailableError: ffmpeg failed, and the message contains its own; or its results
+                are incomplete.
         """
         if self._broken:
             raise self._failure()
@@ -167,7 +168,12 @@ class VmafScorer(Closing):
             self._process.wait(_FINISH_SECONDS)
         if self._process.returncode != 0 or not self._log.exists():
             raise self._failure()
-        frames = json.loads(self._log.read_text(encoding="utf-8"))["frames"]
+        incomplete = BackendUnavailableError(
+            f"cannot score VMAF: its results in {tempfile.gettempdir()} are incomplete; is the"
+            " disk full?"
+        )
+        with translated(ValueError, to=lambda _: incomplete):
+            frames = json.loads(self._log.read_text(encoding="utf-8"))["frames"]
         frames.sort(key=lambda frame: frame["frameNum"])
         scores = [float(frame["metrics"]["vmaf"]) for frame in frames]
         if len(scores) != self._pushed:

@@ -58,6 +58,19 @@ def test_a_failing_ffmpeg_is_reported() -> None:
         scorer.finish()
 
 
+@needs_vmaf
+def test_incomplete_results_are_reported(tmp_path: Path) -> None:
+    """On a full disk libvmaf writes a part, and ffmpeg succeeds."""
+    part = tmp_path / "ffmpeg"
+    part.write_text("""#!/bin/sh\ncat >/dev/null; printf '{"frames": [' >vmaf.json\n""")
+    part.chmod(0o755)
+    with (
+        VmafScorer(Ffmpeg(str(part), "a part"), 64, 64, 8) as scorer,
+        pytest.raises(BackendUnavailableError, match="incomplete; is the disk full"),
+    ):
+        scorer.finish()
+
+
 def children() -> set[str]:
     lists = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
     return {pid for each in lists for pid in each.split()}
