@@ -39,16 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     others: list[int] = []
     """Signals other than Ctrl-C's that ended it."""
 
-    def terminate(number: int, _frame: FrameType | None) -> NoReturn:
-        others.append(number)
-        raise KeyboardInterrupt
+    def terminate(number: int, _frame: FrameType | None) -> None:
+        if not others:  # a second one must not stop the removal of temporary files
+            others.append(number)
+            raise KeyboardInterrupt
 
     def repeat(lost: sys.UnraisableHookArgs) -> None:
         """Send a signal again that raised where exceptions are lost, as in a weakref's callback."""
         if lost.exc_type is not KeyboardInterrupt:
             sys.__unraisablehook__(lost)
             return
-        number = others[-1] if others else signal.SIGINT
+        number = others.pop() if others else signal.SIGINT
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(number))
         signal.setitimer(signal.ITIMER_REAL, 0.01)  # by then, Python has left the callback
 

@@ -219,6 +219,32 @@ def test_a_signal_in_a_callback_is_not_lost(number: signal.Signals, code: int, w
     assert done.stderr == f"bgsoft: error: {word}; no output was written\n"
 
 
+SECOND = """
+import pathlib, signal, sys
+import bgsoft.cli.app
+from bgsoft.cli.main import run
+
+def execute(argv, console):
+    made = pathlib.Path(sys.argv[1])
+    made.touch()
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.raise_signal(signal.SIGTERM)
+        made.unlink()
+
+bgsoft.cli.app.execute = execute
+run()
+"""
+
+
+def test_a_second_signal_does_not_stop_the_removal_of_files(tmp_path: Path) -> None:
+    done = run_python("-c", SECOND, str(tmp_path / "made"))
+    assert done.returncode == 143
+    assert done.stderr == "bgsoft: error: terminated; no output was written\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_pathlib_is_not_loaded_before_an_interrupt_is_one_line() -> None:
     """Until then, Ctrl-C prints a traceback."""
     program = "import sys, bgsoft.cli.main; print(*sys.modules)"
