@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 from bgsoft.chunks.folder import take_lock
 from bgsoft.closing import Closing
-from bgsoft.errors import ConfigError, DiskFullError, OutputError, os_errors_as, translated
+from bgsoft.errors import DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import GRACE_SECONDS
 from bgsoft.outputs import read_receipt, real_path, remove_leftovers, stamp
 from bgsoft.records import NamedTuple, dataclass
@@ -105,8 +105,7 @@ class BatchState(Closing):
     batch hold it.
 
     Raises:
-        ConfigError: Another batch uses the folder.
-        OutputError: The file cannot be opened, or is unusable.
+        OutputError: Another batch uses the folder; or the file cannot be opened, or is unusable.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class BatchState(Closing):
         with suppress(OSError):  # a file system without locks
             if not take_lock(lock, fcntl.LOCK_EX, self._wait_seconds):
                 os.close(lock)
-                raise ConfigError(f"cannot use output folder {folder}: another batch is using it")
+                raise OutputError(f"cannot use output folder {folder}: another batch is using it")
         return lock
 
     def _read(self, *, replace_unusable: bool) -> None:
@@ -274,7 +273,7 @@ class BatchState(Closing):
         Outputs that were deleted are set to WAITING.
 
         Returns:
-            A notice, or None if the file exists.
+            A notice, or None if no output was deleted.
 
         Raises:
             OutputError: The file cannot be written.
@@ -297,6 +296,8 @@ class BatchState(Closing):
             for entry in self.entries.values():
                 self._put(entry, is_current=entry.is_current)
             self._execute("COMMIT")
+        if not lost:
+            return None
         outputs = f"{lost} output{'' if lost == 1 else 's'}"
         return (
             f"{self.folder} was deleted during the batch with {outputs}; render again with --resume"

@@ -356,6 +356,21 @@ def test_what_killed_renders_left_of_skipped_outputs_is_removed(tmp_path: Path) 
     assert [name[:3] for name in left] == [".b.", ".b.", ".c.", ".c."]
 
 
+def test_no_output_is_lost_with_a_folder_that_had_none(tmp_path: Path) -> None:
+    run = Run(tmp_path, workers=1)
+    said: list[str] = []
+    run.view.notice = said.append  # type: ignore[method-assign]
+
+    def render(job: RenderWhole) -> RenderReport:
+        if job.config.input.stem == "a":
+            shutil.rmtree(run.folder)
+            run.folder.mkdir()
+        return done(job)
+
+    assert run(render).left == 0
+    assert said == []
+
+
 def test_a_folder_that_is_deleted_meanwhile_is_known_again(tmp_path: Path) -> None:
     run = Run(tmp_path, workers=1)
     said: list[str] = []

@@ -428,7 +428,7 @@ def test_it_is_sqlite_that_others_can_read(world: World) -> None:
 
 
 def test_one_batch_at_a_time(world: World) -> None:
-    with BatchState(world.folder), pytest.raises(ConfigError, match="another batch is using it"):
+    with BatchState(world.folder), pytest.raises(OutputError, match="another batch is using it"):
         BatchState(world.folder, wait_seconds=0.0)
     BatchState(world.folder).close()
     assert names(world.folder) == []
