@@ -177,7 +177,8 @@ class RenderReport:
     """How long the process had lived when the render began: where it does nothing else, the time
     that the interpreter and all imports take."""
     pixel_format: str | None = None
-    """FFmpeg's name of the output's samples, e.g. ``yuv422p10le``; None where it is no video."""
+    """FFmpeg's name of the output's samples, e.g. ``yuv422p10le``; ``yuv420p`` in both
+    ranges, never ``yuvj420p``. None where it is no video."""
     settings: dict[str, Any]
     model: ModelReport | None = None
     stages: dict[str, StageReport] = field(default_factory=dict)
