@@ -31,7 +31,6 @@ _REASONS: dict[int | None, str] = {
     errno.EROFS: "the file system is read-only",
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
-    errno.ENOENT: "the folder is gone",
     errno.EPIPE: "its reader has closed it",
 }
 _MAX_TRIES = 100
@@ -50,6 +49,9 @@ def write_error(exc: BaseException, path: Path, what: str | None = None) -> Outp
     """
     number = getattr(exc, "errno", None)
     reason = _REASONS.get(number) or getattr(exc, "strerror", None) or exc
+    folder = real_path(path).parent
+    if number == errno.ENOENT and not _is_folder(folder):
+        reason = f"the folder {folder} is gone"
     kind = DiskFullError if number in _FULL else OutputError
     if what is None:
         return kind(f"cannot write {path.name}: {reason}", path=path, stage="encode")

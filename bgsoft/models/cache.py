@@ -120,7 +120,8 @@ def pull(
         return ModelDownloadError(f"cannot pull {path.name}: {reason}; {by_hand}", path=path)
 
     with translated(OSError, to=failed):  # requests' errors are OSErrors too
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with os_errors_as(ModelDownloadError, f"cannot create folder {path.parent}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(path.name + ".lock")):
             if path.is_file():
                 with contextlib.suppress(ModelIntegrityError):

@@ -118,7 +118,7 @@ def config_from_keywords(
     """
     for name in given:
         if name not in known:
-            why = did_you_mean(name, known)
+            why = did_you_mean(name, sorted(known))
             if name in OPTIONS:
                 why = f": it is a setting of bgsoft.render, but not of {function}"
             raise TypeError(f"{function}() takes no keyword {name!r}{why}")

@@ -109,9 +109,10 @@ def read_user_config() -> UserConfig:
             or :data:`CONFIG_VARIABLE` names a missing file.
     """
     path = config_path()
-    if path is None or not (CONFIG_VARIABLE in os.environ or _exists(path)):
+    is_chosen = CONFIG_VARIABLE in os.environ
+    if path is None or not (is_chosen or _exists(path)):
         return NO_CONFIG
-    file = read_file(path, str(path))
+    file = read_file(path, f"{CONFIG_VARIABLE}={path}" if is_chosen else str(path))
     extends = file.extends or DEFAULT_PRESET
     if names_file(extends):
         extends = str(path.parent / extends)

@@ -196,7 +196,7 @@ def test_the_variable_names_another_file_or_none(
     monkeypatch.setenv(CONFIG_VARIABLE, str(other))
     outcome = run("render", clip, "out.mp4")
     assert outcome.code == 2
-    assert outcome.error_line == f"cannot read {other}: No such file or directory"
+    assert outcome.error_line == f"cannot read {CONFIG_VARIABLE}={other}: No such file or directory"
     other.write_text("[effect]\nstrength = 9\n")
     assert settings(run, fake_render, clip).effect.strength == 9
     monkeypatch.setenv(CONFIG_VARIABLE, "")

@@ -165,7 +165,7 @@ def test_packets_made_elsewhere(tmp_path: Path, extension: str) -> None:
 def test_a_file_that_cannot_be_opened_is_an_output_error(tmp_path: Path) -> None:
     info = video_info(FrameFormat(width=96, height=72))
     target = tmp_path / "gone" / "a.mp4"
-    with pytest.raises(OutputError, match="folder is gone"):
+    with pytest.raises(OutputError, match=f"the folder {target.parent} is gone"):
         encode_frames(target, info, [0, 3600])
 
 

@@ -112,6 +112,11 @@ def test_an_empty_name_is_not_the_current_folder(configs: list[RenderConfig]) ->
 def test_a_misspelled_keyword_is_an_error(configs: list[RenderConfig]) -> None:
     with pytest.raises(TypeError, match=r"no keyword 'stregth'; did you mean strength\?"):
         bgsoft.api.render("a.mp4", "b.mp4", stregth=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="choose from") as caught:
+        bgsoft.api.render("a.mp4", "b.mp4", zzz=3)  # type: ignore[call-arg]
+    names = str(caught.value).partition("choose from ")[2].rstrip(")").split(", ")
+    assert len(names) > 20
+    assert names == sorted(names)
     assert not configs
 
 
