@@ -199,17 +199,20 @@ class Muxer(Writer):
 
     def describe(self, source: VideoStream) -> None:
         """Give :meth:`add_packets`' stream the description of another: parameter sets, colour."""
-        if not self.container.edit_lists:
+        has_alpha = source.metadata.get("alpha_mode") == "1"  # VP9 in Matroska
+        if not self.container.edit_lists and not has_alpha:
             BitStreamFilterContext("null", source, self._video)  # copies the description
             return
-        # Here the name and the pixel aspect are fields of the file. PyAV sets them only for what
-        # has a codec context, as it writes a header.
+        # Here the name and the pixel aspect, or alpha, are fields of the file. PyAV sets them only
+        # for what has a codec context, as it writes a header.
         with av.open(io.BytesIO(), "w", format=self.container.muxer) as scratch:
             named = scratch.add_stream_from_template(source, opaque=True)
             context = named.codec_context
             context.sample_aspect_ratio = self.info.sample_aspect_ratio
             hevc = context.codec.canonical_name == "hevc"
             context.codec_tag = _HEVC_NAME if hevc else source.codec_context.codec_tag
+            if has_alpha:
+                context.pix_fmt = "yuva420p"
             scratch.start_encoding()
             BitStreamFilterContext("null", named, self._video)
 

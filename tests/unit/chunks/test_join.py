@@ -102,6 +102,7 @@ def stretched(path: Path) -> Path:
         (movie, "in.mkv", "out.mkv", {}),
         (movie, "in.mp4", "out.mp4", {"start": 0.52, "duration": 2.0}),
         (late, "in.ts", "out.ts", {}),
+        (stretched, "in.mp4", "out.webm", {"effect": "alpha", "strength": None, "speed": "8"}),
         *(
             pytest.param(*each, marks=pytest.mark.slow)
             for each in (
@@ -125,8 +126,8 @@ def test_packets_times_and_tags_are_those_of_a_whole_render(
 ) -> None:
     clip = make(tmp_path / source)
     whole, chunks = tmp_path / target, tmp_path / f"chunks-{target}"
-    first = bgsoft.render(clip, whole, preset=None, **UNCHANGED, **given)
-    config = settings(clip, chunks, chunks=3, **UNCHANGED, **given)
+    first = bgsoft.render(clip, whole, preset=None, **(UNCHANGED | given))
+    config = settings(clip, chunks, chunks=3, **(UNCHANGED | given))
     report = render_in_chunks(config)
     assert len(report.parts) > 1
     assert packets(chunks) == packets(whole)
