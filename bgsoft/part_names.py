@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 MAX_NAME_BYTES = 255
 TOKEN_CHARS = 8
+
+
+def name_digest(name: str | Path) -> str:
+    """Return digits that tell a name from others, from its SHA-256."""
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:TOKEN_CHARS]
 
 
 def hidden_path(target: Path) -> Path:

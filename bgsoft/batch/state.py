@@ -21,6 +21,7 @@ from bgsoft.closing import Closing
 from bgsoft.errors import DiskFullError, OutputError, os_errors_as, translated
 from bgsoft.jobs.worker import GRACE_SECONDS
 from bgsoft.outputs import read_receipt, real_path, remove_leftovers, stamp
+from bgsoft.part_names import name_digest
 from bgsoft.records import NamedTuple, dataclass
 from bgsoft.untrusted import parse_json
 
@@ -323,8 +324,7 @@ class BatchState(Closing):
 
     def receipt(self, entry: Entry) -> Path:
         """Return the path of the file in which a worker lists outputs before renaming them."""
-        token = hashlib.sha256(os.fsencode(entry.output)).hexdigest()[:_DIGITS]
-        return self.folder / f".bgsoft-batch-{token}.made"
+        return self.folder / f".bgsoft-batch-{name_digest(entry.output)}.made"
 
     def recover(self, entry: Entry) -> None:
         """Inspect the outputs of a worker that ended without reporting its result.

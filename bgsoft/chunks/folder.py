@@ -37,7 +37,7 @@ from bgsoft.media.endpoints import source_for
 from bgsoft.models.boxes import BOXES
 from bgsoft.models.catalog import resolve
 from bgsoft.outputs import real_path, resolved, write_whole, writing
-from bgsoft.part_names import MAX_NAME_BYTES
+from bgsoft.part_names import MAX_NAME_BYTES, name_digest
 from bgsoft.rendering.chunk import Chunk, ChunkResult
 from bgsoft.report import Event, HiddenRun, ModelReport, RenderReport, StageReport, Timeline
 from bgsoft.settings.config import RenderConfig
@@ -57,7 +57,7 @@ _OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
 """Names of files in a working folder; incomplete ones begin with a dot.
 
 NFS keeps removed files under names like .nfs… while they are open."""
-_FORMAT = 7
+_FORMAT = 8
 """Version of plans and manifests; a folder with another version is rendered again."""
 
 
@@ -68,14 +68,17 @@ class WorkFolder:
         output: The output.
         wait_seconds: Longest wait for another render's lock; workers of a killed render end in half
             the default.
+        render: Fingerprint of the render whose chunks are used; :meth:`prepare` sets it.
     """
 
-    def __init__(self, output: Path, *, wait_seconds: float = 6.0) -> None:
+    def __init__(self, output: Path, *, wait_seconds: float = 6.0, render: str = "") -> None:
         target = resolved(output)
-        room = MAX_NAME_BYTES - len(_ENDING) - 1
-        name = os.fsdecode(os.fsencode(target.name)[:room])
-        self.path = target.with_name(f".{name}{_ENDING}")
-        self._output, self._wait_seconds = output, wait_seconds
+        name, ending = os.fsencode(target.name), _ENDING
+        if len(name) > MAX_NAME_BYTES - len(f".{ending}"):
+            ending = f".{name_digest(target.name)}{ending}"
+            name = name[: MAX_NAME_BYTES - len(f".{ending}")]
+        self.path = target.with_name(f".{os.fsdecode(name)}{ending}")
+        self._output, self._wait_seconds, self.render = output, wait_seconds, render
 
     def prepare(self, config: RenderConfig, chunks: list[Chunk]) -> list[Chunk]:
         """Create the folder, or keep the finished chunks of the same render.
@@ -86,7 +89,7 @@ class WorkFolder:
         Raises:
             OutputError: The folder cannot be written, is in use, or was not made by bgsoft.
         """
-        plan, fingerprint = self.path / "plan.json", _fingerprint(config)
+        plan, self.render = self.path / "plan.json", _fingerprint(config)
         with writing(self.path, _WHAT):
             self.path.mkdir(exist_ok=True)
             if not self._is_ours():
@@ -94,7 +97,7 @@ class WorkFolder:
                 raise OutputError(text, path=self._output)
             with self._present(), self._lock(fcntl.LOCK_EX):
                 before = _read_sealed(plan)
-                if before is not None and before["render"] == fingerprint:
+                if before is not None and before["render"] == self.render:
                     planned = [_chunk_from(entry) for entry in before["chunks"]]
                     if config.chunks is None or planned == chunks:
                         return planned
@@ -103,7 +106,7 @@ class WorkFolder:
                         entry.unlink()
                 known = [dataclasses.asdict(chunk) for chunk in chunks]
                 stamps = _stamps(config)
-                _write_sealed(plan, {"render": fingerprint, "stamps": stamps, "chunks": known})
+                _write_sealed(plan, {"render": self.render, "stamps": stamps, "chunks": known})
         return chunks
 
     def check_sources(self, config: RenderConfig) -> None:
@@ -163,6 +166,7 @@ class WorkFolder:
     def finish(self, number: int, result: ChunkResult) -> None:
         """Mark a chunk as finished, after all its videos are complete."""
         known = {
+            "render": self.render,
             "report": result.report.to_dict(),
             "pre_roll": result.pre_roll.tolist(),
             "kept": result.kept.tolist(),
@@ -176,9 +180,14 @@ class WorkFolder:
         _write_sealed(self.manifest(number), known)
 
     def finished(self, number: int) -> ChunkResult | None:
-        """Return the result of a chunk; None if it is not finished, or its files have changed."""
+        """Return the result of a chunk; None if it is not finished, or its files have changed.
+
+        Chunks of another render do not count.
+        """
         known = _read_sealed(self.manifest(number))
-        if known is None or known["bytes"] != self._bytes(number):
+        if known is None or known["render"] != self.render:
+            return None
+        if known["bytes"] != self._bytes(number):
             return None
         return ChunkResult(
             report=_report_from(known["report"]),

@@ -59,8 +59,8 @@ class ChunkedRender(NamedTuple):
                 replace(each, followed=known.between(each.frames.first, each.frames.end))
                 for each in chunks
             ]
-        config = self.request.config
-        return [RenderChunk(config, self.info, *each) for each in enumerate(chunks)]
+        config, render = self.request.config, self.folder.render
+        return [RenderChunk(config, render, self.info, *each) for each in enumerate(chunks)]
 
 
 def prepare(

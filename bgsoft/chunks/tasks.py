@@ -53,13 +53,15 @@ class RenderChunk:
     """
 
     config: RenderConfig
+    render: str
+    """See :class:`WorkFolder`."""
     info: VideoInfo
     number: int
     """Number of the chunk, from 0."""
     chunk: Chunk
 
     def run(self, context: TaskContext) -> object:
-        folder = WorkFolder(self.config.output)
+        folder = WorkFolder(self.config.output, render=self.render)
         with folder.used():
             if folder.finished(self.number) is None:
                 self._render(folder, context)

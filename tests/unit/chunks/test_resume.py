@@ -114,6 +114,12 @@ class TestChunks:
         assert [chunk.reused for chunk in report.parts] == [True, False, True]
         assert report.frames_encoded == 112
 
+    def test_a_chunk_of_another_plan_is_rendered_again(self, config: RenderConfig) -> None:
+        late = planned(config).tasks()[0]
+        other = planned(settings(config.input, config.output, chunks=3, **LOOK | {"strength": 31}))
+        assert late.run(context()) is False
+        assert other.tasks()[0].run(context()) is False
+
     def test_the_number_of_chunks_stays_where_it_is_left_open(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         folder = WorkFolder(config.output)
@@ -252,7 +258,7 @@ class TestChunks:
         plan = planned(config)
         for task in plan.tasks():
             task.run(context())
-        folder = WorkFolder(config.output)
+        folder = plan.folder
         known = folder.finished(1)
         assert known is not None
         del known.pre_roll[-1]
@@ -325,6 +331,14 @@ def test_a_render_that_was_stopped_continues(
     assert not all(reused)
     assert pictures(target) == expected
     assert not folder.exists()
+
+
+def test_long_names_that_begin_alike_have_folders_of_their_own(tmp_path: Path) -> None:
+    longest = "ü" * 123 + "é"  # 248 bytes: one too many for a folder with the whole name
+    one, other = (WorkFolder(tmp_path / f"{longest}{end}.mkv").path for end in "12")
+    assert one != other
+    one.mkdir()
+    assert WorkFolder(tmp_path / f"{longest}1.mkv").path == one
 
 
 def test_a_folder_that_is_not_ours_is_left_alone(config: RenderConfig) -> None:
