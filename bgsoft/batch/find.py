@@ -43,7 +43,7 @@ class Found:
     folder: Path
     """Its folder relative to the given one, such as ``2024/may``, or ``.``."""
     is_named: bool = False
-    """True: the file itself was given, not a folder."""
+    """True: the command names the file itself, not a folder, pattern or list."""
     is_linked_folder: bool = False
     """True: a symbolic link to a folder, which is not searched."""
 
@@ -52,6 +52,7 @@ def find(
     sources: Iterable[str],
     *,
     leave_out: Path,
+    named: Iterable[str] = (),
     exclude: Sequence[str] = (),
     passed_over: Counter[str] | None = None,
 ) -> Iterator[Found]:
@@ -60,6 +61,7 @@ def find(
     Args:
         sources: Files; folders, which are searched recursively; patterns for either.
         leave_out: The output folder, which is not searched.
+        named: Those of the sources that are not from lists.
         exclude: Patterns of names to leave out, and of paths inside the given folder.
         passed_over: Receives the suffixes of ignored files in folders, with their counts, and the
             number of linked folders.
@@ -69,17 +71,19 @@ def find(
         OutputError: The output folder is a broken symbolic link.
     """
     seen: set[Path] = set()
+    by_name = {Path(each).absolute() for each in named}
     hidden = resolved(leave_out, "output folder")
     for source in sources:
         for path in _matches(source):
-            named = Found(path, Path(), is_named=True)
-            for found in _in_folder(path, hidden) if path.is_dir() else [named]:
+            is_folder, is_named = path.is_dir(), path.absolute() in by_name
+            file = Found(path, Path(), is_named=is_named)
+            for found in _in_folder(path, hidden) if is_folder else [file]:
                 inside = found.folder / found.path.name
                 if found.path.absolute() in seen or _is_excluded(inside, exclude):
                     continue
                 seen.add(found.path.absolute())
                 ending = _LINKED if found.is_linked_folder else found.path.suffix.lower()
-                if found.is_named or ending in _SUFFIXES:
+                if not is_folder or ending in _SUFFIXES:
                     yield found
                 elif passed_over is not None:
                     passed_over[ending] += 1

@@ -150,7 +150,7 @@ class JobFactory:
         self.own: set[Path] = set()
         """Files made by the batch, with symbolic links followed.
 
-        If a folder is both IN and OUT, they are inputs only if they are named."""
+        They are inputs only if the command names them."""
         self._taken: dict[Path, Path] = {}
         """Written file, with symbolic links followed → its input."""
         self._inputs: dict[Path, Path] = {}

@@ -28,9 +28,9 @@ _SCAN_SECONDS = 60.0
 class FolderWatch(Closing):
     """Complete files in watched sources, each once for every time that it is written.
 
-    Sources, ``leave_out`` and ``exclude`` are as for :func:`bgsoft.batch.find.find`. A file counts
-    as complete if it has not changed for ``settle_seconds`` and nobody writes to it. ``on_notice``
-    receives one line about each problem.
+    Sources, ``leave_out``, ``named`` and ``exclude`` are as for :func:`bgsoft.batch.find.find`. A
+    file counts as complete if it has not changed for ``settle_seconds`` and nobody writes to it.
+    ``on_notice`` receives one line about each problem.
 
     Raises:
         ConfigError: No source is a folder.
@@ -42,11 +42,12 @@ class FolderWatch(Closing):
         sources: Sequence[str],
         *,
         leave_out: Path,
+        named: Sequence[str],
         exclude: Sequence[str],
         settle_seconds: float,
         on_notice: Callable[[str], None],
     ) -> None:
-        self._find = partial(find, sources, leave_out=leave_out, exclude=exclude)
+        self._find = partial(find, sources, leave_out=leave_out, named=named, exclude=exclude)
         self._settle_seconds = settle_seconds
         self._on_notice = on_notice
         folders = [source for source in sources if os.path.isdir(source)]  # noqa: PTH112

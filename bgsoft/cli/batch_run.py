@@ -69,7 +69,8 @@ class BatchRun:
         require_runtime()
         if flags.ray is not None:
             check_address(flags.ray)
-        *self._sources, folder = flags.paths
+        *self._named, folder = flags.paths
+        self._sources = [*self._named]
         for each in flags.lists or ():
             self._sources += read_list(each)
         self._folder = Path(folder)
@@ -140,7 +141,13 @@ class BatchRun:
         exclude = self._flags.exclude or []
         others: Counter[str] = Counter()
         found = list(
-            find(self._sources, leave_out=self._folder, exclude=exclude, passed_over=others)
+            find(
+                self._sources,
+                leave_out=self._folder,
+                named=self._named,
+                exclude=exclude,
+                passed_over=others,
+            )
         )
         if not found:
             rest = ", except excluded ones" if exclude else ""
@@ -157,6 +164,7 @@ class BatchRun:
         watch = FolderWatch(
             self._sources,
             leave_out=self._folder,
+            named=self._named,
             exclude=self._flags.exclude or [],
             settle_seconds=self._settle_seconds,
             on_notice=self._console.err,

@@ -146,6 +146,23 @@ def test_pictures_next_to_videos(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("_here")
+@pytest.mark.parametrize("is_list", [False, True])
+def test_outputs_that_match_are_no_inputs(run: Run, tmp_path: Path, is_list: bool) -> None:
+    make(tmp_path / "in" / "a.mp4")
+    target, listed = tmp_path / "in" / "out", tmp_path / "list.txt"
+    sources = ["--from", listed] if is_list else [f"{tmp_path}/in/**/*.mp4"]
+    command = ("batch", *sources, target, "--resume", "--jobs", 1, *QUICK)
+    for name in ("a.mp4", "b.mp4"):
+        made = make(tmp_path / "in" / name)
+        listed.write_text(f"{made}\n{target / 'a.mp4'}\n" if target.exists() else f"{made}\n")
+        outcome = run(*command)
+        assert (outcome.code, files(target)[-1]) == (0, name), outcome.err
+    assert files(target) == [STATE_NAME, "a.mp4", "b.mp4"]
+    named = run("batch", target / "a.mp4", target, "--name", "{stem}2.mp4", "--dry-run", *QUICK)
+    assert "a2.mp4" in named.out
+
+
+@pytest.mark.usefixtures("_here")
 def test_warnings_are_printed_for_each_file(run: Run, tmp_path: Path) -> None:
     for name, frames in (("long", FRAMES), ("short", FRAMES // 2), ("tiny", FRAMES // 3)):
         make(tmp_path / "in" / f"{name}.mp4", frames)
