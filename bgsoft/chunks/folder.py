@@ -57,6 +57,8 @@ _OWN_NAME = r"lock|\.nfs.*|\.?(plan\.json|\d{5,}[-.]).*"
 """Names of files in a working folder; incomplete ones begin with a dot.
 
 NFS keeps removed files under names like .nfs… while they are open."""
+_END_BYTES = 1 << 20
+"""Bytes at either end of a file that tell it from another of the same size and time."""
 _FORMAT = 8
 """Version of plans and manifests; a folder with another version is rendered again."""
 
@@ -312,8 +314,19 @@ def _report_from(known: dict[str, Any]) -> RenderReport:
 
 
 def _stamps(config: RenderConfig) -> list[list[str]]:
-    """Return the present path, sizes and times of each file that is read."""
-    return [[str(real_path(path)), source_for(path).stamp()] for path in config.inputs]
+    """Return the present path, sizes, times and :func:`_ends` of each file that is read."""
+    return [[str(real_path(p)), source_for(p).stamp(), _ends(p)] for p in config.inputs]
+
+
+def _ends(path: Path) -> str:
+    """Return a hash of a file's first and last MiB; empty for anything else."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        digest = hashlib.sha256(file.read(_END_BYTES))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
+        digest.update(file.read())
+    return digest.hexdigest()
 
 
 def _fingerprint(config: RenderConfig) -> str:

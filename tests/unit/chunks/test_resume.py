@@ -131,7 +131,11 @@ class TestChunks:
         assert folder.finished(0) is not None
 
     @pytest.mark.parametrize(
-        "change", ["look", "input", "faces", "mattes", *map(slow, ("codec", "number", "sidecar"))]
+        "change",
+        [
+            *("look", "input", "contents", "faces", "mattes"),
+            *map(slow, ("codec", "number", "sidecar")),
+        ],
     )
     def test_chunks_of_another_render_are_not_used(
         self, change: str, config: RenderConfig, tmp_path: Path
@@ -165,6 +169,12 @@ class TestChunks:
                 os.utime(tmp_path / "112.png", ns=(1, 1))
             case "input":
                 os.utime(config.input, ns=(1, 1))
+            case "contents":  # another video of the same size and time, as of a recorder
+                known = config.input.stat()
+                data = bytearray(config.input.read_bytes())
+                data[-1] ^= 1
+                config.input.write_bytes(data)
+                os.utime(config.input, ns=(known.st_atime_ns, known.st_mtime_ns))
             case "codec":
                 config = settings(config.input, config.output, chunks=3, codec="ffv1", **LOOK)
             case "number":
