@@ -52,7 +52,7 @@ def join(
     on_event: Callable[[Event], None],
     cancel: threading.Event,
 ) -> RenderReport:
-    """Write the videos of a render from its chunks in the working folder.
+    """Write the videos of a render from its chunks in the working folder, and remove the folder.
 
     ``reused`` is True for each chunk that an earlier run had finished. The report is written if
     the settings name a file for it.
@@ -90,6 +90,7 @@ def join(
         data = _write_faces(request, folder, chunks, stack)
         folder.check_sources(config)
         commit([each.file for each in opened])
+        folder.remove()  # nothing is left to continue, even if the report cannot be written
         if data is not None:
             data.publish()
     if config.face.file is not None and chunks[0].report.faces is not None:

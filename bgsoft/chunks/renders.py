@@ -228,6 +228,4 @@ class Renders(Closing):
 
         with plan.folder.used():
             on_event = partial(self._pass_on, render, 0)
-            report = join(plan, reused, on_event=on_event, cancel=self._cancel)
-        plan.folder.remove()
-        return report
+            return join(plan, reused, on_event=on_event, cancel=self._cancel)

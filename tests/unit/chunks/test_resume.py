@@ -250,6 +250,18 @@ class TestChunks:
         assert folder.path.exists() is kept
         assert (note is not None and str(folder.path) in note) is kept
 
+    def test_nothing_is_left_to_continue_once_the_output_is_there(
+        self, config: RenderConfig, tmp_path: Path
+    ) -> None:
+        config = replace(config, report=tmp_path / "gone" / "report.json")
+        plan = planned(config)
+        (tmp_path / "gone").touch()
+        with pytest.raises(OutputError, match=r"report\.json") as caught:
+            joined(plan)
+        assert config.output.exists()
+        assert plan.folder.keep_or_remove(caught.value) is None
+        assert not plan.folder.path.exists()
+
     def test_what_was_begun_is_finished_where_nothing_is_said(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())
         assert isinstance(plan_for(replace(config, chunks=None)), ChunkedRender)
