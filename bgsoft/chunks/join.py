@@ -10,19 +10,26 @@ import time
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 from av.packet import Packet
 from av.video.stream import VideoStream
 
 from bgsoft.chunks.folder import WorkFolder
 from bgsoft.chunks.prepare import ChunkedRender
-from bgsoft.errors import RenderCancelledError, VerificationError
+from bgsoft.errors import (
+    OpenError,
+    RenderCancelledError,
+    UnsupportedFormatError,
+    VerificationError,
+    translated,
+)
 from bgsoft.face.data import FaceDataWriter, read_faces
 from bgsoft.face.faces_file import read_faces_file
 from bgsoft.face.geometry import Box, box_overlap
@@ -150,6 +157,16 @@ def check_chunks(chunks: Sequence[ChunkResult]) -> array[int]:
     return pts
 
 
+def _damaged(index: int) -> JoinError:
+    return JoinError(f"chunk {index + 1} is damaged")
+
+
+def _reading(index: int) -> AbstractContextManager[None]:
+    """Turn errors of a chunk's damaged files into JoinError."""
+    theirs = (OpenError, UnsupportedFormatError, BadZipFile, ValueError, KeyError)
+    return translated(*theirs, to=lambda _: _damaged(index))
+
+
 def _write_faces(
     request: Request, folder: WorkFolder, chunks: Sequence[ChunkResult], stack: ExitStack
 ) -> FaceDataWriter | None:
@@ -162,10 +179,11 @@ def _write_faces(
     assert data is not None
     stack.enter_context(data)
     for chunk, numbers in enumerate(joined_ids(chunks)):
-        for time_of_frame, faces in read_faces(folder.faces(chunk)):
-            for face in faces:
-                face.id = numbers[face.id]
-            data.add(time_of_frame, faces)
+        with _reading(chunk):
+            for time_of_frame, faces in read_faces(folder.faces(chunk)):
+                for face in faces:
+                    face.id = numbers[face.id]
+                data.add(time_of_frame, faces)
     data.finish()
     return data
 
@@ -187,8 +205,8 @@ def _copy(
     extradata: bytes | None = None
     decoding = _decoding_times(pts, max(map(_delay, (times for times, _ in known))))
     shift, after = 0, dict(pairwise(pts))
-    for path, (times, lengths) in zip(sources, known, strict=True):
-        with open_input(path) as source:
+    for index, (path, (times, lengths)) in enumerate(zip(sources, known, strict=True)):
+        with _reading(index), open_input(path) as source:
             (video,) = source.streams.video
             assert isinstance(video, VideoStream)
             own, number = video.codec_context.extradata, video.index
@@ -201,7 +219,7 @@ def _copy(
         for pts_of_packet, length in zip(times, lengths, strict=True):
             packet = next(packets, None)
             if packet is None:
-                raise JoinError(f"{path.name} lacks packets")
+                raise _damaged(index)
             packet.pts, packet.dts = muxer.timestamp(pts_of_packet), next(decoding) - shift
             shown = after.get(pts_of_packet, pts_of_packet + length) - pts_of_packet
             packet.duration, packet.time_base = min(length, shown), info.time_base
@@ -210,7 +228,7 @@ def _copy(
             if cancel.is_set():
                 raise RenderCancelledError("interrupted")
         if next(packets, None) is not None:
-            raise JoinError(f"{path.name} contains extra packets")
+            raise _damaged(index)
 
 
 def _delay(times: array[int]) -> int:

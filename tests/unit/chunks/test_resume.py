@@ -276,6 +276,19 @@ class TestChunks:
         assert WorkFolder(config.output).keep_or_remove(RenderCancelledError("stop")) is None
         assert not WorkFolder(config.output).path.exists()
 
+    @pytest.mark.parametrize("name", ["00001-0.mkv", "00001-faces.npz"])
+    def test_a_damaged_chunk_of_the_same_size_is_noticed(
+        self, name: str, config: RenderConfig
+    ) -> None:
+        plan = planned(replace(config, face_data=config.output.with_suffix(".jsonl")))
+        for task in plan.tasks():
+            task.run(context())
+        file = plan.folder.path / name
+        file.write_bytes(bytes(file.stat().st_size))
+        report = joined(plan)
+        assert report.events[0].message == "rendered whole: chunk 2 is damaged"
+        assert report.frames_encoded == 112
+
     def test_a_lost_frame_where_chunks_meet_is_noticed(self, config: RenderConfig) -> None:
         plan = planned(config)
         for task in plan.tasks():
