@@ -45,20 +45,24 @@ class FaceDataWriter(Closing):
         self._path, self.file, self._stream = path, file, stream
         self.frames = 0
         """Frames that were written whole."""
+        self._failed: OSError | None = None
 
     def write(self, frame: Frame, faces: Sequence[Face]) -> None:
         """Add a frame; see :meth:`add`."""
         self.add((frame.index, frame.pts, frame.time_seconds), faces)
 
     def add(self, time: FrameTime, faces: Sequence[Face]) -> None:
-        """Add a frame; raises OutputError where the file cannot be written."""
+        """Add a frame; raises OutputError where it, or a frame before it, cannot be written."""
         begin = self._stream.tell()
         with writing(self._path, _WHAT):
+            if self._failed is not None:
+                raise self._failed
             try:
                 rest = memoryview(self._encoded(time, faces))
                 while rest:
                     rest = rest[self._stream.write(rest) or 0 :]
-            except OSError:
+            except OSError as exc:
+                self._failed = exc
                 self._stream.truncate(begin)  # no half frame
                 raise
         self.frames += 1

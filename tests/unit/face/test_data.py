@@ -204,6 +204,8 @@ def test_a_full_disk_leaves_whole_frames(tmp_path: Path, name: str, limit: int) 
         for index in range(20):
             writer.write(frame(index), FACES[0])
             written = index + 1
+    with pytest.raises(OutputError, match="file larger"):  # the next frame, from another thread
+        writer.write(frame(written + 1), [])
     writer.close()  # once the unfinished video is removed, so that there is room again
     assert path.read_text() == "before"
     if written:
