@@ -425,7 +425,7 @@ class AtomicOutput(OutputFile):
         if not _is_regular(self._target):
             raise OutputError(f"cannot write output {path}: it is not a regular file", path=path)
         self._found = stamp(self._target)
-        self._keeps = keeps
+        self.keeps = keeps
         self.left = remove_leftovers(path, keeps=keeps)
         """Partial files of killed runs."""
         self.kept: Path | None = None
@@ -501,7 +501,7 @@ class AtomicOutput(OutputFile):
     def close(self) -> None:
         """Remove the temporary file, or keep it; safe to call twice and after :meth:`commit`."""
         if self._open:
-            if self._keeps and os.fstat(self._lock_fd).st_size:
+            if self.keeps and os.fstat(self._lock_fd).st_size:
                 with suppress(OSError):  # the next run finds it
                     self.kept = _name_partial(self.temporary, self._target)
             else:

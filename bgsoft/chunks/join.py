@@ -99,6 +99,7 @@ def join(
         commit([each.file for each in opened])
         folder.remove()  # nothing is left to continue, even if the report cannot be written
         if data is not None:
+            data.file.keeps = True
             data.publish()
     if config.face.file is not None and chunks[0].report.faces is not None:
         known = read_faces_file(Path(config.face.file))
@@ -178,6 +179,7 @@ def _write_faces(
     data = request.open_faces()
     assert data is not None
     stack.enter_context(data)
+    data.file.keeps = False  # as long as the chunks have the faces
     for chunk, numbers in enumerate(joined_ids(chunks)):
         with _reading(chunk):
             for time_of_frame, faces in read_faces(folder.faces(chunk)):
