@@ -122,10 +122,10 @@ def _matches(source: str) -> Sequence[Path]:
     if os.path.exists(path):  # noqa: PTH110 - also for names that are too long, or contain a bracket
         return [path]
     if not glob.has_magic(source):
-        raise OpenError(f"cannot find {source}: no such file or folder", path=path)
+        raise OpenError(f"cannot find {source!r}: no such file or folder", path=path)
     matches = sorted(glob.glob(source, recursive=True))  # noqa: PTH207 - also for absolute patterns
     if not matches:
-        raise OpenError(f"cannot find {source}: nothing matches this pattern", path=path)
+        raise OpenError(f"cannot find {source!r}: nothing matches this pattern", path=path)
     return [Path(match) for match in matches]
 
 

@@ -276,9 +276,11 @@ class JobFactory:
         for path in job.files:
             other = self._taken.setdefault(real_path(path), source)
             if other != source:
+                next_to = [key for key in _NEXT_TO_OUTPUT if getattr(job.config, key) == path]
+                flag = (*next_to, "name")[0].replace("_", "-")
                 raise ConfigError(
                     f"cannot render {source}: its output {path} is also that of {other}; change"
-                    " names with --name"
+                    f" names with --{flag}, by {{stem}}, {{suffix}}, {{parent}} or {{index}}"
                 )
 
 

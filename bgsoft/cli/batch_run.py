@@ -135,7 +135,9 @@ class BatchRun:
     def _find(self) -> list[Found]:
         """Return the videos that exist; ``--watch`` finds more later."""
         if not self._sources:
-            raise ConfigError("cannot start the batch: IN is missing before OUT_DIR")
+            lists = ", ".join(self._flags.lists or ())
+            reason = f"list {lists} is empty" if lists else "IN is missing before OUT_DIR"
+            raise ConfigError(f"cannot start the batch: {reason}")
         if self._flags.watch:
             return []
         exclude = self._flags.exclude or []

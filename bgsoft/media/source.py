@@ -133,6 +133,8 @@ def _unreadable(path: Path, exc: OSError | ValueError) -> OpenError:
         )
     elif path == DASH:
         text = "cannot read stdin here: only bgsoft render reads it; name a file"
+    elif path.is_symlink():
+        text = f"cannot read {path}: it is a broken link to {path.readlink()}"
     else:
         text = f"cannot read {path}: it does not exist{_similar(path)}"
     return OpenError(text, path=path)

@@ -255,6 +255,7 @@ def test_render_flags_reach_every_file(run: Run, tmp_path: Path) -> None:
     ("argv", "code", "words"),
     [
         (["{in}"], 2, "IN is missing"),
+        (["--from", "/dev/null", "{out}"], 2, "list /dev/null is empty"),
         (["{in}/gone", "{out}"], 3, "no such file or folder"),
         (["{in}/nothing", "{out}"], 3, "no video or picture in"),
         (["{in}", "{out}", "--preset", "nonesuch"], 2, "unknown preset"),

@@ -93,9 +93,9 @@ def test_a_name_with_brackets_is_no_pattern(tree: Path) -> None:
     assert names(tree, str(tree / "2024" / "d [1].avi")) == [("2024/d [1].avi", ".")]
 
 
-@pytest.mark.parametrize("source", ["gone.mp4", "gone/*.mp4"])
+@pytest.mark.parametrize("source", ["gone.mp4 ", "gone/*.mp4 "])
 def test_what_is_not_there_is_an_error(tmp_path: Path, source: str) -> None:
-    with pytest.raises(OpenError, match="gone"):
+    with pytest.raises(OpenError, match=r"gone.* ': no"):
         list(find([str(tmp_path / source)], leave_out=tmp_path / "out"))
 
 
@@ -188,10 +188,10 @@ def job_factory(folder: Path, **changes: Any) -> JobFactory:
 
 def test_two_files_of_one_name_are_an_error_before_any_work(tmp_path: Path) -> None:
     found = [Found(Path("x/a.mp4"), Path()), Found(Path("y/a.mp4"), Path())]
-    with pytest.raises(ConfigError, match=r"y/a.mp4: its output .*a.mp4 is also that of .*x/a.mp4"):
+    with pytest.raises(ConfigError, match=r"y/a.mp4: its output .* that of .*x/a.mp4; .* --name,"):
         job_factory(tmp_path).plan(found)
     flags = {"": {"matte_out": Path("matte.mkv")}}
-    with pytest.raises(ConfigError, match=r"matte.mkv"):
+    with pytest.raises(ConfigError, match=r"matte\.mkv is .* with --matte-out, by {stem}"):
         job_factory(tmp_path, name="{index}.mp4", flags=flags).plan(found)
 
 

@@ -174,10 +174,12 @@ def test_sound_only(tmp_path: Path) -> None:
         ("birthday party.mp4", "it does not exist"),
         ("holidays.jpg", "it does not exist"),
         ("none/holiday.mp4", "it does not exist"),
+        ("link.mp4", "it is a broken link to holiday.mov"),
     ],
 )
 def test_a_missing_file_suggests_a_similar_one(tmp_path: Path, asked: str, answer: str) -> None:
     (tmp_path / "holiday.mp4").touch()
+    (tmp_path / "link.mp4").symlink_to("holiday.mov")
     with pytest.raises(OpenError) as caught:
         open_input(tmp_path / asked)
     assert str(caught.value).endswith(answer)
