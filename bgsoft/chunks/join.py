@@ -30,7 +30,7 @@ from bgsoft.errors import (
     VerificationError,
     translated,
 )
-from bgsoft.face.data import FaceDataWriter, read_faces
+from bgsoft.face.data import read_faces
 from bgsoft.face.faces_file import read_faces_file
 from bgsoft.face.geometry import Box, box_overlap
 from bgsoft.face.journal import joined_summary
@@ -38,7 +38,7 @@ from bgsoft.hide.record import join_runs
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.mux import Muxer
 from bgsoft.media.source import open_input, read_packets
-from bgsoft.outputs import made_folders
+from bgsoft.outputs import AtomicOutput, OutputFile, made_folders
 from bgsoft.pipeline.runner import check_pts
 from bgsoft.rendering.chunk import ChunkResult, JoinError
 from bgsoft.rendering.files import file_reports
@@ -94,13 +94,12 @@ def join(
             muxer.finish()
             check_pts(pts, sorted(muxer.video_pts), "written", "was written as")
             audio += muxer.audio
-        data = _write_faces(request, folder, chunks, stack)
+        files: list[OutputFile] = [each.file for each in opened]
+        files += _write_faces(request, folder, chunks, stack)
         folder.check_sources(config)
-        commit([each.file for each in opened])
+        request.check_reports()
+        commit(files)
         folder.remove()  # nothing is left to continue, even if the report cannot be written
-        if data is not None:
-            data.file.keeps = True
-            data.publish()
     if config.face.file is not None and chunks[0].report.faces is not None:
         known = read_faces_file(Path(config.face.file))
         known.require_video(info)
@@ -170,11 +169,11 @@ def _reading(index: int) -> AbstractContextManager[None]:
 
 def _write_faces(
     request: Request, folder: WorkFolder, chunks: Sequence[ChunkResult], stack: ExitStack
-) -> FaceDataWriter | None:
-    """Write the faces of all frames to a temporary file; return None if not requested."""
+) -> list[AtomicOutput]:
+    """Write the faces of all frames to a temporary file, if requested, and return it."""
     path = request.config.face_data
     if path is None:
-        return None
+        return []
     stack.enter_context(made_folders([path], lambda _text: None))
     data = request.open_faces()
     assert data is not None
@@ -186,8 +185,7 @@ def _write_faces(
                 for face in faces:
                     face.id = numbers[face.id]
                 data.add(time_of_frame, faces)
-    data.finish()
-    return data
+    return data.finish()
 
 
 def _copy(

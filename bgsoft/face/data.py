@@ -33,9 +33,10 @@ FrameTime = tuple[int, int, float]
 
 
 class FaceDataWriter(Closing):
-    """Takes the faces of every frame, in order; then :meth:`finish` and :meth:`publish`.
+    """Takes the faces of every frame, in order; then :meth:`finish`, and
+    :func:`bgsoft.rendering.outcome.commit` with what that returns.
 
-    Frames that were written and not published are kept as a partial file. They go to a stream
+    Frames that were written and not committed are kept as a partial file. They go to a stream
     without a buffer, which is closed with the writer.
     """
 
@@ -67,8 +68,11 @@ class FaceDataWriter(Closing):
                 raise
         self.frames += 1
 
-    def finish(self) -> None:
+    def finish(self) -> list[AtomicOutput]:
         """Complete the data, still under another name; no frame comes after it.
+
+        Returns:
+            The file, if it has a frame.
 
         Raises:
             OutputError: The file cannot be written.
@@ -76,18 +80,10 @@ class FaceDataWriter(Closing):
         if not self._stream.closed:
             with writing(self._path, _WHAT), self._stream:
                 self._finish()
-
-    def publish(self) -> None:
-        """Give the finished data its name; without a frame there is none.
-
-        Raises:
-            OutputError: That fails, or the file has appeared meanwhile.
-        """
-        if self.frames:
-            self.file.commit()
+        return [self.file] if self.frames else []
 
     def close(self) -> None:
-        """Keep what was written and not published; safe to call twice."""
+        """Keep what was written and not committed; safe to call twice."""
         with suppress(OutputError):  # another error has ended the render
             self.finish()
         self.file.close()

@@ -454,9 +454,7 @@ class _Session:
         """Let what was written take its names."""
         files = [output.file for output in stages.outputs]
         if self._face_data is not None:
-            self._face_data.finish()
-            if self._face_data.frames:
-                files.append(self._face_data.file)
+            files += self._face_data.finish()
         if self._chunk is None:
             self._request.check_reports()
         commit(files)

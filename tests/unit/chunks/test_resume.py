@@ -251,16 +251,32 @@ class TestChunks:
         assert (note is not None and str(folder.path) in note) is kept
 
     def test_nothing_is_left_to_continue_once_the_output_is_there(
-        self, config: RenderConfig, tmp_path: Path
+        self, config: RenderConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        config = replace(config, report=tmp_path / "gone" / "report.json")
-        plan = planned(config)
-        (tmp_path / "gone").touch()
-        with pytest.raises(OutputError, match=r"report\.json") as caught:
+        def fail(*_: object) -> None:
+            raise OutputError("the disk is full")
+
+        monkeypatch.setattr("bgsoft.report.RenderReport.write_json", fail)
+        plan = planned(replace(config, report=tmp_path / "report.json"))
+        with pytest.raises(OutputError, match="full") as caught:
             joined(plan)
         assert config.output.exists()
         assert plan.folder.keep_or_remove(caught.value) is None
         assert not plan.folder.path.exists()
+
+    @pytest.mark.parametrize("name", ["report", "face_data"])
+    def test_no_output_appears_and_chunks_stay_if_another_file_cannot(
+        self, name: str, config: RenderConfig, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "mine.jsonl"
+        plan = planned(replace(config, **{name: path}))
+        for task in plan.tasks():
+            task.run(context())
+        path.write_text("somebody's")
+        with pytest.raises(OutputError, match=r"exists|appeared") as caught:
+            joined(plan)
+        assert not config.output.exists()
+        assert plan.folder.keep_or_remove(caught.value) is not None
 
     def test_what_was_begun_is_finished_where_nothing_is_said(self, config: RenderConfig) -> None:
         planned(config).tasks()[0].run(context())

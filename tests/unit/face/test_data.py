@@ -41,7 +41,7 @@ def complete(
     with open_face_data(path, overwrite=overwrite) as writer:
         write(writer, faces)
         writer.finish()
-        writer.publish()
+        writer.file.commit()
     assert writer.file.kept is None
 
 
@@ -117,7 +117,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path, name: str
         write(writer)
         writer.finish()
         assert path.read_text() == "before"
-        writer.publish()
+        writer.file.commit()
     assert indices(path) == [0, 1, 2]
     assert path.stat().st_mode & 0o777 == 0o640
     assert list(tmp_path.iterdir()) == [path]
@@ -166,7 +166,7 @@ def test_what_appears_meanwhile_is_not_overwritten(tmp_path: Path, name: str) ->
         write(writer)
         writer.finish()
         path.write_text("somebody's")
-        writer.publish()
+        writer.file.commit()
     assert path.read_text() == "somebody's"
     assert writer.file.kept is not None
     assert indices(writer.file.kept) == [0, 1, 2]
@@ -235,9 +235,9 @@ def test_two_renders_do_not_mix_their_frames(tmp_path: Path, name: str) -> None:
         write(one)
         write(two, FACES[:2])
         one.finish()
-        one.publish()
+        one.file.commit()
         with pytest.raises(OutputError, match="it has appeared during the render"):
-            two.publish()
+            two.file.commit()
     assert indices(path) == [0, 1, 2]
 
 
