@@ -199,6 +199,11 @@ def _read_back(container: Container, fill: _Fill) -> Layout | None:
     return layout if layout is not None and layout.channels else None
 
 
+def describes_itself(stream: Stream) -> bool:
+    """Return whether packets describe a track (AAC with ADTS headers), and its header does not."""
+    return codec_name(stream) == "aac" and not stream.codec_context.extradata
+
+
 def adts_config(packet: bytes) -> bytes | None:
     """The description (AudioSpecificConfig) of AAC whose packets carry it, as broadcasts have it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +13,7 @@ from av.stream import Stream
 
 from bgsoft.errors import UnsupportedFormatError
 from bgsoft.media.containers import Container
-from bgsoft.media.copied import adts_config, codec_name, copy_problem
+from bgsoft.media.copied import adts_config, copy_problem, describes_itself
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import read_packets
@@ -57,8 +57,12 @@ class SoundCheck:
 
     def is_described_late(self, stream: Stream) -> bool:
         """Return whether only packets describe a track; a pipe needs the description first."""
-        late = codec_name(stream) == "aac" and not stream.codec_context.extradata
-        return late and self._in_order and self._container.is_matroska
+        return self._in_order and self._container.is_matroska and describes_itself(stream)
+
+    def is_described_once(self, stream: Stream) -> bool:
+        """Return whether each packet describes a track, and its copy has one description."""
+        once = self._container.is_matroska or self._container.edit_lists
+        return once and describes_itself(stream)
 
     def description(self, stream: Stream) -> bytes | None:
         """Return the description that a track's first packet has; None: it has none."""
@@ -79,12 +83,22 @@ class SoundCheck:
             return problem
         if self.is_described_late(stream) and self.description(stream) is None:
             return "what describes it comes too late for a pipe"
+        if self._changes(stream):
+            return f"its sample rate or channels change, and {name} describes them once"
         if self._container.numbers_frames:
             if self._begins_late(number, stream):
                 return f"{name} cannot hold a late start, so silence leads in"
             if self._has_gaps(stream):
                 return f"{name} cannot hold gaps, so silence fills them"
         return None
+
+    def _changes(self, stream: AudioStream) -> bool:
+        """Return whether one description does not fit all packets; a pipe shows that later."""
+        if self._info.pipe is not None or not self.is_described_once(stream):
+            return False
+        packets = read_packets(self._info.path, stream.index)
+        found = {config for packet in packets if (config := adts_config(bytes(packet)))}
+        return len(found) > 1
 
     def _beginning(self, stream: AudioStream, seconds: Fraction) -> Iterator[Packet[Any]]:
         """The first packets of a track; of a pipe, those that come with the first pictures."""
@@ -134,3 +148,27 @@ class SoundCheck:
         """Return whether the input is MP4 itself, rather than QuickTime's MOV."""
         brand = self._tags.get("major_brand", "").strip()
         return self._info.is_mov and brand not in ("", "qt")
+
+
+class DescribedSound:
+    """Checks AAC whose packets describe it, and leaves out those that differ from the first one.
+
+    Args:
+        on_other: Called where the first is left out.
+    """
+
+    def __init__(self, on_other: Callable[[], None]) -> None:
+        self._on_other = on_other
+        self._first: bytes | None = None
+        self._differs = False
+
+    def check(self, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """The packets that are kept."""
+        for packet in packets:
+            config = adts_config(bytes(packet))
+            self._first = self._first or config
+            if config in (None, self._first):
+                yield packet
+            elif not self._differs:
+                self._differs = True
+                self._on_other()

@@ -3,7 +3,7 @@
 Broadcast containers have a clock that anything may reset: a programme change, a camera's next clip,
 two files joined with ``cat``. The picture then follows on without a gap
 (:func:`bgsoft.decode.stream.rising_pts`); here the other tracks are moved by the same amount,
-so that sound stays in step.
+so that sound stays in step. Its sample rate may change there, too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 import av
 from av.packet import Packet
 
+from bgsoft.media.copied import adts_config
+
 BACKWARD_SECONDS = 1
 """A clock that steps back by this much has been restarted; less is jitter."""
 FORWARD_SECONDS = 12 * 3600
@@ -23,6 +25,12 @@ _MISFIT_SECONDS = Fraction(1, 2)
 """Sound that steps back by this much waits for the picture to do so as well."""
 _MAX_HELD = 500
 """Packets that wait at most."""
+_ADTS_RATES = (
+    *(96_000, 88_200, 64_000, 48_000, 44_100, 32_000, 24_000, 22_050, 16_000, 12_000),
+    *(11_025, 8_000, 7_350),
+)
+"""ISO/IEC 14496-3, table 1.18."""
+_ADTS_SAMPLES = 1024
 
 
 class SplicedClock:
@@ -111,3 +119,34 @@ def _shift(packet: Packet[Any], shift: Fraction) -> None:
 def _seconds(packet: Packet[Any]) -> Fraction | None:
     stamp = packet.dts if packet.dts is not None else packet.pts
     return None if stamp is None or not packet.time_base else stamp * packet.time_base
+
+
+class AdtsClock:
+    """Corrects times of AAC that describes itself, where its sample rate changes.
+
+    In MPEG-TS, several packets share one time. FFmpeg (8, 9) counts on from it by the first rate of
+    the track.
+    """
+
+    def __init__(self) -> None:
+        self._counted, self._end = 0, 0
+        """End of the last packet, as FFmpeg counts, and its true end."""
+
+    def correct(self, packet: Packet[Any]) -> None:
+        """Set time and length of the next packet of the track."""
+        config, tick, counted = adts_config(bytes(packet)), packet.time_base, packet.duration
+        if config is None or packet.pts is None or not tick or not counted:
+            return
+        start, length = packet.pts, round(_adts_seconds(config) / tick) or counted
+        follows = abs(start - self._counted) <= 1
+        self._counted = start + counted
+        if abs(length - counted) > 1:  # else both may be rounded
+            start = self._end if follows else start
+            packet.pts, packet.dts, packet.duration = start, start, length
+        self._end = start + length
+
+
+def _adts_seconds(config: bytes) -> Fraction:
+    """Length of an AAC frame by its description; 0 where that has no rate."""
+    index = int.from_bytes(config, "big") >> 7 & 15
+    return Fraction(_ADTS_SAMPLES, _ADTS_RATES[index]) if index < len(_ADTS_RATES) else Fraction(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 
 from av.audio.stream import AudioStream
 from av.container import InputContainer, OutputContainer
@@ -20,7 +21,7 @@ from bgsoft.media.identifying import (
 )
 from bgsoft.media.muting import Muting
 from bgsoft.media.pyav import exact
-from bgsoft.media.sound_check import SoundCheck
+from bgsoft.media.sound_check import DescribedSound, SoundCheck
 from bgsoft.media.source import read_packets
 from bgsoft.media.timeline import SteadySound, Timeline
 from bgsoft.media.track import CopiedTrack, CoverTrack, OutputTrack
@@ -72,8 +73,8 @@ class TrackMaker:
     ) -> None:
         self.audio: list[AudioReport] = []
         """Outcome of each audio track."""
-        self.steady: dict[int, SteadySound] = {}
-        """Watches over the sound of a container that has no times, by input track."""
+        self.checks: dict[int, SteadySound | DescribedSound] = {}
+        """Checks of the sound that is written, by input track."""
         self.unread: set[int] = set()
         """Text tracks of a pipe, in which coordinates may come."""
         self.muting = Muting(copied.muted, writer.info, timeline) if copied.muted else None
@@ -205,6 +206,13 @@ class TrackMaker:
         if reason is None:
             self._note(number, codec, "copied")
             self._watch(stream.index, stream)
+            if self._is_pipe and self._sound.is_described_once(stream):
+                text = (
+                    f"audio track {number}: sound of another sample rate or other channels is left"
+                    f" out: {self._container.name} describes them once; render a file, or write .ts"
+                )
+                warn = partial(self.writer.report, "warning", text)
+                self.checks[stream.index] = DescribedSound(warn)
             return self._copy(output, stream)
         chosen = conversion(self._container, stream, keeps_codec=again or numbered)
         if chosen is not None:
@@ -241,7 +249,7 @@ class TrackMaker:
 
     def _watch(self, index: int, sound: AudioStream) -> None:
         if self._container.numbers_frames:
-            self.steady[index] = SteadySound(sound, self._container)
+            self.checks[index] = SteadySound(sound, self._container)
 
     def _add_subtitle(self, output: OutputContainer, stream: SubtitleStream) -> OutputTrack | None:
         codec = codec_name(stream)

@@ -17,11 +17,12 @@ from av.container import OutputContainer
 from av.packet import Packet
 from av.stream import Discard
 
+from bgsoft.media.copied import describes_itself
 from bgsoft.media.identifying import has_coordinates
 from bgsoft.media.info import ends_early
 from bgsoft.media.sound_check import MAX_BEHIND_SECONDS
 from bgsoft.media.source import rendered_packets
-from bgsoft.media.splice import SplicedClock
+from bgsoft.media.splice import AdtsClock, SplicedClock
 from bgsoft.media.tags import chapters_in, is_picture_tag
 from bgsoft.media.track import OutputTrack
 from bgsoft.media.track_maker import TrackMaker
@@ -53,6 +54,7 @@ class CopiedTracks:
         self._position = float("-inf")
         self._ends: dict[int, Fraction] = {}
         """End of each track's last packet, in seconds of the source's clock."""
+        self._adts: dict[int, AdtsClock] = {}
         self._splices: SplicedClock | None = None
         if info.is_broadcast:
             frame = 1 / info.frame_rate if info.frame_rate else Fraction(0)
@@ -67,6 +69,8 @@ class CopiedTracks:
             track = None if rendered else self._maker.add(output, stream)
             if track is not None:
                 self._tracks[stream.index] = track
+                if self._splices is not None and describes_itself(stream):
+                    self._adts[stream.index] = AdtsClock()
             elif not rendered or (self._splices is None and self._pipe is None):
                 stream.discard = Discard.all
         if self._pipe is not None and self._tracks:
@@ -114,6 +118,8 @@ class CopiedTracks:
                 self._position = float("inf")
                 self._packets.close()
                 return
+            if packet.stream_index in self._adts:
+                self._adts[packet.stream_index].correct(packet)
             for timed in (packet,) if self._splices is None else self._splices.feed(packet):
                 yield from self._feed(timed)
 
@@ -176,9 +182,9 @@ class CopiedTracks:
 
     def _guarded(self, index: int, packets: Iterable[Packet[Any]]) -> Iterator[Packet[Any]]:
         """A track's packets; one that fails ends there, and the video goes on without it."""
-        steady = self._maker.steady.get(index)
+        check = self._maker.checks.get(index)
         try:
-            yield from packets if steady is None else steady.check(packets)
+            yield from packets if check is None else check.check(packets)
         except av.FFmpegError as exc:
             self._tracks[index].done = True
             self._warn(f"track {index} ends early: {exc.strerror}")

@@ -225,6 +225,9 @@ class TranscodedTrack(OutputTrack):
             if self._graph is not None:
                 # The format changes mid-stream (broadcasts do): a fresh filter for the new one.
                 yield from self._pull(self._graph, None)
+                if self._next_sample:
+                    ended = self._next_sample * frame.sample_rate // self._encoder.sample_rate
+                    self._pad = f":first_pts={ended}"
             if mix.source.channels != self._source.channels and mix.describe():
                 self._on_notice(mix.describe())
             self._source = mix.source
@@ -244,7 +247,7 @@ class TranscodedTrack(OutputTrack):
         )
         rate, layout = context.sample_rate, context.layout.name
         resampling = f"{rate}:async=1:min_hard_comp={_HARD_GAP_SECONDS}{self._pad}"
-        self._pad = ""  # a filter made later starts where this one ended
+        self._pad = ""
         wanted = f"sample_fmts={context.format.name}:channel_layouts={layout}:sample_rates={rate}"
         limited = not context.format.name.startswith(("flt", "dbl"))
         pan = mix.filter(frame.layout.name, limited=limited)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -12,11 +14,13 @@ import av
 import numpy as np
 import pytest
 
+from bgsoft.media.pipe import PipeInput
 from bgsoft.media.probe import probe
 from bgsoft.media.timeline import Timeline
 from bgsoft.media.track import CopiedTrack
 from bgsoft.media.transcode import TranscodedTrack
 from bgsoft.media.writer import COPY_ALL
+from bgsoft.report import Event
 from tests.carried import set_edits
 from tests.marks import crossed, slow
 from tests.movies import (
@@ -225,6 +229,56 @@ def test_joined_broadcasts_stay_in_step(tmp_path: Path) -> None:
     length = float((follows[0] - pts[0]) * info.time_base)
     wanted = [*alone, *(time + length for time in alone)]
     assert both == pytest.approx(wanted, abs=0.0011)  # Matroska's clock is 1 ms
+
+
+def _aac_of_two_rates(folder: Path, rates: tuple[int, int]) -> Path:
+    """Two broadcasts of 2 s, joined: 440 Hz, mono then stereo."""
+    parts = []
+    for number, rate in enumerate(rates):
+        part = write_movie(folder / f"{rate}.mkv", film(), [SoundSpec(seconds=2)])
+        to = part.with_suffix(".ts")
+        sound = ("-c:v", "copy", "-c:a", "aac", "-ar", str(rate), "-ac", str(number + 1))
+        ffmpeg("-i", part, *sound, "-output_ts_offset", str(2.1 * number), to)
+        parts.append(to.read_bytes())
+    joined = folder / "joined.ts"
+    joined.write_bytes(b"".join(parts))
+    return joined
+
+
+def _tones(path: Path) -> list[float]:
+    """The strongest frequency of each half second but the last, in hertz, as ffmpeg decodes it."""
+    ffmpeg("-i", path, "-map", "0:a", "-ar", "48000", "-ac", "1", path.with_suffix(".wav"))
+    _, samples = sound(path.with_suffix(".wav"))
+    halves = [samples[at : at + 24_000] for at in range(0, len(samples) - 24_000, 24_000)]
+    return [2.0 * int(np.argmax(abs(np.fft.rfft(half * np.hanning(24_000))))) for half in halves]
+
+
+@pytest.mark.parametrize("rates", [(44_100, 32_000), (22_050, 48_000)], ids=["falls", "rises"])
+@crossed(extension=[".mkv", ".mp4", ".ts"])
+def test_aac_may_change_its_sample_rate(
+    tmp_path: Path, rates: tuple[int, int], extension: str
+) -> None:
+    source, target = _aac_of_two_rates(tmp_path, rates), tmp_path / f"out{extension}"
+    _, events = rerender(source, target)
+    again = [event.message for event in events if "its sample rate or channels ch" in event.message]
+    assert len(again) == (extension != ".ts")
+    assert not any("damaged" in event.message for event in events)
+    assert _tones(target)[:7] == [440] * 7
+
+
+def test_aac_of_a_pipe_that_changes_its_sample_rate_is_left_out(tmp_path: Path) -> None:
+    source, pipe = _aac_of_two_rates(tmp_path, (44_100, 32_000)), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    sender = threading.Thread(target=lambda: pipe.write_bytes(source.read_bytes()))
+    sender.start()
+    target, pts, events = tmp_path / "out.mkv", shown_pts(source), list[Event]()
+    with PipeInput(pipe, threading.Event()) as piped:
+        info = probe(piped)
+        encode_frames(target, info, pts, copied=COPY_ALL, on_event=events.append)
+    sender.join()
+    (warning,) = [event.message for event in events if event.kind == "warning"]
+    assert "sound of another sample rate or other channels is left out" in warning
+    assert _tones(target)[:4] == [440] * 4
 
 
 def test_sound_that_steps_back_is_left_out(tmp_path: Path) -> None:
