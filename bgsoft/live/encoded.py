@@ -23,7 +23,7 @@ from bgsoft.encode.options import with_options
 from bgsoft.errors import ConfigError, EncodeError, OutputError, UnsupportedFormatError
 from bgsoft.frame import Frame, FrameFormat, PixelLayout
 from bgsoft.live.queued import Fitter, QueuedSink
-from bgsoft.media.containers import CONTAINERS, Container, container_for
+from bgsoft.media.containers import CONTAINERS, Container
 from bgsoft.media.info import VideoInfo
 from bgsoft.media.pyav import TAG_OPTIONS, pyav_errors_as
 from bgsoft.outputs import AtomicOutput, writing
@@ -34,6 +34,7 @@ _KEY_SECONDS = 2
 """Time between key frames: the longest wait of a viewer who joins a stream."""
 _TIMEOUT_US = "5000000"
 _MPEGTS = next(container for container in CONTAINERS if container.muxer == "mpegts")
+_RECORDINGS = [each for each in CONTAINERS if Codec.H264 in each.codecs and not each.numbers_frames]
 _STREAMS = {
     "udp": (_MPEGTS, {"pkt_size": "1316"}),
     "srt": (_MPEGTS, {"pkt_size": "1316"}),
@@ -156,10 +157,13 @@ class EncodedSink(QueuedSink):
         self._encoder: CpuEncoder | None = None
         address = network_address(target)
         if address is None:
-            self._container = container_for(Path(target))
-            if Codec.H264 not in self._container.codecs or self._container.numbers_frames:
+            suffix = Path(target).suffix.lower()
+            fits = (each for each in _RECORDINGS if suffix in each.extensions)
+            container = next(fits, None)
+            if container is None:
                 text = f"cannot record to {target}: its suffix must be .mkv, .mp4, .mov or .ts"
                 raise UnsupportedFormatError(text, stage="encode")
+            self._container = container
             movflags = _WHOLE_AT_ANY_TIME.get(self._container.muxer)
             self._options = {} if movflags is None else {"movflags": movflags}
         else:

@@ -35,8 +35,11 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ([], "name a SOURCE"),
         (["CLIP"], "add --realtime or --loop"),
         (["CLIP", "--loop"], "add --to, --share or --preview"),
-        (["CLIP", "--loop", "--to", "a.doc"], "'.doc' is not a container"),
-        (["CLIP", "--loop", "--to", "new/a.doc"], "'.doc' is not a container"),
+        (["CLIP", "--loop", "--to", "a.doc"], "its suffix must be .mkv, .mp4, .mov or .ts"),
+        (
+            ["CLIP", "--loop", "--to", "-"],
+            "cannot record to -: its suffix must be .mkv, .mp4, .mov or .ts",
+        ),
         (["CLIP", "--loop", "--to", "a.ts", "--to", "./a.ts"], "--to ./a.ts must be given once"),
         (
             ["CLIP", "--loop", "--share", "x", "--codec", "hevc"],

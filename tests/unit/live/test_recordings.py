@@ -113,7 +113,7 @@ def test_the_recording_of_a_killed_run_is_kept(tmp_path: Path) -> None:
         ("a.avi", "cannot record to"),
         ("a.webm", "cannot record to"),
         ("a.png", "cannot record to"),
-        ("a.doc", "is not a container"),
+        ("a.doc", "its suffix must be .mkv"),
         ("http://h/a.ts", "or an address of udp"),
     ],
 )
