@@ -208,6 +208,10 @@ def open_input(source: Path | PipeInput, **options: str) -> InputContainer:
     if image:
         names = STILL_NAMES.values()
         text = f"{path} is an image ({image}), not a video"
+        if pipe is not None:
+            text = (
+                f"cannot read {path}: a picture ({image}) cannot be read from a pipe; name a file"
+            )
         if image not in names:
             text = f"cannot read {path}: pictures may be {', '.join(names)}, not {image}"
         raise UnsupportedFormatError(text, path=path)

@@ -316,7 +316,12 @@ def test_an_mp4_with_its_index_last_needs_a_file(
     [
         (b"", [], 3, "/dev/stdin: it is empty"),
         slow(b"no video" * 999, [], 3, "/dev/stdin: it is not a media file"),
-        slow(b"\x89PNG\r\n\x1a\n" * 99, [], 3, "/dev/stdin is an image"),
+        slow(
+            b"\x89PNG\r\n\x1a\n" * 99,
+            [],
+            3,
+            "a picture (PNG) cannot be read from a pipe; name a file",
+        ),
         (None, ["--start", "1"], 2, "cannot use --start with a pipe"),
         slow(None, ["--model", "nosuch"], 2, "unknown model"),
     ],
