@@ -275,8 +275,11 @@ class PipeDestination(Destination):
 
     @cached_property
     def container(self) -> Container:
-        format = OutputFormat.MKV if self._format is OutputFormat.AUTO else self._format
-        container = container_for(self.path, format)
+        if self._format is OutputFormat.AUTO:
+            suffix = self.path.suffix.lower()
+            streams = (c for c in CONTAINERS if c.streams and suffix in c.extensions)
+            return next(streams, container_for(self.path, OutputFormat.MKV))
+        container = container_for(self.path, self._format)
         if not container.streams:
             fits = ", ".join(each.extensions[0][1:] for each in CONTAINERS if each.streams)
             text = f"{container.name} cannot be written to a pipe; use --format {fits}"

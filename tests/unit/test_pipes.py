@@ -68,6 +68,23 @@ def test_the_format_is_named_or_follows_from_the_name(
     assert destination_for(Path(name), format).container.muxer == muxer
 
 
+@pytest.mark.parametrize(
+    ("name", "format", "muxer"),
+    [
+        ("a.Y4M", OutputFormat.AUTO, "yuv4mpegpipe"),
+        ("a.ts", OutputFormat.AUTO, "mpegts"),
+        ("a.ts", OutputFormat.NUT, "nut"),
+        ("a.mp4", OutputFormat.AUTO, "matroska"),
+        ("a.png", OutputFormat.AUTO, "matroska"),
+    ],
+)
+def test_the_extension_of_a_named_pipe_counts_if_it_can_be_streamed(
+    tmp_path: Path, name: str, format: OutputFormat, muxer: str
+) -> None:
+    os.mkfifo(tmp_path / name)
+    assert destination_for(tmp_path / name, format).container.muxer == muxer
+
+
 @pytest.mark.parametrize("format", [OutputFormat.MP4, OutputFormat.MOV, OutputFormat.AVI])
 def test_what_is_completed_at_its_end_goes_through_no_pipe(format: OutputFormat) -> None:
     with pytest.raises(UnsupportedFormatError, match="--format mkv, webm, ts, nut, y4m"):
