@@ -33,10 +33,9 @@ FrameTime = tuple[int, int, float]
 
 
 class FaceDataWriter(Closing):
-    """Takes the faces of every frame, in order; then :meth:`finish`, and
-    :func:`bgsoft.rendering.outcome.commit` with what that returns.
+    """Takes the faces of every frame, in order; then :meth:`finish`.
 
-    Frames that were written and not committed are kept as a partial file. They go to a stream
+    The file that it returns is still to be committed. Frames that were written and not committed are kept as a partial file. They go to a stream
     without a buffer, which is closed with the writer.
     """
 
