@@ -20,7 +20,7 @@ from bgsoft.media.messages import MessageReader
 from bgsoft.media.probe import probe
 from bgsoft.media.pyav import exact
 from bgsoft.media.source import open_input
-from bgsoft.media.tags import file_tags, is_picture, said_tags, stream_tags
+from bgsoft.media.tags import as_video_tag, file_tags, is_picture, said_tags, stream_tags
 from bgsoft.media.transcode import READABLE
 from bgsoft.records import dataclass
 
@@ -37,7 +37,7 @@ class TrackFacts:
     """``video``, ``audio`` or ``subtitle``."""
     codec: str
     time_base: Fraction
-    tags: Mapping[str, str]
+    tags: dict[str, str]
     """Tags without those that muxers add; keys in lower case."""
     disposition: str
     digests: list[bytes] = field(default_factory=list)
@@ -113,6 +113,7 @@ def read_facts(path: Path) -> FileFacts:
         tracks, covers = _read_headers(container, facts)
         _read_packets(container, facts, tracks, covers)
     facts.tracks = [tracks[i] for i in sorted(tracks, key=lambda i: (i != info.stream_index, i))]
+    as_video_tag(tags, facts.tracks[0].tags)
     return facts
 
 

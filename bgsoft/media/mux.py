@@ -104,7 +104,9 @@ class Muxer(Writer):
                 copied.start_seconds,
                 copied.duration_seconds,
             )
-            tags = {} if source is None else self._filter.tags(file_tags(source.metadata))
+            tags: dict[str, str] = {}
+            if source is not None:
+                tags, self._video_tags = self._true_tags(source)
             options = muxer_options(container, info, source, tags)
             with self._writing:
                 if self._pipe is not None or container.header_first:
@@ -119,7 +121,6 @@ class Muxer(Writer):
             stack.pop_all()
         if source is not None:
             self._output.metadata.update(tags)
-            self._note_video_tags(source)
             in_order = self._sent is not None
             self._copied_tracks = CopiedTracks(
                 TrackMaker(source, self, self.timeline, copied, self._filter, in_order=in_order)
@@ -135,19 +136,29 @@ class Muxer(Writer):
     def audio(self) -> list[AudioReport]:
         return self._copied_tracks.audio if self._copied_tracks is not None else []
 
-    def _note_video_tags(self, source: InputContainer) -> None:
-        """Note the video's tags; a timecode only where it stays true.
+    def _true_tags(self, source: InputContainer) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the tags of the file and of its video; a timecode only where it stays true.
 
         Drop-frame numbering, written with a semicolon, exists for multiples of 30 frames only
         (SMPTE ST 12-1); muxers refuse others.
         """
-        tags = stream_tags(source.streams[self.info.stream_index].metadata)
-        for key, value in self._filter.tags(tags).items():
-            odd_rate = ";" in value and round(self.info.nominal_rate) % 30 != 0
-            if key.lower() == "timecode" and (self.timeline.is_part or odd_rate):
-                self.report("notice", "timecode left out")
-            else:
-                self._video_tags[key] = value
+        video = source.streams[self.info.stream_index]
+        kept = (
+            self._filter.tags(file_tags(source.metadata)),
+            self._filter.tags(stream_tags(video.metadata)),
+        )
+        odd_rate = round(self.info.nominal_rate) % 30 != 0
+        wrong = [
+            (table, key)
+            for table in kept
+            for key, value in table.items()
+            if key.lower() == "timecode" and (self.timeline.is_part or (odd_rate and ";" in value))
+        ]
+        for table, key in wrong:
+            del table[key]
+        if wrong:
+            self.report("notice", "timecode left out")
+        return kept
 
     def add_encoder(self, encoder: str, **settings: Any) -> VideoStream:
         """Add the video stream of an encoder of FFmpeg's, which is not open yet.

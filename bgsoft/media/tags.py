@@ -35,6 +35,7 @@ _STREAM_TAGS_DROPPED = frozenset(
 _STATISTICS = ("BPS", "NUMBER_OF_", "SOURCE_ID", "_STATISTICS_")
 """Prefixes of the statistics that mkvmerge writes as tags."""
 _REPORTED_KINDS = ("video", "audio", "subtitle")
+_VIDEO = "video track 0"
 _UNREPORTED_TAGS = frozenset({"handler_name"})
 _UNREPORTED_FLAGS = Disposition.attached_pic
 """Pictures are counted."""
@@ -99,6 +100,13 @@ def chapters_in(chapters: Iterable[Chapter], timeline: Timeline) -> list[Chapter
     return kept
 
 
+def as_video_tag(tags: dict[str, str], video: dict[str, str]) -> None:
+    """Move a file's timecode to its video, for comparison: MP4 and MOV have it there only."""
+    timecode = tags.pop("timecode", None)
+    if timecode is not None:
+        video.setdefault("timecode", timecode)
+
+
 class Labels(NamedTuple):
     """Tags, flags and number of pictures of a file."""
 
@@ -117,8 +125,10 @@ class Labels(NamedTuple):
             for kind in _REPORTED_KINDS
             for number, stream in enumerate(s for s in others if s.type == kind)
         }
-        pictures = len(container.streams) - len(others)
-        return cls(tags=said_tags(file_tags(container.metadata)), tracks=tracks, pictures=pictures)
+        tags = said_tags(file_tags(container.metadata))
+        if _VIDEO in tracks:
+            as_video_tag(tags, tracks[_VIDEO][0])
+        return cls(tags=tags, tracks=tracks, pictures=len(container.streams) - len(others))
 
     def lost_in(self, kept: Labels) -> list[str]:
         """Labels that a file lacks, in words for a message."""

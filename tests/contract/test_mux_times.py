@@ -14,7 +14,7 @@ from bgsoft.errors import UnsupportedFormatError
 from bgsoft.frame import FrameFormat
 from tests.movies import CHAPTERS, assert_in_step, chirp, film, rerender, shown_pts
 from tests.rendering import encode_frames, read_back, video_info
-from tests.synthetic import SoundSpec, write_movie, write_video
+from tests.synthetic import SoundSpec, write_movie
 
 
 @pytest.mark.parametrize("extension", [".mp4", ".mkv"])
@@ -110,16 +110,19 @@ def test_a_pause_of_hours(tmp_path: Path) -> None:
     ("timecode", "start", "kept"),
     [("01:02:03:04", 0.0, True), ("01:02:03:04", 0.4, False), ("01:02:03;04", 0.0, False)],
 )
-def test_timecode(tmp_path: Path, timecode: str, start: float, kept: bool) -> None:
+@pytest.mark.parametrize("place", ["file", "track"])
+def test_timecode(tmp_path: Path, timecode: str, start: float, kept: bool, place: str) -> None:
     source = tmp_path / "in.mkv"
 
     def tag(stream: VideoStream) -> None:
-        stream.metadata["timecode"] = timecode
+        if place == "track":
+            stream.metadata["timecode"] = timecode
 
-    write_video(source, replace(film(1), setup=tag))
+    metadata = {"timecode": timecode} if place == "file" else {}
+    write_movie(source, replace(film(1), setup=tag), metadata=metadata)
     target = tmp_path / "out.mov"
     _, events = rerender(source, target, start=start)
-    assert any("timecode" in event.message for event in events) != kept
+    assert [event.message for event in events] == ([] if kept else ["timecode left out"])
     with av.open(str(target), mode="r") as container:
         tags = container.streams.video[0].metadata
         assert tags.get("timecode") == (timecode if kept else None)

@@ -75,6 +75,14 @@ def test_another_container_passes(write: Write) -> None:
     assert "within the containers' clock" in times.detail
 
 
+def test_a_timecode_may_move_from_the_file_to_its_video(write: Write) -> None:
+    source = write("a.mkv", metadata={"timecode": "01:02:03:04"})
+    assert failed(run(source, write(metadata={"timecode": "01:02:03:04"}))).keys() <= {
+        "dispositions"
+    }
+    assert "track tags" in failed(run(source, write(metadata={})))
+
+
 def test_late_frame_is_found(write: Write) -> None:
     times = regular_times(25)
     times[7] += Fraction(1, 50)
